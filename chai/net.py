@@ -234,8 +234,8 @@ class Net(Shared):
     def params(self) -> dict[str, list[Array]]:
         """Trained parameters by layer, in caffemodel order. Writing into them changes the network.
 
-        On an overlay the next pass after each access to ``params`` reads them again. An array of another shape in place
-        of one of them is a ShapeError then. Raises UsageError for a .chai file.
+        On an overlay the next pass after each access to ``params`` reads them again. An array in place of one of them counts
+        from the next pass on, which raises ShapeError if it has another shape. Raises UsageError for a .chai file.
         """
         with self._changing():
             self._host = None  # which has checked their shapes
@@ -427,6 +427,7 @@ class Net(Shared):
             self._resize(inputs)
 
     def _resize(self, inputs: Mapping[str, Shape]) -> None:
+        self._host = None if self._source.replaced() else self._host
         known, shapes = self.graph.inputs, self._shapes
         if shapes and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
             return

@@ -285,6 +285,37 @@ def test_parameters_of_another_shape(tmp_path: Path, device: str, blob: int, sha
             net.forward(x)
         net.params["conv"][blob] = good
         assert np.array_equal(net.forward(x)["y"], before)
+        kept = net.params["conv"]
+        net.forward(x)
+        kept[blob] = np.ones(shape, np.float32)
+        for _ in range(2):
+            with pytest.raises(chai.ShapeError, match=rf"layer 'conv' .* \(blob {blob}\)"):
+                net.forward(x)
+        kept[blob] = good
+        assert np.array_equal(net.forward(x)["y"], before)
+        kept[blob] = good + 1
+        assert not np.array_equal(net.forward(x)["y"], before)
+
+
+@pytest.mark.parametrize("device", ["float", "emulator"])
+def test_a_list_of_parameters_that_holds_something_else(tmp_path: Path, device: str) -> None:
+    (tmp_path / "one.prototxt").write_text(
+        'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [2, 3, 5, 7] } } }'
+        'layer { name: "scale" type: "Scale" bottom: "x" top: "y" scale_param { bias_term: true } }'
+    )
+    x = np.random.default_rng(0).normal(0, 1, (2, 3, 5, 7)).astype(np.float32)
+    with chai.Net(tmp_path / "one.prototxt", device=device) as net:
+        before = net.forward(x)["y"]
+        parameters = net.params["scale"]
+        good = [*parameters]
+        parameters[1:] = [[1.0, 2.0, 3.0]]  # type: ignore[list-item]
+        with pytest.raises(chai.ShapeError, match=r"'scale' \(Scale\): blob 1 is a list, expected an array"):
+            net.forward(x)
+        del parameters[1]
+        with pytest.raises(chai.ShapeError, match=r"'scale' \(Scale\): expected 2 trained parameters, found 1"):
+            net.forward(x)
+        parameters[:] = good
+        assert np.array_equal(net.forward(x)["y"], before)
 
 
 @pytest.mark.parametrize("device", ["float", "emulator"])

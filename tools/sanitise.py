@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
     "address": [
         "tests/kernels/test_native.py",
+        "tests/kernels/test_conversions.py",
         "tests/kernels/test_floats.py",
         "tests/kernels/test_softmax.py",
         "tests/kernels/test_running.py",
@@ -38,8 +39,8 @@ TESTS = {
     "thread": [
         "tests/kernels/test_threads.py",
         "tests/kernels/test_running.py",
-        "tests/kernels/test_native.py::test_conversions_in_pieces_have_the_codes_of_whole_ones",
-        "tests/kernels/test_native.py::test_lrn_has_the_same_bits_as_in_numpy",
+        "tests/kernels/test_conversions.py::test_conversions_in_pieces_have_the_codes_of_whole_ones",
+        "tests/kernels/test_floats.py::test_lrn_has_the_same_bits_as_in_numpy",
         "tests/runtime/test_together.py",
         *("-k", "not fork"),
     ],

@@ -29,6 +29,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import ParseError
 from ..limits import limits
+from ..util.data.jsonfile import unique
 from ..util.files import opened_file
 
 MAGIC = b"\x89chai\r\n\x1a"
@@ -54,9 +55,9 @@ class Section:
     @property
     def content(self) -> bytes:
         """A copy of the whole section."""
-        found = bytearray(self._size)
-        self.read(0, found)
-        return bytes(found)
+        data = bytearray(self._size)
+        self.read(0, data)
+        return bytes(data)
 
     def read(self, offset: int, out: Any) -> None:
         """Fill ``out``, a writable buffer, with the bytes from ``offset`` on. Raises ParseError if they are missing."""
@@ -187,12 +188,6 @@ class _Bad:
 
 
 def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            raise ValueError("a key occurs twice")
-        return made
-
     def number(word: str) -> float:
         if not math.isfinite(float(word)):
             raise ValueError(f"{word} is no number")
@@ -213,7 +208,7 @@ def _spans(table: Any, size: int, bad: _Bad) -> dict[str, tuple[int, int, int]]:
     """Return (offset, bytes, crc) of each section: in order, aligned, without gaps, to the end of the file."""
     if not isinstance(table, dict):
         raise bad("header: sections are missing")
-    found: dict[str, tuple[int, int, int]] = {}
+    spans: dict[str, tuple[int, int, int]] = {}
     end = 0
     for name, entry in sorted(table.items(), key=lambda item: (_entry(item[1]) or (0, 0, 0))[:2]):
         values = _entry(entry)
@@ -222,14 +217,14 @@ def _spans(table: Any, size: int, bad: _Bad) -> dict[str, tuple[int, int, int]]:
         offset, count, crc = values
         if offset != end:
             raise bad(f"header: section {name!r} begins at {offset}, expected {end}")
-        found[name] = (offset, count, crc)
+        spans[name] = (offset, count, crc)
         last, end = offset + count, _aligned(offset + count)
         if last > size:
             raise bad(f"the file ends inside section {name!r} ({size - offset:,} of {count:,} bytes)")
-    last = max((offset + count for offset, count, _ in found.values()), default=0)
-    if found and last != size:
+    last = max((offset + count for offset, count, _ in spans.values()), default=0)
+    if spans and last != size:
         raise bad(f"{size - last:,} bytes after the last section")
-    return found
+    return spans
 
 
 def _entry(entry: Any) -> tuple[int, int, int] | None:

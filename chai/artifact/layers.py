@@ -30,8 +30,8 @@ def layers(
         raise reader.error("too many layers: " + limits().exceeded("layers", len(order)))
     if sorted(order) != sorted(entries):
         raise reader.error("header: order and layers do not name the same layers")
-    made: dict[str, Layer] = {}
-    known = set(inputs)
+    layers: dict[str, Layer] = {}
+    written = set(inputs)
     for name in order:
         entry = entries[name]
         if not entry["origin"]:
@@ -39,13 +39,13 @@ def layers(
         for blob in (*entry["bottoms"], *entry["tops"]):
             if blob not in shapes:
                 raise reader.error(f"layer {name!r}: the shape of blob {blob!r} is missing")
-        if not known.issuperset(entry["bottoms"]) or not known.isdisjoint(entry["tops"]):
+        if not written.issuperset(entry["bottoms"]) or not written.isdisjoint(entry["tops"]):
             raise reader.error(f"layer {name!r} reads a blob that no layer has written, or writes one twice")
-        known.update(entry["tops"])
-        made[name] = _layer(reader, name, entry, shapes, custom)
+        written.update(entry["tops"])
+        layers[name] = _layer(reader, name, entry, shapes, custom)
     if any(blob not in shapes for blob in inputs):
         raise reader.error("header: the shape of an input is missing")
-    return made
+    return layers
 
 
 def _layer(
@@ -112,6 +112,6 @@ def _check_layer(reader: Reader, layer: Layer, shapes: Mapping[str, Shape]) -> N
     tops = layer.shapes(*bottoms)
     if tops != tuple(shapes[t] for t in layer.tops):
         raise reader.error(f"layer {layer.name!r} ({layer.type}): its tops would be {', '.join(map(show, tops))}")
-    wanted = layer.weight_shapes(*bottoms)
-    if not layer.free_weights and tuple(b.shape for b in layer.blobs) != tuple(wanted):
+    expected = layer.weight_shapes(*bottoms)
+    if not layer.free_weights and tuple(b.shape for b in layer.blobs) != tuple(expected):
         raise reader.error(f"layer {layer.name!r} ({layer.type}): its weights have other shapes than it needs")

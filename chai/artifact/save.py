@@ -154,13 +154,13 @@ class _Chains:
                 entry["instructions"] = instructions
             self.sections |= {f"{name}.{index}": data for name, data in sections.items()}
             return {"tasks": entries, "at": program.regions.offsets}
-        made = chain(work)
-        self.sections[f"descriptors.{index}"] = b"".join(made.descriptors)
-        fixed = np.empty(made.sizes[FIXED], np.uint8)
-        made.fill(fixed)
-        self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(made.tasks)) :]
-        images = [(i, *(some or (0, shapes[step.tasks[i].output][0]))) for i, some in made.pieces]
-        return {"tasks": entries, "pieces": images, "at": made.regions.offsets}
+        segment = chain(work)
+        self.sections[f"descriptors.{index}"] = b"".join(segment.descriptors)
+        fixed = np.empty(segment.sizes[FIXED], np.uint8)
+        segment.fill(fixed)
+        self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(segment.tasks)) :]
+        images = [(i, *(some or (0, shapes[step.tasks[i].output][0]))) for i, some in segment.pieces]
+        return {"tasks": entries, "pieces": images, "at": segment.regions.offsets}
 
 
 class _Arrays:

@@ -58,14 +58,22 @@ class CompiledSource:
         registry: Callable[[], Registry] = cache(lambda: plugins.registry_of(custom, strict))
         if custom is not None or env().custom:
             registry()  # the user's files are run, whether the network needs them or not
-        made = load(artifact, target, registry)
-        self.graph, self.card = made.graph, made.card
+        compiled = load(artifact, target, registry)
+        self.graph, self.card = compiled.graph, compiled.card
         self.weights: Weights | None = None
         self.overlay: Overlay | None = target
-        self.formats: Mapping[str, Format] | None = made.formats
-        self._name = made.graph.name or Path(path).stem
-        parts = partition_of(made.schedule)
-        plan = Plan(made.graph, made.shapes, target, made.formats, parts, made.schedule, coarser=made.coarser)
+        self.formats: Mapping[str, Format] | None = compiled.formats
+        self._name = compiled.graph.name or Path(path).stem
+        parts = partition_of(compiled.schedule)
+        plan = Plan(
+            compiled.graph,
+            compiled.shapes,
+            target,
+            compiled.formats,
+            parts,
+            compiled.schedule,
+            coarser=compiled.coarser,
+        )
         self._check_engines(chosen, plan)
         self.device, self._plan = device, plan
         self._execution: Execution | None = None
@@ -76,10 +84,10 @@ class CompiledSource:
     def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
         """Return the file's shapes, with the batch of ``sizes``. Raises UsageError if anything but the batch differs."""
         for name, shape in sizes.items():
-            own = self._plan.shapes[name]
-            if tuple(shape[1:]) != own[1:] or len(shape) != len(own) or not shape[:1] > (0,):
+            planned = self._plan.shapes[name]
+            if tuple(shape[1:]) != planned[1:] or len(shape) != len(planned) or not shape[:1] > (0,):
                 raise UsageError(
-                    f"input {name!r} of {show(tuple(shape))}: {self._name} was compiled for {show(own)}",
+                    f"input {name!r} of {show(tuple(shape))}: {self._name} was compiled for {show(planned)}",
                     hint="any batch will do; for other sizes compile it again",
                 )
         batches = {shape[0] for shape in sizes.values() if shape}
@@ -114,6 +122,9 @@ class CompiledSource:
             f"{self._name} is compiled: its parameters cannot be changed, they are packed for the overlay",
             hint="load the prototxt",
         )
+
+    def replaced(self) -> bool:
+        return False
 
     def close(self) -> None:
         if self._execution is not None:

@@ -34,9 +34,9 @@ class AffineLayer(Layer):
         from ..fixed import Format, round_half_away
         from ..tasks.conv import Affine  # float networks need no Tasks
 
-        found = self.affine()
-        assert found is not None
-        factor, addend = found
+        affine = self.affine()
+        assert affine is not None
+        factor, addend = affine
         if not np.isfinite(factor).all():
             raise ModelError("a factor is not a finite number; it has no fixed-point code")
         source = target.formats[self.bottoms[0]]

@@ -74,8 +74,8 @@ class Loss(Layer):
 
 def taken(values: Array, index: Array) -> Array:
     """Return, of values (outer, classes, inner), those of the class ``index`` (outer, inner) in float64."""
-    found: Array = np.take_along_axis(values, index[:, None], 1)[:, 0].astype(np.float64)
-    return found
+    chosen: Array = np.take_along_axis(values, index[:, None], 1)[:, 0].astype(np.float64)
+    return chosen
 
 
 def softmax(values: Array) -> Array:

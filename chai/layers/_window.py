@@ -52,12 +52,12 @@ FEW = 8  # zeros that may be added to any kernel; larger kernels may get as many
 def sides(layer: Layer, pad: Pair) -> tuple[Pair, Pair]:
     """Return the paddings (top, left) and (bottom, right): pad_t etc. if the layer has them, else ``pad`` twice."""
     p = layer.params
-    given = (p.pad_t, p.pad_l), (p.pad_b, p.pad_r)
-    if given == ((0, 0), (0, 0)):
+    pads = (p.pad_t, p.pad_l), (p.pad_b, p.pad_r)
+    if pads == ((0, 0), (0, 0)):
         return pad, pad
     if any(pad):
         raise layer.wrong("pad and pad_t / pad_b / pad_l / pad_r are both given")
-    return given
+    return pads
 
 
 class WindowLayer(Layer):
@@ -115,7 +115,7 @@ class WindowLayer(Layer):
 
     def _zeros(self) -> tuple[Pair, Pair]:
         before, after = self._sides
-        found = []
+        zeros = []
         for i, dilation in enumerate(self._dilation):
             more = after[i] - before[i]
             if more % dilation:
@@ -126,8 +126,8 @@ class WindowLayer(Layer):
             most = max(self.kernel[i], FEW) * dilation
             if abs(more) > most:
                 raise self.wrong(f"paddings of {before[i]} and {after[i]}; they may differ by {most} at most")
-            found.append((max(more, 0) // dilation, max(-more, 0) // dilation))
-        return found[0], found[1]
+            zeros.append((max(more, 0) // dilation, max(-more, 0) // dilation))
+        return zeros[0], zeros[1]
 
     def evened(self, weights: Array) -> Array:
         """Return trained weights with zeros added, as the kernel of ``window``."""
@@ -179,11 +179,11 @@ class WindowLayer(Layer):
 
     def places(self, window: Window, size: tuple[int, ...]) -> Pair:
         """Return the numbers of window positions in an image (height, width), down and across. Raises ShapeError if 0."""
-        found = window.sizes(size)
-        if min(found) < 1:
+        positions = window.sizes(size)
+        if min(positions) < 1:
             kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"
             raise self.wrong(f"{kernel} is larger than the padded input {show(size)}")
-        return found
+        return positions
 
     def fillers(self) -> tuple[Filler | None, ...]:
         return self.params.weight_filler, self.params.bias_filler

@@ -72,8 +72,8 @@ class YoloLayer(Layer):
 
 def sigmoid(x: Array) -> Array:
     """Return 1 / (1 + exp(-x)), without overflow."""
-    found: Array = 0.5 * np.tanh(0.5 * x) + np.float32(0.5)
-    return found
+    y: Array = 0.5 * np.tanh(0.5 * x) + np.float32(0.5)
+    return y
 
 
 def by_cell(values: Array) -> Array:

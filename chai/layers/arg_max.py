@@ -49,18 +49,18 @@ class ArgMax(Layer):
         if not shape:
             raise self.wrong("a scalar has no axis to search")
         if p.axis is None:
-            found = 1
+            size = 1
             for d in shape[1:]:
-                found *= d
+                size *= d
             top = [1] * max(3, len(shape))
             top[0], top[1], top[2] = shape[0], 2 if p.out_max_val else 1, p.top_k
         else:
             along = self.axis(p.axis, shape)
-            found = shape[along]
+            size = shape[along]
             top = [*shape]
             top[along] = p.top_k
-        if p.top_k > found:
-            raise self.wrong(f"top_k {p.top_k} of only {found} values")
+        if p.top_k > size:
+            raise self.wrong(f"top_k {p.top_k} of only {size} values")
         return (tuple(top),)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
@@ -75,5 +75,5 @@ class ArgMax(Layer):
         if p.axis is None and p.out_max_val:
             best = np.take_along_axis(values, index, along)
             return (np.stack([index, best], 1).astype(np.float32).reshape(top),)
-        found = np.take_along_axis(values, index, along) if p.out_max_val else index
-        return (found.astype(np.float32).reshape(top),)
+        y = np.take_along_axis(values, index, along) if p.out_max_val else index
+        return (y.astype(np.float32).reshape(top),)

@@ -55,8 +55,8 @@ class BatchNorm(AffineLayer):
         return total * factor, squares * factor
 
     def _deviation(self, variance: Array, eps: Any) -> Array:
-        found: Array = np.sqrt(variance + eps) if self.params.add_eps_before_sqrt else np.sqrt(variance) + eps
-        return found
+        deviation: Array = np.sqrt(variance + eps) if self.params.add_eps_before_sqrt else np.sqrt(variance) + eps
+        return deviation
 
     def affine(self) -> tuple[Array, Array] | None:
         if self.params.use_global_stats is False:
@@ -74,9 +74,9 @@ class BatchNorm(AffineLayer):
 
     def bias_change(self, moved: Array) -> Array:
         """Return the change of the stored mean, which is multiplied by the third blob and subtracted."""
-        own = self.affine()
-        assert own is not None
-        return -moved / own[0] * float(self.blobs[2].reshape(-1)[0])
+        affine = self.affine()
+        assert affine is not None
+        return -moved / affine[0] * float(self.blobs[2].reshape(-1)[0])
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

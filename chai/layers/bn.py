@@ -59,12 +59,12 @@ class BN(AffineLayer):
 
     def fillers(self) -> tuple[Filler | None, ...]:
         p = self.params
-        given = (
+        fillers = (
             (p.slope_filler, p.bias_filler, None, Filler(value=1.0))
             if self._stored
             else (p.scale_filler, p.shift_filler)
         )
-        return tuple(replace(f or Filler(), type=EXACT) for f in given)  # vectors, though they have four axes
+        return tuple(replace(f or Filler(), type=EXACT) for f in fillers)  # vectors, though they have four axes
 
     def affine(self) -> tuple[Array, Array] | None:
         if not self._stored and self.params.bn_mode == "LEARN":

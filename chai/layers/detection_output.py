@@ -107,14 +107,14 @@ class DetectionOutput(Layer):
     def _gathered(self, *bottoms: Array) -> tuple[Array, ...]:
         """Return the usual bottoms from those of no_permute."""
         maps, n = self.params.nbottom, len(bottoms[0])
-        given = bottoms[-1].reshape(-1)[: bottoms[-1].shape[2] * 2].reshape(2, -1)
+        boxes = bottoms[-1].reshape(-1)[: bottoms[-1].shape[2] * 2].reshape(2, -1)
         scores, locations, priors = [], [], []
         first = 0
         for score, location in zip(bottoms[:maps], bottoms[maps:]):
             _, c, h, w = location.shape
             scores.append(score.transpose(0, 2, 3, 1).reshape(n, -1))
             locations.append(location.reshape(n, c // 4, 4, h * w).transpose(0, 1, 3, 2).reshape(n, -1))
-            part = given[:, first : first + c * h * w].reshape(2, h * w, c // 4, 4)
+            part = boxes[:, first : first + c * h * w].reshape(2, h * w, c // 4, 4)
             priors.append(part.transpose(0, 2, 1, 3).reshape(1, 2, -1))
             first += c * h * w
         return np.concatenate(locations, 1), np.concatenate(scores, 1), np.concatenate(priors, 2)
@@ -131,15 +131,15 @@ class DetectionOutput(Layer):
         rows = []
         for image in range(images):
             decoded = {g: self._decode(locations[image, :, g], priors, variances) for g in range(groups)}
-            found: list[tuple[int, int]] = []  # (label, box)
+            detections: list[tuple[int, int]] = []  # (label, box)
             for label in range(p.num_classes):
                 if label != p.background_label_id:
                     kept = self._suppress(decoded[0 if p.share_location else label], scores[image, :, label])
-                    found += [(label, box) for box in kept]
-            if 0 <= p.keep_top_k < len(found):
-                found.sort(key=lambda f: -scores[image, f[1], f[0]])
-                found = sorted(found[: p.keep_top_k], key=lambda f: f[0])
-            for label, box in found:
+                    detections += [(label, box) for box in kept]
+            if 0 <= p.keep_top_k < len(detections):
+                detections.sort(key=lambda f: -scores[image, f[1], f[0]])
+                detections = sorted(detections[: p.keep_top_k], key=lambda f: f[0])
+            for label, box in detections:
                 rows.append((image, label, scores[image, box, label], *decoded[0 if p.share_location else label][box]))
         if not rows:
             rows = [(image, *(-1,) * 6) for image in range(images)]

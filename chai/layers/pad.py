@@ -31,13 +31,13 @@ class Pad(Layer):
 
     @property
     def _pairs(self) -> list[tuple[int, int]]:
-        given = self.params.paddings
-        return list(zip(given[::2], given[1::2]))
+        paddings = self.params.paddings
+        return list(zip(paddings[::2], paddings[1::2]))
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        shape, given = bottoms[0], self.params.paddings
-        if len(given) != 2 * len(shape):
-            raise self.wrong(f"{len(given)} paddings for {show(shape)}; expected two for each axis")
+        shape, paddings = bottoms[0], self.params.paddings
+        if len(paddings) != 2 * len(shape):
+            raise self.wrong(f"{len(paddings)} paddings for {show(shape)}; expected two for each axis")
         return (tuple(d + before + after for d, (before, after) in zip(shape, self._pairs)),)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

@@ -81,8 +81,8 @@ class PriorBox(Layer):
         if len(p.variance) not in (0, 1, 4):
             raise self.wrong(f"{len(p.variance)} variance; expected 1 or 4")
         for one, pair in (("img_size", ("img_h", "img_w")), ("step", ("step_h", "step_w"))):
-            given = [getattr(p, name) is not None for name in pair]
-            if any(given) and (getattr(p, one) is not None or not all(given)):
+            sides = [getattr(p, name) is not None for name in pair]
+            if any(sides) and (getattr(p, one) is not None or not all(sides)):
                 raise self.wrong(f"give {one}, or both {pair[0]} and {pair[1]}")
         priors = h * w * len(self._boxes())
         if priors > limits().boxes:

@@ -68,10 +68,10 @@ class Proposal(Layer):
             )
         if count(image) not in (3, 4):
             raise self.wrong(f"expected height, width and one or two scales of the image, found {show(image)}")
-        found = anchors * h * w
-        if found > limits().boxes:
-            raise self.wrong("too many boxes: " + limits().exceeded("boxes", found))
-        most = min(found, p.pre_nms_topn, p.post_nms_topn)
+        boxes = anchors * h * w
+        if boxes > limits().boxes:
+            raise self.wrong("too many boxes: " + limits().exceeded("boxes", boxes))
+        most = min(boxes, p.pre_nms_topn, p.post_nms_topn)
         return ((most, 5), (most,))[: len(self.tops)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

@@ -35,14 +35,14 @@ class PSROIPooling(RegionLayer):
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
-        found = self.regions(*bottoms)
+        regions = self.regions(*bottoms)
         if None in (p.spatial_scale, p.output_dim, p.group_size):
             raise self.wrong("spatial_scale, output_dim or group_size is missing")
         if bottoms[0][1] != p.output_dim * p.group_size**2:
             raise self.wrong(
                 f"{show(bottoms[0])}: expected output_dim * group_size^2 = {p.output_dim * p.group_size**2} channels"
             )
-        return ((found, p.output_dim, p.group_size, p.group_size),)
+        return ((regions, p.output_dim, p.group_size, p.group_size),)
 
     def bounds(self, start: float, end: float, i: int) -> Array:
         scale = np.float32(self.params.spatial_scale)

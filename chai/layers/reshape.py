@@ -63,12 +63,12 @@ class Reshape(Layer):
             raise self.wrong("more than one dim is -1")
         around = count(bottom[:first]) * count(bottom[last:])
         if -1 in dims:
-            known = around * count(tuple(d for d in dims if d != -1))
-            if known == 0 or count(bottom) % known:
+            others = around * count(tuple(d for d in dims if d != -1))
+            if others == 0 or count(bottom) % others:
                 raise self.wrong(
-                    f"{count(bottom)} elements cannot be shaped to {dims}: {count(bottom)} / {known} is not whole"
+                    f"{count(bottom)} elements cannot be shaped to {dims}: {count(bottom)} / {others} is not whole"
                 )
-            dims[dims.index(-1)] = count(bottom) // known
+            dims[dims.index(-1)] = count(bottom) // others
         top = (*bottom[:first], *dims, *bottom[last:])
         if count(top) != count(bottom):
             raise self.wrong(

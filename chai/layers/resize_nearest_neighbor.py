@@ -71,5 +71,5 @@ class ResizeNearestNeighbor(Layer):
             step = np.float32(old / np.float32(new))
             # with align_corners a single pixel copies pixel 0, and so it does by this formula
             place = np.floor((i + np.float32(0.5 if p.half_pixel_centers else 0)) * step)
-        found: Array = np.minimum(place.astype(np.intp), old - 1)
-        return found
+        pixels: Array = np.minimum(place.astype(np.intp), old - 1)
+        return pixels

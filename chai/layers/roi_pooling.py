@@ -31,10 +31,10 @@ class ROIPooling(RegionLayer):
     fork = "rbgirshick/caffe-fast-rcnn"
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        found = self.regions(*bottoms)
+        regions = self.regions(*bottoms)
         if self.params.pooled_h < 1 or self.params.pooled_w < 1:
             raise self.wrong("pooled_h or pooled_w is missing")
-        return ((found, bottoms[0][1], self.params.pooled_h, self.params.pooled_w),)
+        return ((regions, bottoms[0][1], self.params.pooled_h, self.params.pooled_w),)
 
     def bounds(self, start: float, end: float, i: int) -> Array:
         first, last = (half_away(float(np.float32(c) * np.float32(self.params.spatial_scale))) for c in (start, end))

@@ -34,13 +34,13 @@ class Scale(BroadcastLayer, AffineLayer):
     new_tops = True
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        own = () if len(bottoms) == 2 else (self.operand(*bottoms),)
+        factor = () if len(bottoms) == 2 else (self.operand(*bottoms),)
         bias = bottoms[1] if len(bottoms) == 2 else self.operand(*bottoms)
-        return (*own, bias) if self.params.bias_term else own
+        return (*factor, bias) if self.params.bias_term else factor
 
     def fillers(self) -> tuple[Filler | None, ...]:
-        own = () if len(self.bottoms) == 2 else (self.params.filler or Filler(value=1.0),)
-        return (*own, self.params.bias_filler)
+        factor = () if len(self.bottoms) == 2 else (self.params.filler or Filler(value=1.0),)
+        return (*factor, self.params.bias_filler)
 
     def affine(self) -> tuple[Array, Array] | None:
         if len(self.bottoms) == 2 or self.params.axis not in (1, -3) or self.params.num_axes != 1:

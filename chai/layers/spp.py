@@ -33,7 +33,7 @@ class SPP(Layer):
     Params = SPPParams
 
     def _poolings(self, shape: Shape) -> list[Pooling]:
-        found = []
+        poolings = []
         for level in range(self.params.pyramid_height):
             kernel = [-(-size >> level) for size in shape[2:]]
             pad = [((k << level) - size + 1) // 2 for k, size in zip(kernel, shape[2:])]
@@ -41,8 +41,8 @@ class SPP(Layer):
             params = PoolingParams(
                 self.params.pool, pad_h=ph, pad_w=pw, kernel_h=kh, kernel_w=kw, stride_h=kh, stride_w=kw
             )
-            found.append(Pooling(self.name, self.bottoms, self.tops, params, type=self.type))
-        return found
+            poolings.append(Pooling(self.name, self.bottoms, self.tops, params, type=self.type))
+        return poolings
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if not self.params.pyramid_height:

@@ -65,8 +65,8 @@ class Compiled:
         self.function = function
         self.options = options
         self.checked = options.boundscheck or env().debug >= 1 or env().check
-        wanted = options.parallel or any(_is_parallel(f) for f, _, _ in reached(function))
-        self.parallel = wanted and not serial and not (self.checked and not prange().available)
+        parallel = options.parallel or any(_is_parallel(f) for f, _, _ in reached(function))
+        self.parallel = parallel and not serial and not (self.checked and not prange().available)
         self.fields = tuple(name for name in COMPILED if name in names_of(function))
         self.dispatcher = self._dispatcher()
         try:

@@ -59,12 +59,12 @@ def run(where: Where, call: Callable[[], T], function: Any, compiled: bool = Fal
 
 def frames(error: BaseException) -> list[tuple[str, int]]:
     """Return (file, line) of every frame of an exception's traceback, outermost first."""
-    found = []
+    places = []
     trace = error.__traceback__
     while trace is not None:
-        found.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
-    return found
+    return places
 
 
 def failed(where: Where, error: BaseException, place: str, compiled: bool) -> PluginError:
@@ -129,15 +129,15 @@ def _where(error: BaseException, place: str) -> tuple[str, int | str]:
     if loc is not None:
         return loc.filename, loc.line
     file, _, line = place.rpartition(":")
-    own = [f for f in frames(error) if f[0] == file]
-    return own[-1] if own else (file, line)
+    inside = [f for f in frames(error) if f[0] == file]
+    return inside[-1] if inside else (file, line)
 
 
 def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-    found = re.search(r"[Uu]nknown attribute '(\w+)' of type xChangeLayer|xChangeLayer has no field '(\w+)'", text)
-    if found:
-        return _no_field(found.group(1) or found.group(2), compiled=bool(found.group(1)))
+    missing = re.search(r"[Uu]nknown attribute '(\w+)' of type xChangeLayer|xChangeLayer has no field '(\w+)'", text)
+    if missing:
+        return _no_field(missing.group(1) or missing.group(2), compiled=bool(missing.group(1)))
     if not where.trained and "index out of range" in text:
         return _first(text), NO_PARAMETERS
     if "scipy" in text and "linear algebra" in text:
@@ -171,8 +171,8 @@ def dated(error: BaseException) -> str | None:
 def _no_field(name: str, compiled: bool) -> tuple[str, str]:
     if compiled and name in FIELDS:
         return f"x.{name} is there in plain Python only", "@chai.custom(..., jit=False), or read it in @f.setup"
-    known = COMPILED if compiled else FIELDS
-    hint = did_you_mean(name, known, listed="fields", quoted=False, cutoff=0.4)
+    fields = COMPILED if compiled else FIELDS
+    hint = did_you_mean(name, fields, listed="fields", quoted=False, cutoff=0.4)
     return f"xChangeLayer has no field {name!r}", hint or ""
 
 

@@ -125,14 +125,14 @@ class Frame:
     def _compile(self, serial: bool = False) -> compiling.Compiled:
         function = self.implementation.function
         x = self._example()
-        given = self._given(x)
-        made: compiling.Compiled = failure.run(
+        arguments = self._given(x)
+        compiled: compiling.Compiled = failure.run(
             self.layer.where,
-            lambda: compiling.Compiled(function, self.options, x, given, serial),
+            lambda: compiling.Compiled(function, self.options, x, arguments, serial),
             function,
             compiled=True,
         )
-        return made
+        return compiled
 
     def _example(self) -> xChangeLayer:
         """Return x for these sizes, with arrays of one element."""
@@ -152,12 +152,12 @@ class Frame:
         custom, implementation = self.layer.custom, self.implementation
         named = self.layer.named(self.bottoms, self.tops)
         values = {**named, **self._scratch(named)}
-        given = custom.call(implementation.function, None, values)
+        arguments = custom.call(implementation.function, None, values)
         first = 1 if definition.takes_self(implementation.function) else 0
-        before = given[:first]
+        before = arguments[:first]
         if self._shall_compile():
             before = (None,) * first  # compiled methods get None as self
-        return before, given[first + 1 :]
+        return before, arguments[first + 1 :]
 
     def _scratch(self, values: Mapping[str, Any]) -> dict[str, Array]:
         def zeros(shape: Any) -> Array:
@@ -251,7 +251,7 @@ class Frame:
                 self._call(self._image(inputs, n), self._image(outputs, n), compiled)
         else:
             for top, array in zip(guarded, self._call(inputs, outputs, compiled) or ()):
-                top.array = array
+                top.array = np.array(array)  # the function may write into it again
         return inputs, guarded
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
@@ -262,14 +262,14 @@ class Frame:
         """Call the function on these buffers; return the tops if their sizes are ``dynamic``."""
         x = xChangeLayer(self.static)
         self._fill(x, inputs, outputs)
-        given = self._given(x)
+        arguments = self._given(x)
         x.__dict__["startclk"] = perf_counter()
         function = self.implementation.function
         if compiled is not None:
-            result = failure.run(self._where, lambda: compiled(x, given), function, compiled=True)
+            result = failure.run(self._where, lambda: compiled(x, arguments), function, compiled=True)
         else:
             python = self.python
-            result = failure.run(self._where, lambda: python(*given), function)
+            result = failure.run(self._where, lambda: python(*arguments), function)
         x.__dict__["endclk"] = perf_counter()
         if self.options.dynamic:
             return result

@@ -130,21 +130,21 @@ class CustomLayer(Layer):
         count = max(len(self.tops), 1)
         if self.strict:
             self._check_strict()
-        given = self.params.top_dim
+        dims = self.params.top_dim
         if self.custom.shape_rule is None:
-            if not given and self.custom.options.first_shape:
+            if not dims and self.custom.options.first_shape:
                 return bottoms[:1] * count
-            if not given:
+            if not dims:
                 raise self.wrong(
                     "EP071: top_dim is missing",
                     hint="xcustom_param { top_dim: 1 top_dim: 1000 }: the top's shape, batch first; or @f.shape",
                 )
             batch = bottoms[0][0] if bottoms[0] else 1
-            return ((batch, *given[1:]),) * count
+            return ((batch, *dims[1:]),) * count
         tops = self._ruled(bottoms, count)
-        if given and any(given[1:] != top[1:] for top in tops):
+        if dims and any(dims[1:] != top[1:] for top in tops):
             raise self.wrong(
-                f"EP071: top_dim says {show(given)}, its shape rule {show(tops[0])}", hint="leave top_dim out"
+                f"EP071: top_dim says {show(dims)}, its shape rule {show(tops[0])}", hint="leave top_dim out"
             )
         return tops
 
@@ -152,14 +152,14 @@ class CustomLayer(Layer):
         rule = self.custom.shape_rule
         assert rule is not None
         x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": self._data})
-        found = failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
+        shapes = failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
         if not self.blobs:  # its first parameters
             self.blobs = [np.asarray(array, np.float32) for array in x.custom_float_params]
         try:
-            tops = tuple(tuple(int(d) for d in shape) for shape in found)
+            tops = tuple(tuple(int(d) for d in shape) for shape in shapes)
         except (TypeError, ValueError):
             raise self.wrong(
-                f"its shape rule returned {found!r}, expected one shape per top", hint="return [(n, c, h, w)]"
+                f"its shape rule returned {shapes!r}, expected one shape per top", hint="return [(n, c, h, w)]"
             ) from None
         if len(tops) != count:
             raise self.wrong(f"its shape rule returned {len(tops)} shapes for {count} tops")
@@ -185,8 +185,8 @@ class CustomLayer(Layer):
     ) -> Frame:
         """Return the Frame for bottoms of these shapes; with ``formats`` of bottoms and tops, for calls on codes."""
         key = (bottoms, formats, self.slope)
-        if (found := self._frames.get(key)) is not None:
-            return found
+        if (frame := self._frames.get(key)) is not None:
+            return frame
         from .frame import Frame
 
         with self.turn:
@@ -266,8 +266,8 @@ class CustomLayer(Layer):
         sizes = {}
         for name, default in self.custom.options.args.items():
             if arguments.is_size(default):
-                known = inputs if default[0] == "I" else outputs
-                sizes[name] = arguments.size(default, inputs, outputs) if known else 0
+                shapes = inputs if default[0] == "I" else outputs
+                sizes[name] = arguments.size(default, inputs, outputs) if shapes else 0
         return {**self.values, **sizes}
 
     @property

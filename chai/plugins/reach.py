@@ -65,11 +65,11 @@ def _code(code: CodeType) -> Iterator[bytes]:
 def outside_of(function: Any, code: CodeType) -> Iterator[tuple[str, Any]]:
     """Yield default values, globals, closure cells, and members of modules, enums and tuples that a code names."""
     cells = zip(code.co_freevars, function.__closure__ or ())
-    known = {**function.__globals__, **dict(filter(None, (content(*cell) for cell in cells)))}
+    values = {**function.__globals__, **dict(filter(None, (content(*cell) for cell in cells)))}
     names = sorted({*all_names(code), *code.co_freevars})
     keywords = tuple(sorted((function.__kwdefaults__ or {}).items()))
     waiting = [("defaults", function.__defaults__ or ()), ("keywords", keywords)]
-    waiting += [(name, known[name]) for name in names if name in known]
+    waiting += [(name, values[name]) for name in names if name in values]
     seen = set()
     while waiting:
         name, value = waiting.pop(0)
@@ -119,7 +119,7 @@ def _constant(value: Any) -> bytes:
 
 def names_of(function: Any) -> set[str]:
     """Return every name and string constant in a function and those it calls: all attributes that it may read."""
-    found: set[str] = set()
+    names: set[str] = set()
     for _, code, _ in reached(function):
-        found |= all_names(code) | {c for c in code.co_consts if isinstance(c, str)}
-    return found
+        names |= all_names(code) | {c for c in code.co_consts if isinstance(c, str)}
+    return names

@@ -50,23 +50,23 @@ class Tuner:
         self, key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]
     ) -> tuple[Implementation, str]:
         """Return the fastest of ``fit``, and its description; ``run`` computes once, on separate buffers."""
-        known = self._read()
+        entries = self._read()
         names = {i.name: i for i in fit}
-        entry: Any = known.get(key)
+        entry: Any = entries.get(key)
         if not _sound(entry, list(names)):
             times = {i.name: _median(lambda i=i: run(i)) for i in fit}  # type: ignore[misc]
             entry = {"fastest": min(times, key=lambda n: times[n]), "ms": times}
-            self._write({**known, key: entry})
+            self._write({**entries, key: entry})
         chosen = names[entry["fastest"]]
         figures = ", ".join(f"{name} {ms:.3f} ms" for name, ms in entry["ms"].items())
         return chosen, f"{chosen.name} (fastest: {figures})"
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.file.read_text())
+            entries = json.loads(self.file.read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return entries if isinstance(entries, dict) else {}
 
     def _write(self, entries: dict[str, Any]) -> None:
         try:

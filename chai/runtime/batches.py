@@ -87,9 +87,9 @@ def run_batches(
     if _fits(execution, feeds):
         return execution.run(feeds, keep, started)
     started = perf_counter() if started is None else started
-    own = execution.plan.batch
+    batch = execution.plan.batch
     count = next(iter(feeds.values())).shape[0]
-    passes = [execution.run(part, keep) for part in _parts(feeds, count, own)]
+    passes = [execution.run(part, keep) for part in _parts(feeds, count, batch)]
     blobs = _joined(execution, [blobs for blobs, _ in passes], count)
     return blobs, joined_times([perf for _, perf in passes], count, (perf_counter() - started) * 1000)
 
@@ -111,8 +111,8 @@ def rebatched(plan: Plan, count: int) -> dict[str, Shape]:
 
     A layer that exists only as Tasks, or has no rule for that many images, keeps all axes of its tops but the first.
     """
-    own = plan.batch
-    shapes = {blob: (count, *shape[1:]) if shape[:1] == (own,) else shape for blob, shape in plan.shapes.items()}
+    batch = plan.batch
+    shapes = {blob: (count, *shape[1:]) if shape[:1] == (batch,) else shape for blob, shape in plan.shapes.items()}
     for layer in plan.graph.layers:
         if not (layer.source or layer.on_device):
             with suppress(ChaiError):

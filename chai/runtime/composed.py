@@ -49,20 +49,20 @@ def conversions(step: StepTime, steps: Sequence[StepTime]) -> tuple[float, float
 
 def _composed(name: str, layer: Composed, steps: Sequence[StepTime]) -> Entry:
     parts = set(layer.parts)
-    own = [s for s in steps if s.layers and parts.issuperset(s.layers)]
-    shared = tuple(s for s in steps if s not in own and not parts.isdisjoint(s.layers))
-    written = {blob for s in own for blob in s.writes}
+    inside = [s for s in steps if s.layers and parts.issuperset(s.layers)]
+    shared = tuple(s for s in steps if s not in inside and not parts.isdisjoint(s.layers))
+    written = {blob for s in inside for blob in s.writes}
     before: list[StepTime] = []
     after: list[StepTime] = []
     for step in steps:
         if step.kind not in ("pack", "unpack"):
             continue
         # a Pack is for readers on the overlay, an Unpack for those on the host
-        read = any(step.reads[0] in s.reads and (s.engine == "fpga") == (step.kind == "pack") for s in own)
+        read = any(step.reads[0] in s.reads and (s.engine == "fpga") == (step.kind == "pack") for s in inside)
         if step.reads[0] not in written:
             before += [step] * read
         else:
-            (own if read else after).append(step)
-    own.sort(key=lambda s: s.begin)
-    unpack, ms, pack = (fsum(s.ms for s in part) for part in (before, own, after))
-    return Entry(name, unpack, ms, pack, tuple(own), shared)
+            (inside if read else after).append(step)
+    inside.sort(key=lambda s: s.begin)
+    unpack, ms, pack = (fsum(s.ms for s in part) for part in (before, inside, after))
+    return Entry(name, unpack, ms, pack, tuple(inside), shared)

@@ -17,7 +17,7 @@ from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, with_plain_inputs
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
-from ..util.sharing import Lifetime, Mutex, entered
+from ..util.sharing import Entered, Lifetime, Mutex
 from .host import Alive
 from .perf import PerfInfo
 from .slot import Kept, Slot, Use
@@ -118,7 +118,7 @@ class Execution:
                 for _ in self._pipeline(1).stream([slot]):
                     pass
             else:
-                with entered(self), np.errstate(all="ignore"):
+                with Entered(self), np.errstate(all="ignore"):
                     for i in range(len(self._steps)):
                         self.step(i, slot)
                 if alive is not None and not self._dynamic:

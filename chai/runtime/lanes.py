@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Any
 
 from ..util.lazy_dataclass import dataclass
-from ..util.sharing import entered, inside
+from ..util.sharing import Entered, inside
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class _Run:
         return batch
 
     def _work(self, lane: str) -> None:
-        with entered(self):
+        with Entered(self):
             self._loop(lane)
 
     def _loop(self, lane: str) -> None:

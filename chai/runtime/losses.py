@@ -29,8 +29,8 @@ class Losses:
         self._graph = graph.losses
         self.layers: list[Layer] = [] if graph.losses is None else graph.losses.layers
         self.labels: list[str] = [] if graph.losses is None else [*graph.losses.inputs]
-        own = {t for layer in self.layers for t in layer.tops}
-        self.reads = {b for layer in self.layers for b in layer.bottoms} - own - set(self.labels)
+        tops = {t for layer in self.layers for t in layer.tops}
+        self.reads = {b for layer in self.layers for b in layer.bottoms} - tops - set(self.labels)
 
     def taken(self, inputs: dict[str, Any]) -> dict[str, Array]:
         """Remove the labels from the inputs of a pass and return them. Raises UsageError for what are no numbers."""
@@ -70,11 +70,11 @@ class Losses:
                 blobs.update(zip(layer.tops, tops))
                 steps.append(replace(step, begin=step.begin + perf.wall_ms))
         wall = perf.wall_ms + (perf_counter() - begin) * 1000
-        found = {name: blobs[blob] for name, blob in self._graph.latest.items() if blob in blobs}
-        return found, replace(perf, steps=(*perf.steps, *steps), wall_ms=wall)
+        losses = {name: blobs[blob] for name, blob in self._graph.latest.items() if blob in blobs}
+        return losses, replace(perf, steps=(*perf.steps, *steps), wall_ms=wall)
 
-    def _fed(self, known: set[str]) -> Iterator[Layer]:
+    def _fed(self, written: set[str]) -> Iterator[Layer]:
         for layer in self.layers:
-            if known.issuperset(layer.bottoms):
-                known.update(layer.tops)
+            if written.issuperset(layer.bottoms):
+                written.update(layer.tops)
                 yield layer

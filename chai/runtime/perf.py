@@ -218,8 +218,8 @@ class PerfInfo:
         line += f"   batch {self.batch}   {self.ms_per_image:.3f} ms/image   {self.images_per_second:.2f} images/second"
         counted = [(s.device_ms, s.ms) for s in self.steps if s.device_ms is not None]
         if counted:
-            own, whole = map(fsum, zip(*counted))
-            line += f"   accelerator {own:.3f} of {whole:.3f} ms"
+            device, whole = map(fsum, zip(*counted))
+            line += f"   accelerator {device:.3f} of {whole:.3f} ms"
         return line
 
     def __repr__(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..blob import Shape, count
+from ..blob import Shape, count, show
 from ..errors import ModelError
 from ..graph import Graph, fillers
 from ..limits import limits
@@ -24,13 +26,14 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..devices.base import Device
     from ..fixed import Format
+    from ..graph import Layer
     from ..overlay import Overlay
     from ..plugins import Sources
     from ..zoo.card import Card
     from .execution import Execution
 
 log = logger("chai")
-SIZES = 4  # input sizes whose schedules are kept
+SIZES = 4  # input sizes that stay prepared, and whose schedules are kept
 
 
 class Source(Protocol):
@@ -82,6 +85,12 @@ class Source(Protocol):
 
     def params(self) -> dict[str, list[Array]]:
         """Return the trained parameters by layer; the arrays may be modified."""
+
+    def replaced(self) -> bool:
+        """Return whether there are other arrays in the lists of ``params``, which are read again then.
+
+        Raises ShapeError for what is no array, and if there are more or fewer.
+        """
 
     def close(self) -> None:
         """Release weights and device memory."""
@@ -155,7 +164,8 @@ class PrototxtSource:
         self._tentative = False  # whether schedules are for display only: placeholder formats, or no weights
         self._attached = False
         self._random: list[str] = []  # layers whose weights are random
-        self._prepared: set[tuple[tuple[str, Shape], ...]] = set()
+        self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
+        self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
         self._check_digest(weights)
 
@@ -187,18 +197,33 @@ class PrototxtSource:
         else:
             host.check_weights(self.graph.layers, shapes)
         key = tuple(sorted(sizes.items()))
-        if key not in self._prepared:
+        if key in self._prepared:
+            self._prepared.remove(key)
+        else:
             for layer in self.graph.layers:
                 host.prepare(layer, shapes, self.weights is None)
             (host.claim if self.overlay is None else host.keep_freed)(self.graph, shapes)
-            self._prepared.add(key)
+        self._prepared.append(key)
         return shapes
 
     def params(self) -> dict[str, list[Array]]:
         self._forget()
         for layer in self.graph.layers:
             layer.changed()
-        return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
+        self._read = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
+        return {layer.name: layer.blobs for layer, _ in self._read}
+
+    def replaced(self) -> bool:
+        if all(len(layer.blobs) == len(arrays) and all(map(is_, layer.blobs, arrays)) for layer, arrays in self._read):
+            return False
+        for layer, arrays in self._read:
+            if len(layer.blobs) != len(arrays):
+                raise layer.wrong(f"expected {len(arrays)} trained parameters, found {len(layer.blobs)}")
+            for i, blob in enumerate(layer.blobs):
+                if not isinstance(blob, np.ndarray):
+                    raise layer.wrong(f"blob {i} is a {type(blob).__name__}, expected an array {show(arrays[i].shape)}")
+        self.params()
+        return True
 
     def _attach_free(self) -> None:
         """Assign trained parameters to the layers that accept any: shapes of custom layers may depend on them."""
@@ -304,10 +329,10 @@ class PrototxtSource:
         unsigned = unsigned_blobs(graph, plan.overlay, on_host)
         blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
         ones = dict.fromkeys(blobs, 1.0)
-        own = given(graph)
+        final = given(graph)
         placeholders = calibrated(graph, ones, self._bits, self._scheme, on_host, unsigned)
-        self._set_formats(from_precision(graph, unsigned) if own else placeholders)
-        self._tentative = not (own and self.trained)
+        self._set_formats(from_precision(graph, unsigned) if final else placeholders)
+        self._tentative = not (final and self.trained)
 
     def _set_formats(self, formats: Mapping[str, Format]) -> None:
         self.formats = formats
@@ -321,6 +346,7 @@ class PrototxtSource:
 
     def close(self) -> None:
         self._forget()
+        self._read.clear()
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()

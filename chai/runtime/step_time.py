@@ -77,8 +77,8 @@ class Run(NamedTuple):
         """Yield the steps with their times."""
         begins = accumulate(self.ms, initial=self.begin)
         device = self.device_ms or [None] * len(self.ms)
-        for row, ms, begin, own in zip(self.rows.steps, self.ms, begins, device):
-            yield row.timed(ms, begin, own)
+        for row, ms, begin, device_ms in zip(self.rows.steps, self.ms, begins, device):
+            yield row.timed(ms, begin, device_ms)
 
 
 class Steps(Sequence[StepTime]):
@@ -146,7 +146,7 @@ def picture(steps: Iterable[StepTime]) -> str:
         parts.append(f'<text x="{x:g}" y="11" text-anchor="middle">{words}</text>')
     for row, lane in enumerate(lanes, 1):
         parts.append(f'<text x="0" y="{_LANE * row + 13}">{lane}</text>')
-        for start, end, words in _pieces([(s, start) for s, found, start in bars if found == lane], _NARROW / scale):
+        for start, end, words in _pieces([(s, start) for s, other, start in bars if other == lane], _NARROW / scale):
             parts.append(
                 f'<rect x="{_LEFT + (start - first) * scale:.2f}" y="{_LANE * row}" width="{(end - start) * scale:.2f}" '
                 f'height="{_LANE - 6}" fill="{html.colour(lane)}"><title>{html.text(words)}</title></rect>'

@@ -78,14 +78,14 @@ def digest(path: str | Path, algorithm: str = "sha256") -> str:
     """Return the digest of a file in hexadecimal. Raises ParseError if it is larger than any file that chai reads."""
     import hashlib
 
-    found = hashlib.new(algorithm, usedforsecurity=False)
+    checksum = hashlib.new(algorithm, usedforsecurity=False)
     with opened_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limits().weight_bytes:
             raise ParseError(limits().exceeded("weight_bytes", size) + " bytes", path=str(path))
         while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+            checksum.update(block)
+    return checksum.hexdigest()
 
 
 def sha256(data: bytes) -> str:

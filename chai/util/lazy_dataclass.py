@@ -54,8 +54,8 @@ class _Init(_Method):
     def _fill(self, instance: Any, /, *given: Any, **named: Any) -> None:
         fields = dataclasses.fields(self.owner)
         values = dict(zip((field.name for field in fields if field.init and not field.kw_only), given))
-        known = {field.name for field in fields if field.init}
-        fits = len(values) == len(given) and known.issuperset(named) and not named.keys() & values.keys()
+        names = {field.name for field in fields if field.init}
+        fits = len(values) == len(given) and names.issuperset(named) and not named.keys() & values.keys()
         values |= named
         if not fits or any(f.name not in values and _needed(f) for f in fields):
             super().__get__(instance, self.owner)(*given, **named)  # which says what is wrong
@@ -78,7 +78,7 @@ def _needed(field: dataclasses.Field[Any]) -> bool:
 
 
 def _made(cls: type, frozen: bool, eq: bool) -> type:
-    own = {name for name, value in vars(cls).items() if value is not None or name != "__hash__"}
+    defined = {name for name, value in vars(cls).items() if value is not None or name != "__hash__"}
     bases = [vars(base)[_PARAMS] for base in cls.__mro__[1:] if _PARAMS in vars(base)]
     refusing = frozen and any(params.frozen for params in bases)  # else Python would compile what refuses changes
     dataclasses.dataclass(init=False, repr=False, eq=False, frozen=refusing)(cls)
@@ -94,7 +94,7 @@ def _made(cls: type, frozen: bool, eq: bool) -> type:
         }
     if frozen:
         methods |= {"__setattr__": _setattr(cls), "__delattr__": _delattr(cls)}
-    for name in methods.keys() - own:
+    for name in methods.keys() - defined:
         setattr(cls, name, methods[name])
     return cls
 

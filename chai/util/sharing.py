@@ -68,14 +68,6 @@ class Mutex:
         else:
             self._lock = RLock()
 
-    def acquire(self, blocking: bool = True) -> bool:
-        """Take the lock, and return whether this thread holds it now."""
-        return self._lock.acquire(blocking)
-
-    def release(self) -> None:
-        """Undo one ``acquire``."""
-        self._lock.release()
-
     def __enter__(self) -> None:
         self._lock.acquire()
 
@@ -90,7 +82,7 @@ def inside() -> tuple[object, ...]:
     return _inside.get()
 
 
-class entered:  # noqa: N801 - used like a function
+class Entered:
     """Add ``thing`` to ``inside`` during the block, in this thread and in threads that copy its context."""
 
     __slots__ = ("_thing", "_token")
@@ -139,7 +131,7 @@ class Turn(Mutex):
         self._lock.release()
 
     def _wait(self) -> None:
-        own, held = get_ident(), tuple(x for x in _inside.get() if isinstance(x, Turn))
+        thread, held = get_ident(), tuple(x for x in _inside.get() if isinstance(x, Turn))
         with self._guard:
             if not self._before().isdisjoint(held):
                 raise UsageError(
@@ -147,12 +139,12 @@ class Turn(Mutex):
                     "other one runs",
                     hint="run such networks in one thread, or load each a second time",
                 )
-            self._waits[own] = self, held
+            self._waits[thread] = self, held
         try:
             self._lock.acquire()
         finally:
             with self._guard:
-                del self._waits[own]
+                del self._waits[thread]
 
     def _before(self) -> set[Turn]:
         """Return the turns that have to end before a thread that waits for this one is admitted."""
@@ -211,20 +203,20 @@ class Resources:
     """Objects of one owner that have ``close``: made when one is needed first, closed together."""
 
     def __init__(self) -> None:
-        self._made: dict[Callable[[], Any], Any] = {}
+        self._objects: dict[Callable[[], Any], Any] = {}
         self._lock = Mutex()
 
     def of(self, make: Callable[[], Closed]) -> Closed:
         """Return the object that ``make`` returned when it was needed first."""
         with self._lock:
-            if make not in self._made:
-                self._made[make] = make()
-            made: Closed = self._made[make]
-            return made
+            if make not in self._objects:
+                self._objects[make] = make()
+            thing: Closed = self._objects[make]
+            return thing
 
     def close(self) -> None:
         """Close all of them."""
         with self._lock:
-            for made in self._made.values():
-                made.close()
-            self._made.clear()
+            for thing in self._objects.values():
+                thing.close()
+            self._objects.clear()

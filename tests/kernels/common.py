@@ -15,7 +15,7 @@ import pytest
 from chai import overlay
 from chai.blob import View
 from chai.devices.emulator import EmulatedProgram
-from chai.kernels.native import library
+from chai.kernels.native import library, single as singles
 from chai.kernels.native.single import Single
 from chai.tasks import Task
 from chai.tasks.work import Work
@@ -50,6 +50,20 @@ def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     monkeypatch.setattr(Single, "run", counted)
     return lambda: len(kinds)
+
+
+def several(patch: pytest.MonkeyPatch, count: int) -> list[int]:
+    """Let every operation on arrays of the host use so many threads; return a list of those of each run."""
+    found, run = list[int](), library.Library.run_one
+
+    def counted(self: library.Library, *arguments: Any) -> None:
+        found.append(arguments[-1])
+        run(self, *arguments)
+
+    patch.setattr(library.Library, "run_one", counted)
+    patch.setattr(singles, "threads", lambda: count)
+    patch.setattr(singles, "SHARED", 0)
+    return found
 
 
 def program(

@@ -12,12 +12,14 @@ import chai
 from chai.errors import DeviceError
 from chai.kernels import convolution as convolutions, pooling
 from chai.kernels.native import library, single as singles
+from chai.kernels.native.build import machine
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
+from chai.layers.lrn import LRN, LRNParams
 from chai.tasks.window import Window
 from tests.conftest import examples
 
-from .common import LIBRARY, NAMES, VARIANTS, computed_in_c, numbers, used
+from .common import LIBRARY, NAMES, VARIANTS, computed_in_c, numbers, several, used
 
 EXAMPLES = settings(max_examples=examples(20))
 Array = np.ndarray
@@ -40,6 +42,23 @@ def sums(x: Array, weights: Array, bias: Array | None, window: Window, group: in
                 wanted[:, o] += np.tensordot(taps, weights[o, :, i, j], (1, 0))
                 size[:, o] += np.tensordot(np.abs(taps), np.abs(weights[o, :, i, j]), (1, 0))
     return (wanted if bias is None else wanted + bias.reshape(-1, 1, 1)), size
+
+
+def convolved(
+    variant: str, x: Array, weights: Array, bias: Array | None, window: Window, group: int, rectified: bool
+) -> Array:
+    """Return a convolution of two images in C that equals the loops; the second image alone has the same numbers."""
+    with used(variant), pytest.MonkeyPatch.context() as patch:
+        count = computed_in_c(patch)
+        found = convolutions.conv2d(x, weights, bias, window, group, rectified=rectified)
+        assert count() == 1
+        assert np.array_equal(convolutions.conv2d(x[1:], weights, bias, window, group, rectified=rectified), found[1:])
+    wanted, scale = sums(x, weights, bias, window, group)
+    if rectified:
+        wanted = np.maximum(wanted, 0)
+    assert found.shape == wanted.shape
+    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+    return found
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -76,11 +95,8 @@ def test_convolution(
     h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
     x, weights = numbers(rng, 2, group * inputs, h, w), numbers(rng, group * outputs, inputs, *kernel)
     bias = numbers(rng, group * outputs) if biased else None
-    with used(variant), pytest.MonkeyPatch.context() as patch:
-        count = computed_in_c(patch)
-        found = convolutions.conv2d(x, weights, bias, window, group, rectified=rectified)
-        assert count() == 1
-        alone = convolutions.conv2d(x[1:], weights, bias, window, group, rectified=rectified)
+    found = convolved(variant, x, weights, bias, window, group, rectified)
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(singles, "threads", lambda: 3)
         patch.setattr(singles, "SHARED", 0)
         together = Single(
@@ -90,12 +106,6 @@ def test_convolution(
             found.shape,
             (weights.nbytes, *((bias.nbytes,) if bias is not None else ())),
         ).run(x, weights, *((bias,) if bias is not None else ()))
-    wanted, scale = sums(x, weights, bias, window, group)
-    if rectified:
-        wanted = np.maximum(wanted, 0)
-    assert found.shape == wanted.shape
-    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
-    assert np.array_equal(found[1:], alone)
     assert np.array_equal(found, together)
 
 
@@ -128,17 +138,7 @@ def test_depthwise_convolution(
     h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
     x, weights = numbers(rng, 2, channels, h, w), numbers(rng, channels, 1, *kernel)
     bias = numbers(rng, channels) if biased else None
-    with used(variant), pytest.MonkeyPatch.context() as patch:
-        count = computed_in_c(patch)
-        found = convolutions.conv2d(x, weights, bias, window, channels, rectified=rectified)
-        assert count() == 1
-        assert np.array_equal(
-            convolutions.conv2d(x[1:], weights, bias, window, channels, rectified=rectified), found[1:]
-        )
-    wanted, scale = sums(x, weights, bias, window, channels)
-    if rectified:
-        wanted = np.maximum(wanted, 0)
-    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+    convolved(variant, x, weights, bias, window, channels, rectified)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -385,6 +385,32 @@ def test_pools_begin_as_caffe_does(variant: str, pad: int) -> None:
     assert (largest == np.finfo(np.float32).min).all()
     assert not total.any()
     assert not np.signbit(total).any()
+
+
+# -- LRN
+
+
+@pytest.mark.skipif(machine() == "armv7l", reason="there numpy's own division and square root are approximate")
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("shape", "size"), [((2, 7, 5, 13), 5), ((1, 3, 1, 1), 7), ((1, 70, 9, 16), 3), ((2, 50, 19, 23), 5)]
+)
+def test_lrn_has_the_same_bits_as_in_numpy(
+    variant: str, shape: tuple[int, ...], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 40
+    x.flat[:3] = 0, 3e38, -1e-30
+    layer = LRN("lrn", ("x",), ("y",), type="LRN", params=LRNParams(local_size=size, alpha=1e-4, k=2.0))
+    with np.errstate(all="ignore"):
+        with used("numpy"):
+            wanted = layer.forward(x)[0]
+        with used(variant):
+            alone = layer.forward(x)[0]
+            threads = several(monkeypatch, 3)
+            together = layer.forward(x)[0]
+    assert alone.tobytes() == together.tobytes() == wanted.tobytes()
+    assert threads == [3]
+    assert library.variant(variant) is not None
 
 
 # -- networks

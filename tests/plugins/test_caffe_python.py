@@ -235,6 +235,31 @@ def test_tops_whose_sizes_depend_on_data(tmp_path: Path) -> None:
         net(tmp_path, lines, hidden, custom=tmp_path).forward(DATA)
 
 
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "top[0] = self.kept = getattr(self, 'kept', top[0])",
+        "self.kept = getattr(self, 'kept', top[0].data); self.kept += 1",
+    ],
+)
+def test_a_top_that_the_layer_keeps_is_not_the_one_of_an_earlier_pass(tmp_path: Path, keep: str) -> None:
+    """The layer writes into it in the next pass."""
+    code = HEAD + (
+        "class Kept(caffe.Layer):\n"
+        "    def setup(self, bottom, top): top[0].reshape(1, 5)\n"
+        "    def reshape(self, bottom, top): pass\n"
+        "    def forward(self, bottom, top):\n"
+        "        top[0].reshape(2, 5)\n"
+        f"        {keep}\n"
+        "        top[0].data[...] = bottom[0].data.reshape(-1, 5)[:2]\n"
+    )
+    kept = net(tmp_path, layer("Kept"), code, custom=tmp_path)
+    first, second = (kept.forward(x)["y"] for x in (DATA, -DATA))
+    rows = DATA.reshape(-1, 5)[:2]
+    assert np.array_equal(first, rows)
+    assert np.array_equal(second, -rows)
+
+
 def test_parameters_are_of_setup_until_a_caffemodel_has_them(tmp_path: Path) -> None:
     code = HEAD + (
         "class Offset(caffe.Layer):\n"

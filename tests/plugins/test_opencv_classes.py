@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +17,7 @@ import chai
 from chai import cv, plugins
 from chai.parser.caffemodel import write_caffemodel
 from tests.conftest import HANG
+from tests.kernels.common import fork
 from tests.passes.common import CONV, prototxt
 
 from .common import DATA, SHAPE, python
@@ -189,6 +192,39 @@ def test_sizes_of_another_thread_wait_for_a_forward(folder: Path, classes: dict[
     thread.join(HANG)
     assert sorted(f.shape for f in found) == sorted(w.shape for w in wanted)
     assert all(any(np.array_equal(f, w) for w in wanted if w.shape == f.shape) for f in found)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_during_a_forward_runs_the_class(folder: Path, classes: dict[str, Any]) -> None:
+    """The thread of that forward is not there, and would never end it."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Slow(classes["CropLayer"]):
+        def forward(self, inputs: Any) -> Any:
+            inside.set()
+            go_on.wait(HANG)
+            return super().forward(inputs)
+
+    cv.dnn_registerLayer("Crop", Slow)
+    cv.dnn_registerLayer("Weighted", classes["Weighted"])
+    net = chai.Net(folder / "net.prototxt", folder / "net.caffemodel", device="float")
+    thread = threading.Thread(target=net.forward, args=(images()[0],))
+    thread.start()
+    assert inside.wait(HANG)
+    child = fork()
+    if not child:
+        code = 2
+        try:
+            signal.alarm(HANG)  # which ends it, should it wait forever
+            go_on.set()
+            net.forward(images()[0])
+            code = 0
+        finally:
+            os._exit(code)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    go_on.set()
+    thread.join(HANG)
+    assert ended == 0
 
 
 def test_on_an_overlay_and_compiled(tmp_path: Path, classes: dict[str, Any]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,8 +19,10 @@ import pytest
 import chai
 from chai import devices, overlay as overlays
 from chai.artifact.save import save
-from chai.devices.pynq import finding, memory, program
+from chai.devices.pynq import array, finding, memory, program
 from chai.errors import DeviceError
+from tests.conftest import HANG
+from tests.kernels.common import fork
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
@@ -196,27 +200,68 @@ def test_a_failure_keeps_the_board(board: Any, tmp_path: Path) -> None:
     assert elsewhere(tmp_path) == "has it"
 
 
-def test_a_fork_keeps_its_hands_off_the_board(board: Any) -> None:
-    """It has the lock, the registers and the buffers of its parent."""
-    net = digits(board)
-    wanted = net.forward(IMAGE)
+def said_in_a_fork(run: Callable[[], object]) -> str:
+    """Return what a function returns in a forked process, as text, or the error that it raises, with its hint."""
     read, write = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that a fork has not got
-        child = os.fork()
+    child = fork()
     if not child:
-        words = "it ran"
+        words = "it waits forever"
         try:
-            net.forward(IMAGE)
+            signal.alarm(HANG)  # which ends it
+            words = str(run())
         except DeviceError as error:
             words = f"{error.message} ({error.hint})"
         finally:
             os.write(write, words.encode())
             os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(write)
     said = os.read(read, 1000).decode()
-    os.close(read), os.close(write)
+    os.close(read)
+    assert ended == 0
+    return said
+
+
+def test_a_fork_keeps_its_hands_off_the_board(board: Any) -> None:
+    """It has the lock, the registers and the buffers of its parent."""
+    net = digits(board)
+    wanted = net.forward(IMAGE)
+    said = said_in_a_fork(lambda: net.forward(IMAGE))
     assert said.startswith(f"process {os.getpid()} has the board, and this one was forked from it (start workers")
+    found = net.forward(IMAGE)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+
+
+def test_a_fork_while_a_thread_loads_the_bitstream(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is not there, and would never release what it holds."""
+    inside, go_on = threading.Event(), threading.Event()
+    download = array.download
+
+    def slow(overlay: overlays.Overlay) -> Any:
+        inside.set()
+        assert go_on.wait(HANG)
+        return download(overlay)
+
+    monkeypatch.setattr(array, "download", slow)
+    thread = threading.Thread(target=digits, args=(board,))
+    thread.start()
+    assert inside.wait(HANG)
+    said = said_in_a_fork(lambda: digits(board))
+    go_on.set()
+    thread.join(HANG)
+    assert said.startswith(f"the board is in use by process {os.getpid()} (")
+
+
+def test_a_fork_that_closes_a_network_keeps_the_buffers(board: Any) -> None:
+    """The kernel's handles of them are its parent's, too."""
+    net = digits(board)
+    wanted = net.forward(IMAGE)
+
+    def closed() -> int:
+        net.close()
+        return len(board.memory.held)
+
+    assert said_in_a_fork(closed) == str(len(board.memory.held)) == "4"
     found = net.forward(IMAGE)
     assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
 

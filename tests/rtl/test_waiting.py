@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from functools import lru_cache
 from types import SimpleNamespace
@@ -12,7 +14,9 @@ import pytest
 from chai.devices.rtlsim import program
 from chai.errors import DeviceError
 from chai.overlay import load
+from chai.util.sharing import Mutex
 from tests.conftest import HANG
+from tests.kernels.common import fork
 
 
 def test_who_waited_while_a_run_failed_does_not_take_its_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,10 +26,10 @@ def test_who_waited_while_a_run_failed_does_not_take_its_accelerator(monkeypatch
     inside, asked, ran = threading.Event(), threading.Event(), list[Any]()
 
     class Simulated:
-        failed = False
+        busy = False
 
         def __init__(self) -> None:
-            self.lock = threading.Lock()
+            self.lock = Mutex()
 
         def run(self, chain: Any, memory: Any) -> int:
             ran.append(self)
@@ -59,3 +63,48 @@ def test_who_waited_while_a_run_failed_does_not_take_its_accelerator(monkeypatch
     thread.join(HANG)
     first, second = ran
     assert second is not first
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_during_a_run_has_an_accelerator_and_memory_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that ran the chain is not there: it would never end it, and has left both in any state."""
+    inside, go_on, ran = threading.Event(), threading.Event(), list[tuple[Any, Any]]()
+
+    class Simulated:
+        busy = False
+
+        def __init__(self, overlay: Any) -> None:
+            self.lock = Mutex()
+
+        def run(self, chain: Any, memory: Any) -> int:
+            ran.append((self, memory))
+            inside.set()
+            assert go_on.wait(HANG)
+            return 1
+
+    monkeypatch.setattr(program, "Simulated", Simulated)
+    monkeypatch.setattr(program, "place", lambda *_: None)
+    monkeypatch.setattr(program, "run", lambda chain, memory, blobs, views, start: start())
+    program.accelerator.cache_clear()
+    one = program.RtlProgram(SimpleNamespace(overlay=load(), sizes={}), {})  # type: ignore[arg-type]
+    thread = threading.Thread(target=one.run, args=({},))
+    thread.start()
+    assert inside.wait(HANG)
+    child = fork()
+    if not child:
+        code = 2
+        try:
+            signal.alarm(HANG)  # which ends it, should it wait forever
+            go_on.set()
+            one.run({})
+            one.run({})
+            code = int(not (len({id(s) for s, _ in ran}) == len({id(m) for _, m in ran}) == 2 and ran[1] == ran[2]))
+        finally:
+            os._exit(code)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    go_on.set()
+    thread.join(HANG)
+    program.accelerator.cache_clear()
+    assert ended == 0

@@ -1,14 +1,15 @@
-"""executor.claim: memory that is taken before the first pass, within its bound."""
+"""Preparation for a size of inputs: memory that is taken before the first pass, within its bound."""
 
 from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import chai
-from chai.runtime import host
+from chai.runtime import host, source
 
 NET = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: [1, {}, 64, 64] }} }} }}\n'
 RELU = 'layer { name: "relu" type: "ReLU" bottom: "x" top: "y" }\n'
@@ -25,6 +26,31 @@ def test_twice_the_largest_layer_and_no_more_than_the_bound(tmp_path: Path, chan
     tracemalloc.stop()
     assert wanted <= peak < 1.2 * wanted
     assert held < 0.2 * wanted
+
+
+def test_a_few_sizes_are_known_to_be_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the last passes: what is kept of them does not grow with the sizes that a network has seen."""
+    (tmp_path / "net.prototxt").write_text(NET.format(5) + RELU)
+    net = chai.Net(tmp_path / "net.prototxt", device="float")
+    claimed: list[int] = []
+    monkeypatch.setattr(host, "claim", lambda graph, shapes: claimed.append(shapes["x"][2]))
+
+    def prepared(*heights: int) -> list[int]:
+        """The sizes of these for which memory is claimed."""
+        claimed.clear()
+        for height in heights:
+            net.forward(np.zeros((1, 5, height, 7), np.float32))
+        return claimed
+
+    many = range(1, 3 * source.SIZES)
+    assert prepared(*many) == [*many]
+    assert prepared(*many[-source.SIZES :]) == []
+    assert prepared(many[-source.SIZES], 99, many[-source.SIZES], many[-source.SIZES + 1]) == [
+        99,
+        many[1 - source.SIZES],
+    ]
+    assert isinstance(net._source, source.PrototxtSource)
+    assert len(net._source._prepared) == source.SIZES
 
 
 def test_blobs_of_unknown_size_claim_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class Board:
 
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # no fork asks for it: ``check_process`` comes before
         self.users: WeakSet[Any] = WeakSet()  # Programs that are not closed
         self.stuck = False
         self.process = os.getpid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ def answering(what: str) -> Iterator[None]:
         ) from error
 
 
-kept: list[Memory] = []  # what nothing has stopped may write here, until the next download
+kept: list[Memory] = []  # what nothing has stopped, or the parent of a fork, may write here until the next download
 
 
 class Memory:
@@ -47,6 +48,7 @@ class Memory:
         if 0 < total < needed:
             raise _no_room(needed, total, free)
         self.buffers: dict[int, Any] = {}
+        self._process = os.getpid()
         try:
             for region, size in sizes.items():
                 self.buffers[region] = device.allocate((size,), "u1", cacheable=True)
@@ -64,8 +66,11 @@ class Memory:
         return {region: np.asarray(buffer) for region, buffer in self.buffers.items()}
 
     def free(self) -> None:
-        """Release the buffers, even if an error's traceback still refers to this object."""
-        self.buffers.clear()
+        """Release the buffers, even if an error's traceback still refers to this object. A fork keeps its parent's."""
+        if os.getpid() == self._process:
+            self.buffers.clear()
+        else:
+            kept.append(self)
 
     def flush(self, regions: Collection[int]) -> None:
         """Flush the host's writes to the accelerator."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,6 +13,7 @@ from ...codegen.compile import compiled
 from ...driver.memory import place, run
 from ...errors import DeviceError
 from ...tasks.work import Work
+from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
 from .about import about
 from .array import ArrayBoard
@@ -43,7 +43,7 @@ class PynqProgram(Program):
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
         self._memory: Memory | None = None
         self._board: Board | None = None  # that it runs on
-        self._busy = threading.RLock()
+        self._busy = Mutex()
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         begin = perf_counter()
@@ -157,6 +157,6 @@ class Pynq(Device):
 
 
 _boards: dict[str, Board] = {}
-_opening = threading.RLock()
+_opening = Mutex()
 
 device = Pynq("pynq", "an overlay on a Zynq board, through pynq")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from ...env import env
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from ...util.log import logger
+from ...util.sharing import Mutex
 from .board import Board
 from .clocks import set_exactly
 from .finding import ROOT, active, bitstream
@@ -40,7 +40,7 @@ class Published(Board):
     """A board whose bitstream this process has loaded, and loads again to stop it."""
 
     def __init__(self, overlay: Overlay) -> None:
-        self.using = threading.RLock()  # registers are not touched after another bitstream was loaded
+        self.using = Mutex()  # registers are not touched after another bitstream was loaded
         self.closed = False
         super().__init__(overlay)
 

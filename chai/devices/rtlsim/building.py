@@ -23,7 +23,7 @@ from typing import Any
 from ...env import env
 from ...errors import DeviceError
 from . import cxxrtl, verilator
-from .tools import EXTRA, FLAGS, HARNESS, compiler, missing
+from .tools import EXTRA, FLAGS, HARNESS, compiler, missing, release
 
 # "waves" can write every wire into a file; it takes longer to compile
 SIMULATORS: dict[str, Callable[[str, Path, Sequence[str]], Path]] = {
@@ -53,9 +53,9 @@ def library(text: str, simulator: str = "cxxrtl") -> Path:
     if reason:
         raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
     command = [*compiler(), *FLAGS]
-    tools = [_version(name) for name in ("pyosys", "verilator")]
+    tools = [_version("pyosys"), release(compiler()), str(verilator.found()), verilator.version()]
     sources = *sorted(HARNESS.iterdir()), Path(cxxrtl.__file__), Path(verilator.__file__)
-    key = _digest(text, simulator, *command, *tools, str(verilator.found()), *(path.read_text() for path in sources))
+    key = _digest(text, simulator, *command, *tools, *(path.read_text() for path in sources))
     target = env().cache / "rtl" / f"{key[:32]}.so"
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.with_suffix(".lock")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,6 +19,7 @@ from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from ...util.log import meter
 from ...util.rounding import round_up
+from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
 from .accelerator import Accelerator
 from .building import fastest, rtlil
@@ -59,14 +59,14 @@ class HostMemory:
 class Simulated:
     """The accelerator of an overlay, of which this process has one.
 
-    ``lock``    is held while a chain runs
-    ``failed``  a chain has not ended well, and may still run
+    ``lock``  is held while a chain runs
+    ``busy``  whether a chain runs, or has not ended well: it may still run, or a fork has cut it off
     """
 
-    failed = False
+    busy = False
 
     def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] = (LATENCY, LATENCY)) -> None:
-        self.lock = threading.Lock()
+        self.lock = Mutex()
         self.overlay = overlay
         self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd, fastest())
         self.accelerator = Accelerator(
@@ -96,31 +96,29 @@ class Simulated:
 
 
 class RtlProgram(Program):
-    """A Chain, in memory from the first run to ``close``."""
+    """A Chain, in memory from the first run to ``close``. A run that does not end well takes the memory with it."""
 
     def __init__(self, segment: Chain, views: Mapping[str, View]) -> None:
         self.chain, self.views = segment, views
         self._memory: HostMemory | None = None
-        self._busy = threading.Lock()
+        self._turn = Mutex()
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        with self._busy, _alone(self.chain.overlay) as simulated:
-            memory = self._memory
-            if memory is None:
-                memory = HostMemory(self.chain.sizes)
-                place(self.chain, memory)
-                self._memory = memory
-            try:
-                cycles = run(self.chain, memory, blobs, self.views, lambda: simulated.run(self.chain, memory))
-            except BaseException:  # Ctrl-C, too
-                accelerator.cache_clear()  # the next run begins with a reset
-                simulated.failed = True
-                raise
+        with self._turn, _alone(self.chain.overlay) as simulated:
+            memory, self._memory = self._memory or self._placed(), None
+            cycles = run(self.chain, memory, blobs, self.views, lambda: simulated.run(self.chain, memory))
+            self._memory = memory
         return Ran(None, None if cycles is None else cycles / (self.chain.overlay.clock_mhz * 1000))
 
     def close(self) -> None:
-        with self._busy:
+        with self._turn:
             self._memory = None
+
+    def _placed(self) -> HostMemory:
+        """Return memory with the chain in it."""
+        memory = HostMemory(self.chain.sizes)
+        place(self.chain, memory)
+        return memory
 
 
 class RtlSim(Device):
@@ -144,13 +142,17 @@ class RtlSim(Device):
 
 @contextmanager
 def _alone(overlay: Overlay) -> Iterator[Simulated]:
-    """Wait for the accelerator of an overlay, and for another one if a chain has failed on it meanwhile."""
+    """Wait for the accelerator of an overlay; a new one, which begins with a reset, if that one stays ``busy``."""
     while True:
         simulated = accelerator(overlay)
         with simulated.lock:
-            if not simulated.failed:
-                yield simulated
+            if not simulated.busy:
+                simulated.busy = True
+                yield simulated  # an exception leaves it busy, Ctrl-C's too
+                simulated.busy = False
                 return
+            if accelerator(overlay) is simulated:
+                accelerator.cache_clear()
 
 
 @lru_cache(maxsize=2)

@@ -36,6 +36,7 @@ class Simulation:
 
     def __init__(self, text: str, seed: int = 0, waves: Path | None = None, simulator: str = "cxxrtl") -> None:
         self._handle: int | None = None
+        self._computing = False
         self._library = _loaded(library(text, "waves" if waves else simulator))
         self._handle = self._library.rtl_create(seed)
         self._ports: dict[str, tuple[int, int]] = {}
@@ -49,8 +50,11 @@ class Simulation:
         return cls(rtlil(component), seed, waves)
 
     def close(self) -> None:
-        """Release the design's memory; what is asked of it, or of its models, after that raises DeviceError."""
-        if self._handle:
+        """Release the design's memory; what is asked of it, or of its models, after that raises DeviceError.
+
+        Where a fork has cut off its computation, the memory may be in any state, and stays.
+        """
+        if self._handle and not self._computing:
             self._library.rtl_destroy(self._handle)
         self._handle = None
 
@@ -116,7 +120,11 @@ class Simulation:
         cycles = 0
         while not met.value and cycles < limit:
             some = min(SLICE, limit - cycles)
-            cycles += int(self._library.rtl_run(self._open, until, some, ctypes.byref(met)))
+            self._computing = True
+            try:
+                cycles += int(self._library.rtl_run(self._open, until, some, ctypes.byref(met)))
+            finally:  # Ctrl-C is raised here
+                self._computing = False
             if self._library.rtl_error(self._open):
                 raise self._error()
             tell(cycles)

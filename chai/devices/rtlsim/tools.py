@@ -37,6 +37,11 @@ def compiler() -> list[str]:
     return [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else []
 
 
+def release(command: Sequence[str]) -> str:
+    """Return what a tool prints of its version. Raises DeviceError if it fails."""
+    return run([*command, "--version"], HARNESS)
+
+
 def package(name: str) -> Path:
     """Return the folder of an installed package."""
     spec = find_spec(name)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import DeviceError
-from .tools import HARNESS, package, ports, run, yosys
+from .tools import HARNESS, package, ports, release, run, yosys
 
 OPTIONS = [
     "--cc",
@@ -35,6 +35,12 @@ def found() -> tuple[Path, Path] | None:
     program = shutil.which("verilator_bin")
     root = Path(os.environ.get("VERILATOR_ROOT", "/usr/share/verilator"))
     return (Path(program), root) if program and root.is_dir() else None
+
+
+def version() -> str:
+    """Return what Verilator prints of its version; "" if it is not installed."""
+    tool = found()
+    return release([str(tool[0])]) if tool else ""
 
 
 def build(text: str, folder: Path, command: Sequence[str]) -> Path:

@@ -8,9 +8,9 @@ modules/dnn/misc/python/pyopencv_dnn.hpp.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from threading import RLock
 from typing import Any, TypeVar
 
+from ...util.sharing import Mutex
 from ..definition import Options
 from ..registry import REGISTRY, enter
 from .classes import type_of
@@ -63,7 +63,7 @@ class _Object:
         self.params: Any = None  # custom_float_params of the first forward; replaced when they may have changed
         self.layer: Any = cls(fields, [x.param(i) for i in range(x.n_params)])
         self._sizes: list[list[int]] | None = None
-        self._lock = RLock()  # forward may use what getMemoryShapes has kept of the sizes
+        self._lock = Mutex()  # forward may use what getMemoryShapes has kept of the sizes
 
     def shapes(self, x: Any) -> Any:
         """Return the shapes of the tops of x."""

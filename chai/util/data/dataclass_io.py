@@ -55,7 +55,7 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
 
 
 def _dataclass(cls: Any) -> Read:
-    known = {name: (_read(kind), metadata) for name, (kind, metadata) in _members(cls).items()}
+    members = {name: (_read(kind), metadata) for name, (kind, metadata) in _members(cls).items()}
 
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if not isinstance(value, Mapping):
@@ -63,11 +63,11 @@ def _dataclass(cls: Any) -> Read:
         values = {}
         for name, item in value.items():
             place = f"{where}.{str(name)[:40]}"
-            if name not in known:
+            if name not in members:
                 raise refuse(place, "unknown key")
-            member, metadata = known[name]
-            values[name] = found = member(item, place, refuse)
-            for each in found if isinstance(found, tuple) else (found,):
+            member, metadata = members[name]
+            values[name] = content = member(item, place, refuse)
+            for each in content if isinstance(content, tuple) else (content,):
                 if metadata or isinstance(each, float):
                     text = None if each is None or is_dataclass(each) else problem(metadata, each)
                     if text:

@@ -118,8 +118,8 @@ class Journal:
             raise self._error("this line was changed (checksum)", number)
         return content
 
-    def _check(self, found: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-        differ = sorted(part for part in {*found, *run} - {"schema"} if found.get(part) != run.get(part))
+    def _check(self, first: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+        differ = sorted(part for part in {*first, *run} - {"schema"} if first.get(part) != run.get(part))
         if differ:
             raise UsageError(
                 f"journal {self.path} is of another run: its {', '.join(differ)} differ",

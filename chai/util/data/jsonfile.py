@@ -98,15 +98,16 @@ def _quickly(text: str) -> Any:
     if "\\u" in text or text.count("{") + text.count("[") + text.count(",") >= VALUES:
         raise ValueError("surrogates and limits are the reader's")
     text.encode()  # raises for half a surrogate pair
-    value = json.loads(text, object_pairs_hook=_unique, parse_int=_whole, parse_float=_whole, parse_constant=_whole)
+    value = json.loads(text, object_pairs_hook=unique, parse_int=_whole, parse_float=_whole, parse_constant=_whole)
     return _shallow(value, DEPTH)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is here twice")
-    return found
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object from its keys and values, as ``object_pairs_hook`` of json. Raises ValueError for a key twice."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return members
 
 
 def _whole(token: str) -> int | float:

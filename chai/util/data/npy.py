@@ -66,8 +66,8 @@ def _header(file: BinaryIO) -> tuple[Any, bool, tuple[int, ...]]:
         raise ValueError("version or length of its header")
     text = file.read(size).decode("latin-1").strip()
     items, at = {}, 1
-    while found := re.compile(_ITEM).match(text, at):
-        items[found[2]], at = found[3], found.end()
+    while item := re.compile(_ITEM).match(text, at):
+        items[item[2]], at = item[3], item.end()
     if text[:1] != "{" or text[at:].strip() != "}" or set(items) != {"descr", "fortran_order", "shape"}:
         raise ValueError("its header is damaged")
     dims = items["shape"].strip("()").replace("L", "").replace(" ", "").removesuffix(",")
