@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library
 COMPLETE = 1  # a run: all operations are done
 PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
+_ABSENT = None, None, None, None  # buffers
+_addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer  # a fifth of a short call is to find them
 SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
 
 
@@ -39,8 +41,8 @@ class Library(NamedTuple):
 
     def run_one(self, operation: Operation, buffers: Sequence[Array]) -> None:
         """Run a checked operation on four buffers at most, in this thread to its end: for short ones."""
-        addresses = (*map(address, buffers), None, None, None)
-        if self.calls.chai_one(self.number, ctypes.addressof(operation), *addresses[:4]) < 0:
+        addresses = map(address, buffers)
+        if self.calls.chai_one(self.number, _addressof(operation), *addresses, *_ABSENT[len(buffers) :]) < 0:
             raise _small_stack()
 
     def run(self, table: Table, frame: Frame, threads: int = 1) -> Sequence[float]:
@@ -79,7 +81,7 @@ class Frame:
 def address(array: Any) -> int:
     """Return the address of an array's first byte."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # four times as fast as array.ctypes
+        return _addressof(_from_buffer(array))  # four times as fast as array.ctypes
     except (TypeError, ValueError):  # it is read-only, or empty, or not contiguous
         return int(array.ctypes.data)
 
