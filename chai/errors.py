@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from .util.text import visible
 
+NO_PARAMETERS = "this layer has no trained parameters: was the network loaded without its caffemodel?"  # a hint
+
 
 class ChaiError(Exception):
     """Base class. ``layer`` names the layer with the error, ``hint`` says what to do; either may be None."""

@@ -17,8 +17,6 @@ from .errors import UsageError
 from .fixed import SCHEMES, Format
 from .graph import Graph
 from .overlay import default, load as load_overlay
-from .passes.cut import cut_sized
-from .plugins.loading import registry_of
 from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
@@ -30,15 +28,15 @@ from .util import html
 from .util.interpreter import Uncollected
 from .util.suggest import did_you_mean
 from .util.text import visible
-from .zoo.locate import is_compiled, locate, read_graph
+from .zoo import is_compiled
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from .blob import Array
     from .devices.base import Device
+    from .offload.plan import Partition
     from .offload.schedule import Schedule
-    from .offload.segments import Partition
     from .overlay import Overlay
     from .parser.caffemodel import Weights
     from .plugins.loading import Sources
@@ -134,12 +132,11 @@ class Net(Shared):
                     hint="give it to chai compile, or load the prototxt",
                 )
             with Uncollected():
-                self._source = artifact.CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
+                self._source = artifact.CompiledSource(prototxt, on, overlay, custom, strict, engine or {})
         else:
-            path, weights = locate(prototxt, caffemodel)
-            graph = read_graph(path, custom, phase, level, stages, strict)
-            if start_layer or end_layer:
-                graph = cut_sized(graph, start_layer, end_layer, shapes or {})
+            state, part = (phase, level, stages), (start_layer, end_layer)
+            graph, weights = runtime.read_network(prototxt, caffemodel, custom, strict, state, part, shapes or {})
+            if any(part):
                 shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
             target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
             form = SCHEMES[0] if target is None else target.scheme(scheme)
@@ -250,7 +247,7 @@ class Net(Shared):
         They are preprocessed as in ``card``, else as in the data layer of a training net. Raises UsageError for a network
         with several inputs or unknown input size, ParseError for a file that is no picture.
         """
-        from .images.preprocess import prepared
+        from .images.files import prepared
 
         shapes = self._shapes  # read once: another thread may change it
         if len(self.inputs) != 1 or not shapes:

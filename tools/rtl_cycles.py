@@ -12,7 +12,8 @@ import argparse
 import numpy as np
 
 import chai
-from chai.codegen.chain import Chain, chain
+from chai.codegen.chain import Chain
+from chai.codegen.compile import chain
 from chai.devices.rtlsim import program
 from chai.devices.rtlsim.simulation import Activity
 from chai.offload.schedule import DeviceStep

@@ -122,7 +122,7 @@ def lonely() -> None:
 
     lent = threading.local()  # the host's arrays of a thread's next run, by their addresses
     poisoned_outside: set[int] = set()  # addresses of memories whose gaps are poisoned
-    run, run_table = program.Native.run, Library.run
+    run, run_table, run_one = program.Native.run, Library.run, Library.run_one
 
     def seen(array: np.ndarray) -> int:
         lent.arrays = {**vars(lent).get("arrays", {}), address(array): array}
@@ -137,6 +137,13 @@ def lonely() -> None:
             if buffer.flags.writeable and copied is not buffer:
                 buffer[...] = copied
         return times
+
+    def one_with_copies(self: Library, operation: table.Operation, buffers: Sequence[np.ndarray], *more: int) -> None:
+        own = [buffer.copy() for buffer in buffers]
+        run_one(self, operation, own, *more)
+        for buffer, copied in zip(buffers, own):
+            if buffer.flags.writeable:
+                buffer[...] = copied
 
     def poisoned(self: program.Native, blobs: dict[str, np.ndarray]) -> Sequence[float]:
         if not self._frames:
@@ -155,6 +162,7 @@ def lonely() -> None:
     replaced(program.Native, "run", poisoned)
     replaced(program, "address", seen)
     replaced(Library, "run", with_copies)
+    replaced(Library, "run_one", one_with_copies)
 
 
 if LIBRARY in os.environ:

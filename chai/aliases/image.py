@@ -2,6 +2,7 @@
 
 from chai.images.files import (
     find as find,
+    prepared as prepared,
     read as read,
     read_array as read_array,
     read_classes as read_classes,
@@ -13,6 +14,5 @@ from chai.images.preprocess import (
     bilinear as bilinear,
     from_transform as from_transform,
     interpolate as interpolate,
-    prepared as prepared,
 )
 from chai.zoo.card import Card as Card, parse_card as parse_card, read_card as read_card

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import layers as types, plugins
@@ -21,7 +21,7 @@ class OnDevice(Layer):
 
 
 def layers(
-    reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: plugins.Registry
+    reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Callable[[], plugins.Registry]
 ) -> dict[str, Layer]:
     """Return the layers by name, in order. Only those that run on the host have weights and parameters."""
     entries = reader.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
@@ -49,7 +49,11 @@ def layers(
 
 
 def _layer(
-    reader: Reader, name: str, entry: dict[str, Any], shapes: Mapping[str, Shape], custom: plugins.Registry
+    reader: Reader,
+    name: str,
+    entry: dict[str, Any],
+    shapes: Mapping[str, Shape],
+    custom: Callable[[], plugins.Registry],
 ) -> Layer:
     bottoms, tops = tuple(entry["bottoms"]), tuple(entry["tops"])
     layer: Layer
@@ -79,12 +83,12 @@ def _layer(
     return layer
 
 
-def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: plugins.Registry) -> Layer:
+def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Callable[[], plugins.Registry]) -> Layer:
     about = reader.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
     params = reader.restore(plugins.CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
     key, network = about["type"], reader.get("name", str)
-    layer = plugins.make(custom, name, entry["type"], params, True, lambda: values, network, key)
+    layer = plugins.make(custom(), name, entry["type"], params, True, lambda: values, network, key)
     assert layer is not None
     if layer.custom.version != about["version"]:
         there, here = (v or "(none)" for v in (about["version"], layer.custom.version))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,8 +12,7 @@ from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import SCHEMES, Format
 from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
-from ..offload.schedule import Schedule
-from ..offload.unfold_inputs import unfolded_name
+from ..offload.schedule import Schedule, unfolded_name
 from ..tasks.coarser import Coarser
 from ..zoo.card import Card
 from . import container, layers, steps
@@ -55,8 +54,8 @@ def overlay_of(artifact: container.Artifact) -> str:
     return name
 
 
-def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Compiled:
-    """Return everything in an artifact, for this overlay.
+def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> Compiled:
+    """Return everything in an artifact, for this overlay; ``custom`` is called if it has a custom layer.
 
     Raises ParseError with the file's name for anything that ``save`` would not have written, DeviceError for another
     overlay, PluginError for an unknown custom type.
@@ -76,7 +75,7 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Co
         raise artifact.error("its header is nested too deeply") from None
 
 
-def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
+def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) -> Compiled:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
     formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])

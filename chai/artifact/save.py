@@ -6,7 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..codegen.chain import chain, head_bytes
+from ..codegen.chain import head_bytes
+from ..codegen.compile import chain
 from ..codegen.encoding import NOTES
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
@@ -79,7 +80,7 @@ def _check(path: Path, net: Network) -> None:
     assert net.overlay is not None
     types = {layer.key: layer.custom for layer in net.offload.graph.layers if isinstance(layer, CustomLayer)}
     try:
-        load(container.read(path), net.overlay, Registry(types))
+        load(container.read(path), net.overlay, lambda: Registry(types))
     except ChaiError as error:
         raise ModelError(
             f"{net.name} cannot be compiled: its file would be refused: {error.message}",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .. import plugins
 from ..blob import Shape, show
+from ..env import env
 from ..errors import DeviceError, UsageError
-from ..offload.plan import Plan
+from ..offload.plan import Partition, Plan, Segment
+from ..offload.schedule import HostStep, Schedule
 from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
@@ -17,14 +21,13 @@ from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
 from .container import read
 from .load import load, overlay_of
-from .partition import partition_of
 
 if TYPE_CHECKING:
     from ..devices.base import Device
     from ..fixed import Format
     from ..overlay import Overlay
     from ..parser.caffemodel import Weights
-    from ..plugins import Registry
+    from ..plugins import Registry, Sources
 
 
 class CompiledSource:
@@ -37,7 +40,13 @@ class CompiledSource:
     trained = True
 
     def __init__(
-        self, path: str | Path, device: Device, overlay: str | Path | None, custom: Registry, chosen: Mapping[str, str]
+        self,
+        path: str | Path,
+        device: Device,
+        overlay: str | Path | None,
+        custom: Sources | None,
+        strict: bool,
+        chosen: Mapping[str, str],
     ) -> None:
         artifact = read(path)
         target = load_overlay(overlay if overlay is not None else overlay_of(artifact))
@@ -46,7 +55,10 @@ class CompiledSource:
                 f"{path} holds an overlay's Tasks in fixed point, device {device.name} computes in float32",
                 hint=f"--device {target.simulator}, or load the prototxt and caffemodel",
             )
-        made = load(artifact, target, custom)
+        registry: Callable[[], Registry] = cache(lambda: plugins.registry_of(custom, strict))
+        if custom is not None or env().custom:
+            registry()  # the user's files are run, whether the network needs them or not
+        made = load(artifact, target, registry)
         self.graph, self.card = made.graph, made.card
         self.weights: Weights | None = None
         self.overlay: Overlay | None = target
@@ -119,3 +131,18 @@ class CompiledSource:
                     f"{self._name} is compiled: layer {name!r} runs on {plan.partition.engine(name)}, not on {engine}",
                     hint="compile it again with --engine, or load the prototxt",
                 )
+
+
+def partition_of(schedule: Schedule) -> Partition:
+    """Return the segments (longest runs of steps on one engine) and the reasons for layers on the host."""
+    result = Partition([], {})
+    for step in schedule.steps:
+        if not step.layers:  # a conversion
+            continue
+        engine = "host" if isinstance(step, HostStep) else "fpga"
+        if isinstance(step, HostStep):
+            result.reasons[step.layer.name] = step.reason
+        if not result.segments or result.segments[-1].engine != engine:
+            result.segments.append(Segment(engine))
+        result.segments[-1].layers.extend(step.layers)
+    return result

@@ -9,16 +9,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, View, outermost
-from ..codegen.arrange import Piece, arranged
-from ..codegen.chain import Chain, head_bytes, wanted
+from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
 from ..codegen.dependencies import Budget, dependencies
 from ..codegen.encoding import decode, encode, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
 from ..limits import limits
-from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
-from ..offload.unfold_inputs import unfolded_name
+from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack, unfolded_name
 from ..overlay.records import value
 from ..overlay.weights import WEIGHT, Packed
 from ..tasks import CompiledTask

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import UsageError
 from ..evaluate.bench.peak import Roof
 from ..util.files import complete
-from ..zoo.locate import is_compiled
+from ..zoo import is_compiled
 from . import options, output, schemas
 from .bench_history import remember
 from .bench_report import described, report

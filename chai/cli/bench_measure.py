@@ -21,7 +21,7 @@ from ..kernels.codes import warm_up
 from ..kernels.native.library import library
 from ..runtime.perf import spread
 from ..util.lazy_numpy import np
-from ..zoo.locate import is_compiled
+from ..zoo import is_compiled
 from . import options, output
 from .parsing import refuse
 

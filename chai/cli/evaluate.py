@@ -27,7 +27,8 @@ from ..evaluate.workers.processes import Processes
 from ..images import files as images
 from ..offload.formats import given
 from ..util.data.journal import Journal
-from ..zoo.locate import is_compiled, locate
+from ..zoo import is_compiled
+from ..zoo.locate import locate
 from . import inputs, options, output, schemas
 from .parsing import section
 

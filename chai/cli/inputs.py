@@ -15,6 +15,7 @@ from ..images import files as images
 from ..images.preprocess import Preprocess
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
+from ..zoo import is_compiled
 from . import options, output
 from .parsing import refuse
 
@@ -37,7 +38,7 @@ class Job:
 
 def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs") -> Job:
     """Load the network of the arguments and choose its preprocessing and labels. Raises UsageError."""
-    from ..zoo.locate import is_compiled, locate
+    from ..zoo.locate import locate
 
     path, weights = locate(args.net, args.weights, compiled=True)
     compiled = is_compiled(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..zoo.locate import is_compiled
+from ..zoo import is_compiled
 from . import output
 from .parsing import refuse, section
 

@@ -19,7 +19,8 @@ from ..util.interpreter import Uncollected
 from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
-from ..zoo.locate import is_compiled, locate, read_graph
+from ..zoo import is_compiled
+from ..zoo.locate import locate, read_graph
 from . import options, output
 from .parsing import refuse, section
 from .schema_show import Show
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ..blob import Shape
-    from ..codegen.chain import Footprint
+    from ..codegen.compile import Footprint
     from ..net import Net
     from ..offload.cost import Cost
     from ..overlay.architecture import Sized
@@ -190,7 +191,7 @@ def _compiled(args: argparse.Namespace) -> View:
 
 def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> View:
     """Return the View of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
-    from ..codegen.chain import compiled, footprint
+    from ..codegen.compile import compiled, footprint
 
     overlay, plan = net.overlay, net.offload.plan
     assert overlay is not None

@@ -7,13 +7,13 @@ same blobs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from heapq import heappop, heappush
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import outermost
 from ..util.rounding import ceil_div
+from .chain import Piece, arranged
 from .cycles import INSTANT, Effort, Engines, effort
 from .dependencies import Finished
 
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 PIECES = 8  # of a Task at most: larger batches are cut into runs of images
 LOSS = 0.05  # of a Task's cycles: the weights of some are fetched again for each piece
-
-
-class Piece(NamedTuple):
-    """Images (first, count) of a Task, which is a number among those of its segment; None for all."""
-
-    task: int
-    images: tuple[int, int] | None = None
 
 
 class Arrangement(NamedTuple):
@@ -68,11 +61,6 @@ def arrangements(
         for ranks in ([0] * len(pieces), _paths(costs, needs)):
             order, cycles = _begun(costs, needs, ranks)
             yield Arrangement([pieces[i] for i in order], cycles)
-
-
-def arranged(tasks: Sequence[Task], pieces: Sequence[Piece]) -> list[Task]:
-    """Return the Tasks of an arrangement."""
-    return [replace(tasks[i], images=images) if images else tasks[i] for i, images in pieces]
 
 
 def _pieces(index: int, batch: int) -> Iterator[Piece]:

@@ -8,32 +8,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import DeviceError
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece as Constant, put, size_of
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
-from .arrange import Piece, arranged, arrangements
 from .cycles import chain_cycles
-from .dependencies import Finished, dependencies
-from .encoding import encode
+from .dependencies import Finished
 from .host_blobs import HostBlobs
-from .memory_map import FIXED, REGION, Regions, regions, split
+from .memory_map import FIXED, REGION, Regions, split
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from ..overlay.architecture import Sized
     from ..tasks import Task
-    from ..tasks.work import Work
 
 
-APART = 0, 1, 2, 4, 8  # Tasks between the last reader of a blob and the next use of its bytes, least memory first
-ROOM = 32 << 20  # bytes of blobs that are kept apart at most: a quarter of what PYNQ's images set aside for devices
+class Piece(NamedTuple):
+    """Images (first, count) of a Task, which is a number among those of its segment; None for all."""
+
+    task: int
+    images: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,47 +108,9 @@ class Chain(HostBlobs):
         out[end:] = 0
 
 
-def chain(work: Work) -> Chain:
-    """Return the Chain of a segment.
-
-    Of the orders of ``arrangements`` and of layouts that share more or less memory it has that with the fewest cycles.
-    Raises DeviceError for an overlay without descriptors, and for a Task that they cannot express.
-    """
-    overlay, shapes = work.overlay, work.shapes
-    check_descriptors(work)
-
-    def laid_out(pieces: Sequence[Piece], apart: int) -> Chain:
-        tasks = arranged(work.tasks, pieces)
-        moves = [(task.inputs, task.output) for task in tasks]
-        laid = regions(overlay.layout, shapes, work.views, moves, work.reads, work.writes, apart=apart)
-        outputs = wanted(laid, tasks, shapes)
-        after = dependencies(overlay, tasks, shapes, laid, outputs)
-        return Chain(overlay, tuple(tasks), tuple(pieces), shapes, laid, outputs, after, [], [])
-
-    # which order is best is seen where no Task waits for shared bytes; then blobs share what costs nothing
-    pieces = min(arrangements(overlay, work.tasks, shapes, work.views), key=attrgetter("cycles")).pieces
-    shared = (laid_out(pieces, apart) for apart in APART)
-    fitting = [made for made in shared if sum(made.regions.sizes.values()) <= ROOM]
-    best = min(fitting, key=attrgetter("cycles"), default=laid_out(pieces, 0))
-    descriptors, constants = _encoded(best)
-    return replace(best, descriptors=descriptors, constants=constants)
-
-
-def check_descriptors(work: Work) -> None:
-    """Raise DeviceError for an overlay that takes no descriptors: only its own architecture can compile for it."""
-    overlay = work.overlay
-    if overlay.own is not None:
-        other = " or emulator" if work.chain is None else ""  # which runs Tasks, not a file's instructions
-        raise DeviceError(
-            f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
-            hint=f"--device {overlay.simulator}{other}, or pynq on a board",
-        )
-
-
-def compiled(work: Work) -> Sized:
-    """Return what a segment becomes on any overlay: a Chain, or what its architecture makes of it."""
-    own = work.overlay.own
-    return chain(work) if own is None else own.segment(work)
+def arranged(tasks: Sequence[Task], pieces: Sequence[Piece]) -> list[Task]:
+    """Return the Tasks of an arrangement."""
+    return [replace(tasks[i], images=images) if images else tasks[i] for i, images in pieces]
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:
@@ -186,44 +145,3 @@ def inside(filled: Iterable[tuple[int, int]], first: int, end: int) -> Iterator[
         elif begin < stop:
             runs.append([begin, stop])
     return ((a - first, b - first) for a, b in runs)
-
-
-def _encoded(made: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
-    """Return descriptors, and constants with their offsets; the pieces of a Task share its constants."""
-    descriptors, constants = [], list[tuple[int, Constant]]()
-    end = head_bytes(made.overlay, len(made.tasks))
-    starts: dict[int, int] = {}
-    for tag, (task, piece, after) in enumerate(zip(made.tasks, made.pieces, made.after)):
-        start = starts.get(piece.task, end)
-        where = (FIXED << REGION) + start
-        descriptor, parts = encode(task, made.overlay, made.regions.blobs, made.shapes, where, tag=tag, after=after)
-        descriptors.append(descriptor)
-        if piece.task in starts:
-            continue
-        starts[piece.task] = start
-        for part in parts:
-            constants.append((end, part))
-            end += size_of(part)
-        end = round_up(end, made.overlay.layout.alignment)
-    return descriptors, constants
-
-
-class Footprint(NamedTuple):
-    """Bytes in a device's memory; ``apart`` is the size of the activations without sharing."""
-
-    activations: int
-    apart: int
-    constants: int
-
-    def __str__(self) -> str:
-        shared = f"{self.activations / 1e6:.2f} MB of activations on the device ({self.apart / 1e6:.2f} without reuse)"
-        return f"{shared}, {self.constants / 1e6:.2f} MB of weights and descriptors"
-
-
-def footprint(chains: Sequence[Sized]) -> Footprint:
-    """Return the memory of all segments of a network, each in separate memory."""
-    return Footprint(
-        sum(sum(made.regions.sizes.values()) for made in chains),
-        sum(made.regions.total for made in chains),
-        sum(made.sizes[FIXED] for made in chains),
-    )

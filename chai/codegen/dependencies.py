@@ -31,7 +31,8 @@ class Finished(NamedTuple):
 
     def __or__(self, other: tuple[int, ...]) -> Finished:
         """Return the larger count of each engine."""
-        return Finished(*map(max, self, other))
+        array, window = other
+        return Finished(array if array > self.array else self.array, window if window > self.window else self.window)
 
 
 NONE = Finished()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from .. import tasks as kinds
 from ..errors import DeviceError
-from ..overlay.records import pack, unpack
-from ..overlay.weights import Packed, joined
+from ..overlay.records import Rows, pack, unpack
+from ..overlay.weights import Packed, joined, size_of
 from ..tasks.fields import Constants, Memory, same
 from .dependencies import NONE, Finished
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..overlay.weights import Buffer, Piece, Source
     from ..tasks import Task
-    from ..tasks.fields import Place
+    from ..tasks.fields import Encoded, Place
 
 NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
 _ZEROS = ("input_zero", "second_zero", "output_zero")
@@ -47,25 +47,10 @@ def encode(
     Raises DeviceError, with the Task, for one that the manifest excludes or a value that a field cannot hold.
     """
     try:
-        memory = Memory(overlay, address, shapes, images=task.images)
-        values = dict.fromkeys(overlay.descriptor.values, 0)
-        values |= {"opcode": _opcode(overlay, task), "tag": tag, **waiting(after)}
-        own, constants = task.fields(memory, where)
-        limits, reason = task.limits(overlay), task.excluded(overlay, shapes)
-        if reason:
-            raise DeviceError(reason)
-        for blob in (*task.inputs, task.output):
-            first = address[blob].first_channel
-            if limits is not None and first % limits.channel_step:
-                raise DeviceError(
-                    f"blob {blob!r} begins at channel {first}, not at a multiple of {limits.channel_step}"
-                )
-        if own["shift"] > overlay.requant.shift_max:
-            raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
-        return pack(overlay.descriptor, values | _known(own, overlay)), constants
+        values, constants = _fields(task, Memory(overlay, address, shapes, images=task.images), where, tag, after)
+        return pack(overlay.descriptor, values), [p.packed() if isinstance(p, Rows) else p for p in constants]
     except DeviceError as error:
-        name = "+".join(task.origin) or task.output
-        raise DeviceError(f"task {name} ({task.kind}): {error.message}", layer=name, hint=error.hint) from error
+        raise _of(task, error) from error
 
 
 def decode(
@@ -83,23 +68,31 @@ def decode(
     in ``address``, so no two blobs in it may share both (such blobs are never in use at once). The Task has no ``NOTES``.
     Raises DeviceError for anything that ``encode`` does not write.
     """
-    values = {**dict.fromkeys(_ZEROS, 0), **unpack(overlay.descriptor, descriptor)}
+    stored = unpack(overlay.descriptor, descriptor)
+    values = {**dict.fromkeys(_ZEROS, 0), **stored}
     area = Constants(constants, where)
-    task = _kind(overlay, values["opcode"]).from_fields(values, Memory(overlay, address, shapes, area, images))
+    memory = Memory(overlay, address, shapes, area, images)
+    task = _kind(overlay, values["opcode"]).from_fields(values, memory)
     task = task if images is None else replace(task, images=images)
-    # encoding completes the check: it must give the same bytes
+    # encoding completes the check: it must give the same values and constants
     begin = where if area.begin is None else area.begin
     after = Finished(**{name: values[f"after_{name}"] for name in Finished._fields})
-    again, parts = encode(task, overlay, address, shapes, begin, tag=values["tag"], after=after)
-    for name, value in unpack(overlay.descriptor, again).items() if again != bytes(descriptor) else ():
-        if values[name] != value:
-            raise DeviceError(f"descriptor: {name} = {values[name]}, a {task.kind} like this has {value}")
+    try:
+        again, parts = _fields(task, memory, begin, values["tag"], after)
+    except DeviceError as error:
+        raise _of(task, error) from error
+    for name, value in again.items() if again != stored else ():
+        if stored[name] != value:
+            raise DeviceError(f"descriptor: {name} = {stored[name]}, a {task.kind} like this has {value}")
     for part in parts:
-        if isinstance(part, Packed):  # these same bytes, which it has checked
-            begin, parts = begin + part.bytes, parts[1:]
-    expected = joined(parts)
-    if expected != area.read("constants", begin, len(expected)):
-        raise DeviceError(f"descriptor: the padding of the constants of a {task.kind} is not zero")
+        size = size_of(part)
+        if isinstance(part, Rows):
+            same_bytes = part.equal(area.rows("constants", part.record, begin, size))
+        else:  # packed weights are these same bytes, which have been checked
+            same_bytes = isinstance(part, Packed) or joined([part]) == area.read("constants", begin, size)
+        if not same_bytes:
+            raise DeviceError(f"descriptor: the padding of the constants of a {task.kind} is not zero")
+        begin += size
     return task
 
 
@@ -112,6 +105,30 @@ def equal(a: Task, b: Task) -> bool:
     if type(a) is not type(b):
         return False
     return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name not in NOTES)
+
+
+def _fields(task: Task, memory: Memory, where: int, tag: int, after: Finished) -> Encoded:
+    """Return the values of all fields of a Task's descriptor, and its constants."""
+    overlay = memory.overlay
+    values = dict.fromkeys(overlay.descriptor.values, 0)
+    values |= {"opcode": _opcode(overlay, task), "tag": tag, **waiting(after)}
+    own, constants = task.fields(memory, where)
+    limits, reason = task.limits(overlay), task.excluded(overlay, memory.shapes)
+    if reason:
+        raise DeviceError(reason)
+    for blob in (*task.inputs, task.output):
+        first = memory.address[blob].first_channel
+        if limits is not None and first % limits.channel_step:
+            raise DeviceError(f"blob {blob!r} begins at channel {first}, not at a multiple of {limits.channel_step}")
+    if own["shift"] > overlay.requant.shift_max:
+        raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
+    return values | _known(own, overlay), constants
+
+
+def _of(task: Task, error: DeviceError) -> DeviceError:
+    """Return an error with the name of its Task."""
+    name = "+".join(task.origin) or task.output
+    return DeviceError(f"task {name} ({task.kind}): {error.message}", layer=name, hint=error.hint)
 
 
 def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:

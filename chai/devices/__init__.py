@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
-from pathlib import Path
 
 from ..errors import DeviceError
+from ..util.paths import modules
 from ..util.suggest import did_you_mean
 from .base import Device
 
@@ -14,9 +15,9 @@ DEFAULT = "emulator"  # if neither the caller nor CHAI_DEVICE names one
 
 def names() -> list[str]:
     """Return the names of all devices."""
-    files = {p for folder in __path__ for p in Path(folder).glob("*.py")}
-    folders = {p.parent for folder in __path__ for p in Path(folder).glob("*/__init__.py")}
-    return sorted({p.stem for p in files | folders} - {"__init__", "base"})
+    inside = {name for folder in __path__ for name in os.listdir(folder) if "." not in name}
+    folders = {name for name in inside if any(os.path.isfile(f"{at}/{name}/__init__.py") for at in __path__)}
+    return sorted((modules(__path__) | folders) - {"__init__", "base"})
 
 
 def open(name: str | Device) -> Device:

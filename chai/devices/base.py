@@ -45,7 +45,7 @@ class Device:
 
     1. ``status`` returns whether it can be used here, without starting it.
     2. ``compile`` takes the Work of one segment and returns a Program.
-       ``codegen.chain.chain`` turns it into descriptors and a memory map for real hardware.
+       ``codegen.compile.chain`` turns it into descriptors and a memory map for real hardware.
     3. ``Program.run`` reads the inputs' codes (int8, NCHW) and adds the outputs' codes, bit for bit as ``Task.define``;
        ``close`` releases its resources.
     4. ``chai devices --test --device mine`` compares it with the definitions.

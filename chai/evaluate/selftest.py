@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import tasks
 from ..blob import codes_of
-from ..codegen.chain import compiled
+from ..codegen.compile import compiled
 from ..devices.base import Device, Program, Ran
 from ..errors import ChaiError, UsageError
 from ..net import Net

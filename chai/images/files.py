@@ -17,7 +17,8 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..blob import Array
+    from ..blob import Array, Shape
+    from .preprocess import Preprocess
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
 
@@ -126,3 +127,11 @@ def read_labels(path: str | Path) -> list[str]:
         line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
         for line in lines
     ]
+
+
+def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape) -> Array:
+    """Return pictures, or their files, as one batch for an input blob. Raises UsageError if there is no picture."""
+    items = [steps(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
+    if not items:
+        raise UsageError("preprocess: there is no picture")
+    return np.stack(items)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from . import files
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -189,11 +186,3 @@ def from_transform(transform: Transform) -> Preprocess:
         channels="gray" if transform.force_gray else None,
         chosen=True,
     )
-
-
-def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape) -> Array:
-    """Return pictures, or their files, as one batch for an input blob. Raises UsageError if there is no picture."""
-    items = [steps(files.read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
-    if not items:
-        raise UsageError("preprocess: there is no picture")
-    return np.stack(items)

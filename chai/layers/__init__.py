@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import TypeGuard
 
 from ..graph import Layer
+from ..util.paths import modules
 
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, str]:
-    stems = (p.stem for folder in __path__ for p in Path(folder).glob("*.py"))
-    return {stem.replace("_", ""): stem for stem in stems if not stem.startswith("_")}
+    return {stem.replace("_", ""): stem for stem in modules(__path__) if not stem.startswith("_")}
 
 
 def find(name: str) -> type[Layer] | None:

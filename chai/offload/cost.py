@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..blob import count, on_device
-from ..codegen.chain import compiled
+from ..codegen.compile import compiled
 from ..util.lazy_dataclass import dataclass
 from .schedule import DeviceStep, Schedule
 

@@ -14,7 +14,7 @@ from ..graph.params import SINGLE
 from ..overlay import Overlay
 from ..util.suggest import did_you_mean
 from .formats import given, single
-from .segments import Partition, Segment
+from .plan import Partition, Segment
 
 ENGINES = ("host", "fpga")
 

@@ -1,4 +1,4 @@
-"""Plan: a network split between an overlay and the host."""
+"""Plan: a network split between an overlay and the host, without how that was chosen."""
 
 from __future__ import annotations
 
@@ -7,12 +7,34 @@ from dataclasses import field
 
 from ..blob import Shape, on_device
 from ..fixed import Format
-from ..graph import Graph
+from ..graph import Graph, Layer
 from ..overlay import Overlay
 from ..tasks.coarser import Coarser
 from ..util.lazy_dataclass import dataclass
 from .schedule import Schedule
-from .segments import Partition
+
+
+@dataclass
+class Segment:
+    """Consecutive layers on one engine."""
+
+    engine: str
+    layers: list[Layer] = field(default_factory=list)
+
+
+@dataclass
+class Partition:
+    """Segments in order; ``reasons`` has the reason for each layer on the host."""
+
+    segments: list[Segment]
+    reasons: dict[str, str]
+
+    def engine(self, layer: str) -> str:
+        """Return host or fpga; a layer fused into another one runs on the other's engine."""
+        for segment in self.segments:
+            if any(layer in known.origin for known in segment.layers):
+                return segment.engine
+        return "host"
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from ..tasks.target import Target
 from ..util.log import logger
 from .cost import costs
 from .partition import partition
-from .plan import Plan
-from .schedule import Schedule, lower, schedule
-from .segments import Partition
+from .plan import Partition, Plan
+from .schedule import Schedule
+from .scheduling import lower, schedule
 
 log = logger("chai.offload")
 

@@ -1,37 +1,36 @@
 """Schedule: the steps of one forward pass, and the conversions between host and device.
 
-Every step has the blobs it reads and writes, and their side. Before a step that reads a blob which is only on the other
-side, ``insert_pack_unpack`` inserts a Pack or Unpack, once per blob and side.
+Every step has the blobs it reads and writes, and their side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..blob import View
-from ..errors import ModelError
 from ..fixed import Format
-from ..tasks.target import Target, Unsupported
 from ..tasks.work import Work
 from ..util import html
 from ..util.lazy_dataclass import dataclass
 from ..util.table import Table
 from ..util.text import visible
-from .merge_parallel import merge_parallel
-from .unfold_inputs import unfold_inputs, unfolded_name
 
 if TYPE_CHECKING:
     from ..blob import Shape
-    from ..graph import Graph, Layer
+    from ..graph import Layer
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.unfold import Unfold
-    from .segments import Partition
 
 Side = Literal["host", "device"]  # of a blob: float32 on the host, codes on the device
 Blobs = tuple[tuple[Side, str], ...]
+
+
+def unfolded_name(blob: str) -> str:
+    """Return the name of an input's unfolded blob."""
+    return f"{blob} unfolded"
 
 
 @dataclass(frozen=True)
@@ -185,90 +184,6 @@ class Schedule:
                 yield f"host:{step.layer.type if isinstance(step, HostStep) else step.type}"
 
 
-def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple[str, str]:
-    """Return the Tasks of every layer on the device, or (layer, reason) for the first that does not fit."""
-    tasks: dict[str, list[Task]] = {}
-    for layer in (layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers):
-        lowered = _lowered(layer, target)
-        if isinstance(lowered, str):
-            return layer.name, lowered
-        tasks[layer.name] = lowered
-    return tasks
-
-
-def _lowered(layer: Layer, target: Target) -> list[Task] | str:
-    own = target.overlay.own
-    try:
-        tasks = layer.lower(target)
-        refused = (own.refusal(target.overlay, task, target.shapes) for task in tasks) if own else ()
-        return next(filter(None, refused), tasks)
-    except Unsupported as reason:
-        return str(reason)
-    except ModelError as error:
-        raise layer.failure(error) from error
-
-
-def schedule(
-    graph: Graph,
-    partition: Partition,
-    shapes: Mapping[str, Shape],
-    target: Target,
-    tasks: dict[str, list[Task]],
-) -> Schedule:
-    """Return the Schedule of segments whose layers are lowered, with a Pack or Unpack wherever one is needed."""
-    on_device = [layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers]
-    result = Schedule(views=_views(tasks, set(graph.inputs)))
-    for layer in on_device:
-        parts = layer.parts(target.shapes[layer.bottoms[0]])
-        result.views.update((top, View(layer.bottoms[0], first)) for top, first in parts.items())
-    steps: list[HostStep | DeviceStep] = []
-    codes: set[str] = set()  # blobs that are on the device
-    for index, segment in enumerate(partition.segments):
-        if segment.engine == "host":
-            for layer in segment.layers:
-                step = HostStep(
-                    layer,
-                    partition.reasons[layer.name],
-                    layer.takes_codes(tuple(shapes[b] for b in layer.bottoms)) and codes.issuperset(layer.bottoms),
-                )
-                steps.append(step)
-                codes.update(layer.tops if step.codes else ())
-        else:
-            tops = {top for layer in segment.layers for top in layer.tops}
-            inputs = tuple(dict.fromkeys(b for layer in segment.layers for b in layer.bottoms if b not in tops))
-            outside = {*graph.output_blobs, *_read_outside(partition, index)}
-            outputs = tuple(top for layer in segment.layers for top in layer.tops if top in outside)
-            work = [t for layer in segment.layers for t in tasks[layer.name] if not _is_view(t, result.views)]
-            joined = [task.joined(target.overlay) for task in work]
-            merged = merge_parallel(joined, result.views, target.shapes, target.overlay)
-            result.views.update(merged.views)
-            result.shapes.update(merged.shapes)
-            steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
-            codes.update(inputs, tops)
-    result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats)
-    _unfold_inputs(result, graph.inputs, target)
-    return result
-
-
-def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target) -> None:
-    """Unfold the inputs of a network that only one Task reads, where that is faster."""
-    shared = {view.base for view in scheduled.views.values()}
-    shared.update(
-        b for step in scheduled.steps if isinstance(step, HostStep) and step.codes for b in step.layer.bottoms
-    )
-    segments = {i: step for i, step in enumerate(scheduled.steps) if isinstance(step, DeviceStep)}
-    shapes = {**target.shapes, **scheduled.shapes}
-    tasks = [task for step in segments.values() for task in step.tasks]
-    unfolding = unfold_inputs(tasks, set(inputs) - shared, shapes, target.overlay)
-    scheduled.shapes.update(unfolding.shapes)
-    for i, step in enumerate(scheduled.steps):
-        if isinstance(step, Pack) and step.blob in unfolding.unfolds:
-            scheduled.steps[i] = replace(step, unfold=unfolding.unfolds[step.blob])
-    for i, step in segments.items():
-        names = tuple(unfolded_name(blob) if blob in unfolding.unfolds else blob for blob in step.inputs)
-        scheduled.steps[i] = replace(step, tasks=tuple(map(unfolding.tasks.__getitem__, step.tasks)), inputs=names)
-
-
 def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack]) -> Schedule:
     """Return a Schedule of the same codes in which these ``packs`` unfold nothing, if that can be."""
     steps = list(scheduled.steps)
@@ -292,38 +207,6 @@ def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack]) -> Schedule:
     return replace(scheduled, steps=steps)
 
 
-def insert_pack_unpack(
-    steps: Iterable[HostStep | DeviceStep], inputs: Iterable[str], outputs: Iterable[str], formats: Mapping[str, Format]
-) -> list[Step]:
-    """Return the steps with a Pack or Unpack before the first step that reads a blob on the other side.
-
-    The network's ``inputs`` begin on the host; its ``outputs`` end there.
-    """
-    present: dict[Side, set[str]] = {"host": set(inputs), "device": set()}
-    result: list[Step] = []
-
-    def convert(reads: Iterable[tuple[Side, str]]) -> None:
-        for side, blob in reads:
-            if blob not in present[side]:
-                result.append((Pack if side == "device" else Unpack)(blob, formats[blob]))
-                present[side].add(blob)
-
-    for step in steps:
-        convert(step.reads)
-        result.append(step)
-        for side, blob in step.writes:
-            present[side].add(blob)
-    convert(("host", blob) for blob in outputs)
-    return result
-
-
-def _read_outside(partition: Partition, index: int) -> Iterator[str]:
-    """Yield the blobs read by layers on the host or of segments after this one."""
-    for i, segment in enumerate(partition.segments):
-        if segment.engine == "host" or i > index:
-            yield from (blob for layer in segment.layers for blob in layer.bottoms)
-
-
 def _cells(step: Step) -> tuple[str, ...]:
     """Return engine, layers, number of Tasks, blobs read, blobs written, and the reason or format."""
     reads, writes = (_some([blob for _, blob in blobs]) for blobs in (step.reads, step.writes))
@@ -339,24 +222,3 @@ def _cells(step: Step) -> tuple[str, ...]:
 
 def _some(blobs: Sequence[str]) -> str:
     return ", ".join(blobs[:3]) + (f" and {len(blobs) - 3} more" if len(blobs) > 3 else "")
-
-
-def _is_view(task: Task, views: Mapping[str, View]) -> bool:
-    """Return whether a Task is a no-op because its input is a part of its output."""
-    view = task.as_view()
-    return view is not None and views.get(task.inputs[0]) == view
-
-
-def _views(tasks: Mapping[str, list[Task]], inputs: Collection[str]) -> dict[str, View]:
-    """Return the bottoms that can be written directly into their concat.
-
-    They have its format, are written by a Task, and are bottoms of one concat only.
-    """
-    every = [task for listed in tasks.values() for task in listed]
-    written = {task.output for task in every if not task.in_parts}
-    views: dict[str, View] = {}
-    for task in every:
-        view, blob = task.as_view(), task.inputs[0]
-        if view is not None and blob in written and blob not in inputs:
-            views.setdefault(blob, view)
-    return views

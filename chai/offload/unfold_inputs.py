@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..util.lazy_dataclass import dataclass
+from .schedule import unfolded_name
 
 if TYPE_CHECKING:
     from ..blob import Shape
@@ -44,8 +45,3 @@ def unfold_inputs(
             result.unfolds[blob] = unfold
             result.shapes[name] = unfold.shape(shapes[blob])
     return result
-
-
-def unfolded_name(blob: str) -> str:
-    """Return the name of an input's unfolded blob."""
-    return f"{blob} unfolded"

@@ -7,10 +7,7 @@ How to add one: a folder ``chai/NAME`` whose ``architecture.py`` has the functio
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple, Protocol, cast
-
-ARRAY = "array"  # chai's own, which is what a manifest without the key describes
+from typing import Any, NamedTuple, Protocol
 
 
 class Sized(Protocol):
@@ -127,8 +124,3 @@ class Architecture(Protocol):
         sections: Mapping[str, memoryview],
     ) -> Any:
         """Return the segment that was ``saved``, with ``counts`` instructions of each Task; without lowering anything."""
-
-
-def named(name: str) -> Architecture | None:
-    """Return the architecture of that name; None for chai's own array."""
-    return None if name == ARRAY else cast(Architecture, import_module(f"chai.{name}.architecture"))

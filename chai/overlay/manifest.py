@@ -7,11 +7,13 @@ contains an offset, a width or a limit. ``hw_overlays/overlay.schema.json`` expl
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
@@ -20,7 +22,6 @@ from ..util.files import sha256
 from ..util.lazy_dataclass import dataclass
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
-from .architecture import ARRAY, Architecture, named
 from .checks import check
 from .sections import (
     Array,
@@ -39,7 +40,11 @@ from .sections import (
     WindowRate,
 )
 
+if TYPE_CHECKING:
+    from .architecture import Architecture
+
 default = "pynq-z2"
+ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest without the key describes
 
 # changing these does not invalidate a bitstream or a compiled network
 _PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about")
@@ -141,7 +146,8 @@ class Overlay:
 
 def names(architecture: str | None = None) -> list[str]:
     """Return the names of the shipped overlays, the folders with a manifest; of one architecture, if it is not None."""
-    found = sorted(p.parent.name for p in resource("hw_overlays").glob("*/overlay.json"))
+    folder = resource("hw_overlays")
+    found = sorted(name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}/overlay.json"))
     return found if architecture is None else [name for name in found if load(name).architecture == architecture]
 
 
@@ -175,11 +181,17 @@ def _parsed(path: Path, text: str) -> Overlay:
     return _build(path, document.value, {})
 
 
+def named(name: str) -> Architecture | None:
+    """Return the architecture of that name, see ``overlay/architecture.py``; None for chai's own array."""
+    return None if name == ARRAY else cast("Architecture", import_module(f"chai.{name}.architecture"))
+
+
 def _architecture(document: jsonfile.Document) -> str:
     """Return the architecture of a manifest: one that has a schema. Raises ParseError for another."""
     value = document.value
     name = value.get("architecture", ARRAY) if isinstance(value, dict) else ARRAY
-    known = [ARRAY, *sorted(p.name.removesuffix(".schema.json") for p in resource("hw_overlays").glob("*.schema.json"))]
+    files, ending = os.listdir(resource("hw_overlays")), ".schema.json"
+    known = [ARRAY, *sorted(file.removesuffix(ending) for file in files if file.endswith(ending))]
     known.remove("overlay")
     if name not in known:
         hint = did_you_mean(str(name), known, listed="architectures")

@@ -79,9 +79,27 @@ def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
         column = np.asarray(columns[name], np.int64)
         _check_column(record, field, column)
         column = column & field.mask if field.width < 64 else column
-        for word, shift in _words(field):
+        for word, shift in field.words:
             words[:, word] |= _shifted(column, -shift).astype(np.uint32)
     return words.tobytes()
+
+
+class Rows:
+    """Records that are packed when they are asked for: int64 columns, as ``pack_rows`` takes them."""
+
+    def __init__(self, record: Record, columns: Mapping[str, Array]) -> None:
+        self.record, self.columns = record, columns
+
+    def __len__(self) -> int:
+        return self.record.bytes * len(next(iter(self.columns.values())))
+
+    def packed(self) -> bytes:
+        """Return the records. Raises DeviceError for a value that a field cannot hold."""
+        return pack_rows(self.record, self.columns)
+
+    def equal(self, columns: Mapping[str, Array]) -> bool:
+        """Return whether they would unpack into these columns."""
+        return all(np.array_equal(column, columns[name]) for name, column in self.columns.items())
 
 
 def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
@@ -98,27 +116,30 @@ def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
             raise DeviceError(f"record {i} of the {error.message}", hint=error.hint) from error
     columns: dict[str, Array] = {}
     for name, field in record.values.items():
-        columns[name] = column = np.zeros(len(words), np.int64)
-        for word, shift in _words(field):
-            column |= _shifted(words[:, word].astype(np.int64), shift)
-        if field.width < 64:
-            column &= field.mask
-        if field.signed and field.width < 64:
-            column -= (column >> (field.width - 1)) << field.width
+        columns[name] = column = _column(words, field)
         if field.multiple > 1 or field.range[1] >= 1 << 63:  # any other value fits if its bits do
             _check_column(record, field, column)
     return columns
 
 
+def _column(words: Array, field: Field) -> Array:
+    """Return the values of a field in the words (n, words of a record) of records, int64 (n,)."""
+    if len(field.words) == 1:
+        bits = words[:, field.word] << (32 - field.bit - field.width)
+        short: Array = (bits.view("<i4") if field.signed else bits) >> (32 - field.width)
+        return short.astype(np.int64)
+    column: Array = np.zeros(len(words), np.int64)
+    for word, shift in field.words:
+        column |= _shifted(words[:, word].astype(np.int64), shift)
+    if field.width < 64:
+        column &= field.mask
+        column -= (column >> (field.width - 1) << field.width) * field.signed
+    return column
+
+
 def _row(record: Record, bits: int) -> Array:
     """Return the words of one record with these bits."""
     return np.frombuffer(bits.to_bytes(record.bytes, "little"), "<u4")
-
-
-def _words(field: Field) -> list[tuple[int, int]]:
-    """Return (word, shift) for each word of a field: shift it right, or left if negative, to align it with the value."""
-    last = (field.position + field.width - 1) // 32
-    return [(word, field.position - 32 * word) for word in range(field.word, last + 1)]
 
 
 def _shifted(bits: Array, right: int) -> Array:

@@ -233,6 +233,12 @@ class Field:
         return 32 * self.word + self.bit
 
     @cached_property
+    def words(self) -> list[tuple[int, int]]:
+        """Return (word, shift) for each of its words: shift it right, or left if negative, to align it with the value."""
+        last = (self.position + self.width - 1) // 32
+        return [(word, self.position - 32 * word) for word in range(self.word, last + 1)]
+
+    @cached_property
     def mask(self) -> int:
         """Return a mask of ``width`` ones, not shifted."""
         return (1 << self.width) - 1

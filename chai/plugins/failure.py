@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, TypeVar
 
-from ..errors import PluginError
+from ..errors import NO_PARAMETERS, PluginError
 from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from .definition import place_of
@@ -24,7 +24,6 @@ _PYTHON_2 = (
     "No module named '(cPickle|ConfigParser|Queue|StringIO|cStringIO|urllib2|__builtin__|copy_reg)'"
 )
 _PACKAGES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "skimage": "scikit-image", "PIL": "pillow"}
-NO_PARAMETERS = "this layer has no trained parameters: was the network loaded without its caffemodel?"
 
 
 class Lost(Exception):

@@ -7,7 +7,7 @@ from pathlib import Path
 from .. import devices
 from ..env import env
 from ..util.log import logger
-from ..zoo.locate import is_compiled
+from ..zoo import is_compiled
 
 log = logger("chai.pycaffe")
 _chosen = ""

@@ -1,6 +1,6 @@
 """Run networks: layer by layer on the host, or as a Schedule on host and device, with times.
 
-``PrototxtSource`` is loaded when it is first used: a compiled network needs neither parser nor planner.
+What reads and plans a prototxt is loaded when it is first used: a compiled network needs neither parser nor planner.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .source import PrototxtSource as PrototxtSource
+    from .source import PrototxtSource as PrototxtSource, read_network as read_network
 
-__all__ = ["PrototxtSource"]
+__all__ = ["PrototxtSource", "read_network"]
 
 
 def __getattr__(name: str) -> Any:

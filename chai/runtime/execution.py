@@ -19,7 +19,6 @@ from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
 from .host import Alive
-from .lanes import Pipeline, Stage
 from .perf import PerfInfo
 from .slot import Kept, Slot, Use
 from .step_time import Steps
@@ -28,6 +27,7 @@ from .steps import prepared
 if TYPE_CHECKING:
     from ..blob import Array
     from .folded import Folded
+    from .lanes import Pipeline
 
 
 class Execution:
@@ -115,7 +115,7 @@ class Execution:
             slot = Slot(feeds, kept, perf_counter() if started is None else started, alive)
             slot.feed = (perf_counter() - slot.started) * 1000
             if self._branches:
-                for _ in Pipeline(self._stages, 1).stream([slot]):
+                for _ in self._pipeline(1).stream([slot]):
                     pass
             else:
                 with entered(self), np.errstate(all="ignore"):
@@ -163,23 +163,26 @@ class Execution:
         slots = (Slot(feed, kept, started, Alive()) for feed in feeds)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         images = 0
-        with self._lifetime, closing(Pipeline(self._stages, depth).stream(slots)) as finished:
+        with self._lifetime, closing(self._pipeline(depth).stream(slots)) as finished:
             for slot in finished:
                 blobs, perf = self.result(slot)
                 images += self._batch
                 yield blobs, replace(perf, batch=images)  # wall time and images both count from the start of the stream
 
-    @cached_property
-    def _stages(self) -> list[Stage]:
-        return [Stage(lane, needs, partial(self._in_lane, i)) for i, (lane, needs) in enumerate(self._dependencies())]
+    def _pipeline(self, depth: int) -> Pipeline:
+        """Return host and device as two lanes, with as many batches in flight."""
+        from .lanes import Pipeline, Stage  # threads, which most passes do without
+
+        stages = [Stage(lane, needs, partial(self._in_lane, i)) for i, (lane, needs) in enumerate(self._dependencies())]
+        return Pipeline(stages, depth)
 
     @cached_property
     def _branches(self) -> bool:
         """Return whether a layer on the host and a segment are independent of each other."""
         steps = self._executed.steps
         before = list[frozenset[int]]()  # all direct and indirect dependencies of each step
-        for stage in self._stages:
-            before.append(stage.needs.union(*(before[need] for need in stage.needs)))
+        for _, needs in self._dependencies():
+            before.append(needs.union(*(before[need] for need in needs)))
         host = [i for i, step in enumerate(steps) if isinstance(step, HostStep)]
         device = [i for i, step in enumerate(steps) if isinstance(step, DeviceStep)]
         return any(h not in before[d] and d not in before[h] for h in host for d in device)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Shape, show
 from ..env import env
-from ..errors import ModelError, PluginError
+from ..errors import NO_PARAMETERS, ModelError, PluginError
 from ..graph import Graph, Layer
-from ..plugins.failure import NO_PARAMETERS
 from ..util.lazy_numpy import np
 from .dump import dump
 from .perf import PerfInfo

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -59,7 +59,7 @@ class Slot:
         self.started, self.feed, self.between = started, 0.0, 0.0
         self.runs: list[Run] = []
         self.alive, self.fed = alive, 0
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         for blob, feed in feeds.items():
             self.fed += feed.nbytes
             if alive is not None:

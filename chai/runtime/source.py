@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,10 +12,12 @@ from ..errors import ModelError
 from ..graph import Graph, fillers
 from ..limits import limits
 from ..parser.caffemodel import Weights, check_fit
+from ..passes.cut import cut_sized
 from ..passes.infer_shapes import infer_shapes
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
+from ..zoo.locate import locate, read_graph
 from . import host
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ..devices.base import Device
     from ..fixed import Format
     from ..overlay import Overlay
+    from ..plugins import Sources
     from ..zoo.card import Card
     from .execution import Execution
 
@@ -105,6 +108,24 @@ class Network(Protocol):
     @property
     def offload(self) -> Execution: ...
     def shapes_of(self, blob: str) -> Shape: ...
+
+
+def read_network(
+    prototxt: str | Path,
+    caffemodel: str | Path | None,
+    custom: Sources | None,
+    strict: bool,
+    state: tuple[str, int, Sequence[str]],
+    part: tuple[str, str],
+    shapes: Mapping[str, Shape],
+) -> tuple[Graph, Path | None]:
+    """Return the Graph of a network and the file of its weights, both as a user names them; see Net.
+
+    ``state`` is phase, level and stages, ``part`` its first and last layer, "" for those of the network.
+    """
+    path, weights = locate(prototxt, caffemodel)
+    graph = read_graph(path, custom, *state, strict)
+    return cut_sized(graph, *part, shapes) if any(part) else graph, weights
 
 
 class PrototxtSource:

@@ -6,17 +6,18 @@ match its codes bit for bit. Activations are codes (int8) in NCHW; each device d
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from importlib import import_module
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import DeviceError
 from ..overlay.layout import word_bytes
 from ..util.lazy_dataclass import dataclass
+from ..util.paths import modules
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -239,16 +240,27 @@ class CompiledTask(Task):
 @lru_cache(maxsize=1)
 def kinds() -> dict[str, type[Task]]:
     """Return all kinds of Task by name."""
-    stems = {p.stem for folder in __path__ for p in Path(folder).glob("*.py")} - {"__init__"}
-    modules = [import_module(f".{stem}", __name__) for stem in sorted(stems)]
-    return {
-        c.kind: c
-        for module in modules
-        for c in vars(module).values()
-        if isinstance(c, type) and issubclass(c, Task) and c.__module__ == module.__name__
-    }
+    return {kind: cls for stem in sorted(_files()) for kind, cls in _defined(stem)}
 
 
+@lru_cache(maxsize=64)
 def find(kind: str) -> type[Task]:
     """Return the class of a kind of Task. Raises KeyError if there is none."""
-    return kinds()[kind]
+    # most are in the file of their name, or in one that is loaded
+    for stem in sorted(_files(), key=lambda stem: (stem != kind, f"{__name__}.{stem}" not in sys.modules)):
+        for known, cls in _defined(stem):
+            if known == kind:
+                return cls
+    raise KeyError(kind)
+
+
+def _files() -> set[str]:
+    return modules(__path__) - {"__init__"}
+
+
+def _defined(stem: str) -> Iterator[tuple[str, type[Task]]]:
+    """Yield the kinds of Task that a file of this folder defines, with their names."""
+    module = import_module(f".{stem}", __name__)
+    for cls in vars(module).values():
+        if isinstance(cls, type) and issubclass(cls, Task) and cls.__module__ == module.__name__:
+            yield cls.kind, cls

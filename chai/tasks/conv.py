@@ -22,7 +22,6 @@ from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from . import Task
 from .fields import clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
-from .probe import SIZE, SLOPE
 from .tiling import array_cycles, beyond_ring, tiling, weight_traffic
 from .unfold import Unfold
 from .window import Window
@@ -281,7 +280,7 @@ class Conv(Task):
         if limits.depthwise:
             yield cls._probe(maker, "conv depthwise", inputs, inputs, plain, group=inputs, slope=0)
         if limits.leaky:
-            yield cls._probe(maker, "conv leaky", inputs, outputs, plain, slope=SLOPE)
+            yield cls._probe(maker, "conv leaky", inputs, outputs, plain, slope=maker.slope)
         for unsigned in maker.unsigned:
             yield cls._probe(maker, f"conv unsigned {unsigned}", inputs, outputs, plain, unsigned=unsigned)
 
@@ -299,7 +298,7 @@ class Conv(Task):
     ) -> Probe[Self]:
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
         weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
-        shapes = {"x": (maker.batch, inputs, *SIZE), "y": (maker.batch, outputs, *window.sizes(SIZE))}
+        shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *window.sizes(maker.size))}
         target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5, unsigned=unsigned)
         source = target.formats["x"]
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)

@@ -14,7 +14,6 @@ from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, view, zero_point, zero_points
-from .probe import SIZE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -111,8 +110,8 @@ class Copy(Task):
         limits = cls.limits(maker.overlay)
         if limits is None:
             return
-        shape = maker.batch, maker.step + 3, *SIZE
-        whole = maker.batch, limits.channel_step + shape[1] + 5, *SIZE
+        shape = maker.batch, maker.step + 3, *maker.size
+        whole = maker.batch, limits.channel_step + shape[1] + 5, *maker.size
         target = maker.target({"x": shape, "y": whole}, largest=0.6)
         yield maker.probe("copy", cls(("x",), "y", ("copy",), limits.channel_step, None), target)
         for unsigned in ("", *maker.unsigned):

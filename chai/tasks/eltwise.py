@@ -13,7 +13,6 @@ from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import check_multipliers, clamp, same_multipliers, view, zero_point, zero_points
-from .probe import SIZE, SLOPE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -118,11 +117,11 @@ class Eltwise(Task):
         limits = cls.limits(maker.overlay)
         if limits is None:
             return
-        shape = maker.batch, maker.step + 3, *SIZE
+        shape = maker.batch, maker.step + 3, *maker.size
         names = tuple(f"x{i}" for i in range(limits.inputs))
         shapes = dict.fromkeys((*names, "y"), shape)
         forms: list[tuple[str, float | None, tuple[str, ...]]] = [("eltwise", None, ())]
-        forms += [("eltwise leaky", SLOPE, ())] if limits.leaky else []
+        forms += [("eltwise leaky", maker.slope, ())] if limits.leaky else []
         forms += [(f"eltwise unsigned {blob}", None, (blob,)) for blob in (*names, "y") if maker.unsigned]
         for name, slope, unsigned in forms:
             target = maker.target(shapes, largest=1.3, unsigned=unsigned)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..errors import DeviceError
 from ..fixed import Requantization
 from ..overlay.layout import image_bytes, planes
-from ..overlay.records import pack_rows, unpack_rows
+from ..overlay.records import Rows, unpack_rows
 from ..overlay.weights import Held
 from ..util.lazy_numpy import np
 from .window import Window
@@ -20,9 +20,10 @@ from .window import Window
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Overlay
+    from ..overlay.sections import Record
     from ..overlay.weights import Buffer, Piece, Source
 
-    Encoded = tuple[dict[str, int], Sequence[Piece]]  # values of fields, and constants in order
+    Encoded = tuple[dict[str, int], Sequence[Piece | Rows]]  # values of fields, and constants in order
 
 
 class Place(Protocol):
@@ -91,6 +92,7 @@ class Constants:
         self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
         self.begin: int | None = None
+        self._rows: dict[int, dict[str, Array]] = {}
 
     def at(self, name: str, address: int, size: int) -> int:
         """Return the offset of the ``size`` bytes at an address."""
@@ -109,6 +111,12 @@ class Constants:
         data = np.empty(size, np.uint8)
         self.source.read(start, data)
         return data.tobytes()
+
+    def rows(self, name: str, record: Record, address: int, size: int) -> dict[str, Array]:
+        """Return the columns of the records in the ``size`` bytes at an address; they are read and checked once."""
+        if address not in self._rows:
+            self._rows[address] = unpack_rows(record, self.read(name, address, size))
+        return self._rows[address]
 
 
 class Memory:
@@ -131,6 +139,7 @@ class Memory:
         self.shapes = shapes
         self.images = images
         self.step = overlay.layout.channels_per_word
+        self._views: dict[str, View] = {}
 
     def shape(self, blob: str) -> Shape:
         """Return (N, C, H, W) of the Task's images."""
@@ -146,6 +155,9 @@ class Memory:
 
     def view(self, blob: str) -> View:
         """Return the View of a blob."""
+        known = self._views.get(blob)
+        if known is not None:
+            return known
         if blob not in self.address:
             raise DeviceError(f"blob {blob!r} has no address")
         place = self.address[blob]
@@ -155,7 +167,8 @@ class Memory:
         pitch, image = h * w * self.step, image_bytes(self.shape(place.parent or blob), self.overlay.layout)
         first = self.images[0] if self.images else 0
         address = place.offset + first * image + place.first_channel // self.step * pitch
-        return View(address, pitch, image, n, c, h, w)
+        self._views[blob] = view = View(address, pitch, image, n, c, h, w)
+        return view
 
     def find(self, view: View) -> str:
         """Return the blob at a View."""
@@ -241,13 +254,12 @@ def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
     return np.broadcast_to(array.reshape(-1), prod(shape))
 
 
-def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> bytes:
+def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> Rows:
     """Return the table's records for multipliers of this shape; ``negative`` is 0 unless leaky."""
     above = flat_multipliers("multiplier", r.multiplier, shape)
     below = np.zeros_like(above) if r.negative is None else flat_multipliers("negative", r.negative, shape)
-    records = pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
     check_multipliers(overlay, **{"table: multiplier": above, "table: negative": below})
-    return records
+    return Rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
 
 
 def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
@@ -261,8 +273,7 @@ def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
 def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:
     """Return the bias (one per record) and the Requantization with multipliers of this shape."""
     record = memory.overlay.table
-    data = memory.constants.read("table", values["table"], prod(shape) * record.bytes)
-    columns = unpack_rows(record, data)
+    columns = memory.constants.rows("table", record, values["table"], prod(shape) * record.bytes)
     above, below = columns["multiplier"].reshape(shape), columns["negative"].reshape(shape)
     numbers = values["shift"], values["low"], values["high"], below if values["leaky"] else None
     return columns["bias"], Requantization(above, *numbers, zero_point(values, "output"))

@@ -13,7 +13,6 @@ from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import as_it_is, clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
-from .probe import SIZE
 from .tiling import beyond_pool
 from .window import Window
 
@@ -127,13 +126,13 @@ class Pool(Task):
             assert limits is not None
             k, s, p = min(3, limits.kernel_max), min(2, limits.stride_max), min(1, limits.pad_max)
             window = Window((k, k), (s, s), (p, p))
-            height, width = ((n + 2 * p - k + s - 1) // s + 1 for n in SIZE)
-            shape = maker.batch, maker.step + 3, *SIZE
+            height, width = ((n + 2 * p - k + s - 1) // s + 1 for n in maker.size)
+            shape = maker.batch, maker.step + 3, *maker.size
             shapes = {"x": shape, "y": (*shape[:2], height, width)}
             # an average divides by its window clipped to the padded image
             rows, columns = (
                 np.minimum(np.arange(count) * s + k, n + 2 * p) - np.arange(count) * s
-                for count, n in zip((height, width), SIZE)
+                for count, n in zip((height, width), maker.size)
             )
             areas = np.multiply.outer(rows, columns)
             maximum = method == "MAX"

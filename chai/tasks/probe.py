@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 from zlib import crc32
 
 from ..fixed import Format
@@ -19,9 +19,6 @@ from .target import Target, fraction
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Overlay
-
-SIZE = 11, 13  # of every image: height and width
-SLOPE = 0.1  # of leaky ReLUs
 
 
 class Reader(Protocol):
@@ -46,8 +43,13 @@ class Probe(Generic[T]):
 
 @dataclass
 class Maker:
-    """Makes the probes of one kind of Task in formats of one scheme and width."""
+    """Makes the probes of one kind of Task in formats of one scheme and width.
 
+    ``size`` of every image is (height, width), ``slope`` that of leaky ReLUs.
+    """
+
+    size: ClassVar[tuple[int, int]] = 11, 13
+    slope: ClassVar[float] = 0.1
     overlay: Overlay
     scheme: str
     bits: int

@@ -6,7 +6,7 @@ And with forked processes, in which no thread but the one that forked goes on.
 from __future__ import annotations
 
 import os
-import threading
+from _thread import RLock, get_ident  # those of threading, which takes as long to load as three modules of chai
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
@@ -59,14 +59,14 @@ class Mutex:
     __slots__ = ("__weakref__", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = RLock()
         forgets(self)
 
     def forget(self) -> None:
         if self._lock.acquire(blocking=False):  # it was free, or this thread holds it
             self._lock.release()
         else:
-            self._lock = threading.RLock()
+            self._lock = RLock()
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take the lock, and return whether this thread holds it now."""
@@ -139,7 +139,7 @@ class Turn(Mutex):
         self._lock.release()
 
     def _wait(self) -> None:
-        own, held = threading.get_ident(), tuple(x for x in _inside.get() if isinstance(x, Turn))
+        own, held = get_ident(), tuple(x for x in _inside.get() if isinstance(x, Turn))
         with self._guard:
             if not self._before().isdisjoint(held):
                 raise UsageError(

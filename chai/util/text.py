@@ -6,8 +6,6 @@ tables and HTML call it for each cell. Colour is added afterwards. (ruff's T201 
 
 from __future__ import annotations
 
-from unicodedata import category
-
 TYPE_CHECKING = False  # ``chai --help`` needs this module, and typing would take half of its time
 if TYPE_CHECKING:
     from typing import TextIO
@@ -25,6 +23,8 @@ def visible(text: str) -> str:
 
 
 def _harmless(character: str) -> bool:
+    from unicodedata import category  # most text is printable, and needs no table of all characters
+
     return character.isprintable() or character in _JOINERS or category(character) == "Zs"
 
 

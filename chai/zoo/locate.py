@@ -12,12 +12,7 @@ from ..graph import Graph
 from ..plugins.loading import Sources, registry_of
 from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
-from . import networks
-
-
-def is_compiled(path: str | Path) -> bool:
-    """Return whether a path is a compiled network."""
-    return str(path).endswith(".chai")
+from . import is_compiled, networks
 
 
 def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool = False) -> tuple[Path, Path | None]:

@@ -17,7 +17,7 @@ import chai
 from chai import overlay as overlays
 from chai.artifact import container
 from chai.artifact.save import save
-from chai.codegen.chain import chain
+from chai.codegen.compile import chain
 from chai.codegen.memory_map import FIXED
 from chai.errors import ParseError
 from chai.kernels import scratch

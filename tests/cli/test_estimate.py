@@ -15,7 +15,7 @@ from chai.chaidnn.estimate import COLUMNS, FREE, HOST, estimate, write
 from chai.errors import ParseError
 from chai.limits import limits
 from chai.overlay import Overlay, load, names
-from chai.overlay.architecture import ARRAY
+from chai.overlay.manifest import ARRAY
 from tests.conftest import examples
 
 LIST = """CONV,224,224,3,7,7,2,2,3,3,112,112,64,1,1
@@ -190,7 +190,8 @@ def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None
     """Every convolution and pooling of GoogLeNet, as a list, against the model's cycles of the compiled network."""
     import chai
     from chai.layers.convolution import Convolution
-    from chai.offload.schedule import DeviceStep, lower
+    from chai.offload.schedule import DeviceStep
+    from chai.offload.scheduling import lower
     from chai.tasks.target import Target
 
     net = chai.Net("googlenet", device="null")

@@ -13,8 +13,9 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai import overlay as overlays
 from chai.blob import View, outermost
-from chai.codegen.arrange import PIECES, Piece, arranged, arrangements
-from chai.codegen.chain import Chain, chain
+from chai.codegen.arrange import PIECES, arrangements
+from chai.codegen.chain import Chain, Piece, arranged
+from chai.codegen.compile import chain
 from chai.codegen.cycles import chain_cycles
 from chai.codegen.dependencies import dependencies
 from chai.codegen.encoding import decode, encode, equal
@@ -242,7 +243,7 @@ def test_blobs_are_kept_apart_where_that_pays() -> None:
     with pytest.MonkeyPatch.context() as patch:
         found = []
         for apart in (0, 1, 2, 4, 8):
-            patch.setattr("chai.codegen.chain.APART", (apart,))
+            patch.setattr("chai.codegen.compile.APART", (apart,))
             made = chain_of(net, step)
             found.append((made.cycles, made.regions.sizes[WORK]))
     best = chain_of(net, step)

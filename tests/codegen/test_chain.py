@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from chai import overlay as overlays
 from chai.blob import View
-from chai.codegen.chain import Chain, chain
+from chai.codegen.chain import Chain
+from chai.codegen.compile import chain
 from chai.codegen.encoding import decode, equal
 from chai.codegen.memory_map import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
 from chai.errors import DeviceError

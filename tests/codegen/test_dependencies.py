@@ -14,7 +14,8 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai import overlay as overlays
 from chai.blob import Shape, View
-from chai.codegen.chain import Chain, chain
+from chai.codegen.chain import Chain
+from chai.codegen.compile import chain
 from chai.codegen.dependencies import Budget, Finished, dependencies
 from chai.codegen.memory_map import regions
 from chai.errors import DeviceError

@@ -549,7 +549,10 @@ def test_one_multiplier_stands_for_all_channels() -> None:
     [
         (conv(bias=np.array([0, 1 << 24])), "record 1 of the table: bias = 16777216 is outside"),
         (conv(bias=np.array([0])), "bias: expected (2,), found (1,)"),
-        (conv(requantization=Requantization(np.array(1 << 17), 0, 0, 1)), "record 0 of the table: multiplier = 131072"),
+        (
+            conv(requantization=Requantization(np.array(1 << 17), 0, 0, 1)),
+            "table: multiplier = 131072: expected 17 bits",
+        ),
         (conv(requantization=Requantization(np.array(-1), 0, 0, 1)), "record 0 of the table: multiplier = -1"),
         (conv(requantization=Requantization(np.array(1), 0, 0, 1, np.array(-1))), "of the table: negative = -1"),
         (conv(requantization=Requantization(np.array([1, 2]), 0, 0, 1)), "multiplier: expected (2, 1, 1), found (2,)"),

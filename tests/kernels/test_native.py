@@ -567,13 +567,13 @@ def test_conversions_in_pieces_have_the_codes_of_whole_ones(
 
 def several(patch: pytest.MonkeyPatch, count: int) -> list[int]:
     """Let every operation on arrays of the host use so many threads; return a list of those of each run."""
-    found, run = list[int](), library.Library.run
+    found, run = list[int](), library.Library.run_one
 
-    def counted(self: library.Library, *arguments: Any) -> list[float]:
+    def counted(self: library.Library, *arguments: Any) -> None:
         found.append(arguments[-1])
-        return run(self, *arguments)
+        run(self, *arguments)
 
-    patch.setattr(library.Library, "run", counted)
+    patch.setattr(library.Library, "run_one", counted)
     patch.setattr(singles, "threads", lambda: count)
     patch.setattr(singles, "SHARED", 0)
     return found

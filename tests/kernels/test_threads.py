@@ -208,6 +208,39 @@ def test_a_forked_process_starts_its_own_workers() -> None:
 
 
 @needs_library
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system has no /proc of Linux")
+def test_the_worker_of_a_forked_process_is_kept_off_its_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux may wake it there, though another processor is idle."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one processor")
+    monkeypatch.setattr(programs, "threads", lambda: 2)
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    with used(NAMES[0]):
+        made = program(tasks, {"x": x}, shapes, views, ("y",))
+    child = fork()  # with one worker
+    if not child:
+        code = 2
+        try:
+            signal.alarm(HANG)  # which ends it, should that never be
+            made.run({"x": x})
+            (worker,) = {*map(int, os.listdir("/proc/self/task"))} - {os.getpid()}
+            for own in (min(allowed), max(allowed)):
+                while os.sched_getaffinity(worker) != allowed - {own}:
+                    os.sched_setaffinity(0, {own})
+                    os.sched_setaffinity(0, allowed)  # from where it may move, or be on its own for a while
+                    made.run({"x": x})
+            os.sched_setaffinity(worker, {max(allowed)})
+            os.sched_setaffinity(0, {min(allowed)})
+            made.run({"x": x})
+            code = int(os.sched_getaffinity(worker) != {max(allowed)})  # a caller with one processor changes nothing
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@needs_library
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pthread_setattr_default_np"), reason="not glibc")
 def test_workers_of_a_forked_process_have_stacks_large_enough() -> None:
     """A piece of a convolution in tiles takes more than the 128 KB that musl gives a thread."""

@@ -12,7 +12,7 @@ import pytest
 
 import chai
 from chai import devices
-from chai.codegen.chain import chain, footprint
+from chai.codegen.compile import chain, footprint
 from chai.graph import Graph, Layer
 from chai.layers.batch_norm import BatchNorm
 from chai.offload.plan import Plan

@@ -17,7 +17,7 @@ from chai.blob import Shape
 from chai.codegen.encoding import decode, equal
 from chai.env import env
 from chai.fixed import Requantization
-from chai.offload import schedule
+from chai.offload import scheduling
 from chai.offload.merge_parallel import Merged, merge_parallel
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
@@ -203,7 +203,7 @@ def test_a_network_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.Monke
     assert [s.name for s in net.perf.steps if s.engine == "fpga"] == ["stem", "one & two", "big", "sum"]
     first = dict(net.blobs)
     assert all(np.array_equal(out["a"], found["a"]) for out in net.stream([DATA, DATA]))
-    monkeypatch.setattr(schedule, "merge_parallel", apart)
+    monkeypatch.setattr(scheduling, "merge_parallel", apart)
     plain = network(tmp_path, HEADS, device="emulator", keep=keep)
     plain.forward(DATA)
     assert [t.output for t in tasks_of(plain)] == ["s", "a", "b", "c", "t"]
@@ -224,7 +224,7 @@ def test_googlenet() -> None:
         after = total(tasks_of(net), net.offload.shapes)
         bytes = laid_out(net.offload)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(schedule, "merge_parallel", apart)
+            patch.setattr(scheduling, "merge_parallel", apart)
             net.calibrate(data)
             assert np.array_equal(net.forward(data)["prob"], found)
             before = total(tasks_of(net), net.offload.shapes)

@@ -17,8 +17,8 @@ from chai import overlay
 from chai.blob import Shape
 from chai.graph import Graph
 from chai.offload.partition import partition
+from chai.offload.plan import Partition
 from chai.offload.schedule import DeviceStep
-from chai.offload.segments import Partition
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
 from chai.tasks.conv import Conv

@@ -12,7 +12,8 @@ import pytest
 import chai
 from chai.fixed import Format
 from chai.layers.abs_val import AbsVal
-from chai.offload.schedule import DeviceStep, HostStep, Pack, Unpack, insert_pack_unpack
+from chai.offload.schedule import DeviceStep, HostStep, Pack, Unpack
+from chai.offload.scheduling import insert_pack_unpack
 from tests.passes.common import AVE, CONV, DEEP, dims, network
 
 SHAPE = (2, 3, 5, 7)

@@ -14,7 +14,7 @@ import pytest
 import chai
 from chai import overlay
 from chai.fixed import Format
-from chai.offload import schedule
+from chai.offload import scheduling
 from chai.offload.formats import calibrated, covering, from_precision, unsigned_blobs
 from chai.offload.merge_parallel import Merged
 from chai.offload.schedule import DeviceStep
@@ -318,8 +318,8 @@ def test_every_kind_carries_the_zero_points_of_its_blobs(tmp_path: Path) -> None
 
 def unmerged(patch: pytest.MonkeyPatch) -> None:
     """Every convolution a Task of its own, every branch of a concat copied into it."""
-    patch.setattr(schedule, "merge_parallel", lambda tasks, *_: Merged(list(tasks), {}, {}))
-    patch.setattr(schedule, "_views", lambda *_: {})
+    patch.setattr(scheduling, "merge_parallel", lambda tasks, *_: Merged(list(tasks), {}, {}))
+    patch.setattr(scheduling, "_views", lambda *_: {})
 
 
 def compare(build: Callable[[], chai.Net], data: Array) -> tuple[Any, Any]:

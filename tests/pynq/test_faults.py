@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import chai
-from chai.codegen.chain import Chain, chain
+from chai.codegen.chain import Chain
+from chai.codegen.compile import chain
 from chai.codegen.memory_map import OUTPUT
 from chai.devices.pynq import program
 from chai.env import env

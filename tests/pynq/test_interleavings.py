@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.codegen import chain
+from chai.codegen import compile
 from chai.codegen.dependencies import NONE, dependencies
 from chai.offload.schedule import DeviceStep
 from tests.artifact.common import NETS, custom, data
@@ -98,7 +98,7 @@ def test_real_networks(board_of: Callable[..., Any], name: str, seeds: int) -> N
 
 
 def test_a_chain_without_counts_is_wrong(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "dependencies", lambda *given: [NONE] * len(dependencies(*given)))
+    monkeypatch.setattr(compile, "dependencies", lambda *given: [NONE] * len(dependencies(*given)))
     with pytest.raises(AssertionError):
         check(board, digits(board), IMAGES, 3, 3)
 
@@ -112,7 +112,7 @@ def test_a_chain_without_the_counts_of_an_engine_is_wrong(
     def lacking(*given: Any) -> Any:
         return [after._replace(**{engine: 0}) for after in dependencies(*given)]
 
-    monkeypatch.setattr(chain, "dependencies", lacking)
+    monkeypatch.setattr(compile, "dependencies", lacking)
     with pytest.raises(AssertionError):
         check(board, digits(board), IMAGES, 3, 15)
 

@@ -12,7 +12,7 @@ import pytest
 
 import chai
 from chai.artifact.save import save
-from chai.codegen.chain import chain
+from chai.codegen.compile import chain
 from chai.devices.pynq import program
 from chai.env import env
 from chai.evaluate import Output

@@ -15,7 +15,7 @@ import pytest
 import chai
 from chai import cli
 from chai.artifact.save import save
-from chai.codegen.chain import compiled
+from chai.codegen.compile import compiled
 from chai.codegen.memory_map import OUTPUT
 from chai.devices.pynq import memory, program, published, waiting
 from chai.env import env

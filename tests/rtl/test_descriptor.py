@@ -12,7 +12,7 @@ from amaranth.hdl import Const
 
 from chai import overlay as overlays
 from chai.hw_overlays.rtl.descriptor import layout
-from chai.overlay.architecture import ARRAY
+from chai.overlay.manifest import ARRAY
 from chai.overlay.records import pack
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 import chai
 from chai import devices
-from chai.codegen.chain import chain
+from chai.codegen.compile import chain
 from chai.codegen.memory_map import FIXED
 from chai.devices.rtlsim import program, verilator
 from chai.devices.rtlsim.tools import missing

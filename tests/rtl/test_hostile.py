@@ -14,7 +14,8 @@ pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 from chai import devices
-from chai.codegen.chain import Chain, chain
+from chai.codegen.chain import Chain
+from chai.codegen.compile import chain
 from chai.codegen.memory_map import FIXED
 from chai.devices.rtlsim import program
 from chai.devices.rtlsim.tools import missing

@@ -35,7 +35,6 @@ MIRROR = dedent('''
     from ..util.lazy_dataclass import dataclass
     from . import Task
     from .fields import as_it_is, clamp, view
-    from .probe import SIZE
 
 
     @dataclass(frozen=True)
@@ -68,7 +67,7 @@ MIRROR = dedent('''
 
         @classmethod
         def probes(cls, maker):
-            target = maker.target(dict.fromkeys("xy", (maker.batch, 5, *SIZE)), 1.0)
+            target = maker.target(dict.fromkeys("xy", (maker.batch, 5, *maker.size)), 1.0)
             yield maker.probe("mirror", cls(("x",), "y", ("mirror",)), target)
     ''')
 KERNEL = dedent('''
@@ -99,8 +98,10 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Tas
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path / "tasks")])
     monkeypatch.setattr(fast, "__path__", [*fast.__path__, str(tmp_path / "fast")])
     tasks.kinds.cache_clear()
+    tasks.find.cache_clear()
     yield tasks.find("mirror")
     tasks.kinds.cache_clear()
+    tasks.find.cache_clear()
     for package in (tasks, fast):
         sys.modules.pop(f"{package.__name__}.mirror", None)
         vars(package).pop("mirror", None)

@@ -9,7 +9,7 @@ import pytest
 
 import chai
 from chai.cli import main
-from chai.codegen.chain import compiled
+from chai.codegen.compile import compiled
 from chai.vta.cycles import Rates, Times, times
 from chai.vta.isa import Alu, Finish, Gemm, Instruction, Load, Memory, Operation, Store, Tokens
 

@@ -228,7 +228,7 @@ def test_threads_take_turns_on_one_program() -> None:
 
 
 def test_a_board_and_a_compiled_file_are_refused() -> None:
-    from chai.codegen.chain import chain
+    from chai.codegen.compile import chain
 
     with pytest.raises(DeviceError, match="vta-z7020 takes no descriptors"):
         chain(Work(VTA, [], {}, {}, [], []))

@@ -8,7 +8,7 @@ import pytest
 
 from chai import overlay as overlays
 from chai.errors import ParseError
-from chai.overlay.architecture import ARRAY
+from chai.overlay.manifest import ARRAY
 from chai.util.paths import resource
 from chai.vta.isa import ENCODINGS, Memory
 

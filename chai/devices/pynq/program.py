@@ -10,7 +10,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ...codegen.chain import compiled
+from ...codegen.compile import compiled
 from ...driver.memory import place, run
 from ...errors import DeviceError
 from ...tasks.work import Work

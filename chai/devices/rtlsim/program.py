@@ -9,7 +9,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ...codegen.chain import Chain, chain, check_descriptors
+from ...codegen.chain import Chain
+from ...codegen.compile import chain, check_descriptors
 from ...codegen.memory_map import FIXED
 from ...driver.memory import place, run
 from ...driver.registers import Registers

@@ -29,7 +29,8 @@ from ...util.data import npy
 from ...util.files import digest
 from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
-from ...zoo.locate import is_compiled, locate
+from ...zoo import is_compiled
+from ...zoo.locate import locate
 from ..kinds import measure
 from ..maps import IGNORED
 from ..measure import UNIT, Record, Window

@@ -134,44 +134,56 @@ static int64_t outputs_together(const given_weights *s, int64_t o, int64_t m) {
     return least(m - o, least(s->outputs - o % s->outputs, LANES - o % LANES));
 }
 
+/* Pack the weights of ``n`` outputs from ``o`` on of a group, and their bias; return whether float32 holds every sum. */
+static inline __attribute__((always_inline)) int pack_outputs(const operation *op, const given_weights *s, runs r, int64_t g, int64_t o,
+                                                              int64_t n, const int32_t *bias, int8_t *to, int32_t *packed_bias) {
+    static const int8_t none[LANES];
+    int64_t m = op->outputs / op->group, c = op->channels / op->group, kh = op->kernel_h, kw = op->kernel_w;
+    int64_t wide = block_vectors(op), vectors = vectors_of(op), run = ceil_div(r.bytes, 4), panel = r.dwords * LANES * 4;
+    int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first);
+    int8_t *base = to + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 4;
+    int row = r.bytes == c * kw && r.count == kh, step = row && c % 4 ? 1 : 4; /* channels of a dword that are taken at once */
+    int32_t sum[LANES] = {0}, size[LANES] = {0};
+    for (int64_t i = 0; i < c; i += step) {
+        const int8_t *w[4] = {none, none, none, none};
+        int64_t next[4] = {0};
+        for (int j = 0; j < least(step, c - i); j++) w[j] = given_at(s, g, o, i + j), next[j] = s->inputs * s->outputs;
+        for (int64_t y = 0; y < kh; y++)
+            for (int64_t x = 0; x < kw; x++) {
+                int64_t byte = row ? x * c + i : i, d = (row ? y : y * kw + x) * run + byte / 4;
+                uint32_t *at = (uint32_t *)(base + d * count * LANES * 4);
+                for (int64_t k = 0; k < n; k++) {
+                    int32_t a = w[0][k], b = w[1][k], e = w[2][k], f = w[3][k];
+                    uint32_t low = (uint8_t)a | (uint32_t)(uint8_t)b << 8;
+                    at[k] |= (low | (uint32_t)(uint8_t)e << 16 | (uint32_t)(uint8_t)f << 24) << byte % 4 * 8;
+                    sum[k] += a + b + e + f;
+                    size[k] += (a < 0 ? -a : a) + (b < 0 ? -b : b) + (e < 0 ? -e : e) + (f < 0 ? -f : f);
+                }
+                for (int j = 0; j < 4; j++) w[j] += next[j];
+            }
+    }
+    int narrow = 1;
+    for (int64_t k = 0; k < n; k++)
+        narrow &= bias_in((weighed){sum[k], size[k]}, OFFSET, bias[g * m + o + k], packed_bias + g * m + o + k);
+    return narrow;
+}
+
 /* Pack stored weights and the bias; return whether float32 holds every sum. */
 static int convolution_pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
                             int8_t *to, int32_t *packed_bias) {
-    static const int8_t none[LANES];
     given_weights s = given_as(op, from, outputs, inputs);
-    int narrow = 1;
-    int64_t m = op->outputs / op->group, c = op->channels / op->group, kh = op->kernel_h, kw = op->kernel_w;
-    int64_t wide = block_vectors(op), vectors = vectors_of(op);
     runs r = runs_of(op);
-    int64_t run = ceil_div(r.bytes, 4), panel = r.dwords * LANES * 4;
-    int row = r.bytes == c * kw && r.count == kh, step = row && c % 4 ? 1 : 4; /* channels of a dword that are taken at once */
+    int narrow = 1;
     memset(to, 0, convolution_bytes(op));
-    for (int64_t g = 0; g < op->group; g++)
+    for (int64_t g = 0, m = op->outputs / op->group; g < op->group; g++)
         for (int64_t o = 0, n; o < m; o += n) {
             n = outputs_together(&s, o, m);
-            int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first);
-            int8_t *base = to + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 4;
-            int32_t sum[LANES] = {0}, size[LANES] = {0};
-            for (int64_t i = 0; i < c; i += step) {
-                const int8_t *w[4] = {none, none, none, none};
-                int64_t next[4] = {0};
-                for (int j = 0; j < least(step, c - i); j++) w[j] = given_at(&s, g, o, i + j), next[j] = inputs * outputs;
-                for (int64_t y = 0; y < kh; y++)
-                    for (int64_t x = 0; x < kw; x++) {
-                        int64_t byte = row ? x * c + i : i, d = (row ? y : y * kw + x) * run + byte / 4;
-                        uint32_t *at = (uint32_t *)(base + d * count * LANES * 4);
-                        for (int64_t k = 0; k < n; k++) {
-                            int32_t a = w[0][k], b = w[1][k], e = w[2][k], f = w[3][k];
-                            uint32_t low = (uint8_t)a | (uint32_t)(uint8_t)b << 8;
-                            at[k] |= (low | (uint32_t)(uint8_t)e << 16 | (uint32_t)(uint8_t)f << 24) << byte % 4 * 8;
-                            sum[k] += a + b + e + f;
-                            size[k] += (a < 0 ? -a : a) + (b < 0 ? -b : b) + (e < 0 ? -e : e) + (f < 0 ? -f : f);
-                        }
-                        for (int j = 0; j < 4; j++) w[j] += next[j];
-                    }
-            }
-            for (int64_t k = 0; k < n; k++)
-                narrow &= bias_in((weighed){sum[k], size[k]}, OFFSET, bias[g * m + o + k], packed_bias + g * m + o + k);
+            if (n == LANES) /* a constant makes vectors of the loops */
+                narrow &= pack_outputs(op, &s, r, g, o, LANES, bias, to, packed_bias);
+            else if (LANES > 8 && n == 8)
+                narrow &= pack_outputs(op, &s, r, g, o, 8, bias, to, packed_bias);
+            else
+                narrow &= pack_outputs(op, &s, r, g, o, n, bias, to, packed_bias);
         }
     return narrow;
 }

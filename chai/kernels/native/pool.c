@@ -10,18 +10,22 @@
 #define _GNU_SOURCE
 #include "pool.h"
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SPIN_MS 0.03 /* about as long as it takes to wake a thread */
+#define AWAKE_MS 0.1 /* that a worker spins between runs: longer than Python takes from one to the next of a pass */
 #define WORKERS 255  /* at most */
 #define STACK (1 << 20)    /* bytes of a worker's: a convolution in tiles takes 190 KB, and musl gives 128 KB */
 #define CALLER (220 << 10) /* bytes that a thread that calls must have left */
 #define TOGETHER 8   /* pieces that a thread takes at once, at most */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
-#define ALONE 20     /* times as long as it waited, the caller computes alone */
+#define ALONE 2      /* times as long as it waited, the caller computes alone; twice as many each time that it has to again soon */
+#define OFTEN 32     /* but no more times than this */
+#define SOON 10      /* within so many times as long as it was alone before */
 #define ALONE_MS 1e4 /* but no longer than this: the whole process may have been stopped */
 
 typedef struct {
@@ -42,10 +46,13 @@ static struct {
     pthread_cond_t work, rest;  /* workers wait for work, the caller for what they have not finished */
     job *open;                  /* the run in which workers may take part */
     int started, wanted, asleep, waits;
+    pthread_t workers[WORKERS];
+    int avoided, placed;        /* the processor that the first so many workers are kept off */
     atomic_int inside;          /* workers in the run; changed with the lock only */
     atomic_int news;            /* changes when there may be work */
     atomic_int busy;            /* whether a caller has the workers */
-    double alone;               /* until when it leaves them alone */
+    double alone, stays;        /* until when it leaves them alone, and for how long */
+    double times;               /* as long as it had waited */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .rest = PTHREAD_COND_INITIALIZER};
 
 static double now(void) {
@@ -62,10 +69,16 @@ static void relax(void) {
 #endif
 }
 
-/* Spin while a condition holds, for no longer than a thread should. */
-#define SPIN_WHILE(condition) for (double since = now(); (condition) && now() - since < SPIN_MS;) relax()
+/* Spin while a condition holds, for so many milliseconds at most. */
+#define SPIN_WHILE(condition, most_ms) for (double since = now(); (condition) && now() - since < most_ms;) relax()
 
 static int end_of(const operation *op) { return (int)(op->first + op->items); }
+
+/* Tell the workers, with the lock, that there may be work. */
+static void tell(void) {
+    atomic_fetch_add(&pool.news, 1);
+    if (pool.asleep) pthread_cond_broadcast(&pool.work);
+}
 
 /* Finish pieces of operation ``k``. Its last one completes it, and those after it that were complete before. */
 static void finish(job *j, int64_t k, int pieces) {
@@ -80,10 +93,7 @@ static void finish(job *j, int64_t k, int pieces) {
         j->last = time;
         atomic_store(&at->done, done);
         if (pool.open == j) {
-            if (atomic_load(&at->taken) < j->pieces - 1) {
-                atomic_fetch_add(&pool.news, 1);
-                if (pool.asleep) pthread_cond_broadcast(&pool.work);
-            }
+            if (atomic_load(&at->taken) < j->pieces - 1) tell();
             if (pool.waits) pthread_cond_signal(&pool.rest);
         }
     }
@@ -119,7 +129,7 @@ static void work(job *j, int leads) {
         const operation *op = j->ops + k;
         if (atomic_load(&j->at->done) < op->after) {
             if (!leads) return;
-            SPIN_WHILE(atomic_load(&j->at->done) < op->after);
+            SPIN_WHILE(atomic_load(&j->at->done) < op->after, SPIN_MS);
             if (atomic_load(&j->at->done) < op->after) {
                 await(j, op->after);
                 waited(j, last);
@@ -162,25 +172,24 @@ int enough_stack(void) {
 }
 
 static void *worker(void *none) {
-    int seen = 0;
-    pthread_mutex_lock(&pool.lock);
-    for (;;) {
-        while (!pool.open || atomic_load(&pool.inside) >= pool.wanted || seen == atomic_load(&pool.news)) {
+    for (int seen = 0;;) {
+        SPIN_WHILE(seen == atomic_load(&pool.news), AWAKE_MS);
+        pthread_mutex_lock(&pool.lock);
+        while (seen == atomic_load(&pool.news)) {
             pool.asleep++;
             pthread_cond_wait(&pool.work, &pool.lock);
             pool.asleep--;
         }
         seen = atomic_load(&pool.news);
-        job *j = pool.open;
-        atomic_fetch_add(&pool.inside, 1);
+        job *j = atomic_load(&pool.inside) < pool.wanted ? pool.open : 0; /* it may have been too late */
+        if (j) atomic_fetch_add(&pool.inside, 1);
         pthread_mutex_unlock(&pool.lock);
+        if (!j) continue;
         work(j, 0);
         pthread_mutex_lock(&pool.lock);
         atomic_fetch_sub(&pool.inside, 1);
         if (pool.waits) pthread_cond_signal(&pool.rest);
         pthread_mutex_unlock(&pool.lock);
-        SPIN_WHILE(seen == atomic_load(&pool.news));
-        pthread_mutex_lock(&pool.lock);
     }
     return none;
 }
@@ -190,9 +199,9 @@ static void forked(void) {
     pthread_cond_init(&pool.work, 0);
     pthread_cond_init(&pool.rest, 0);
     pool.open = 0;
-    pool.started = pool.asleep = pool.waits = 0;
+    pool.started = pool.placed = pool.asleep = pool.waits = 0;
     atomic_store(&pool.inside, 0);
-    pool.alone = 0;
+    pool.alone = pool.stays = 0;
     atomic_store(&pool.busy, 0);
 }
 
@@ -207,14 +216,40 @@ static void start(int count) {
     pthread_attr_setstacksize(&large, STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (pthread_t thread; pool.started < count && !pthread_create(&thread, &large, worker, 0); pool.started++) {
+    for (pthread_t thread; pool.started < count && !pthread_create(&thread, &large, worker, 0);) {
 #if defined __linux__
         pthread_setname_np(thread, "chai-kernels");
 #endif
         pthread_detach(thread);
+        pool.workers[pool.started++] = thread;
     }
     pthread_sigmask(SIG_SETMASK, &before, 0);
     pthread_attr_destroy(&large);
+}
+
+/* Keep the workers off the processor of the caller, on others that it may use. Linux may wake a thread where the caller is though
+   another processor is idle, above all in a virtual machine: it displaces the caller then, and both take turns. */
+static void keep_off(void) {
+#if defined __linux__
+    int own = sched_getcpu();
+    cpu_set_t others; /* of 1024 processors: on a larger machine the calls fail, and workers stay where they are */
+    if (own < 0 || (own == pool.avoided && pool.placed == pool.started)) return;
+    pool.avoided = own;
+    pool.placed = pool.started;
+    if (sched_getaffinity(0, sizeof others, &others)) return;
+    CPU_CLR(own, &others);
+    if (!CPU_COUNT(&others)) return;
+    for (int i = 0; i < pool.started; i++) pthread_setaffinity_np(pool.workers[i], sizeof others, &others);
+#endif
+}
+
+/* Let the caller compute alone after it has waited for so long: a while after one mishap, longer if there are many. */
+static void stay_alone(double lost) {
+    double time = now();
+    int again = time - pool.alone < SOON * pool.stays;
+    pool.times = !again ? ALONE : 2 * pool.times < OFTEN ? 2 * pool.times : OFTEN;
+    pool.stays = pool.times * lost < ALONE_MS ? pool.times * lost : ALONE_MS;
+    pool.alone = time + pool.stays;
 }
 
 /* Run a job with the help of workers, if the caller does not leave them alone. */
@@ -224,8 +259,8 @@ static void work_together(job *j, int helpers) {
     if (j->begin >= pool.alone) {
         pool.open = j;
         pool.wanted = helpers;
-        atomic_fetch_add(&pool.news, 1);
-        if (pool.asleep) pthread_cond_broadcast(&pool.work);
+        keep_off();
+        tell();
     }
     pthread_mutex_unlock(&pool.lock);
     work(j, 1);
@@ -234,14 +269,14 @@ static void work_together(job *j, int helpers) {
     pthread_mutex_lock(&pool.lock);
     pool.open = 0;
     pthread_mutex_unlock(&pool.lock);
-    SPIN_WHILE(atomic_load(&pool.inside)); /* a thread that sleeps gets a busy processor back late */
+    SPIN_WHILE(atomic_load(&pool.inside), SPIN_MS); /* a thread that sleeps gets a busy processor back late */
     pthread_mutex_lock(&pool.lock);
     pool.waits++;
     while (atomic_load(&pool.inside)) pthread_cond_wait(&pool.rest, &pool.lock);
     pool.waits--;
     pthread_mutex_unlock(&pool.lock);
     waited(j, end);
-    if (j->lost > 0) pool.alone = now() + (ALONE * j->lost < ALONE_MS ? ALONE * j->lost : ALONE_MS);
+    if (j->lost > 0) stay_alone(j->lost);
 }
 
 /* Run the operations of a checked table from ``at`` on, with at most so many threads; ``ms`` are those of each Task since the

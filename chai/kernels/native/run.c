@@ -36,17 +36,17 @@ EXPORTED int64_t chai_check(int i, operation *ops, int64_t count, const extent *
     return first_invalid(ops, count, buffers, buffer_count, variants[i]);
 }
 
-/* Run a checked operation of four buffers at most, in the caller's thread to its end. Return -1 if its stack is too small. */
-EXPORTED int chai_one(int i, const operation *op, uint8_t *first, uint8_t *second, uint8_t *third, uint8_t *fourth) {
-    uint8_t *const buffers[] = {first, second, third, fourth};
-    if (!enough_stack()) return -1;
-    for (int64_t item = 0; item < op->items; item++) variants[i]->run(op, buffers, item);
-    return 1;
-}
-
 /* Run a checked table as run_table does. Return -1 if the caller's stack is too small. */
 EXPORTED int chai_run(int i, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads,
                       double pause, double *ms, progress *at) {
     if (!enough_stack()) return -1;
     return run_table(variants[i], ops, count, buffers, threads, pause, ms, at);
+}
+
+/* Run a table of one checked operation, of Task 0, on four buffers at most. */
+EXPORTED int chai_one(int i, const operation *op, uint8_t *first, uint8_t *second, uint8_t *third, uint8_t *fourth,
+                      int64_t threads, double pause, progress *at) {
+    uint8_t *const buffers[] = {first, second, third, fourth};
+    double ms;
+    return chai_run(i, op, 1, buffers, threads, pause, &ms, at);
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
-from .library import Frame, Library
+from .library import Library
 from .table import FLOATS, Extent, Form, Kind, Operation, Place, plain_strides, sizes
 from .threads import threads
 
@@ -49,6 +49,7 @@ class Single:
         self._ns = ns
         if library.check(self._table, self._extents()) >= 0:
             raise DeviceError(f"{form.kind.name.lower()} from {source} to {target} would leave its memory")
+        self._operation = self._table[0]
 
     def _extents(self) -> ctypes.Array[Extent]:
         written = (OUTPUT, SECOND) if self._notes else (OUTPUT,)
@@ -57,8 +58,6 @@ class Single:
     def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
-        if self._ns >= SHARED:
-            self._library.run(self._table, Frame(self._table, 1, (x, out, *parameters)), threads())
-        else:
-            self._library.run_one(self._table[0], (x, out, *parameters))
+        several = threads() if self._ns >= SHARED else 1
+        self._library.run_one(self._operation, (x, out, *parameters), several)
         return out

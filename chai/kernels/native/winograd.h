@@ -58,40 +58,56 @@ static inline __attribute__((always_inline)) void weights_at_points(const signed
     u[3 * apart] = a + 2 * b + 4 * c, u[4 * apart] = a - 2 * b + 4 * c, u[5 * apart] = c;
 }
 
-/* Pack U of stored weights, as convolution_pack, two input channels at once; return whether float32 holds every sum. */
+/* Pack U of the weights of ``n`` outputs from ``o`` on of a group, two input channels at once, and their bias; return whether
+   float32 holds every sum. */
+static inline __attribute__((always_inline)) int points_of_outputs(const operation *op, const given_weights *s, int64_t g, int64_t o,
+                                                                   int64_t n, const int32_t *bias, int8_t *packed,
+                                                                   int32_t *packed_bias) {
+    int64_t m = op->outputs / op->group, c = op->channels / op->group, pairs = pairs_of(op), vectors = vectors_of(op);
+    int64_t v = o / LANES, first = v / WIDE * WIDE, count = least(WIDE, vectors - first);
+    int16_t *to = (int16_t *)packed + (g * vectors + first) * POINTS * pairs * LANES * 2 + ((v - first) * LANES + o % LANES) * 2;
+    signed32 sum = {0}, size = {0};
+    for (int64_t i = 0; i < c; i += 2) {
+        signed32 u[2][POINTS];
+        for (int j = 0; j < 2; j++) {
+            signed32 taps[9] = {{0}}, half[REACH * 3];
+            if (i + j < c) {
+                const int8_t *w = given_at(s, g, o, i + j);
+                for (int t = 0; t < 9; t++, w += s->inputs * s->outputs) {
+                    for (int64_t k = 0; k < n; k++) taps[t][k] = w[k];
+                    signed32 sign = taps[t] >> 31;
+                    sum += taps[t], size += (taps[t] ^ sign) - sign;
+                }
+            }
+            for (int x = 0; x < 3; x++) weights_at_points(taps + x, 3, half + x, 3);
+            for (int y = 0; y < REACH; y++) weights_at_points(half + 3 * y, 1, u[j] + REACH * y, 1);
+        }
+        for (int p = 0; p < POINTS; p++) {
+            signed32 both = (u[0][p] & 0xffff) | u[1][p] << 16;
+            memcpy(to + ((p * pairs + i / 2) * count * LANES) * 2, &both, n * 4);
+        }
+    }
+    int narrow = 1;
+    for (int64_t k = 0; k < n; k++)
+        narrow &= bias_in((weighed){sum[k], size[k]}, 0, bias[g * m + o + k], packed_bias + g * m + o + k);
+    return narrow;
+}
+
+/* Pack U of stored weights, as convolution_pack; return whether float32 holds every sum. */
 static int winograd_pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
                          int8_t *packed, int32_t *packed_bias) {
     given_weights s = given_as(op, from, outputs, inputs);
     int narrow = 1;
-    int64_t m = op->outputs / op->group, c = op->channels / op->group, vectors = vectors_of(op);
-    int64_t panel = POINTS * pairs_of(op) * LANES * 2;
     memset(packed, 0, winograd_bytes(op));
-    for (int64_t g = 0; g < op->group; g++)
+    for (int64_t g = 0, m = op->outputs / op->group; g < op->group; g++)
         for (int64_t o = 0, n; o < m; o += n) {
             n = outputs_together(&s, o, m);
-            int64_t v = o / LANES, first = v / WIDE * WIDE, count = least(WIDE, vectors - first);
-            int16_t *to = (int16_t *)packed + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 2;
-            signed32 sum = {0}, size = {0};
-            for (int64_t i = 0; i < c; i += 2) {
-                signed32 u[2][POINTS] = {{{0}}};
-                for (int j = 0; j < least(2, c - i); j++) {
-                    const int8_t *w = given_at(&s, g, o, i + j);
-                    signed32 taps[9] = {{0}}, half[REACH * 3];
-                    for (int t = 0; t < 9; t++, w += inputs * outputs) {
-                        for (int64_t k = 0; k < n; k++) taps[t][k] = w[k];
-                        signed32 sign = taps[t] >> 31;
-                        sum += taps[t], size += (taps[t] ^ sign) - sign;
-                    }
-                    for (int x = 0; x < 3; x++) weights_at_points(taps + x, 3, half + x, 3);
-                    for (int y = 0; y < REACH; y++) weights_at_points(half + 3 * y, 1, u[j] + REACH * y, 1);
-                }
-                for (int p = 0; p < POINTS; p++) {
-                    signed32 both = (u[0][p] & 0xffff) | u[1][p] << 16;
-                    memcpy(to + ((p * pairs_of(op) + i / 2) * count * LANES) * 2, &both, n * 4);
-                }
-            }
-            for (int64_t k = 0; k < n; k++)
-                narrow &= bias_in((weighed){sum[k], size[k]}, 0, bias[g * m + o + k], packed_bias + g * m + o + k);
+            if (n == LANES)
+                narrow &= points_of_outputs(op, &s, g, o, LANES, bias, packed, packed_bias);
+            else if (LANES > 8 && n == 8)
+                narrow &= points_of_outputs(op, &s, g, o, 8, bias, packed, packed_bias);
+            else
+                narrow &= points_of_outputs(op, &s, g, o, n, bias, packed, packed_bias);
         }
     return narrow;
 }

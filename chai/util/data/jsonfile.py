@@ -26,9 +26,9 @@ DEPTH = 16  # nested objects and lists; the shipped ones reach 5
 VALUES = 50_000
 MAGNITUDE = 1 << 64  # nothing here is wider than a 64-bit word
 
-_BLANK = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_WORD = re.compile(r"[A-Za-z0-9_+.-]+")
+_BLANK = r"[ \t\r\n]*"
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+_WORD = r"[A-Za-z0-9_+.-]+"
 _STRING = json.JSONDecoder()
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
@@ -151,17 +151,17 @@ class _Reader:
         first = self.text[self.at : self.at + 1]
         if first > " " or not first:  # most do not follow a blank
             return first
-        blank = _BLANK.match(self.text, self.at)
+        blank = re.compile(_BLANK).match(self.text, self.at)
         assert blank is not None
         self.at = blank.end()
         return self.text[self.at : self.at + 1]
 
     def _found(self) -> str:
-        word = _WORD.match(self.text, self.at)
+        word = re.compile(_WORD).match(self.text, self.at)
         return ascii(word.group()[:40] if word else self.text[self.at]) if self.at < len(self.text) else "its end"
 
     def _error(self, message: str, hint: str | None = None) -> ParseError:
-        word = _WORD.match(self.text, self.at)
+        word = re.compile(_WORD).match(self.text, self.at)
         return self._source.error(message, self.at, word.end() if word else None, hint)
 
     def _value(self, pointer: Pointer, depth: int) -> Any:
@@ -182,7 +182,7 @@ class _Reader:
         elif first and first in "-0123456789":
             value = self._number()
         else:
-            word = _WORD.match(self.text, start)
+            word = re.compile(_WORD).match(self.text, start)
             if word is None or word.group() not in _CONSTANTS:
                 raise self._error(f"expected a value, found {self._found()}", _advice(word.group() if word else first))
             value = _CONSTANTS[word.group()]
@@ -246,8 +246,8 @@ class _Reader:
         return str(value)
 
     def _number(self) -> int | float:
-        found = _NUMBER.match(self.text, self.at)
-        word = _WORD.match(self.text, self.at)
+        found = re.compile(_NUMBER).match(self.text, self.at)
+        word = re.compile(_WORD).match(self.text, self.at)
         if found is None or word is None or found.end() != word.end():
             raise self._error(
                 f"{self._found()} is not a number of JSON", "decimal digits; no leading zero, sign or hex"
