@@ -32,8 +32,9 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far:
     halves = np.arange(-300, 301).repeat(9) + 0.5
     around = np.tile(np.arange(-4, 5, dtype=np.int32), 601)
     beyond = np.array([0, -0.0, *([np.inf, -np.inf, 3e38, -3e38, 1e-40, -1e-40] if far else [])], np.float32)
-    for exponent in (-149, -97, -7, -6, -5, -1, 0, 3, 98, 118):
-        step = np.float32(2.0**exponent * (1 if exponent == -6 else rng.uniform(1, 2)))
+    steps = [2.0**exponent * rng.uniform(1, 2) for exponent in (-149, -97, -60, -59, -7, -5, 0, 3, 59, 98, 118)]
+    bits = [0x3F800000 + (i << 16) + beside for i, beside in ((0, 1), (37, -1), (37, 3), (99, -4), (99, 4), (99, 5))]
+    for step in np.array([2.0**-6, 0.75, *steps, *np.array(bits, np.int32).view(np.float32)], np.float32):
         with np.errstate(all="ignore"):
             outside = np.float32([-30000, -16384.5, -16384, -16383.5, 16383.5, 16384, 3e4, 2e9] if far else []) * step
             beside = (halves * float(step)).astype(np.float32)
@@ -41,8 +42,8 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far:
         x = np.concatenate([beside[np.isfinite(beside)], beyond, outside])
         x = np.append(rng.permutation(x), step)[1:]  # from no multiple of a vector on
         with np.errstate(all="ignore"):
-            steps = np.clip((x / step).astype(np.float64), -1000, 1000)
-        wanted = np.clip(np.copysign(np.floor(np.abs(steps) + 0.5), steps) + zero, low, high)
+            quotients = np.clip((x / step).astype(np.float64), -1000, 1000)
+        wanted = np.clip(np.copysign(np.floor(np.abs(quotients) + 0.5), quotients) + zero, low, high)
         row, r = (1, 1, 1, x.size), Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
         packing = Single(used, Form(Kind.PACK, requantization=r, numbers=(float(step),)), row, row, (1,))
         unpacking = Single(used, Form(Kind.UNPACK, zeros=(zero,), numbers=(float(step),)), row, row)
@@ -54,6 +55,37 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far:
         x[rng.integers(x.size)] = np.nan
         packing.run(x, nan)
         assert nan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("avx")])  # others divide
+@pytest.mark.parametrize(
+    "format", [Format("DynamicFixed", 8, 4), Format("Xilinx", 8, 47.0), Format("Xilinx", 8, 0.731, True)]
+)
+def test_the_codes_of_all_numbers_of_float32(variant: str, format: Format) -> None:
+    """Codes grow with the number, so that the first number of each, found by halving, gives all."""
+    used = library.variant(variant)
+    assert used is not None
+    low, high = format.packed
+    row, r = (1, 1, 1, 1 << 24), Requantization(np.ones(1, np.int64), 0, low, high, zero=format.zero)
+    packing = Single(used, Form(Kind.PACK, requantization=r, numbers=(format.step,)), row, row, (1,))
+    infinite, nan, pieces = 0x7F800000, np.zeros(1, np.uint8), np.arange(1 << 24, dtype=np.uint32)
+    for sign, last in ((0, high), (1 << 31, low)):
+        codes = np.arange(format.zero, last + (1 if last >= format.zero else -1), 1 if last >= format.zero else -1)
+        firsts, ends = np.zeros(len(codes), np.int64), np.full(len(codes), infinite + 1)
+        while (firsts < ends).any():
+            middle = (firsts + ends) // 2
+            found = format.quantize((middle + sign).astype(np.uint32).view(np.float32)).astype(np.int64)
+            reached = np.abs(found - format.zero) >= np.abs(codes - format.zero)
+            ends, firsts = np.where(reached, middle, ends), np.where(reached, firsts, middle + 1)
+        for begin in range(0, infinite + 1, 1 << 24):
+            x = (pieces + np.uint32(begin + sign)).view(np.float32)
+            x[infinite + 1 - begin :] = 0  # NaN
+            found = packing.run(x, nan).ravel()[: infinite + 1 - begin]
+            edges = [0, *(firsts[1:] - begin).clip(0, len(found)), len(found)]
+            for code, first, end in zip(codes, edges, edges[1:]):
+                assert (found[first:end] == code).all(), (code, begin)
+    assert not nan
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -199,31 +199,33 @@ static inline reals every_second(const float *from) {
 
 #define QUOTIENTS 64
 
-/* Return the nearest whole numbers of 16 quotients; the least number of 32 bits for NaN and what leaves them. */
-static inline __attribute__((always_inline)) __m512i sixteen(const float *from, const quotients *q) {
-    __m512 x = _mm512_loadu_ps(from), inverse = _mm512_set1_ps(q->inverse), near = _mm512_mul_ps(x, inverse);
-    near = _mm512_fmadd_ps(_mm512_fnmadd_ps(near, _mm512_set1_ps(q->step), x), inverse, near);
-    __m512i half = _mm512_ternarylogic_epi32(_mm512_castps_si512(near), _mm512_castps_si512(_mm512_set1_ps(0.49999997f)),
-                                             _mm512_set1_epi32(INT32_MIN), 0xe4); /* with the sign of near */
-    return _mm512_cvttps_epi32(_mm512_add_ps(near, _mm512_castsi512_ps(half)));
+/* As in ymm.h. */
+static inline __attribute__((always_inline)) __m512i doubled(const float *from, const quotients *q) {
+    __m512 x = _mm512_loadu_ps(from), rest = _mm512_mul_ps(x, _mm512_set1_ps(q->rest));
+    return _mm512_cvttps_epi32(_mm512_fmadd_ps(x, _mm512_set1_ps(q->inverse), rest));
 }
 
-static inline __attribute__((always_inline)) __m512i both_sixteen(const float *x, const quotients *q, __m512i *seen) {
-    __m512i near = _mm512_packs_epi32(sixteen(x, q), sixteen(x + 16, q));
-    *seen = _mm512_min_epi16(*seen, near);
-    return _mm512_adds_epi16(near, _mm512_set1_epi16((int16_t)q->zero));
+static inline __attribute__((always_inline)) __m512i halved(const float *x, const quotients *q, __m512i *seen, int zero) {
+    __m512i twice = _mm512_packs_epi32(doubled(x, q), doubled(x + 16, q));
+    *seen = _mm512_min_epi16(*seen, twice);
+    __m512i away = _mm512_adds_epi16(twice, _mm512_srai_epi16(twice, 15));
+    __m512i near = _mm512_mulhrs_epi16(away, _mm512_set1_epi16(1 << 14));
+    return zero ? _mm512_add_epi16(near, _mm512_set1_epi16((int16_t)q->zero)) : near;
 }
 
-static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
+static inline __attribute__((always_inline)) int codes_of(const float *x, int64_t count, const quotients *q, int8_t *out,
+                                                          int zero, int clamp) {
     __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
     __m512i seen = _mm512_setzero_si512(), low = _mm512_set1_epi8((int8_t)q->low), high = _mm512_set1_epi8((int8_t)q->high);
     for (int64_t i = 0; i < count; i += QUOTIENTS) {
-        __m512i codes = _mm512_packs_epi16(both_sixteen(x + i, q, &seen), both_sixteen(x + i + 32, q, &seen));
-        codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
+        __m512i codes = _mm512_packs_epi16(halved(x + i, q, &seen, zero), halved(x + i + 32, q, &seen, zero));
+        if (clamp) codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
         _mm512_storeu_si512(out + i, _mm512_permutexvar_epi32(order, codes));
     }
     return !_mm512_cmpeq_epi16_mask(seen, _mm512_set1_epi16(INT16_MIN));
 }
+
+NEAREST_CODES
 
 static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {
     UNROLL for (int i = 0; i < QUOTIENTS; i += 16) {

@@ -135,15 +135,32 @@ static int divided(const float *x, int64_t count, float step, int32_t low, int32
     return wrong;
 }
 
-enum { AT_ONCE = 2048 }; /* numbers that are divided if a product may have a wrong code of one of them */
+/* Return whether x * inverse + x * rest in float32, where inverse + rest is 1 / step in twice its bits, has the code of x / step
+   for each x (after Brisebarre, Muller and Raina, Accelerating correctly rounded floating-point division when the divisor is known
+   in advance, 2004).
+
+   The roundings before the last one move the quotient by less than 2^-47 of it. The last one ends at another code than a
+   division only if they pass the middle between a half, k + 1/2, and the number of float32 before it. As k < 256, that middle is
+   M * 2^j with M = 2^16 * i - 1 < 2^25. With the bits X and Y of x and step, the quotient differs from it by r / (M * Y) of it,
+   where X * 2^e = M * Y + r and e > 16. So r is Y modulo 2^16, and not 0; M * Y < 2^49, and |r| > 4 is far enough. */
+static inline int has_products(float step) {
+    uint32_t bits, rest;
+    memcpy(&bits, &step, sizeof bits);
+    rest = bits % (1 << 16);
+    if (!(step > 0x1p-60f && step < 0x1p60f)) return 0; /* a product that counts might leave the normal numbers */
+    return !rest || (rest > 4 && rest < (1 << 16) - 4);
+}
+
+enum { AT_ONCE = 4096 }; /* numbers that are divided if a product may have a wrong code of one of them */
 
 /* Write the nearest codes of x / step, saturated; return whether one x is NaN. */
 static int floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
     int wrong = 0;
     int64_t i = 0;
 #ifdef QUOTIENTS
-    if (step > 0x1p-100f && step < 0x1p100f) { /* no product that counts leaves the normal numbers */
-        quotients q = {1 / step, step, low, high, zero};
+    if (has_products(step)) {
+        float inverse = 1 / step, rest = __builtin_fmaf(-inverse, step, 1) / step;
+        quotients q = {2 * inverse, 2 * rest, low, high, zero};
         i = unaligned(x, sizeof *x, count);
         wrong = divided(x, i, step, low, high, zero, out);
         for (int64_t n; (n = least(AT_ONCE, (count - i) / QUOTIENTS * QUOTIENTS)); i += n)

@@ -95,11 +95,18 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
             for (int64_t i = 0; i < count; i++) to[i] = x[i]; \
     }
 
-/* Of x / step, for the instruction sets that compute QUOTIENTS codes at a time without a division: q = x * inverse, and then
-   q + (x - q * step) * inverse with two fused multiply-adds, is the float32 nearest to x / step, as a division gives it (Markstein,
-   Computation of elementary functions on the IBM RISC System/6000 processor, 1990). nearest_codes(x, count, q, out) writes them for a multiple
-   of QUOTIENTS numbers; it returns 0 if one is NaN, or so far from the codes that it may have a wrong one. */
+/* Of x / step, for the instruction sets that compute QUOTIENTS codes at a time without a division: 1 / step as the sum of two
+   float32, scaled. nearest_codes(x, count, q, out) writes the codes for a multiple of QUOTIENTS numbers; it returns 0 if one is
+   NaN, or so far from the codes that it may have a wrong one. */
 typedef struct {
-    float inverse, step;
+    float inverse, rest; /* of twice the quotient */
     int32_t low, high, zero;
 } quotients;
+
+/* Packing to 8 bits is the clamp of most formats. */
+#define NEAREST_CODES \
+    static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) { \
+        if (q->zero) return codes_of(x, count, q, out, 1, 1); \
+        if (q->low > INT8_MIN || q->high < INT8_MAX) return codes_of(x, count, q, out, 0, 1); \
+        return codes_of(x, count, q, out, 0, 0); \
+    }

@@ -172,29 +172,32 @@ static inline reals every_second(const float *from) {
 
 /* Return twice the quotients of 8 numbers, truncated; the least number of 32 bits for NaN and what leaves them. */
 static inline __attribute__((always_inline)) __m256i doubled(const float *from, const quotients *q) {
-    __m256 x = _mm256_loadu_ps(from), inverse = _mm256_set1_ps(2 * q->inverse), twice = _mm256_mul_ps(x, inverse);
-    __m256 rest = _mm256_fnmadd_ps(twice, _mm256_set1_ps(q->step / 2), x);
-    return _mm256_cvttps_epi32(_mm256_fmadd_ps(rest, inverse, twice));
+    __m256 x = _mm256_loadu_ps(from), rest = _mm256_mul_ps(x, _mm256_set1_ps(q->rest));
+    return _mm256_cvttps_epi32(_mm256_fmadd_ps(x, _mm256_set1_ps(q->inverse), rest));
 }
 
-/* Return the nearest codes of 16 numbers, half away from zero: (|2 q| + 1) / 2 with the sign of q; 4 of each half in turn. */
-static inline __attribute__((always_inline)) __m256i sixteen(const float *x, const quotients *q, __m256i *seen) {
+/* Return the nearest whole numbers of 16 quotients, half away from zero: (t + 1 - (t < 0)) >> 1; 4 of each half in turn. */
+static inline __attribute__((always_inline)) __m256i sixteen(const float *x, const quotients *q, __m256i *seen, int zero) {
     __m256i twice = _mm256_packs_epi32(doubled(x, q), doubled(x + 8, q));
     *seen = _mm256_min_epi16(*seen, twice);
-    __m256i near = _mm256_sign_epi16(_mm256_avg_epu16(_mm256_abs_epi16(twice), _mm256_setzero_si256()), twice);
-    return _mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero));
+    __m256i away = _mm256_adds_epi16(twice, _mm256_srai_epi16(twice, 15));
+    __m256i near = _mm256_mulhrs_epi16(away, _mm256_set1_epi16(1 << 14)); /* (away + 1) >> 1 */
+    return zero ? _mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero)) : near;
 }
 
-static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
+static inline __attribute__((always_inline)) int codes_of(const float *x, int64_t count, const quotients *q, int8_t *out,
+                                                          int zero, int clamp) {
     __m256i seen = _mm256_setzero_si256(), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256i low = _mm256_set1_epi8((int8_t)q->low), high = _mm256_set1_epi8((int8_t)q->high);
     for (int64_t i = 0; i < count; i += QUOTIENTS) {
-        __m256i codes = _mm256_packs_epi16(sixteen(x + i, q, &seen), sixteen(x + i + 16, q, &seen));
-        codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
+        __m256i codes = _mm256_packs_epi16(sixteen(x + i, q, &seen, zero), sixteen(x + i + 16, q, &seen, zero));
+        if (clamp) codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
         _mm256_storeu_si256((__m256i *)(out + i), _mm256_permutevar8x32_epi32(codes, order));
     }
     return !_mm256_movemask_epi8(_mm256_cmpeq_epi16(seen, _mm256_set1_epi16(INT16_MIN)));
 }
+
+NEAREST_CODES
 
 static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {
     UNROLL for (int i = 0; i < QUOTIENTS; i += 8) {
