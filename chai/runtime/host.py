@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 _shape, _weights = attrgetter("shape"), attrgetter("blobs")
 CLAIMED = 24 << 20  # bytes at most
-SMALL = (
-    4 << 20
-)  # bytes of a blob: the calls of its layers take part of their time, and it may wait for memory of its own
+SMALL = 4 << 20  # bytes of a blob whose layers run together: their calls take a part of their time
 
 
 class PreparedLayer:

@@ -155,9 +155,8 @@ class Memory:
 
     def view(self, blob: str) -> View:
         """Return the View of a blob."""
-        known = self._views.get(blob)
-        if known is not None:
-            return known
+        if blob in self._views:
+            return self._views[blob]
         if blob not in self.address:
             raise DeviceError(f"blob {blob!r} has no address")
         place = self.address[blob]

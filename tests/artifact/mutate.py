@@ -82,6 +82,8 @@ def mutated(random: np.random.Generator, header: dict[str, Any], sections: dict[
             inside, key, old = at(header, path[:-1]), path[-1], at(header, path)
         except (KeyError, IndexError, TypeError):
             continue  # an earlier mutation has taken it away
+        if isinstance(inside, str):
+            continue  # of which an earlier mutation has put one here
         kind = random.integers(6)
         if kind == 0 or (kind == 5 and not isinstance(inside, (list, dict))):
             inside[key] = deepcopy(ODD[int(random.integers(len(ODD)))])

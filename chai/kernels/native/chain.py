@@ -70,18 +70,18 @@ class Chain:
         for link in links:
             alias = link.native.single is None and not link.native.parts
             self._roots.update((top, self._root(link.reads[0]) if alias else top) for top in link.writes)
-        made = {root for blob, root in self._roots.items() if root == blob}
+        computed = {root for blob, root in self._roots.items() if root == blob}
         self.writes = [blob for blob in self._roots if blob in kept]
-        self._own = dict.fromkeys(self._roots[blob] for blob in self.writes if self._roots[blob] in made)
+        self._results = dict.fromkeys(self._roots[blob] for blob in self.writes if self._roots[blob] in computed)
         self._users: dict[str, list[Native]] = {}
         for link in links:
             for blob in dict.fromkeys((*map(self._root, link.reads), *map(self._root, link.writes))):
                 self._users.setdefault(blob, []).append(link.native)
-        self.reads = dict.fromkeys(blob for blob in self._users if blob not in made)
+        self.reads = dict.fromkeys(blob for blob in self._users if blob not in computed)
         self._parts: dict[str, _Part] = {}
-        steps = [*self._steps(made)]
+        steps = [*self._steps(computed)]
         uses = [*map(self._use, steps)]
-        self._numbers = {blob: number for number, blob in enumerate((*self.reads, *self._own), ARENA + 1)}
+        self._numbers = {blob: number for number, blob in enumerate((*self.reads, *self._results), ARENA + 1)}
         self._parameters: list[Array] = []
         offsets, self.size = self._lay_out(uses)
         self._table: Table = (Operation * len(steps))(*(self._operation(step, offsets) for step in steps))
@@ -89,8 +89,8 @@ class Chain:
             operation.after = count
         singles = [link.native.single for link in links]
         self._shared = any(single is not None and single.ns >= SHARED for single in singles)
-        results = [(self._root(blob), shapes[blob]) for blob in self.writes]
-        self._aliases = [] if self.writes == [*self._own] else results
+        aliased = [(self._root(blob), shapes[blob]) for blob in self.writes]
+        self._aliases = [] if self.writes == [*self._results] else aliased
         self._frames: list[Frame] = []
         if (wrong := library.check(self._table, self._extents())) >= 0:
             raise DeviceError(
@@ -104,7 +104,7 @@ class Chain:
     def _bytes(self, blob: str) -> int:
         return 4 * prod(self._shapes[blob])
 
-    def _steps(self, made: Collection[str]) -> Iterator[_Step]:
+    def _steps(self, computed: Collection[str]) -> Iterator[_Step]:
         """Yield the operations in order; note the blobs that need none to be joined."""
         for i, ((single, parameters, parts), reads, writes) in enumerate(self._links):
             if single is not None:
@@ -112,7 +112,7 @@ class Chain:
             elif parts:
                 offset = 0
                 for blob in map(self._root, reads):
-                    inside = blob in made and blob not in self._own and blob not in self._parts
+                    inside = blob in computed and blob not in self._results and blob not in self._parts
                     if inside and self._divides(blob, parts):
                         self._parts[blob] = _Part(writes[0], offset, parts)
                     else:
@@ -147,7 +147,7 @@ class Chain:
         lives: dict[str, tuple[int, int]] = {}
         for moment, use in enumerate(uses):
             for blob in (*use.reads, use.writes):
-                if blob not in self._own:
+                if blob not in self._results:
                     lives[blob] = lives.get(blob, (moment,))[0], moment
         return share(lives, {blob: -(-self._bytes(blob) // ALIGNMENT) * ALIGNMENT for blob in lives})
 
@@ -155,7 +155,7 @@ class Chain:
         """Return the bytes of each blob, as if those that it writes came after those inside."""
         places = {blob: (offset, offset + self._bytes(blob)) for blob, offset in offsets.items()}
         end = self.size
-        for blob in self._own:
+        for blob in self._results:
             places[blob] = end, end + self._bytes(blob)
             end += self._bytes(blob)
         return places
@@ -193,7 +193,7 @@ class Chain:
     def _extents(self) -> ctypes.Array[Extent]:
         """Return the sizes of the buffers."""
         pairs = [(self.size, self.size), *((self._bytes(blob), 0) for blob in self.reads)]
-        pairs += [(self._bytes(blob), self._bytes(blob)) for blob in self._own]
+        pairs += [(self._bytes(blob), self._bytes(blob)) for blob in self._results]
         pairs += [(array.nbytes, 0) for array in self._parameters]
         return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
 
@@ -209,7 +209,7 @@ class Chain:
             none = [None] * (1 + len(self._numbers))
             frame = Frame(self._table, len(self._links), [*none, *self._parameters])
         read = [plain(blobs[blob]) for blob in self.reads]
-        new = [np.empty(self._shapes[blob], np.float32) for blob in self._own]
+        new = [np.empty(self._shapes[blob], np.float32) for blob in self._results]
         frame.addresses[: 1 + len(self._numbers)] = [*map(address, (memory, *read, *new))]
         times = self._library.run(self._table, frame, threads() if self._shared else 1)
         self._frames.append(frame)
