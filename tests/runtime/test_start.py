@@ -65,12 +65,13 @@ def test_nothing_is_compiled_nor_written_for_a_network_with_an_empty_cache(tmp_p
 def started(path: Path, home: Path) -> tuple[set[str], list[str]]:
     """The modules that a network and its first pass on the emulator import beyond numpy and dataclasses, and the files opened.
 
-    Caches would lie in ``home``.
+    Later versions of Python import importlib.metadata to forget what importlib has cached of folders. Caches would lie
+    in ``home``.
     """
     code = (
         "import sys, json, os; opened = []\n"
         "sys.addaudithook(lambda e, a: opened.append(str(a[0])) if e == 'open' else None)\n"
-        "import numpy, dataclasses; before = {*sys.modules}\n"
+        "import numpy, dataclasses, importlib; importlib.invalidate_caches(); before = {*sys.modules}\n"
         "import chai; net = chai.Net(sys.argv[1])\n"
         "net.forward(numpy.zeros(net.shapes[net.inputs[0]], 'f'))\n"
         "print(json.dumps([sorted({*sys.modules} - before), opened]))"
