@@ -87,10 +87,10 @@ def decode(
     for part in parts:
         size = size_of(part)
         if isinstance(part, Rows):
-            same_bytes = part.equal(area.rows("constants", part.record, begin, size))
-        else:  # packed weights are these same bytes, which have been checked
-            same_bytes = isinstance(part, Packed) or joined([part]) == area.read("constants", begin, size)
-        if not same_bytes:
+            if not part.equal(area.rows("table", part.record, begin, size)):
+                raise DeviceError(f"descriptor: the table of a {task.kind} like this has other values")
+        elif not isinstance(part, Packed) and joined([part]) != area.read("constants", begin, size):
+            # packed weights are these same bytes, which have been checked
             raise DeviceError(f"descriptor: the padding of the constants of a {task.kind} is not zero")
         begin += size
     return task

@@ -359,7 +359,7 @@ class HostPass:
                 last = now
         total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
         batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
-        peak = kept.peak or 0 if alive is None else alive.peak
+        peak = alive.peak if alive is not None else kept.peak or 0
         if kept.fixed:
             kept.peak = peak
         wall, composed = (perf_counter() - started) * 1000, self.graph.composed

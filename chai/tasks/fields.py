@@ -92,7 +92,7 @@ class Constants:
         self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
         self.begin: int | None = None
-        self._rows: dict[int, dict[str, Array]] = {}
+        self._rows: dict[tuple[int, int], dict[str, Array]] = {}
 
     def at(self, name: str, address: int, size: int) -> int:
         """Return the offset of the ``size`` bytes at an address."""
@@ -114,9 +114,9 @@ class Constants:
 
     def rows(self, name: str, record: Record, address: int, size: int) -> dict[str, Array]:
         """Return the columns of the records in the ``size`` bytes at an address; they are read and checked once."""
-        if address not in self._rows:
-            self._rows[address] = unpack_rows(record, self.read(name, address, size))
-        return self._rows[address]
+        if (address, size) not in self._rows:
+            self._rows[address, size] = unpack_rows(record, self.read(name, address, size))
+        return self._rows[address, size]
 
 
 class Memory:

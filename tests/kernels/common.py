@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from chai.kernels.native import library, single as singles
 from chai.kernels.native.single import Single
 from chai.tasks import Task
 from chai.tasks.work import Work
+from tests.conftest import HANG
 
 LIBRARY = library.state()
 NAMES = [variant.name for variant in LIBRARY.variants]
@@ -82,6 +84,22 @@ def fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
+
+
+def in_child(work: Callable[[], bool]) -> int:
+    """Return the exit code of a forked process that does some work: 0 if it returns True, 1 for False, 2 if it raises.
+
+    An alarm ends a process that waits forever.
+    """
+    child = fork()
+    if not child:
+        code = 2
+        try:
+            signal.alarm(HANG)
+            code = int(not work())
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 class Calls:

@@ -29,7 +29,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, VARIANTS, Calls, fork, program, used
+from .common import LIBRARY, NAMES, VARIANTS, Calls, fork, in_child, program, used
 
 needs_library = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 BATCHES = [np.random.default_rng(i).uniform(0, 16, (5, 1, 8, 8)).astype(np.float32) for i in range(2)]
@@ -285,17 +285,13 @@ def test_a_process_forked_while_another_thread_packs_weights_packs_its_own(monke
     thread = threading.Thread(target=made.run, args=(blobs,))
     thread.start()
     assert packing.wait(HANG)
-    child = fork()
-    if not child:
-        code = 2
-        try:
-            signal.alarm(HANG)  # which ends it, should it wait forever
-            Native._packed, again = packed, {"x": x}  # type: ignore[method-assign]
-            made.run(again)
-            code = int(not np.array_equal(again["y"], wanted["y"]))
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def again() -> bool:
+        Native._packed, results = packed, {"x": x}  # type: ignore[method-assign]
+        made.run(results)
+        return np.array_equal(results["y"], wanted["y"])
+
+    assert in_child(again) == 0
     go_on.set()
     thread.join(HANG)
     assert np.array_equal(blobs["y"], wanted["y"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +16,7 @@ import chai
 from chai import cv, plugins
 from chai.parser.caffemodel import write_caffemodel
 from tests.conftest import HANG
-from tests.kernels.common import fork
+from tests.kernels.common import in_child
 from tests.passes.common import CONV, prototxt
 
 from .common import DATA, SHAPE, python
@@ -211,17 +210,13 @@ def test_a_process_forked_during_a_forward_runs_the_class(folder: Path, classes:
     thread = threading.Thread(target=net.forward, args=(images()[0],))
     thread.start()
     assert inside.wait(HANG)
-    child = fork()
-    if not child:
-        code = 2
-        try:
-            signal.alarm(HANG)  # which ends it, should it wait forever
-            go_on.set()
-            net.forward(images()[0])
-            code = 0
-        finally:
-            os._exit(code)
-    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def again() -> bool:
+        go_on.set()
+        net.forward(images()[0])
+        return True
+
+    ended = in_child(again)
     go_on.set()
     thread.join(HANG)
     assert ended == 0

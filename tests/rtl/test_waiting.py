@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from functools import lru_cache
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from chai.errors import DeviceError
 from chai.overlay import load
 from chai.util.sharing import Mutex
 from tests.conftest import HANG
-from tests.kernels.common import fork
+from tests.kernels.common import in_child
 
 
 def test_who_waited_while_a_run_failed_does_not_take_its_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,18 +91,14 @@ def test_a_process_forked_during_a_run_has_an_accelerator_and_memory_of_its_own(
     thread = threading.Thread(target=one.run, args=({},))
     thread.start()
     assert inside.wait(HANG)
-    child = fork()
-    if not child:
-        code = 2
-        try:
-            signal.alarm(HANG)  # which ends it, should it wait forever
-            go_on.set()
-            one.run({})
-            one.run({})
-            code = int(not (len({id(s) for s, _ in ran}) == len({id(m) for _, m in ran}) == 2 and ran[1] == ran[2]))
-        finally:
-            os._exit(code)
-    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def twice() -> bool:
+        go_on.set()
+        one.run({})
+        one.run({})
+        return len({id(s) for s, _ in ran}) == len({id(m) for _, m in ran}) == 2 and ran[1] == ran[2]
+
+    ended = in_child(twice)
     go_on.set()
     thread.join(HANG)
     program.accelerator.cache_clear()
