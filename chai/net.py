@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -26,11 +25,14 @@ from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
 from .util import html
 from .util.interpreter import Uncollected
+from .util.paths import stem
 from .util.suggest import did_you_mean
 from .util.text import visible
 from .zoo import is_compiled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from PIL.Image import Image
 
     from .blob import Array
@@ -199,7 +201,7 @@ class Net(Shared):
     @cached_property
     def name(self) -> str:
         """The network's name in the prototxt, or the name of its file."""
-        return self.graph.name or Path(self.graph.path).stem
+        return self.graph.name or stem(self.graph.path)
 
     @property
     def inputs(self) -> list[str]:

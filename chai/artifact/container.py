@@ -24,13 +24,15 @@ import struct
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from ..errors import ParseError
 from ..limits import limits
 from ..util.data.jsonfile import unique
 from ..util.files import opened_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 4

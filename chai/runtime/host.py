@@ -60,7 +60,7 @@ class PreparedLayer:
         rows, read, written = self.rows, tuple(map(_shape, bottoms)), tuple(map(_shape, tops))
         if written != self.tops or read != self.bottoms:
             rows = self._unplanned(read, written)
-        if env().dump is not None:
+        if env().dump:
             for blob, top in zip(layer.tops, tops):
                 dump(blob, layer.name, top)
         return tops, rows.run(begin, end, started)
@@ -317,7 +317,7 @@ class HostPass:
         that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
         """
         started = perf_counter() if started is None else started
-        key = frozenset(keep), watch is not None or env().dump is not None
+        key = frozenset(keep), watch is not None or bool(env().dump)
         kept = self._kept.get(key)
         if kept is None or kept.stale:
             kept = self._kept[key] = self._keeping(*key)

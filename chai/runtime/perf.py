@@ -9,8 +9,7 @@ from dataclasses import asdict, field, replace
 from functools import cached_property
 from itertools import chain
 from math import ceil, fsum
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError
 from ..graph import Composed
@@ -22,6 +21,9 @@ from ..util.table import Table, plain
 from ..util.text import csv_cell, tell, visible
 from .composed import Entry, conversions, entries
 from .step_time import StepTime as StepTime, picture
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = logger("chai.perf")
 KINDS = ("fpga", "host", "custom", "unpack", "pack")  # of a step; all but fpga are time of the host

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def requantization(
 @pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 def test_python_and_c_agree_on_the_table() -> None:
     assert LIBRARY.variants[0].calls.chai_fields().decode().split() == [*table.FIELDS]
-    header = (FOLDER / "chai.h").read_text()
+    header = Path(FOLDER, "chai.h").read_text()
     kinds = re.search(r"enum kind \{(.*?)\};", header, re.S)
     assert kinds is not None
     assert re.findall(r"^ +([A-Z_]+)\b", kinds[1], re.M) == [kind.name for kind in table.Kind]

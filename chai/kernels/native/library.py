@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -134,7 +135,7 @@ def state() -> State:
         names = ", ".join([*(v.name for v in variants), NONE])
         raise UsageError(f"CHAI_KERNELS is {wanted!r}; expected {names}", hint=reason or None)
     if variants and used is None:
-        reason = f"{build.library().name} has none for this processor"
+        reason = f"{os.path.basename(build.library())} has none for this processor"
     return State(variants, reason, used)
 
 
@@ -146,10 +147,11 @@ def variant(name: str) -> Library | None:
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
     """Return the library's functions, or None and the reason."""
     path = build.library()
-    if not path.is_file():
+    name = os.path.basename(path)
+    if not os.path.isfile(path):
         return None, f"none were compiled; with a C compiler: {build.COMMAND}"
     try:
-        calls = ctypes.CDLL(str(path))
+        calls = ctypes.CDLL(path)
         calls.chai_digest.restype = calls.chai_variant.restype = calls.chai_fields.restype = ctypes.c_char_p
         calls.chai_packed.restype = calls.chai_check.restype = ctypes.c_int64
         calls.chai_one.argtypes = [
@@ -161,9 +163,9 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
             *(ctypes.c_int64, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p),
         ]
         if calls.chai_digest() != build.digest().encode():
-            return None, f"{path.name} was compiled from other sources; again: {build.COMMAND}"
+            return None, f"{name} was compiled from other sources; again: {build.COMMAND}"
     except (OSError, AttributeError) as error:
-        return None, f"{path.name} cannot be loaded ({error}); again: {build.COMMAND}"
+        return None, f"{name} cannot be loaded ({error}); again: {build.COMMAND}"
     return calls, ""
 
 
