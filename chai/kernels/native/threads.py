@@ -38,5 +38,5 @@ def quota(folder: str) -> float | None:
 
 
 def _text(path: str) -> str:
-    with open(path, encoding="ascii") as file:
+    with open(path, encoding="utf-8") as file:
         return file.read()
