@@ -21,8 +21,8 @@ from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.host import HostPass
 from .runtime.losses import Losses
-from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
+from .runtime.times import Times
 from .util import html
 from .util.interpreter import Uncollected
 from .util.paths import stem
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .overlay import Overlay
     from .parser.caffemodel import Weights
     from .plugins.loading import Sources
+    from .runtime import PerfInfo
     from .runtime.execution import Execution
     from .runtime.source import Source
     from .zoo.card import Card
@@ -113,7 +114,7 @@ class Net(Shared):
         **unknown: NoReturn,
     ) -> None:
         super().__init__()
-        self._last = Pass({}, PerfInfo())
+        self._last = Pass({}, Times())
         self._shapes: dict[str, Shape] = {}
         self._host: HostPass | None = None  # without an overlay, for the current sizes
         known = Net.__init__.__kwdefaults__ or {}
@@ -230,7 +231,7 @@ class Net(Shared):
     @property
     def perf(self) -> PerfInfo:
         """Return the times of the last pass."""
-        return self._last.perf
+        return runtime.PerfInfo.of(self._last.times)
 
     @property
     def params(self) -> dict[str, list[Array]]:
@@ -307,8 +308,8 @@ class Net(Shared):
             started = called if ready else None  # preparation for a new size does not count
             if isinstance(planned, HostPass):
                 return self._finished(*planned.run(feeds, self._keep, started), labels)
-            kept, perf = run_batches(planned, feeds, planned.needed(self._keep), started)
-            return self._finished(planned.named(kept), perf, labels)
+            kept, times = run_batches(planned, feeds, planned.needed(self._keep), started)
+            return self._finished(planned.named(kept), times, labels)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
@@ -331,8 +332,8 @@ class Net(Shared):
             shapes, offload, _ = self._planned(first)
             assert not isinstance(offload, HostPass)
             with closing(stream_batches(offload, alike(rest, shapes), offload.needed(self._keep), first)) as results:
-                for kept, perf in results:
-                    yield self._finished(offload.named(kept), perf, labels.popleft())
+                for kept, times in results:
+                    yield self._finished(offload.named(kept), times, labels.popleft())
                     self._check_open()
                     self._check_outside()
 
@@ -352,12 +353,12 @@ class Net(Shared):
                 source.calibrate(shapes, self._keep, (feeds,), asked=False)
             return shapes, source.execution(shapes, self._keep), ready
 
-    def _finished(self, values: Mapping[str, Array], perf: PerfInfo, labels: Mapping[str, Array]) -> dict[str, Array]:
+    def _finished(self, values: Mapping[str, Array], times: Times, labels: Mapping[str, Array]) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs and losses."""
-        losses, perf = self._losses.compute(values, labels, perf)
+        losses, times = self._losses.compute(values, labels, times)
         if not self._lifetime.closed:
-            self._last = Pass(values, perf)
-        log_pass(self.graph, values, perf)
+            self._last = Pass(values, times)
+        log_pass(self.graph, values, times)
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
     def calibrate(self, /, *data: Any, **inputs: Any) -> None:
@@ -440,7 +441,7 @@ class Net(Shared):
     # -- inside
 
     def _release(self) -> None:
-        self._last = Pass({}, PerfInfo())
+        self._last = Pass({}, Times())
         self._source.close()
         self.device.leave()
 

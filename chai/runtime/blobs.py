@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from ..blob import Array
     from ..graph import Graph
-    from .perf import PerfInfo
+    from .times import Times
 
 
 class Pass(NamedTuple):
     """A finished pass: its kept blobs by id, and its times."""
 
     values: Mapping[str, Array]
-    perf: PerfInfo
+    times: Times
 
 
 class Blobs(Mapping[str, "Array"]):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..blob import Array
     from ..graph import Graph
-    from .perf import PerfInfo
+    from .times import Times
 
 log = logger("chai")
 
@@ -54,10 +54,10 @@ def _file(folder: str | Path, blob: str, layer: str) -> str:
     return os.path.join(folder, f"{name[:200]}.npy")
 
 
-def log_pass(graph: Graph, values: Mapping[str, Array], perf: PerfInfo) -> None:
+def log_pass(graph: Graph, values: Mapping[str, Array], times: Times) -> None:
     """Log the time of every step at CHAI_DEBUG=2, and the range of every kept blob at 3."""
     if env().debug >= 2:
-        for step in perf.steps:
+        for step in times.steps:
             log.info("%-6s %9.3f ms  %s (%s)", step.engine, step.ms, step.name, step.type)
     if env().debug >= 3:
         for blob, value in values.items():

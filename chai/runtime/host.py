@@ -18,8 +18,7 @@ from ..kernels.compiled import compiled
 from ..kernels.native.links import Link, Native
 from ..util.lazy_numpy import np
 from .dump import dump
-from .perf import PerfInfo
-from .step_time import Rows, Run, Steps, StepTime
+from .times import Rows, Run, Steps, StepTime, Times
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -309,7 +308,7 @@ class HostPass:
         keep: Collection[str],
         started: float | None = None,
         watch: Callable[[str, Array], None] | None = None,
-    ) -> tuple[dict[str, Array], PerfInfo]:
+    ) -> tuple[dict[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
         Blobs are dropped after their last reader, which may overwrite them. A ReLU may be computed with the layer before
@@ -363,7 +362,7 @@ class HostPass:
         if kept.fixed:
             kept.peak = peak
         wall, composed = (perf_counter() - started) * 1000, self.graph.composed
-        return values, PerfInfo(Steps(runs), wall, batch, peak, total, before, between, composed=composed)
+        return values, Times(Steps(runs), wall, batch, peak, total, before, between, composed=composed)
 
     def _run_together(self, step: _Together, values: dict[str, Array], alive: Alive | None, started: float) -> Run:
         """Run a chain on the blobs of a pass, and add those that it writes; return the times."""
@@ -416,7 +415,7 @@ def run(
     feeds: Mapping[str, Array],
     keep: Collection[str],
     watch: Callable[[str, Array], None] | None = None,
-) -> tuple[dict[str, Array], PerfInfo]:
+) -> tuple[dict[str, Array], Times]:
     """Run a graph once, see ``HostPass.run``."""
     return HostPass(graph, shapes).run(feeds, keep, watch=watch)
 

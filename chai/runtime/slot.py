@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..devices.base import Program
 from .host import Alive
-from .step_time import Run
+from .times import Run
 
 if TYPE_CHECKING:
     from ..blob import Array

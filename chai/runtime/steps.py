@@ -17,7 +17,7 @@ from ..util.lazy_numpy import np
 from .dump import dump
 from .host import PreparedLayer
 from .slot import Slot, Use
-from .step_time import Rows, Run, StepTime
+from .times import Rows, Run, StepTime
 
 if TYPE_CHECKING:
     from ..blob import Array
