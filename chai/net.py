@@ -23,7 +23,6 @@ from .runtime.host import HostPass
 from .runtime.losses import Losses
 from .runtime.shared import Shared
 from .runtime.times import Times
-from .util import html
 from .util.interpreter import Uncollected
 from .util.paths import stem
 from .util.suggest import did_you_mean
@@ -289,7 +288,7 @@ class Net(Shared):
         """Return a table of the layers with engine and format for notebooks."""
         from .report.layer_rows import notebook
 
-        return html.notebook(html.paragraph(f"{self!r}, closed")) if self._lifetime.closed else notebook(self)
+        return notebook(self, self._lifetime.closed)
 
     # -- passes
 
