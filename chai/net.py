@@ -19,7 +19,6 @@ from .overlay import default, load as load_overlay
 from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
-from .runtime.host import HostPass
 from .runtime.losses import Losses
 from .runtime.shared import Shared
 from .runtime.times import Times
@@ -115,7 +114,6 @@ class Net(Shared):
         super().__init__()
         self._last = Pass({}, Times())
         self._shapes: dict[str, Shape] = {}
-        self._host: HostPass | None = None  # without an overlay, for the current sizes
         known = Net.__init__.__kwdefaults__ or {}
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
@@ -240,7 +238,6 @@ class Net(Shared):
         from the next pass on, which raises ShapeError if it has another shape. Raises UsageError for a .chai file.
         """
         with self._changing():
-            self._host = None  # which has checked their shapes
             return self._source.params()
 
     def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
@@ -303,10 +300,12 @@ class Net(Shared):
         labels = self._losses.taken(inputs)
         feeds = self._feeds(data, inputs)
         with self._using():
-            _, planned, ready = self._planned(feeds)
+            shapes, planned, ready = self._planned(feeds)
             started = called if ready else None  # preparation for a new size does not count
-            if isinstance(planned, HostPass):
-                return self._finished(*planned.run(feeds, self._keep, started), labels)
+            if planned is None:
+                with self._changing():
+                    host = self._source.host(shapes)
+                return self._finished(*host.run(feeds, self._keep, started), labels)
             kept, times = run_batches(planned, feeds, planned.needed(self._keep), started)
             return self._finished(planned.named(kept), times, labels)
 
@@ -329,24 +328,22 @@ class Net(Shared):
             return
         with self._using():
             shapes, offload, _ = self._planned(first)
-            assert not isinstance(offload, HostPass)
+            assert offload is not None
             with closing(stream_batches(offload, alike(rest, shapes), offload.needed(self._keep), first)) as results:
                 for kept, times in results:
                     yield self._finished(offload.named(kept), times, labels.popleft())
                     self._check_open()
                     self._check_outside()
 
-    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | HostPass, bool]:
-        """Return shapes for these inputs, what runs them, and whether both were known. Calibrates without formats."""
+    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool]:
+        """Return shapes for these inputs, what runs them on an overlay, whether they were known. Calibrates without formats."""
         with self._changing():
             self._check_open()
             before = self._shapes
             self._resize({name: array.shape for name, array in feeds.items()})
             shapes, source, ready = self._shapes, self._source, self._shapes is before
             if source.overlay is None:
-                if self._host is None or self._host.shapes is not shapes:
-                    self._host = HostPass(self.graph, shapes)
-                return shapes, self._host, ready
+                return shapes, None, ready
             ready = ready and source.calibrated and source.planned(shapes)
             if not source.calibrated:
                 source.calibrate(shapes, self._keep, (feeds,), asked=False)
@@ -429,7 +426,7 @@ class Net(Shared):
             self._resize(inputs)
 
     def _resize(self, inputs: Mapping[str, Shape]) -> None:
-        self._host = None if self._source.replaced() else self._host
+        self._source.replaced()
         known, shapes = self.graph.inputs, self._shapes
         if shapes and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
             return

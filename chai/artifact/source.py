@@ -15,7 +15,7 @@ from ..offload.schedule import HostStep, Schedule
 from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
-from ..runtime.host import keep_freed, prepare
+from ..runtime.layers import keep_freed, prepare
 from ..util.interpreter import Uncollected
 from ..util.paths import stem
 from ..util.suggest import did_you_mean
@@ -110,6 +110,9 @@ class CompiledSource:
     def execution(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> Execution:
         assert self._execution is not None
         return self._execution
+
+    def host(self, _shapes: Mapping[str, Shape]) -> NoReturn:
+        raise NotImplementedError(self.device.name)
 
     def preview(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> None:
         """Do nothing: the file has a plan."""

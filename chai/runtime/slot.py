@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..devices.base import Program
-from .host import Alive
+from .layers import Alive
 from .times import Run
 
 if TYPE_CHECKING:
