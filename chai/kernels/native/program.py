@@ -255,12 +255,14 @@ class Native:
         memory = aligned(self._constants.size)
         for offset, part in self._constants.parts:
             memory[offset : offset + part.nbytes] = part.view(np.uint8)
+        stored = [form.weights.bytes for _, form in self._weights if isinstance(form.weights, Packed)]
+        scratch = np.empty(max(stored, default=0), np.int8)  # one for all: new pages take longer than reading
         for operation, form in self._weights:
             weights, bias = form.weights, form.bias
             assert weights is not None
             assert bias is not None
             if isinstance(weights, Packed):
-                data = weights.blocks(np.empty(weights.bytes, np.int8))
+                data = weights.blocks(scratch[: weights.bytes])
                 block = data.shape[6] if data.ndim == 7 else 1, data.shape[5] if data.ndim == 7 else data.shape[3]
             else:
                 data, block = np.ascontiguousarray(weights, np.int8), (1, 1)
