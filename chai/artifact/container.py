@@ -24,7 +24,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ParseError
 from ..limits import limits
@@ -69,12 +69,13 @@ class Section:
             raise ParseError("the file was cut short while it was in use", path=self._file.path)
 
 
-class Artifact(NamedTuple):
+class Artifact:
     """An opened file: its header without "sections", and the sections."""
 
-    path: str
-    header: dict[str, Any]
-    sections: Mapping[str, Section]
+    __slots__ = ("header", "path", "sections")
+
+    def __init__(self, path: str, header: dict[str, Any], sections: Mapping[str, Section]) -> None:
+        self.path, self.header, self.sections = path, header, sections
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """Return a ParseError that names the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..blob import show
 from ..errors import UsageError
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from .times import Times
 
 
-class Pass(NamedTuple):
+class Pass:
     """A finished pass: its kept blobs by id, and its times."""
 
-    values: Mapping[str, Array]
-    times: Times
+    __slots__ = ("times", "values")
+
+    def __init__(self, values: Mapping[str, Array], times: Times) -> None:
+        self.values, self.times = values, times
 
 
 class Blobs(Mapping[str, "Array"]):

@@ -72,8 +72,7 @@ class _Together(NamedTuple):
         links = [Link(step.native, layer.bottoms, layer.tops) for step, layer in zip(steps, layers) if step.native]
         rows = tuple([row for step in steps if step.layer is not None for row in step.layer.rows.steps])
         chain = kernels.chain(links, shapes, tops - finished)
-        total = sum([row.bytes for row in rows])
-        return cls(chain, Rows(rows, total), layers, _weights_of(layers), [*finished.difference(tops)])
+        return cls(chain, Rows(*rows), layers, _weights_of(layers), [*finished.difference(tops)])
 
     @property
     def stale(self) -> bool:

@@ -68,7 +68,7 @@ class PreparedLayer:
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])
         ends, macs = (layer.bottoms, layer.tops), layer.macs(bottoms, tops)
-        return Rows.of(StepTime(layer.name, layer.type, layer.engine, 0.0, macs, written, *ends, layers=layer.origin))
+        return Rows(StepTime(layer.name, layer.type, layer.engine, 0.0, macs, written, *ends, layers=layer.origin))
 
 
 def run_layer(

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate, chain
 from math import fsum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..util.lazy_dataclass import dataclass
 
@@ -50,29 +50,28 @@ class StepTime:
         return self.type.lower() if self.engine == "host" and self.type in ("Pack", "Unpack") else self.engine
 
 
-class Rows(NamedTuple):
+class Rows:
     """One step of a schedule, or each Task of a segment, without times; and the bytes of all."""
 
-    steps: tuple[StepTime, ...]
-    bytes: int
+    __slots__ = ("bytes", "steps")
 
-    @classmethod
-    def of(cls, step: StepTime) -> Rows:
-        """Return the rows of a single step."""
-        return cls((step,), step.bytes)
+    def __init__(self, *steps: StepTime) -> None:
+        self.steps, self.bytes = steps, sum([step.bytes for step in steps])
 
     def run(self, begin: float, end: float, started: float) -> Run:
         """Return the times of a single step, from seconds of a clock; ``started`` is the start of the pass."""
         return Run(self, ((end - begin) * 1000,), (begin - started) * 1000)
 
 
-class Run(NamedTuple):
+class Run:
     """The milliseconds of each row in one run, one after the other from ``begin`` on; ``device_ms`` by the device's clock."""
 
-    rows: Rows
-    ms: Sequence[float]
-    begin: float
-    device_ms: Sequence[float | None] | None = None
+    __slots__ = ("begin", "device_ms", "ms", "rows")
+
+    def __init__(
+        self, rows: Rows, ms: Sequence[float], begin: float, device_ms: Sequence[float | None] | None = None
+    ) -> None:
+        self.rows, self.ms, self.begin, self.device_ms = rows, ms, begin, device_ms
 
     def steps(self) -> Iterator[StepTime]:
         """Yield the steps with their times."""

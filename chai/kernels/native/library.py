@@ -9,7 +9,7 @@ import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...env import env
 from ...errors import DeviceError, UsageError
@@ -31,12 +31,13 @@ SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
 _Progress = ctypes.c_int * 3  # of a table of one operation, see pool.h
 
 
-class Library(NamedTuple):
+class Library:
     """``name`` is the variant in use, ``number`` its index, ``calls`` the functions of run.c."""
 
-    name: str
-    number: int
-    calls: ctypes.CDLL
+    __slots__ = ("calls", "name", "number")
+
+    def __init__(self, name: str, number: int, calls: ctypes.CDLL) -> None:
+        self.name, self.number, self.calls = name, number, calls
 
     def check(self, table: Table, extents: ctypes.Array[Extent]) -> int:
         """Return the first operation of a table that could leave its buffers, which have these sizes; -1 if none can."""
@@ -109,12 +110,13 @@ def pointer(array: Array) -> ctypes.c_void_p:
     return ctypes.c_void_p(address(array))
 
 
-class State(NamedTuple):
+class State:
     """Every variant that can run here, best first, or the reason why there is none; and the one in use."""
 
-    variants: tuple[Library, ...]
-    reason: str
-    used: Library | None
+    __slots__ = ("reason", "used", "variants")
+
+    def __init__(self, variants: tuple[Library, ...], reason: str, used: Library | None) -> None:
+        self.variants, self.reason, self.used = variants, reason, used
 
 
 def library() -> Library | None:

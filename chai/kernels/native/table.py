@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import field
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
@@ -32,8 +31,8 @@ FIELDS = (
 )
 
 
-class Kind(IntEnum):
-    """The kinds of operation, numbered as in chai.h."""
+class Kind:
+    """The kinds of operation, numbered as in chai.h. An IntEnum would take as long as six modules to load."""
 
     CONVOLUTION = 1
     DEPTHWISE = 2
@@ -54,6 +53,11 @@ class Kind(IntEnum):
     LRN = 17
     SOFTMAX = 18
     MEAN = 19
+
+    @classmethod
+    def name(cls, kind: int) -> str:
+        """Return the name of a kind in small letters."""
+        return next(name.lower() for name, number in vars(cls).items() if number == kind)
 
 
 FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN)  # on float32, in planes
@@ -101,7 +105,7 @@ class Form:
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN
     """
 
-    kind: Kind
+    kind: int
     requantization: Requantization | None = None
     window: Window = POINT
     group: int = 1
