@@ -21,6 +21,8 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate, read_graph
 from . import host
+from .host.layer import check_weights, prepare
+from .host.memory import claim, keep_freed
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -195,14 +197,14 @@ class PrototxtSource:
         if not self._attached:
             self._attach(shapes)
         else:
-            host.check_weights(self.graph.layers, shapes)
+            check_weights(self.graph.layers, shapes)
         key = tuple(sorted(sizes.items()))
         if key in self._prepared:
             self._prepared.remove(key)
         else:
             for layer in self.graph.layers:
-                host.prepare(layer, shapes, self.weights is None)
-            (host.claim if self.overlay is None else host.keep_freed)(self.graph, shapes)
+                prepare(layer, shapes, self.weights is None)
+            (claim if self.overlay is None else keep_freed)(self.graph, shapes)
         self._prepared.append(key)
         return shapes
 
@@ -274,7 +276,7 @@ class PrototxtSource:
             from .folded import Folded
 
             assert self.overlay is not None
-            host.check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
+            check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
             if len(self._executions) == SIZES:
                 oldest = next(iter(self._executions))
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
@@ -363,7 +365,7 @@ def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[s
     count = next((shape[0] for shape in whole.values() if shape), 1)
     try:
         one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
-        host.check_weights(graph.layers, one)
+        check_weights(graph.layers, one)
     except ModelError:
         one = {}  # a layer has the number of images in its parameters
     alone = one.keys() == sizes.keys() and all(
