@@ -97,6 +97,7 @@ class HostPass:
         key = frozenset(keep), watch is not None or env().dump is not None
         kept = self._kept.get(key)
         if kept is None or kept.stale:
+            check_weights(self.graph.layers, self.shapes)  # C reads as many as the shapes say
             kept = self._kept[key] = self._keeping(*key)
         alive = Alive() if kept.peak is None else None
         values = Values(feeds, started, alive, watch)
