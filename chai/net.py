@@ -20,7 +20,7 @@ from .overlay import default, load as load_overlay
 from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
-from .runtime.host import HostPass
+from .runtime.host.forward import HostPass
 from .runtime.losses import Losses
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared

@@ -16,7 +16,7 @@ from ..offload.schedule import HostStep, Schedule
 from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
-from ..runtime.host import prepare
+from ..runtime.host.layer import prepare
 from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
 from .container import read

@@ -18,7 +18,7 @@ from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, wi
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Entered, Lifetime, Mutex
-from .host import Alive
+from .host.memory import Alive
 from .perf import PerfInfo
 from .slot import Kept, Slot, Use
 from .step_time import Steps

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..devices.base import Program
-from .host import Alive
+from .host.memory import Alive
 from .step_time import Run
 
 if TYPE_CHECKING:

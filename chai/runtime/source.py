@@ -21,7 +21,9 @@ from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate, read_graph
-from . import host
+from .host import forward
+from .host.layer import check_weights, prepare
+from .host.memory import claimed
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -196,14 +198,14 @@ class PrototxtSource:
         if not self._attached:
             self._attach(shapes)
         else:
-            host.check_weights(self.graph.layers, shapes)
+            check_weights(self.graph.layers, shapes)
         key = tuple(sorted(sizes.items()))
         if key in self._prepared:
             self._prepared.remove(key)
         else:
             for layer in self.graph.layers:
-                host.prepare(layer, shapes, self.weights is None)
-            (malloc.claim if self.overlay is None else malloc.keep_freed)(host.claimed(shapes))
+                prepare(layer, shapes, self.weights is None)
+            (malloc.claim if self.overlay is None else malloc.keep_freed)(claimed(shapes))
         self._prepared.append(key)
         return shapes
 
@@ -275,7 +277,7 @@ class PrototxtSource:
             from .folded import Folded
 
             assert self.overlay is not None
-            host.check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
+            check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
             if len(self._executions) == SIZES:
                 oldest = next(iter(self._executions))
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
@@ -313,7 +315,7 @@ class PrototxtSource:
             for sizes, part in single(self.graph, feeds):
                 for blob, feed in part.items():
                     watch(blob, feed)
-                host.run(self.graph, sizes, part, (), watch=watch)
+                forward.run(self.graph, sizes, part, (), watch=watch)
         self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
         if not asked:
             kind = f"{self._bits}-bit {self._scheme}"
@@ -364,7 +366,7 @@ def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[s
     count = next((shape[0] for shape in whole.values() if shape), 1)
     try:
         one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
-        host.check_weights(graph.layers, one)
+        check_weights(graph.layers, one)
     except ModelError:
         one = {}  # a layer has the number of images in its parameters
     alone = one.keys() == sizes.keys() and all(
