@@ -12,7 +12,7 @@ from ..fixed import SCHEMES, Coarser, Format
 from ..graph import Composed, Graph, Layer, check_shape
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
-from ..runtime.layers import claimed
+from ..runtime.host.memory import claimed
 from ..util.data.malloc import keep_freed
 from . import container, layers, steps
 from .reader import Reader

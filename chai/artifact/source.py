@@ -13,7 +13,7 @@ from ..errors import DeviceError, UsageError
 from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
-from ..runtime.layers import prepare
+from ..runtime.host.layer import prepare
 from ..util.interpreter import Uncollected
 from ..util.paths import stem
 from ..util.suggest import did_you_mean

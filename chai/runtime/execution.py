@@ -18,7 +18,7 @@ from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, wi
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Entered, Lifetime, Mutex
-from .layers import Alive
+from .host.memory import Alive
 from .slot import Kept, Slot, Use
 from .steps import prepared
 from .times import Steps, Times

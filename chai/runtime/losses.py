@@ -12,7 +12,7 @@ from ..graph import Graph, Layer
 from ..passes.infer_shapes import infer_shapes
 from ..util.lazy_numpy import np
 from .batches import numbers
-from .layers import run_layer
+from .host.layer import run_layer
 from .times import Times
 
 if TYPE_CHECKING:

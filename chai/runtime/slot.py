@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from .layers import Alive
+from .host.memory import Alive
 from .times import Run
 
 if TYPE_CHECKING:

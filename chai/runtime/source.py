@@ -22,8 +22,9 @@ from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate, read_graph
-from . import layers
-from .host import HostPass, run
+from .host import forward
+from .host.layer import check_weights, prepare
+from .host.memory import claimed
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -78,7 +79,7 @@ class Source(Protocol):
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         """Return the Execution for batches of these shapes on the overlay."""
 
-    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+    def host(self, shapes: Mapping[str, Shape]) -> forward.HostPass:
         """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
     def calibrate(
@@ -173,7 +174,7 @@ class PrototxtSource:
         self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
         self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
-        self._host: HostPass | None = None  # for the shapes that were asked for last
+        self._host: forward.HostPass | None = None  # for the shapes that were asked for last
         self._check_digest(weights)
 
     @property
@@ -200,14 +201,14 @@ class PrototxtSource:
         if not self._attached:
             self._attach(shapes)
         else:
-            layers.check_weights(self.graph.layers, shapes)
+            check_weights(self.graph.layers, shapes)
         key = tuple(sorted(sizes.items()))
         if key in self._prepared:
             self._prepared.remove(key)
         else:
             for layer in self.graph.layers:
-                layers.prepare(layer, shapes, self.weights is None)
-            (malloc.claim if self.overlay is None else malloc.keep_freed)(layers.claimed(shapes))
+                prepare(layer, shapes, self.weights is None)
+            (malloc.claim if self.overlay is None else malloc.keep_freed)(claimed(shapes))
         self._prepared.append(key)
         return shapes
 
@@ -272,9 +273,9 @@ class PrototxtSource:
         """Return the input sizes; they determine all other shapes."""
         return tuple(map(shapes.get, self.graph.inputs))
 
-    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+    def host(self, shapes: Mapping[str, Shape]) -> forward.HostPass:
         if self._host is None or self._host.shapes is not shapes:
-            self._host = HostPass(self.graph, shapes)
+            self._host = forward.HostPass(self.graph, shapes)
         return self._host
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
@@ -285,7 +286,7 @@ class PrototxtSource:
             from .folded import Folded
 
             assert self.overlay is not None
-            layers.check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
+            check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
             if len(self._executions) == SIZES:
                 oldest = next(iter(self._executions))
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
@@ -323,7 +324,7 @@ class PrototxtSource:
             for sizes, part in single(self.graph, feeds):
                 for blob, feed in part.items():
                     watch(blob, feed)
-                run(self.graph, sizes, part, (), watch=watch)
+                forward.run(self.graph, sizes, part, (), watch=watch)
         self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
         if not asked:
             kind = f"{self._bits}-bit {self._scheme}"
@@ -374,7 +375,7 @@ def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[s
     count = next((shape[0] for shape in whole.values() if shape), 1)
     try:
         one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
-        layers.check_weights(graph.layers, one)
+        check_weights(graph.layers, one)
     except ModelError:
         one = {}  # a layer has the number of images in its parameters
     alone = one.keys() == sizes.keys() and all(

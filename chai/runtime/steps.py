@@ -15,7 +15,7 @@ from ..kernels.unfold import unfolded
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step, Unpack
 from ..util.lazy_numpy import np
 from .dump import dump
-from .layers import PreparedLayer
+from .host.layer import PreparedLayer
 from .slot import Slot, Use
 from .times import Rows, Run, StepTime
 

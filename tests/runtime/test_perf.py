@@ -26,7 +26,8 @@ from chai.errors import DeviceError
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
 from chai.report import timeline
-from chai.runtime import batches, execution, host, layers, slot, steps
+from chai.runtime import batches, execution, slot, steps
+from chai.runtime.host import forward, layer as host_layer, steps as host_steps
 from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, spread, summary
 from chai.runtime.times import joined
 from chai.tasks.work import Work
@@ -35,7 +36,7 @@ from tests.conftest import ROOT, examples, need_models
 from tests.passes.common import AFFINE, CONV, network
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 3, 5, 7)).astype(np.float32)
-CLOCKS = host, layers, execution, slot, steps, net_module  # modules that read the clock
+CLOCKS = forward, host_layer, host_steps, execution, slot, steps, net_module  # modules that read the clock
 FILES = "deploy.prototxt", "weights.caffemodel"
 NUMBER = re.compile(r"\d+\.\d+")
 

@@ -1,26 +1,25 @@
-"""Run layers on the host one by one, after a look at their weights, and count the memory of their blobs."""
+"""One layer on the host, run once or many times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
-from ..env import env
-from ..errors import NO_PARAMETERS, ModelError, PluginError
-from ..graph import Layer
-from ..util.lazy_numpy import np
-from .dump import dump
-from .times import Rows, Run, StepTime
+from ...blob import Shape, show
+from ...env import env
+from ...errors import NO_PARAMETERS, ModelError, PluginError
+from ...util.lazy_numpy import np
+from ..dump import dump
+from ..times import Rows, Run, StepTime
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ...blob import Array
+    from ...graph import Layer
 
 _shape = attrgetter("shape")
-CLAIMED = 24 << 20  # bytes at most
 
 
 class PreparedLayer:
@@ -84,21 +83,14 @@ def run_layer(
     return tops, step
 
 
-def short_of_memory(layer: Layer) -> ModelError:
-    """Return the error of a layer that there is not enough memory for."""
-    what = f"layer {layer.name!r} ({layer.type}): not enough memory"
-    return ModelError(what, layer=layer.name, hint="a smaller batch needs less")
-
-
-def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
-    # numpy 1 converts scalars to float64; a blob is always float32
-    tops = tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)])
-    if layer.slope is not None and not layer.clamps:
-        slope = np.float32(layer.slope)
-        tops = tuple([np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops])
-    if layer.ceiling is not None:
-        tops = tuple([np.minimum(t, np.float32(layer.ceiling)) for t in tops])
-    return tops
+def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
+    """Prepare a layer before the first image. ``without_weights``: it may lack its trained parameters."""
+    try:
+        layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
+    except PluginError as error:
+        if not without_weights or error.hint != NO_PARAMETERS:
+            raise
+        # its function may need missing parameters: that is an error when it runs, but not when it is planned
 
 
 def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
@@ -112,56 +104,18 @@ def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
                 )
 
 
-def claimed(shapes: Mapping[str, Shape]) -> int:
-    """Return the bytes in float32 of the two largest blobs, and as many again for a kernel's scratch memory."""
-    return min(2 * 4 * sum(sorted(map(prod, shapes.values()))[-2:]), CLAIMED)
+def short_of_memory(layer: Layer) -> ModelError:
+    """Return the error of a layer for whose arrays there is no memory."""
+    what = f"layer {layer.name!r} ({layer.type}): not enough memory"
+    return ModelError(what, layer=layer.name, hint="a smaller batch needs less")
 
 
-class Alive:
-    """Counts the bytes of arrays that exist at once, by their names; views of one array count once.
-
-    ``peak`` is their largest number so far.
-    """
-
-    def __init__(self) -> None:
-        self.bytes = self.peak = 0
-        self._owners: dict[Hashable, int] = {}
-        self._arrays: dict[int, tuple[int, int]] = {}  # of each owner of memory: its names, and the bytes they count
-
-    def add(self, name: Hashable, array: Array) -> None:
-        """Count an array, which has to exist until ``drop``; it replaces one of the same name."""
-        if name in self._owners:
-            self.drop(name)
-        owner, size = id(array if array.base is None else array.base), array.nbytes
-        names, counted = self._arrays.get(owner, (0, 0))
-        self._owners[name] = owner
-        self._arrays[owner] = names + 1, size if size > counted else counted
-        if size > counted:
-            self.bytes += size - counted
-            if self.bytes > self.peak:
-                self.peak = self.bytes
-
-    def alone(self, name: Hashable) -> bool:
-        """Return whether no other name is for the same memory."""
-        return self._arrays[self._owners[name]][0] == 1
-
-    def drop(self, name: Hashable) -> None:
-        """Count the array of this name no longer, if there is one."""
-        owner = self._owners.pop(name, None)
-        if owner is None:
-            return
-        names, size = self._arrays.pop(owner)
-        if names > 1:
-            self._arrays[owner] = names - 1, size
-        else:
-            self.bytes -= size
-
-
-def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
-    """Prepare a layer before the first image. ``without_weights``: it may lack its trained parameters."""
-    try:
-        layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
-    except PluginError as error:
-        if not without_weights or error.hint != NO_PARAMETERS:
-            raise
-        # its function may need missing parameters: that is an error when it runs, but not when it is planned
+def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
+    # numpy 1 converts scalars to float64; a blob is always float32
+    tops = tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)])
+    if layer.slope is not None and not layer.clamps:
+        slope = np.float32(layer.slope)
+        tops = tuple([np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops])
+    if layer.ceiling is not None:
+        tops = tuple([np.minimum(t, np.float32(layer.ceiling)) for t in tops])
+    return tops
