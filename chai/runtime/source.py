@@ -21,7 +21,7 @@ from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate, read_graph
-from .host import forward
+from .host.forward import HostPass, run
 from .host.layer import check_weights, prepare
 from .host.memory import claimed
 
@@ -77,6 +77,9 @@ class Source(Protocol):
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         """Return the Execution for batches of these shapes on the overlay."""
+
+    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+        """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
     def calibrate(
         self, shapes: Mapping[str, Shape], keep: Collection[str], batches: Iterable[Mapping[str, Array]], asked: bool
@@ -170,6 +173,7 @@ class PrototxtSource:
         self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
         self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
+        self._host: HostPass | None = None  # for the shapes that were asked for last
         self._check_digest(weights)
 
     @property
@@ -211,6 +215,7 @@ class PrototxtSource:
 
     def params(self) -> dict[str, list[Array]]:
         self._forget()
+        self._host = None  # which has checked their shapes
         for layer in self.graph.layers:
             layer.changed()
         self._read = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
@@ -269,6 +274,11 @@ class PrototxtSource:
         """Return the input sizes; they determine all other shapes."""
         return tuple(map(shapes.get, self.graph.inputs))
 
+    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+        if self._host is None or self._host.shapes is not shapes:
+            self._host = HostPass(self.graph, shapes)
+        return self._host
+
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         key = self._key(shapes)
         if key not in self._executions:
@@ -315,7 +325,7 @@ class PrototxtSource:
             for sizes, part in single(self.graph, feeds):
                 for blob, feed in part.items():
                     watch(blob, feed)
-                forward.run(self.graph, sizes, part, (), watch=watch)
+                run(self.graph, sizes, part, (), watch=watch)
         self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
         if not asked:
             kind = f"{self._bits}-bit {self._scheme}"

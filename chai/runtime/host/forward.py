@@ -12,8 +12,7 @@ from ...graph import Graph, Layer
 from ...kernels.compiled import compiled
 from ...kernels.native.links import Native
 from ...util.lazy_numpy import np
-from ..perf import PerfInfo
-from ..step_time import Run, Steps
+from ..times import Run, Steps, Times
 from .layer import PreparedLayer, check_weights
 from .memory import Alive
 from .steps import Alone, Together, Values, native, together
@@ -86,7 +85,7 @@ class HostPass:
         keep: Collection[str],
         started: float | None = None,
         watch: Callable[[str, Array], None] | None = None,
-    ) -> tuple[dict[str, Array], PerfInfo]:
+    ) -> tuple[dict[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
         Blobs are dropped after their last reader, which may overwrite them. A ReLU may be computed with the layer before
@@ -94,7 +93,7 @@ class HostPass:
         that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
         """
         started = perf_counter() if started is None else started
-        key = frozenset(keep), watch is not None or env().dump is not None
+        key = frozenset(keep), watch is not None or bool(env().dump)
         kept = self._kept.get(key)
         if kept is None or kept.stale:
             check_weights(self.graph.layers, self.shapes)  # C reads as many as the shapes say
@@ -120,7 +119,7 @@ class HostPass:
         if kept.fixed:
             kept.peak = peak
         wall, composed = (perf_counter() - started) * 1000, self.graph.composed
-        return values.blobs, PerfInfo(Steps(runs), wall, batch, peak, total, before, between, composed=composed)
+        return values.blobs, Times(Steps(runs), wall, batch, peak, total, before, between, composed=composed)
 
 
 def run(
@@ -129,7 +128,7 @@ def run(
     feeds: Mapping[str, Array],
     keep: Collection[str],
     watch: Callable[[str, Array], None] | None = None,
-) -> tuple[dict[str, Array], PerfInfo]:
+) -> tuple[dict[str, Array], Times]:
     """Run a graph once, see ``HostPass.run``."""
     return HostPass(graph, shapes).run(feeds, keep, watch=watch)
 
