@@ -63,12 +63,6 @@ def _version(record: Record, total: int) -> int:
     return next(total >> field.position & field.mask for field in record.fields if field.name == _VERSION)
 
 
-def value(record: Record, data: bytes, name: str) -> int:
-    """Return one unsigned field of a record that has been checked."""
-    field = record.values[name]
-    return int.from_bytes(data, "little") >> field.position & field.mask
-
-
 def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
     """Pack many records at once: one int64 column (n,) per field. Bytes and errors equal those of ``pack`` per row."""
     _check_names(record, columns)
@@ -82,24 +76,6 @@ def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
         for word, shift in field.words:
             words[:, word] |= _shifted(column, -shift).astype(np.uint32)
     return words.tobytes()
-
-
-class Rows:
-    """Records that are packed when they are asked for: int64 columns, as ``pack_rows`` takes them."""
-
-    def __init__(self, record: Record, columns: Mapping[str, Array]) -> None:
-        self.record, self.columns = record, columns
-
-    def __len__(self) -> int:
-        return self.record.bytes * len(next(iter(self.columns.values())))
-
-    def packed(self) -> bytes:
-        """Return the records. Raises DeviceError for a value that a field cannot hold."""
-        return pack_rows(self.record, self.columns)
-
-    def equal(self, columns: Mapping[str, Array]) -> bool:
-        """Return whether they would unpack into these columns."""
-        return all(np.array_equal(column, columns[name]) for name, column in self.columns.items())
 
 
 def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:

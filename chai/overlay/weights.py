@@ -17,7 +17,6 @@ from ..util.rounding import ceil_div
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from . import manifest, sections
-    from .records import Rows
 
     Buffer = bytes | bytearray | memoryview
 
@@ -150,7 +149,7 @@ def _padded(blocks: Array, shape: Shape, group: int) -> bool:
 Piece = bytes | Packed | Unpacked | Source  # a piece of a Task's constants
 
 
-def size_of(piece: Piece | Rows) -> int:
+def size_of(piece: Piece) -> int:
     """Return the size of a piece of constants in bytes."""
     return piece.bytes if isinstance(piece, (Packed, Unpacked)) else len(piece)
 
