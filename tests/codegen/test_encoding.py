@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -442,10 +443,13 @@ def test_the_table_has_a_record_per_channel_or_window() -> None:
     assert rows == [{"bias": 0, "multiplier": m, "negative": 0} for m in range(6)]
 
 
-@pytest.mark.parametrize(
+WEIGHTS = pytest.mark.parametrize(
     ("shape", "group"),
     [((50, 37, 3, 2), 1), ((52, 20, 2, 3), 2), ((40, 1, 3, 2), 40), ((40, 1, 3, 2), 20), ((1, 1, 1, 1), 1)],
 )
+
+
+@WEIGHTS
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda o: o.name)
 def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> None:
     """Every byte by the words of the docstring, with plain loops."""
@@ -477,6 +481,31 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
     packed = Packed(Held(found.tobytes()), 0, shape, group, array)
     assert np.array_equal(packed, weights)
     assert np.array_equal(packed.magnitudes(), np.abs(weights.astype(int)).reshape(len(weights), -1).sum(1))
+
+
+@WEIGHTS
+@pytest.mark.parametrize("part", [1, 3000, packing.PART])
+def test_each_byte_of_packed_weights_is_checked(
+    shape: Shape, group: int, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are not written for any weight are padding."""
+    monkeypatch.setattr(packing, "PART", part)
+    array, random = Z2.array, np.random.default_rng(part)
+    ones = np.frombuffer(pack_weights(np.ones(shape, np.int8), group, array), np.int8)
+    assert ones.sum() == prod(shape)
+    for padding in (False, True):
+        places = np.flatnonzero(ones == (0 if padding else 1))
+        for at in random.permutation(places)[:30]:
+            for code in (-128, 5):
+                changed = ones.copy()
+                changed[at] = code
+                if code == -128 or padding:
+                    words = "is outside -127..127" if code == -128 else "padding of the constants"
+                    with pytest.raises(DeviceError, match=words):
+                        Packed(Held(changed.tobytes()), 0, shape, group, array)
+                else:
+                    sums = Packed(Held(changed.tobytes()), 0, shape, group, array).magnitudes()
+                    assert sums.sum() == prod(shape) + 4 and sums.max() == prod(shape[1:]) + 4
 
 
 def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:
