@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
 from ..codegen.dependencies import Budget, dependencies
-from ..codegen.encoding import check_fields, decode, waiting
+from ..codegen.encoding import check_fields, constants_at, decode, read_tables, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
@@ -163,19 +163,20 @@ class Steps:
         descriptors = [listed[i * size : (i + 1) * size] for i in range(len(pieces))]
         stored = [unpack(overlay.descriptor, descriptor) for descriptor in descriptors]
         constants = self.reader.section(f"constants.{index}")
-        where = (FIXED << REGION) + head
+        memory = Memory(overlay, laid.blobs, shapes, Constants(constants, (FIXED << REGION) + head))
         tasks: dict[int, Task] = {}
         starts: dict[int, int] = {}  # addresses of their constants
+        read_tables(((v, shapes[moves[p.task][1]]) for p, v in zip(pieces, stored) if not p.first), memory)
         for tag, (piece, values) in enumerate(zip(pieces, stored)):
-            if piece.task in tasks:
+            if piece.first:
                 continue
             entry, (ins, out) = entries[piece.task], moves[piece.task]
-            memory = Memory(overlay, laid.blobs, shapes, Constants(constants, where), piece.images)
-            notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
-            task = decode(values, memory, inputs=ins, output=out, images=piece.images, **notes)
+            common = {"inputs": ins, "output": out, "images": piece.images}
+            common |= {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
+            task = decode(values, memory.of(piece.images), **common)
             self._check_notes(tag, task)
             tasks[piece.task] = task if task.images is None else replace(task, images=None)
-            starts[piece.task] = memory.constants.first
+            starts[piece.task] = constants_at(values)
         whole = [task for _, task in sorted(tasks.items())]
         order = [piece.task for piece in pieces]
         if order != sorted(order):
@@ -190,9 +191,8 @@ class Steps:
                     raise self.reader.error(
                         f"task {tag}: its descriptor has {name} = {values[name]}, here it is {number}"
                     )
-            if piece.images and piece.images[0]:  # for other images than those that it was decoded from
-                memory = Memory(overlay, laid.blobs, shapes, Constants(constants, starts[piece.task]), piece.images)
-                check_fields(values, task, memory)
+            if piece.first:  # for other images than those that it was decoded from
+                check_fields(values, task, memory.of(piece.images), starts[piece.task])
         return tuple(whole), Chain(
             overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, constants)]
         )

@@ -21,7 +21,7 @@ from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from . import Task
-from .fields import clamp, from_table, table, window_fields, window_of, zero_point, zero_points
+from .fields import clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .tiling import array_cycles, beyond_ring, tiling, weight_traffic
 from .unfold import Unfold
 from .window import Window
@@ -72,6 +72,7 @@ class Conv(Task):
 
     kind = "conv"
     engine = "array"
+    table = slice(1, 2)
     weights: Array | Packed
     bias: Array
     window: Window
@@ -161,7 +162,7 @@ class Conv(Task):
             **memory.view(self.output).output(),
             **window,
             **clamp(r, self._leaky),
-            **zero_points(input=self.zero),
+            "input_zero": zero_flag("input_zero", self.zero),
             "group": self.group,
             "tile_rows": tile.rows,
             "tile_columns": tile.columns,

@@ -13,7 +13,7 @@ from ..overlay import Limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_point, zero_points
+from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,7 +87,7 @@ class Copy(Task):
         part = whole._replace(address=start, channels=source.channels)
         r = self.requantization or as_it_is()
         values = {**source.input(), **part.output(), **clamp(r, r.negative is not None)}
-        values |= zero_points(input=self.zero if self.requantization else 0)
+        values["input_zero"] = zero_flag("input_zero", self.zero if self.requantization else 0)
         factor = flat_multipliers("factor", r.multiplier, ())[0]
         negative = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]
         check_multipliers(memory.overlay, factor=factor, negative=negative)

@@ -12,7 +12,7 @@ from ..overlay import Limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import check_multipliers, clamp, same_multipliers, zero_point, zero_points
+from .fields import check_multipliers, clamp, same_multipliers, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -98,7 +98,7 @@ class Eltwise(Task):
             **second.place("second"),
             **memory.view(self.output).output(),
             **clamp(r, self.negative is not None),
-            **zero_points(**dict(zip(("input", "second"), self.zeros))),
+            **{name: zero_flag(name, zero) for name, zero in zip(("input_zero", "second_zero"), self.zeros)},
             **factors,
         }
 

@@ -5,7 +5,8 @@ Fields are identified by name; ``overlay.records`` knows their bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -79,20 +80,12 @@ class View(NamedTuple):
 
 
 class Constants:
-    """The memory with the constants of one or several Tasks, from address ``where``.
-
-    ``begin`` is the address of the first of those that were read, or None.
-    """
+    """The memory with the constants of one or several Tasks, from address ``where``."""
 
     def __init__(self, data: Buffer | Source, where: int) -> None:
         self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
-        self.begin: int | None = None
-
-    @property
-    def first(self) -> int:
-        """Return the address of the first constants that were read."""
-        return self.where if self.begin is None else self.begin
+        self._tables: dict[tuple[int, int], dict[str, Array]] = {}
 
     def weights(self, address: int, shape: Shape, group: int, overlay: Overlay) -> Packed:
         """Return the packed weights (M, C/group, kh, kw) at an address, behind which there is padding."""
@@ -110,6 +103,25 @@ class Constants:
         self.source.read(start, data)
         return data
 
+    def read_tables(self, overlay: Overlay, spans: Sequence[tuple[int, int]]) -> None:
+        """Read the tables of several Tasks, each (address, records), in the time of one."""
+        record, ends = overlay.table, [*accumulate((count for _, count in spans), initial=0)]
+        data = np.empty((ends[-1], record.bytes), np.uint8)
+        for (address, count), begin in zip(spans, ends):
+            offset = self._offset("table", address, count * record.bytes)
+            self.source.read(offset, data[begin : begin + count].reshape(-1))
+        columns = unpack_rows(record, data.data.cast("B") if len(data) else b"")
+        names = "multiplier", "negative"
+        check_multipliers(overlay, **{f"table: {name}": columns[name] for name in names})
+        for span, begin in zip(spans, ends):
+            self._tables[span] = {name: column[begin : begin + span[1]] for name, column in columns.items()}
+
+    def table(self, overlay: Overlay, address: int, records: int) -> dict[str, Array]:
+        """Return the columns of the table at an address."""
+        if (address, records) not in self._tables:
+            self.read_tables(overlay, [(address, records)])
+        return self._tables[address, records]
+
     def _offset(self, name: str, address: int, size: int) -> int:
         """Return the offset of the ``size`` bytes at an address."""
         start = address - self.where
@@ -118,7 +130,6 @@ class Constants:
                 f"descriptor: {name}: {size} bytes at {address:#x} are outside the constants, "
                 f"{len(self.source)} bytes at {self.where:#x}"
             )
-        self.begin = address if self.begin is None else self.begin
         return start
 
 
@@ -143,6 +154,12 @@ class Memory:
         self.images = images
         self.step = overlay.layout.channels_per_word
         self._views: dict[str, View] = {}
+
+    def of(self, images: tuple[int, int] | None) -> Memory:
+        """Return the same memory for other images."""
+        if images == self.images:
+            return self
+        return Memory(self.overlay, self.address, self.shapes, self.constants, images)
 
     def shape(self, blob: str) -> Shape:
         """Return (N, C, H, W) of the Task's images."""
@@ -184,16 +201,23 @@ class Memory:
 
 def window_fields(window: Window) -> dict[str, int]:
     """Return the fields of a window. Raises DeviceError for a size below 1."""
-    values = {f"{name}_{axis}": value for name, pair in window._asdict().items() for axis, value in zip("hw", pair)}
-    for name, value in values.items():
-        if value < 1 and not name.startswith("pad"):
-            raise DeviceError(f"descriptor: {name} = {value} is less than 1")
-    return values
+    kernel, stride, pad, dilation = window
+    values = {"kernel_h": kernel[0], "kernel_w": kernel[1], "stride_h": stride[0], "stride_w": stride[1]}
+    values |= {"dilation_h": dilation[0], "dilation_w": dilation[1]}
+    if min(values.values()) < 1:
+        name = min(values, key=values.__getitem__)
+        raise DeviceError(f"descriptor: {name} = {values[name]} is less than 1")
+    return {**values, "pad_h": pad[0], "pad_w": pad[1]}
 
 
 def window_of(values: Mapping[str, int]) -> Window:
     """Return the window that these fields describe."""
-    return Window(*((values[f"{name}_h"], values[f"{name}_w"]) for name in Window._fields))
+    return Window(
+        (values["kernel_h"], values["kernel_w"]),
+        (values["stride_h"], values["stride_w"]),
+        (values["pad_h"], values["pad_w"]),
+        (values["dilation_h"], values["dilation_w"]),
+    )
 
 
 # -- requantisation
@@ -206,15 +230,15 @@ def as_it_is() -> Requantization:
 
 def clamp(r: Requantization, leaky: bool) -> dict[str, int]:
     """Return the fields of a shift, a clamp and the output's zero point."""
-    return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky), **zero_points(output=r.zero)}
+    zero = zero_flag("output_zero", r.zero)
+    return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky), "output_zero": zero}
 
 
-def zero_points(**zeros: int) -> dict[str, int]:
-    """Return the fields of zero points, 0 or -128, of the blobs ``input``, ``second`` and ``output``."""
-    for name, zero in zeros.items():
-        if zero not in (0, -128):
-            raise DeviceError(f"{name}_zero: zero point {zero}, expected 0 or -128")
-    return {f"{name}_zero": int(zero != 0) for name, zero in zeros.items()}
+def zero_flag(name: str, zero: int) -> int:
+    """Return the field of a zero point, 0 or -128, which is the blob's name with ``_zero``."""
+    if zero not in (0, -128):
+        raise DeviceError(f"{name}: zero point {zero}, expected 0 or -128")
+    return int(zero != 0)
 
 
 def zero_point(values: Mapping[str, int], name: str) -> int:
@@ -248,10 +272,8 @@ def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
 
 def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:
     """Return the bias (one per record) and the Requantization with multipliers of this shape."""
-    record, leaky = memory.overlay.table, values["leaky"]
-    columns = unpack_rows(record, memory.constants.read("table", values["table"], prod(shape) * record.bytes).data)
-    above, below = columns["multiplier"], columns["negative"]
-    check_multipliers(memory.overlay, **{"table: multiplier": above, "table: negative": below})
+    columns = memory.constants.table(memory.overlay, values["table"], prod(shape))
+    above, below, leaky = columns["multiplier"], columns["negative"], values["leaky"]
     if not leaky and below.any():
         raise DeviceError("descriptor: its table has multipliers of negative sums, but leaky = 0")
     numbers = values["shift"], values["low"], values["high"], below.reshape(shape) if leaky else None

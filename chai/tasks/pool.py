@@ -12,7 +12,7 @@ from ..overlay import Limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, clamp, from_table, table, window_fields, window_of, zero_point, zero_points
+from .fields import as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .tiling import beyond_pool
 from .window import Window
 
@@ -50,6 +50,7 @@ class Pool(Task):
     """
 
     kind = "pool"
+    table = slice(2, 4)
     window: Window
     out: tuple[int, int]
     requantization: Requantization | None
@@ -97,7 +98,7 @@ class Pool(Task):
         return {
             **values,
             **clamp(r, r.negative is not None),
-            **zero_points(input=self.zero),
+            "input_zero": zero_flag("input_zero", self.zero),
             "average": 1,
             "table": where,
         }

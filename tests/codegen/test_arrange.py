@@ -193,8 +193,8 @@ def test_a_descriptor_of_some_images() -> None:
     found = {}
     for images in (None, (0, 5), (2, 1), (1, 3)):
         task = replace(whole, images=images)
-        descriptor, constants = encode(task, Z2, address, shapes, 0)
-        assert equal(decoded(descriptor, joined(constants), Z2, address, shapes, 0, task), task)
+        descriptor, constants = encode(task, Z2, address, shapes, 64)
+        assert equal(decoded(descriptor, joined(constants), Z2, address, shapes, 64, task), task)
         found[images] = unpack(Z2.descriptor, descriptor)
     image, part = -(-3 * 35 * 8 // 64) * 64, 5 * 35 * 8
     assert part % 64 and found[None]["output_image"] == -(-part // 64) * 64
@@ -207,7 +207,7 @@ def test_a_descriptor_of_some_images() -> None:
             k: v for k, v in found[None].items() if k not in same
         }
     with pytest.raises(DeviceError, match="images: 2 from 4 on, blob 'x' has 5"):
-        encode(replace(whole, images=(4, 2)), Z2, address, shapes, 0)
+        encode(replace(whole, images=(4, 2)), Z2, address, shapes, 64)
 
 
 def test_a_network_is_cut_and_its_constants_are_not_repeated(tmp_path: Path) -> None:

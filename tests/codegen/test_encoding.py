@@ -293,8 +293,8 @@ def test_tasks_whose_blobs_share_bytes(name: str) -> None:
     for step, segment in zip(steps, segments(offload)):
         address = segment.lay().blobs
         for task in step.tasks:
-            descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
-            assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 0, task), task)
+            descriptor, constants = encoded(task, Z2, address, offload.shapes, 64)
+            assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
 
 
 def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
@@ -314,8 +314,8 @@ def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
     tasks = {t.origin[0]: t for s in offload.schedule.steps if isinstance(s, DeviceStep) for t in s.tasks}
     read = {}
     for name, task in tasks.items():
-        descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
-        assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 0, task), task)
+        descriptor, constants = encoded(task, Z2, address, offload.shapes, 64)
+        assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
         read[name] = unpack(Z2.descriptor, descriptor)
     whole, plane = read["wide"]["output"], 35 * 8
     places = {name: (v["input"] - whole, v["input_pitch"], v["input_channels"]) for name, v in read.items()}

@@ -71,8 +71,8 @@ def test_joined_groups_are_whole_words_and_give_the_same_codes(
     assert passes(found.group, c, m // found.group) == min(passes(group // n, n * inputs, n * outputs) for n in others)
     shapes = {"x": x.shape, "y": wanted.shape}
     address = Segment(shapes, {}, [(("x",), "y")], ["x"], ["y"]).lay().blobs
-    descriptor, constants = encoded(found, Z2, address, shapes, 0)
-    assert equal(decoded(descriptor, constants, Z2, address, shapes, 0, found), found)
+    descriptor, constants = encoded(found, Z2, address, shapes, 64)
+    assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, found), found)
 
 
 CHOICES = {

@@ -96,8 +96,8 @@ def test_every_blob_keeps_its_codes(
     moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
     address = Segment(known, found.views, moves, ["x"], [output for _, output in moves]).lay().blobs
     for task in (*found.tasks, *readers):
-        descriptor, constants = encoded(task, Z2, address, known, 0)
-        assert equal(decoded(descriptor, constants, Z2, address, known, 0, task), task)
+        descriptor, constants = encoded(task, Z2, address, known, 64)
+        assert equal(decoded(descriptor, constants, Z2, address, known, 64, task), task)
 
 
 def test_what_a_joint_task_is() -> None:

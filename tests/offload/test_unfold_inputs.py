@@ -94,8 +94,8 @@ def test_unfolded_and_plain_are_equal(
     back = other.from_plain(unfold, "x")
     assert back is not None and equal(back, task) and back.zero_weights == task.zero_weights
     address = Segment(shapes, {}, [(other.inputs, "y")], ["x unfolded"], ["y"]).lay().blobs
-    descriptor, constants = encoded(other, Z2, address, shapes, 0)
-    assert equal(decoded(descriptor, constants, Z2, address, shapes, 0, other), other)
+    descriptor, constants = encoded(other, Z2, address, shapes, 64)
+    assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, other), other)
 
 
 CHOICES: dict[str, tuple[Window, Shape, tuple[Shape, tuple[int, int]] | None]] = {
