@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
-from ..codegen.dependencies import Budget, dependencies
+from ..codegen.dependencies import Budget, check_listed, dependencies
 from ..codegen.encoding import check_fields, constants_at, decode, read_tables, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
@@ -178,10 +178,8 @@ class Steps:
             tasks[piece.task] = task if task.images is None else replace(task, images=None)
             starts[piece.task] = constants_at(values)
         whole = [task for _, task in sorted(tasks.items())]
-        order = [piece.task for piece in pieces]
-        if order != sorted(order):
-            # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
-            dependencies(overlay, whole, shapes, laid.apart, wanted(laid, whole, shapes), self.budget)
+        # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
+        check_listed(overlay.layout, whole, shapes, laid, self.budget)
         work = arranged(whole, pieces)
         outputs = wanted(laid, work, shapes)
         after = dependencies(overlay, work, shapes, laid, outputs, self.budget)

@@ -125,7 +125,7 @@ def fields_of(task: Task, memory: Memory, where: int) -> dict[str, int]:
             raise DeviceError(f"blob {blob!r} begins at channel {first}, not at a multiple of {limits.channel_step}")
     if own["shift"] > overlay.requant.shift_max:
         raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
-    return {**dict.fromkeys(overlay.descriptor.values, 0), "opcode": limits.opcode, **_known(own, overlay)}
+    return {**overlay.descriptor.zeros, "opcode": limits.opcode, **_known(own, overlay)}
 
 
 def _of(task: Task, error: DeviceError) -> DeviceError:
@@ -137,7 +137,7 @@ def _of(task: Task, error: DeviceError) -> DeviceError:
 def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
     """Return the fields that the overlay's descriptors have."""
     if overlay.unsigned:
-        return {**own}
+        return dict(own)
     beyond = [name for name in _ZEROS if own.get(name)]
     if beyond:
         raise DeviceError(f"{beyond[0]}: overlay {overlay.name} has no unsigned codes")

@@ -8,7 +8,6 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,16 +57,6 @@ class Regions:
     def total(self) -> int:
         """Return the bytes of all blobs without sharing."""
         return sum(placed.bytes for placed in self.blobs.values() if placed.parent is None)
-
-    @property
-    def apart(self) -> Regions:
-        """Return the same blobs, but no two that are not parts of one share bytes."""
-        numbers = {blob: i for i, (blob, placed) in enumerate(self.blobs.items()) if placed.parent is None}
-        blobs = {
-            blob: replace(placed, offset=numbers[placed.parent or blob] << REGION)
-            for blob, placed in self.blobs.items()
-        }
-        return replace(self, blobs=blobs)
 
     def whole(self, blob: str) -> View:
         """Return a blob as a view of the outermost blob that it is a part of, which may be itself."""

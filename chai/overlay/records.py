@@ -45,12 +45,12 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
             hint="it was made for another overlay; compile the network again",
         )
     values: dict[str, int] = {}
-    for name, field in record.values.items():
-        value = total >> field.position & field.mask
-        if field.signed and value >> (field.width - 1):
-            value -= 1 << field.width
-        if value % field.multiple:  # any other value fits if its bits do
-            _check_value(record, field, value)
+    for name, position, mask, sign, multiple in record.places:
+        value = total >> position & mask
+        if value & sign:
+            value -= mask + 1
+        if value % multiple:  # any other value fits if its bits do
+            _check_value(record, record.values[name], value)
         values[name] = value
     total &= record.unused
     if total:

@@ -92,10 +92,10 @@ class Packed:
         sums = np.empty((prod(self._grid), outputs), np.int64)
         wide = np.int32 if self.bytes < 1 << 24 else np.int64  # a code has 7 bits; narrow sums are faster
         for first, blocks in self._parts():
-            for at, block in enumerate(np.abs(blocks, blocks), first):
-                rows = block.reshape(-1, outputs)
-                several = gcd(len(rows), 64)  # numpy sums long rows faster
-                sums[at] = rows.reshape(-1, several * outputs).sum(0, dtype=wide).reshape(several, outputs).sum(0)
+            rows = np.abs(blocks, blocks).reshape(len(blocks), -1, outputs)
+            several = gcd(rows.shape[1], 64)  # numpy sums long rows faster
+            narrow = rows.reshape(len(rows), -1, several * outputs).sum(1, dtype=wide)
+            sums[first : first + len(rows)] = narrow.reshape(len(rows), several, outputs).sum(1)
         return sums.reshape(groups, -1)[:, : self.shape[0] // groups].reshape(-1)
 
     def _parts(self) -> Iterator[tuple[int, Array]]:
