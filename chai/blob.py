@@ -43,6 +43,18 @@ def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | Non
     return found
 
 
+class Wholes(dict[str, View]):
+    """The view of each blob in the largest one that it is a part of, determined when it is first asked for."""
+
+    def __init__(self, views: Mapping[str, View]) -> None:
+        super().__init__()
+        self._views = views
+
+    def __missing__(self, blob: str) -> View:
+        view = self[blob] = outermost(blob, self._views)
+        return view
+
+
 def codes_of(blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Array:
     """Return the codes of a blob, created if missing; a view's are a numpy view of its parent's."""
     if (found := blobs.get(blob)) is not None:

@@ -16,7 +16,7 @@ from ..offload.schedule import HostStep, Schedule
 from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
-from ..runtime.host import keep_freed, prepare
+from ..runtime.host import prepare
 from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
 from .container import read
@@ -98,7 +98,6 @@ class CompiledSource:
                 for layer in self.graph.layers:
                     if not layer.source and not layer.on_device:
                         prepare(layer, self._plan.shapes, True)
-                keep_freed(self.graph, self._plan.shapes)
                 self._execution = Execution(self._plan, self.device)
         return rebatched(self._plan, next(iter(batches), self._plan.batch))
 

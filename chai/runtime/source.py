@@ -16,6 +16,7 @@ from ..limits import limits
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import infer_shapes
+from ..util.data import malloc
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
@@ -202,7 +203,7 @@ class PrototxtSource:
         else:
             for layer in self.graph.layers:
                 host.prepare(layer, shapes, self.weights is None)
-            (host.claim if self.overlay is None else host.keep_freed)(self.graph, shapes)
+            (malloc.claim if self.overlay is None else malloc.keep_freed)(host.claimed(shapes))
         self._prepared.append(key)
         return shapes
 

@@ -8,7 +8,6 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
-from .chain import Chain
 from .library import Library, library
 from .links import Link, Native
 from .single import Single, plain
@@ -16,6 +15,7 @@ from .table import Form, Kind
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
+    from .chain import Chain
 
 KEPT = 1024  # operations: more than the layers of a large network
 RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
@@ -31,6 +31,8 @@ class Floats(NamedTuple):
 
     def chain(self, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]) -> Chain:
         """Return consecutive layers as one table, see Chain."""
+        from .chain import Chain  # which a network on an overlay seldom needs
+
         return Chain(self.library, links, shapes, kept)
 
     def product(

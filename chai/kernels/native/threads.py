@@ -18,8 +18,9 @@ def threads() -> int:
     """Return CHAI_THREADS; without it the processors that the process may use, and no more than libraries of BLAS may."""
     if env().threads:
         return env().threads
-    limits = (os.environ.get(f"{library}_NUM_THREADS", "") for library in LIBRARIES)
-    return max(1, min([processors(), *(int(count) for count in limits if count.isdecimal() and len(count) < 10)]))
+    texts = (os.environ.get(f"{library}_NUM_THREADS", "") for library in LIBRARIES)
+    limits = [max(1, int(text)) for text in texts if text.isdecimal() and len(text) < 10]
+    return 1 if 1 in limits else min([processors(), *limits])
 
 
 def processors() -> int:
