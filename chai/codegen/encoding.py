@@ -50,7 +50,7 @@ def encode(
     """
     memory = Memory(overlay, address, shapes, images=task.images)
     try:
-        values = {**fields_of(task, memory, where), "tag": tag, **waiting(after)}
+        values = fields_of(task, memory, where, {"tag": tag, **waiting(after)})
         return pack(overlay.descriptor, values), task.constants(memory)
     except DeviceError as error:
         raise _of(task, error) from error
@@ -87,7 +87,7 @@ def check_fields(values: Mapping[str, int], task: Task, memory: Memory, where: i
     Its constants are stored from address ``where``.
     """
     try:
-        own = fields_of(task, memory, where) | {name: values[name] for name in _CHAIN}
+        own = fields_of(task, memory, where, {name: values[name] for name in _CHAIN})
         for name, value in own.items() if own != values else ():
             if values[name] != value:
                 raise DeviceError(f"its descriptor has {name} = {values[name]}, expected {value}")
@@ -111,8 +111,8 @@ def equal(a: Task, b: Task) -> bool:
     return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name not in NOTES)
 
 
-def fields_of(task: Task, memory: Memory, where: int) -> dict[str, int]:
-    """Return the values of all fields of a Task's descriptor, 0 for those that depend on its place in a chain."""
+def fields_of(task: Task, memory: Memory, where: int, place: Mapping[str, int]) -> dict[str, int]:
+    """Return the values of all fields of a Task's descriptor; ``place`` has those of its place in a chain."""
     overlay, limits = memory.overlay, task.limits(memory.overlay)
     if limits is None:
         raise DeviceError(f"opcode: overlay {overlay.name} has no {task.kind} unit")
@@ -125,7 +125,7 @@ def fields_of(task: Task, memory: Memory, where: int) -> dict[str, int]:
             raise DeviceError(f"blob {blob!r} begins at channel {first}, not at a multiple of {limits.channel_step}")
     if own["shift"] > overlay.requant.shift_max:
         raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
-    return {**overlay.descriptor.zeros, "opcode": limits.opcode, **_known(own, overlay)}
+    return {**overlay.descriptor.zeros, **place, "opcode": limits.opcode, **_known(own, overlay)}
 
 
 def _of(task: Task, error: DeviceError) -> DeviceError:

@@ -101,9 +101,11 @@ class Task:
             return f"overlay {overlay.name} has no {self.kind} unit"
         if images > overlay.batch_max:
             return f"{images} images are more than the overlay's {overlay.batch_max}"
-        blobs = [shapes[blob] for blob in (*self.inputs, self.output)]
-        sizes = {"channels": max(shape[1] for shape in blobs), "size": max(max(shape[2:]) for shape in blobs)}
-        return limits.excluded(self.kind, **sizes, **self.demands(shapes))
+        channels = size = 0
+        for blob in (*self.inputs, self.output):
+            _, c, h, w = shapes[blob]
+            channels, size = max(channels, c), max(size, h, w)
+        return limits.excluded(self.kind, channels=channels, size=size, **self.demands(shapes))
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         """Return what the limits of its kind are about, beside channels and sizes; see ``Limits.excluded``."""

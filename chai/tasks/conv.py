@@ -111,9 +111,16 @@ class Conv(Task):
         return super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        window = {name: max(values) for name, values in self.window._asdict().items()}
-        depthwise = is_depthwise(self.weights.shape, self.group)
-        return {**window, "group": self.group, "depthwise": depthwise, "leaky": self._leaky}
+        kernel, stride, pad, dilation = map(max, self.window)
+        return {
+            "kernel": kernel,
+            "stride": stride,
+            "pad": pad,
+            "dilation": dilation,
+            "group": self.group,
+            "depthwise": is_depthwise(self.weights.shape, self.group),
+            "leaky": self._leaky,
+        }
 
     @property
     def _leaky(self) -> bool:
