@@ -85,6 +85,7 @@ class Constants:
     def __init__(self, data: Buffer | Source, where: int) -> None:
         self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
+        self._unread = len(self.source)  # bytes that may still be those of a table
         self._tables: dict[tuple[int, int], dict[str, Array]] = {}
 
     def weights(self, address: int, shape: Shape, group: int, overlay: Overlay) -> Packed:
@@ -104,17 +105,21 @@ class Constants:
         return data
 
     def read_tables(self, overlay: Overlay, spans: Sequence[tuple[int, int]]) -> None:
-        """Read the tables of several Tasks, each (address, records), in the time of one."""
-        record, ends = overlay.table, [*accumulate((count for _, count in spans), initial=0)]
-        data = np.empty((ends[-1], record.bytes), np.uint8)
-        for (address, count), begin in zip(spans, ends):
-            offset = self._offset("table", address, count * record.bytes)
-            self.source.read(offset, data[begin : begin + count].reshape(-1))
-        columns = unpack_rows(record, data.data.cast("B") if len(data) else b"")
-        names = "multiplier", "negative"
+        """Read the tables of several Tasks, each (address, records), in the time of one. Raises DeviceError if they overlap."""
+        record, names = overlay.table, ("multiplier", "negative")
+        offsets = [self._offset("table", address, count * record.bytes) for address, count in spans]
+        ends = [*accumulate((count for _, count in spans), initial=0)]
+        unread = self._unread - ends[-1] * record.bytes
+        if unread < 0:  # which bounds the memory that they take here
+            raise DeviceError("descriptor: table: the tables take more than all constants")
+        data = np.empty(ends[-1] * record.bytes, np.uint8)
+        for offset, begin, end in zip(offsets, ends, ends[1:]):
+            self.source.read(offset, data[begin * record.bytes : end * record.bytes])
+        columns = unpack_rows(record, data.data)
         check_multipliers(overlay, **{f"table: {name}": columns[name] for name in names})
-        for span, begin in zip(spans, ends):
-            self._tables[span] = {name: column[begin : begin + span[1]] for name, column in columns.items()}
+        for span, begin, end in zip(spans, ends, ends[1:]):
+            self._tables[span] = {name: column[begin:end] for name, column in columns.items()}
+        self._unread = unread
 
     def table(self, overlay: Overlay, address: int, records: int) -> dict[str, Array]:
         """Return the columns of the table at an address."""

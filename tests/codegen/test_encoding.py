@@ -687,6 +687,23 @@ def test_descriptors_that_lead_elsewhere() -> None:
         case.decode(pack(Z2.descriptor, {**values, "factor": 1}), constants)
 
 
+def test_tables_that_overlap_take_no_more_memory_than_the_constants() -> None:
+    """Each of thousands of descriptors could name all of a file."""
+    constants = average().encode()[1]
+    memory, size = Constants(constants, WHERE), Z2.table.bytes
+    assert len(constants) == 6 * size
+    with pytest.raises(DeviceError, match="outside the constants"):
+        memory.read_tables(Z2, [(WHERE, 1), (WHERE, 7)])
+    with pytest.raises(DeviceError, match="the tables take more than all constants"):
+        memory.read_tables(Z2, [(WHERE, 6), (WHERE + size, 1)])
+    memory.read_tables(Z2, [(WHERE + 4 * size, 2), (WHERE, 4)])
+    for _ in range(2):
+        assert memory.table(Z2, WHERE, 4)["multiplier"].tolist() == [0, 1, 2, 3]
+    assert memory.table(Z2, WHERE + 4 * size, 2)["multiplier"].tolist() == [4, 5]
+    with pytest.raises(DeviceError, match="the tables take more than all constants"):
+        memory.table(Z2, WHERE, 6)
+
+
 GEOMETRY = [f"{blob}_{step}" for blob in ("input", "output") for step in ("pitch", "image")]
 GEOMETRY += ["tile_rows", "tile_columns", "tiles", "stays", "weights_block"]
 
