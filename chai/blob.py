@@ -34,14 +34,13 @@ def bases(blob: str, views: Mapping[str, View]) -> Iterator[View]:
 
 def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | None = None) -> View:
     """Return the view of a blob in the largest blob that it is a part of, itself if of none; of those ``among``."""
-    if among is not None:
-        *_, found = (view for view in bases(blob, views) if view.base in among)
-        return found
-    first = 0
+    found, first = View(blob, 0), 0
     while blob in views:
         blob, start = views[blob]
         first += start
-    return View(blob, first)
+        if among is None or blob in among:
+            found = View(blob, first)
+    return found
 
 
 class Wholes(dict[str, View]):

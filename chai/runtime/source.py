@@ -22,7 +22,7 @@ from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate, read_graph
-from .host import forward
+from .host.forward import HostPass, run
 from .host.layer import check_weights, prepare
 from .host.memory import claimed
 
@@ -79,7 +79,7 @@ class Source(Protocol):
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         """Return the Execution for batches of these shapes on the overlay."""
 
-    def host(self, shapes: Mapping[str, Shape]) -> forward.HostPass:
+    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
     def calibrate(
@@ -174,7 +174,7 @@ class PrototxtSource:
         self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
         self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
-        self._host: forward.HostPass | None = None  # for the shapes that were asked for last
+        self._host: HostPass | None = None  # for the shapes that were asked for last
         self._check_digest(weights)
 
     @property
@@ -273,9 +273,9 @@ class PrototxtSource:
         """Return the input sizes; they determine all other shapes."""
         return tuple(map(shapes.get, self.graph.inputs))
 
-    def host(self, shapes: Mapping[str, Shape]) -> forward.HostPass:
+    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         if self._host is None or self._host.shapes is not shapes:
-            self._host = forward.HostPass(self.graph, shapes)
+            self._host = HostPass(self.graph, shapes)
         return self._host
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
@@ -324,7 +324,7 @@ class PrototxtSource:
             for sizes, part in single(self.graph, feeds):
                 for blob, feed in part.items():
                     watch(blob, feed)
-                forward.run(self.graph, sizes, part, (), watch=watch)
+                run(self.graph, sizes, part, (), watch=watch)
         self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
         if not asked:
             kind = f"{self._bits}-bit {self._scheme}"

@@ -34,7 +34,7 @@ class Floats:
 
     def chain(self, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]) -> Chain:
         """Return consecutive layers as one table, see Chain."""
-        from .chain import Chain  # which a network on an overlay seldom needs
+        from .chain import Chain  # not needed by the host layers of an overlay, which run alone
 
         return Chain(self.library, links, shapes, kept)
 
