@@ -293,6 +293,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda h, s: (h["steps"].remove({"convert": "Unpack", "blob": "c2"}), h.update(outputs=["c2"])),
         "needs blob 'c2' where it is not",
     ),
+    "a threshold below 0": (change("formats", "c2", "value", to=-1.0), "does not exist"),
     "a format with 7 bits": (change("formats", "c2", "bits", to=7), "does not exist"),
     "a format of another scheme": (change("formats", "c2", "scheme", to="Float"), "does not exist"),
     "a format with another zero point": (
