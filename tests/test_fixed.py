@@ -372,6 +372,25 @@ def test_quantize_weights(pairs: list[tuple[float, float]], bits: int) -> None:
     ]
 
 
+def test_weights_next_to_a_half_are_rounded_like_all_others() -> None:
+    """The sum of a float32 and of the one before a half reaches the next integer exactly where rounding half away does."""
+    halves = np.arange(-127.5, 128, dtype=np.float32)
+    near = np.concatenate([halves, np.nextafter(halves, np.float32(0)), np.nextafter(halves, halves * 2)])
+    wanted = np.clip(round_half_away(near.astype(np.float64)), -127, 127)
+    assert quantize_weights(near.reshape(1, -1), np.ones(1), 8).reshape(-1).tolist() == wanted.tolist()
+
+
+@pytest.mark.slow
+def test_every_weight_is_rounded_half_away_from_zero() -> None:
+    """All numbers of float32 from -200 to 200, with a step of 1."""
+    end = int(np.float32(200).view(np.uint32))
+    for first in range(0, end, 1 << 22):
+        values = np.arange(first, min(first + (1 << 22), end), dtype=np.uint32).view(np.float32)
+        wanted = np.clip(round_half_away(values.astype(np.float64)), -127, 127).astype(np.int8)
+        rows = np.stack([values, -values]).reshape(-1, 1)
+        assert np.array_equal(quantize_weights(rows, np.ones(len(rows)), 8)[:, 0], np.concatenate([wanted, -wanted]))
+
+
 @pytest.mark.parametrize(("bits", "largest"), [(8, 127), (6, 31)])
 def test_weights_leave_the_smallest_code_unused(bits: int, largest: int) -> None:
     assert quantize_weights(array([-1000.0, 1000.0]), np.ones(1), bits).tolist() == [[-largest, largest]]

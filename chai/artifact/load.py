@@ -14,7 +14,9 @@ from ..fixed import VALUES, Format
 from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule, unfolded_name
+from ..runtime.host.memory import claimed
 from ..tasks.coarser import Coarser
+from ..util.data.malloc import keep_freed
 from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
@@ -78,6 +80,7 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Re
 
 def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) -> Compiled:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
+    keep_freed(claimed(shapes) + sum(map(len, reader.artifact.sections.values())))  # of passes, and of packed weights
     formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])
     made = layers.layers(reader, shapes, inputs, custom)

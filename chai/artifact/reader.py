@@ -37,6 +37,8 @@ class Reader:
 
     def of(self, value: Any, kind: Any, where: str) -> Any:
         """Return ``value`` after checking its ``kind`` as ``get`` does; ``where`` is its place in the header."""
+        if type(value) is kind:
+            return value
         if isinstance(kind, list):
             if not isinstance(value, list):
                 raise self.error(f"header: {where}: expected a list")
