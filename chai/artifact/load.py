@@ -13,7 +13,7 @@ from ..fixed import SCHEMES, Format
 from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule, unfolded_name
-from ..runtime.host import claimed
+from ..runtime.host.memory import claimed
 from ..tasks.coarser import Coarser
 from ..util.data.malloc import keep_freed
 from ..zoo.card import Card

@@ -155,8 +155,10 @@ class Emulator(Device):
     hidden = True
 
     def status(self) -> tuple[bool, str]:
-        _, reason, used = state()
-        return True, f"this host, kernels in C ({used.name})" if used else f"this host, kernels in numpy: {reason}"
+        known = state()
+        if known.used is None:
+            return True, f"this host, kernels in numpy: {known.reason}"
+        return True, f"this host, kernels in C ({known.used.name})"
 
     def reads_plain(self, unfold: Unfold, channels: int) -> bool:
         used = library()

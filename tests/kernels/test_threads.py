@@ -29,7 +29,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, VARIANTS, Calls, fork, in_child, program, used
+from .common import LIBRARY, NAMES, VARIANTS, Calls, fork, in_child, program, used, with_calls
 
 needs_library = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 BATCHES = [np.random.default_rng(i).uniform(0, 16, (5, 1, 8, 8)).astype(np.float32) for i in range(2)]
@@ -131,7 +131,7 @@ def test_a_run_goes_on_where_it_came_back(monkeypatch: pytest.MonkeyPatch) -> No
             made = program(tasks, blobs, shapes, views, ("whole", "y"))
             (part,) = made.parts
             assert isinstance(part, Native)
-            part._library = part._library._replace(calls=Calls(part._library.calls, returned.append))
+            part._library = with_calls(part._library, Calls(part._library.calls, returned.append))
             made.run(blobs)
             found.append(blobs)
     assert len(returned) > 40  # with one thread; others may do all the rest before the first caller looks at the time
@@ -319,13 +319,13 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
                 thread.join(HANG)
             return getattr(calls, name)
 
-    part._library = part._library._replace(calls=Closing())
+    part._library = with_calls(part._library, Closing())
     for _ in range(2):
         blobs = {"x": x}
         made.run(blobs)
         assert np.array_equal(blobs["y"], wanted["y"])
         assert (part._memory, part._frames) == (None, [])
-    part._library = part._library._replace(calls=calls)
+    part._library = with_calls(part._library, calls)
     made.run(blobs)
     assert part._memory is not None
     assert len(part._frames) == 1
@@ -349,7 +349,7 @@ def test_control_c_ends_a_run_of_several_threads() -> None:
         returned.append(done)
         os.kill(os.getpid(), signal.SIGINT)
 
-    part._library = part._library._replace(calls=Calls(part._library.calls, interrupt))
+    part._library = with_calls(part._library, Calls(part._library.calls, interrupt))
     with pytest.raises(KeyboardInterrupt):
         made.run({"x": x})
     assert returned == [0]  # once, and not at its end

@@ -68,13 +68,13 @@ class _Blob:
         return Place(ARENA, start, image, channel, row, pixel)
 
 
-class _Step(NamedTuple):
+class _Step:
     """An operation to be: a Task with its form, or a part of a blob to move; its time counts as that of Task ``task``."""
 
-    task: int
-    kind: Kind
-    what: Task | Part
-    form: Form | None = None
+    __slots__ = ("form", "kind", "task", "what")
+
+    def __init__(self, task: int, kind: int, what: Task | Part, form: Form | None = None) -> None:
+        self.task, self.kind, self.what, self.form = task, kind, what, form
 
 
 class Native:
@@ -161,7 +161,7 @@ class Native:
             if last[whole] == i:
                 yield from (_Step(i, Kind.STORE, part) for part in stored.get(whole, ()))
 
-    def _kind(self, task: Task, form: Form) -> Kind:
+    def _kind(self, task: Task, form: Form) -> int:
         """Return the kind of a Task's operation: large weights that few pixels need stay in their file."""
         weights, (n, _, h, w) = form.weights, self._shapes[task.output]
         if form.kind != Kind.CONVOLUTION or form.group != 1 or not isinstance(weights, Packed):
@@ -172,7 +172,8 @@ class Native:
     def _lay_out(self, steps: Sequence[_Step]) -> int:
         """Give each blob an offset, shared by blobs that are never used at the same time; return the size of all."""
         lives: dict[str, tuple[int, int]] = {}
-        for moment, (_, _, what, _) in enumerate(steps):
+        for moment, step in enumerate(steps):
+            what = step.what
             for blob in (what.blob,) if isinstance(what, Part) else (*what.inputs, what.output):
                 whole = self._wholes[blob].base
                 lives[whole] = lives.get(whole, (moment,))[0], moment
@@ -182,7 +183,7 @@ class Native:
         return size
 
     def _operation(self, step: _Step) -> Operation:
-        task, kind, what, form = step
+        task, kind, what, form = step.task, step.kind, step.what, step.form
         if isinstance(what, Part):
             return self._moving(task, kind, what)
         assert form is not None
@@ -231,7 +232,7 @@ class Native:
         reads = tuple(self._wholes[blob].base for blob in what.inputs)
         return Use(reads, whole, range(first + start, first + start + outputs))
 
-    def _moving(self, task: int, kind: Kind, part: Part) -> Operation:
+    def _moving(self, task: int, kind: int, part: Part) -> Operation:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
         whole, first = self._wholes[part.blob]
         shape = self._shape(part)
@@ -289,7 +290,7 @@ class Native:
         """Let the library check a table: every byte that an operation can touch lies in its buffer."""
         wrong = self._library.check(table, self._extents())
         if wrong >= 0:
-            kind = Kind(table[wrong].kind).name.lower()
+            kind = Kind.name(table[wrong].kind)
             raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
 
     def _table_of(self, images: int) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import field
-from enum import IntEnum
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,8 +37,8 @@ FIELDS = (
 )
 
 
-class Kind(IntEnum):
-    """The kinds of operation, numbered as in chai.h."""
+class Kind:
+    """The kinds of operation, numbered as in chai.h. An IntEnum would take as long as six modules to load."""
 
     CONVOLUTION = 1
     DEPTHWISE = 2
@@ -60,6 +59,11 @@ class Kind(IntEnum):
     LRN = 17
     SOFTMAX = 18
     MEAN = 19
+
+    @classmethod
+    def name(cls, kind: int) -> str:
+        """Return the name of a kind in small letters."""
+        return next(name.lower() for name, number in vars(cls).items() if number == kind)
 
 
 FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN)  # on float32, in planes
@@ -107,7 +111,7 @@ class Form:
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN
     """
 
-    kind: Kind
+    kind: int
     requantization: Requantization | None = None
     window: Window = POINT
     group: int = 1

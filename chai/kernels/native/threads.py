@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from math import ceil
-from pathlib import Path
 
 from ...env import env
 
 LIBRARIES = ("OPENBLAS", "OMP", "MKL")  # whose limits, as OMP_NUM_THREADS, are limits of chai, too
-GROUP = Path("/sys/fs/cgroup")
+GROUP = "/sys/fs/cgroup"
 
 
 @lru_cache(maxsize=1)
@@ -29,11 +28,16 @@ def processors() -> int:
     return max(1, min(allowed, ceil(quota(GROUP) or allowed)))
 
 
-def quota(folder: Path) -> float | None:
+def quota(folder: str) -> float | None:
     """Return the processors' time per time that a control group allows (cpu.max, or version 1's two files)."""
-    names = ["cpu.max"] if (folder / "cpu.max").is_file() else ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]
+    names = ["cpu.max"] if os.path.isfile(f"{folder}/cpu.max") else ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]
     try:
-        limit, period = map(int, " ".join((folder / name).read_text() for name in names).split())
+        limit, period = map(int, " ".join(_text(f"{folder}/{name}") for name in names).split())
         return limit / period if limit > 0 else None
     except (OSError, ValueError, ZeroDivisionError):  # there is none, or it says "max"
         return None
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
