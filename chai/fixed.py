@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .blob import Array
 
 SCHEMES = ("Xilinx", "DynamicFixed")
+VALUES = {"Xilinx": (0.0, 3.4e38), "DynamicFixed": (-127.0, 256.0)}  # of formats whose steps float32 has, or that are 0
 ACCUMULATOR = 1 << 24  # bound on the magnitude of sums: 25-bit registers, float32 and int32 all hold them exactly
 CACHED = 1 << 16  # numbers of a block that a processor's cache holds
 BELOW_HALF = 0.5 - 2**-25  # the float32 before a half
@@ -44,10 +45,9 @@ class Format:
 
     @cached_property
     def step(self) -> float:
-        """Return the difference between the values of neighbouring codes."""
-        if self.scheme == "DynamicFixed":
-            return float(2.0**-self.value)
-        return float(np.float32(self.value)) / self.largest
+        """Return the difference between the values of neighbouring codes; 0 if float32 has no number that small."""
+        step = 2.0**-self.value if self.scheme == "DynamicFixed" else float(np.float32(self.value)) / self.largest
+        return step if np.float32(step) else 0.0
 
     @property
     def zero(self) -> int:

@@ -21,6 +21,7 @@ from chai.fixed import (
     round_half_away,
     weight_steps,
 )
+from chai.kernels.codes import pack
 from tests.conftest import examples
 from tests.reference import fixed as reference
 
@@ -141,6 +142,15 @@ def test_a_threshold_of_zero_leaves_only_the_code_zero() -> None:
     with np.errstate(all="ignore"):
         assert Format("Xilinx", 8, 0.0).quantize(array(0.0, 1.0, -1.0)).tolist() == [0, 0, 0]
         assert Format("Xilinx", 8, 0.0, True).quantize(array(0.0, 1.0, -1.0)).tolist() == [-128, -128, -128]
+
+
+@pytest.mark.parametrize("format", [Format("Xilinx", 8, 1e-44), Format("DynamicFixed", 6, 157)])
+def test_with_a_step_that_float32_has_not_every_value_is_0(format: Format) -> None:
+    """As large as the values of a blob that were measured."""
+    x = array(0.0, 1e-44, -1e-44)
+    assert format.step == 0
+    assert format.quantize(x).tolist() == [0, 0, 0]
+    assert pack(x.reshape(1, 3, 1, 1), format).ravel().tolist() == [0, 0, 0]
 
 
 def test_quantize_keeps_shapes_and_its_input() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import overlay as overlays
 from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
-from ..fixed import SCHEMES, Format
+from ..fixed import VALUES, Format
 from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule, unfolded_name
@@ -142,12 +143,12 @@ def _shape(dims: list[int], blob: str) -> Shape:
 
 def _format(reader: Reader, value: Any, blob: str, overlay: Overlay) -> Format:
     format = reader.restore(Format, value, f"format of blob {blob!r}")
-    if format.scheme not in SCHEMES or format.bits not in (8, 6) or not 0 <= abs(format.value) < 1e30:
+    low, high = VALUES.get(format.scheme, (inf, inf))
+    whole = format.scheme == "Xilinx" or format.value.is_integer()
+    if format.bits not in (8, 6) or not (low <= format.value <= high and whole):
         raise ModelError(f"format of blob {blob!r}: {format} does not exist")
     if format.unsigned and not overlay.unsigned:
         raise ModelError(f"format of blob {blob!r}: {format}, but overlay {overlay.name} has no unsigned codes")
-    if format.scheme == "DynamicFixed" and not (format.value == int(format.value) and -32 <= format.value <= 64):
-        raise ModelError(f"format of blob {blob!r}: fraction length {format.value:g}")
     return format
 
 

@@ -49,7 +49,10 @@ def batches_of(
 
 def numbers(name: str, value: Any) -> Array:
     """Return an input as C-contiguous, aligned float32 array. Raises UsageError if it does not hold numbers."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # a list of lists of different lengths
+        raise UsageError(f"input {name!r}: expected numbers: {error}") from error
     if array.dtype.kind not in "fiub":
         raise UsageError(f"input {name!r}: expected numbers, found dtype {array.dtype}")
     array = np.asarray(array, np.float32, order="C")

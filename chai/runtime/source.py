@@ -230,6 +230,9 @@ class PrototxtSource:
             for i, blob in enumerate(layer.blobs):
                 if not isinstance(blob, np.ndarray):
                     raise layer.wrong(f"blob {i} is a {type(blob).__name__}, expected an array {show(arrays[i].shape)}")
+                if blob.dtype.kind not in "fiub":
+                    raise layer.wrong(f"blob {i} has dtype {blob.dtype}, expected numbers")
+                layer.blobs[i] = np.asarray(blob)  # the same memory without what a subclass makes of it, as a mask
         self.params()
         return True
 

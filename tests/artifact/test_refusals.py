@@ -254,6 +254,12 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a shape is missing": (change("shapes", "c2", drop=True), "the shape of blob 'c2' is missing"),
     "a size is negative": (change("shapes", "c1", to=[2, -4, 5, 7]), "a size is negative"),
     "sizes beyond any memory": (change("shapes", "c1", to=[2**20, 2**20]), "exceeds the limit blob_elements"),
+    "sizes beyond any number, and none": (change("shapes", "c1", to=[0, 2**63]), "exceeds the limit blob_elements"),
+    "an empty array beyond any number": (
+        change("layers", "pr", "blobs", 0, "shape", to=[0, *[2**40] * 2]),
+        "an array of 0x1099511627776x1099511627776: ",
+    ),
+    "an array of many axes": (change("layers", "pr", "blobs", 0, "shape", to=[1] * 99), "an array of 1x1x"),
     "axes without end": (change("shapes", "c1", to=[1] * 99), "exceeds the limit axes"),
     "a blob of nobody": (change("shapes", "more", to=[1]), "no layer writes blob 'more'"),
     "an output of nobody": (change("outputs", to=["more"]), "'outputs' and 'latest' do not name the same blobs"),
@@ -287,6 +293,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda h, s: (h["steps"].remove({"convert": "Unpack", "blob": "c2"}), h.update(outputs=["c2"])),
         "needs blob 'c2' where it is not",
     ),
+    "a threshold below 0": (change("formats", "c2", "value", to=-1.0), "does not exist"),
     "a format with 7 bits": (change("formats", "c2", "bits", to=7), "does not exist"),
     "a format of another scheme": (change("formats", "c2", "scheme", to="Float"), "does not exist"),
     "a format with another zero point": (

@@ -23,8 +23,8 @@ def threads() -> int:
 
 
 def processors() -> int:
-    """Return the processors that the process may use: by its affinity, and by the quota of its control group."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the processors that the process may use: by its first thread's affinity, and by its control group's quota."""
+    allowed = len(os.sched_getaffinity(os.getpid())) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(allowed, ceil(quota(GROUP) or allowed)))
 
 
