@@ -68,11 +68,38 @@ NETS = {
         f"{INCEPTION}\nother Concat cat b -> o\nthird Concat data o -> t\nlast Convolution t -> l : {conv(2, 3)}",
         [9],
     ),
-    "one blob joined": (f"a Convolution data -> a : {conv(5)}\ncat Concat a -> c\nact ReLU a -> r", [2]),
+    "one blob joined": (f"a Convolution data -> a : {conv(5)}\ncat Concat a -> c\nact ReLU a -> r", [3]),
     "flat branches": (
         f"a Convolution data -> a : {conv(5)}\nf Flatten a -> f\nb Convolution data -> b : {conv(3)}\ng Flatten b -> g\n"
         "cat Concat f g -> c\nfull InnerProduct c -> y : inner_product_param { num_output: 4 }",
         [6],
+    ),
+    "a residual block": (
+        f"""a Convolution data -> a : {conv(5, 3)}
+        norm BatchNorm a -> a
+        scale Scale a -> a : scale_param {{ bias_term: true }}
+        act ReLU a -> a
+        b Convolution a -> b : {conv(5, 3)}
+        other BatchNorm b -> n
+        factor Scale n -> f : scale_param {{ bias_term: true }}
+        sum Eltwise a f -> s
+        last ReLU s -> s
+        mean Pooling s -> m : pooling_param {{ pool: AVE global_pooling: true }}
+        line Power m -> p : power_param {{ scale: 0.3 shift: -0.2 }}
+        bias Bias p -> q""",
+        [12],
+    ),
+    "factors that a branch computes": (
+        f"a Convolution data -> a : {conv(5, 3)}\nm Pooling a -> m : pooling_param {{ pool: AVE global_pooling: true }}\n"
+        f"f Flatten m -> f\nfull InnerProduct f -> e : inner_product_param {{ num_output: 5 }}\nact ReLU e -> e\n"
+        f"scale Scale a e -> s : scale_param {{ axis: 0 }}\nmore Convolution s -> y : {conv(3)}",
+        [7],
+    ),
+    "pairs of joined blobs": (
+        f"{INCEPTION}\nd Convolution data -> d : {conv(5)}\nsum Eltwise d a -> s"
+        + f"\nmost Eltwise d s -> t : eltwise_param {{ operation: MAX }}\nact ReLU cat -> r\nother Concat t r s -> o\n"
+        f"twice Eltwise o o -> u : eltwise_param {{ operation: PROD }}\nlast Convolution u -> y : {conv(2, 3)}",
+        [13],
     ),
     "others in between": (
         f"split Split data -> s t\na Convolution s -> a : {conv(5, 3)}\nup ELU a -> e\nb Convolution e -> b : {conv(4, 3)}\n"
