@@ -12,6 +12,7 @@ import pytest
 import chai
 from chai.kernels.native import chain
 from chai.kernels.native.chain import Chain
+from chai.runtime import host
 from chai.runtime.host import steps
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
@@ -136,7 +137,7 @@ def images(batch: int, seed: int = 0) -> Array:
 def one_by_one(folder: Path, lines: str, x: Array, patch: pytest.MonkeyPatch) -> dict[str, Array]:
     """Every blob of a pass that calls layers one by one."""
     with patch.context() as without:
-        without.setattr(steps, "SMALL", 0)
+        without.setattr(host, "native", lambda *_, **__: None)
         net = network(folder, lines, keep="all", batch=len(x))
         net.forward(x)
         return dict(net.blobs)
@@ -222,7 +223,22 @@ def test_large_blobs_are_computed_one_by_one(tmp_path: Path, monkeypatch: pytest
     assert taken == together
     taken.clear()
     network(tmp_path, lines, batch=2).forward(images(2))
-    assert taken == [4]  # after the pool
+    assert taken == [1, 1, 1, 4]  # together after the pool
+
+
+def test_layers_of_large_blobs_are_in_c_but_where_numpy_overwrites_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[int]
+) -> None:
+    lines = NETS["a residual block"][0]
+    wanted = one_by_one(tmp_path, lines, images(2), monkeypatch)["q"]
+    monkeypatch.setattr(steps, "SMALL", 0)
+    assert np.array_equal(network(tmp_path, lines, batch=2).forward(images(2))["q"], wanted)
+    assert taken == [1] * 10  # both ReLUs are computed with the layers before them
+    taken.clear()
+    lines = f"max Pooling data -> m : {POOL % 'MAX'}\nact ReLU m -> r"
+    wanted = one_by_one(tmp_path, lines, images(2), monkeypatch)["r"]
+    assert np.array_equal(network(tmp_path, lines, batch=2).forward(images(2))["r"], wanted)
+    assert taken == [1]
 
 
 def test_memory_that_runs_out_is_an_error_of_the_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
