@@ -145,7 +145,7 @@ def _softmax(used: Library, planes: Shape) -> Single:
 
 
 @lru_cache(maxsize=KEPT)
-def _pair(used: Library, kind: Kind, shape: Shape, factors: tuple[float, ...], rectified: bool) -> Single:
+def _pair(used: Library, kind: int, shape: Shape, factors: tuple[float, ...], rectified: bool) -> Single:
     form = Form(kind, numbers=factors, rectified=rectified)
     return Single(used, form, shape, shape, (4 * prod(shape),), prod(shape) / ELEMENTS)
 
