@@ -208,8 +208,7 @@ static inline __attribute__((always_inline)) __m512i doubled(const float *from, 
 static inline __attribute__((always_inline)) __m512i halved(const float *x, const quotients *q, __m512i *seen, int zero) {
     __m512i twice = _mm512_packs_epi32(doubled(x, q), doubled(x + 16, q));
     *seen = _mm512_min_epi16(*seen, twice);
-    __m512i away = _mm512_adds_epi16(twice, _mm512_srai_epi16(twice, 15));
-    __m512i near = _mm512_mulhrs_epi16(away, _mm512_set1_epi16(1 << 14));
+    __m512i near = _mm512_mulhrs_epi16(twice, _mm512_set1_epi16(HALF_AWAY));
     return zero ? _mm512_add_epi16(near, _mm512_set1_epi16((int16_t)q->zero)) : near;
 }
 

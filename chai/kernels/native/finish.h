@@ -103,6 +103,10 @@ typedef struct {
     int32_t low, high, zero;
 } quotients;
 
+/* pmulhrsw of t by this, (t * HALF_AWAY + 2^14) >> 15, is t / 2 rounded half away from zero: with 2^14 alone it would be
+   (t + 1) >> 1, and the 1 more puts halves below zero on the other side. Wrong by 1 only beyond |t| = 2^14. */
+enum { HALF_AWAY = (1 << 14) + 1 };
+
 /* Packing to 8 bits is the clamp of most formats. */
 #define NEAREST_CODES \
     static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) { \

@@ -176,12 +176,11 @@ static inline __attribute__((always_inline)) __m256i doubled(const float *from, 
     return _mm256_cvttps_epi32(_mm256_fmadd_ps(x, _mm256_set1_ps(q->inverse), rest));
 }
 
-/* Return the nearest whole numbers of 16 quotients, half away from zero: (t + 1 - (t < 0)) >> 1; 4 of each half in turn. */
+/* Return the nearest whole numbers of 16 quotients, half away from zero; 4 of each half in turn. */
 static inline __attribute__((always_inline)) __m256i sixteen(const float *x, const quotients *q, __m256i *seen, int zero) {
     __m256i twice = _mm256_packs_epi32(doubled(x, q), doubled(x + 8, q));
     *seen = _mm256_min_epi16(*seen, twice);
-    __m256i away = _mm256_adds_epi16(twice, _mm256_srai_epi16(twice, 15));
-    __m256i near = _mm256_mulhrs_epi16(away, _mm256_set1_epi16(1 << 14)); /* (away + 1) >> 1 */
+    __m256i near = _mm256_mulhrs_epi16(twice, _mm256_set1_epi16(HALF_AWAY));
     return zero ? _mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero)) : near;
 }
 
