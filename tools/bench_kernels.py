@@ -136,8 +136,8 @@ def conversions() -> None:
             nan = np.zeros(1, np.uint8)
             runs: tuple[Callable[[], object], ...] = (
                 partial(ctypes.memmove, library.pointer(target), library.pointer(source), source.size),
-                partial(variant.run_one, packing._table[0], (x, codes, nan)),
-                partial(variant.run_one, unpacking._table[0], (codes, back)),
+                partial(variant.run_one, packing._table[0], 0, x, codes, nan),
+                partial(variant.run_one, unpacking._table[0], 0, codes, back),
             )
             best = [float("inf")] * len(runs)
             for _ in range(rounds):
