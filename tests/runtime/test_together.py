@@ -12,7 +12,7 @@ import pytest
 import chai
 from chai.kernels.native import chain
 from chai.kernels.native.chain import Chain
-from chai.runtime import host
+from chai.runtime.host import steps
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
 
@@ -109,7 +109,7 @@ def images(batch: int, seed: int = 0) -> Array:
 def one_by_one(folder: Path, lines: str, x: Array, patch: pytest.MonkeyPatch) -> dict[str, Array]:
     """Every blob of a pass that calls layers one by one."""
     with patch.context() as without:
-        without.setattr(host, "SMALL", 0)
+        without.setattr(steps, "SMALL", 0)
         net = network(folder, lines, keep="all", batch=len(x))
         net.forward(x)
         return dict(net.blobs)
@@ -177,10 +177,20 @@ def test_weights_are_those_of_the_pass(tmp_path: Path, taken: list[int]) -> None
     assert taken == [2] * 4
 
 
+@pytest.mark.parametrize("shape", [(2, 6, 3, 3), (3, 3, 3, 3), (6, 3, 9), (12, 3, 3, 3)])
+def test_weights_of_another_shape_are_an_error(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """In the layer's own list, of as many numbers, fewer or more: C neither reads beyond them nor leaves a top unwritten."""
+    net = network(tmp_path, f"conv Convolution data -> c : {conv(6, 3)}\nflat Flatten c -> f", batch=1)
+    net.forward(images(1))
+    net.graph.layer("conv").blobs[0] = np.ones(shape, np.float32)
+    with pytest.raises(chai.ShapeError, match=r"layer 'conv'.*\(blob 0\) would be 6x3x3x3"):
+        net.forward(images(1))
+
+
 def test_large_blobs_are_computed_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[int]) -> None:
     """Their memory is free as soon as their last reader has run."""
     lines, together = NETS["a chain"]
-    monkeypatch.setattr(host, "SMALL", 4 * 6 * 5 * 7)
+    monkeypatch.setattr(steps, "SMALL", 4 * 6 * 5 * 7)
     network(tmp_path, lines, batch=1).forward(images(1))
     assert taken == together
     taken.clear()
