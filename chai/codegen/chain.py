@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..overlay.records import pack, unpack
-from ..overlay.weights import Piece as Constant, put, size_of
+from ..overlay.weights import put, size_of
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
@@ -23,6 +23,7 @@ from .memory_map import FIXED, REGION, Regions, split
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Overlay
+    from ..overlay.weights import Piece as Constant
     from ..tasks import Task
 
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
-from ..overlay.weights import Piece as Constant, size_of
+from ..overlay.weights import size_of
 from ..util.rounding import round_up
 from .arrange import arrangements
 from .chain import Chain, Piece, arranged, head_bytes, wanted
@@ -18,6 +18,7 @@ from .memory_map import FIXED, REGION, regions
 
 if TYPE_CHECKING:
     from ..overlay.architecture import Sized
+    from ..overlay.weights import Piece as Constant
     from ..tasks.work import Work
 
 APART = 0, 1, 2, 4, 8  # Tasks between the last reader of a blob and the next use of its bytes, least memory first
@@ -69,7 +70,8 @@ def compiled(work: Work) -> Sized:
 
 def _encoded(made: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
     """Return descriptors, and constants with their offsets; the pieces of a Task share its constants."""
-    descriptors, constants = [], list[tuple[int, Constant]]()
+    descriptors: list[bytes] = []
+    constants: list[tuple[int, Constant]] = []
     end = head_bytes(made.overlay, len(made.tasks))
     starts: dict[int, int] = {}
     for tag, (task, piece, after) in enumerate(zip(made.tasks, made.pieces, made.after)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..blob import View, outermost
 from ..errors import DeviceError
@@ -17,10 +17,28 @@ from ..overlay.layout import Placed, blob_bytes, share
 from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from ..blob import Array, Shape
     from ..overlay import Layout
 
     Moves = Sequence[tuple[Collection[str], str]]
+
+    class Buffers(Protocol):
+        """One buffer per region: the host's bytes (uint8), and the addresses that the accelerator knows."""
+
+        @property
+        def bytes(self) -> Mapping[int, Array]: ...
+
+        @property
+        def addresses(self) -> Mapping[int, int]: ...
+
+        def flush(self, regions: Collection[int]) -> None:
+            """Let the accelerator see what the host wrote."""
+
+        def invalidate(self, regions: Collection[int]) -> None:
+            """Let the host see what the accelerator wrote."""
+
 
 REGION = 40  # bits of an offset
 FIXED, INPUT, OUTPUT, BOTH, WORK, MARKS = range(1, 7)  # 0 remains the address of unused fields of a descriptor
@@ -62,22 +80,6 @@ class Regions:
         """Return a blob as a view of the outermost blob that it is a part of, which may be itself."""
         placed = self.blobs[blob]
         return View(placed.parent or blob, placed.first_channel)
-
-
-class Buffers(Protocol):
-    """One buffer per region: the host's bytes (uint8), and the addresses that the accelerator knows."""
-
-    @property
-    def bytes(self) -> Mapping[int, Array]: ...
-
-    @property
-    def addresses(self) -> Mapping[int, int]: ...
-
-    def flush(self, regions: Collection[int]) -> None:
-        """Let the accelerator see what the host wrote."""
-
-    def invalidate(self, regions: Collection[int]) -> None:
-        """Let the host see what the accelerator wrote."""
 
 
 def regions(

@@ -8,29 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 
 if TYPE_CHECKING:
+    from typing import Protocol, Union
+
     from ..blob import Array, Shape
     from . import manifest, sections
 
     Buffer = bytes | bytearray | memoryview
 
+    class Source(Protocol):
+        """Bytes that can be read repeatedly."""
+
+        def __len__(self) -> int: ...
+
+        def read(self, offset: int, out: Array) -> None:
+            """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset``."""
+
+    Piece = Union[bytes, "Packed", "Unpacked", Source]  # a piece of a Task's constants
+
 PART = 1 << 18  # bytes of packed weights that are checked at a time, which stay in a processor's cache
 WEIGHT = 127  # -128 would overflow the packed sums of two products in one DSP
-
-
-class Source(Protocol):
-    """Bytes that can be read repeatedly."""
-
-    def __len__(self) -> int: ...
-
-    def read(self, offset: int, out: Array) -> None:
-        """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset``."""
 
 
 class Held:
@@ -153,9 +156,6 @@ def _check_codes(weights: Array) -> None:
     for code in (int(weights.min(initial=0)), int(weights.max(initial=0))):
         if abs(code) > WEIGHT:
             raise DeviceError(f"weights: {code} is outside -{WEIGHT}..{WEIGHT}")
-
-
-Piece = bytes | Packed | Unpacked | Source  # a piece of a Task's constants
 
 
 def size_of(piece: Piece) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DeviceError
 from ..fixed import Requantization
@@ -19,25 +19,26 @@ from ..util.lazy_numpy import np
 from .window import Window
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from ..blob import Array, Shape
     from ..overlay import Overlay
     from ..overlay.weights import Buffer, Source
 
+    class Place(Protocol):
+        """Location of a blob: the planes from ``first_channel`` of the blob ``parent`` at byte address ``offset``.
 
-class Place(Protocol):
-    """Location of a blob: the planes from ``first_channel`` of the blob ``parent`` at byte address ``offset``.
+        ``parent`` is None if the blob is not a view.
+        """
 
-    ``parent`` is None if the blob is not a view.
-    """
+        @property
+        def offset(self) -> int: ...
 
-    @property
-    def offset(self) -> int: ...
+        @property
+        def parent(self) -> str | None: ...
 
-    @property
-    def parent(self) -> str | None: ...
-
-    @property
-    def first_channel(self) -> int: ...
+        @property
+        def first_channel(self) -> int: ...
 
 
 class View(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..overlay.weights import is_depthwise, weight_bytes
 from ..util.rounding import ceil_div
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOTHING, IMAGE, IMAGES, WEIGHTS = range(4)  # what stays on chip for a Task
 
 
-class Tiling(NamedTuple):
+class Tiling:
     """Tiles of whole rows of one image; a row that exceeds the accumulators is cut into columns.
 
     ``rows``     of the output in a tile; the last tile of an image may have fewer
@@ -30,11 +30,10 @@ class Tiling(NamedTuple):
     ``waits``    whether the ring of input rows holds one window only, so that fetching and computing take turns
     """
 
-    rows: int
-    columns: int
-    tiles: int
-    stays: int
-    waits: bool
+    __slots__ = ("columns", "rows", "stays", "tiles", "waits")
+
+    def __init__(self, rows: int, columns: int, tiles: int, stays: int, waits: bool) -> None:
+        self.rows, self.columns, self.tiles, self.stays, self.waits = rows, columns, tiles, stays, waits
 
 
 def tiling(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> Tiling:
