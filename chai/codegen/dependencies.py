@@ -34,6 +34,8 @@ class Finished(NamedTuple):
         (array, window), (others, windows) = self, other
         if array >= others and window >= windows:
             return self
+        if others >= array and windows >= window:
+            return other
         return Finished(max(array, others), max(window, windows))
 
 
@@ -70,15 +72,16 @@ def dependencies(
     """
     memory, waits = _Memory(budget or Budget()), []
     done = dict.fromkeys(Finished._fields, 0)
+    wholes = {blob: placed.parent or blob for blob, placed in laid.blobs.items()}
 
     def bytes_of(blob: str, first: int, channels: int, images: tuple[int, int]) -> Iterator[tuple[int, int]]:
         placed = laid.blobs[blob]
-        whole, first = shapes[placed.parent or blob], placed.first_channel + first
-        return spans(placed.offset, whole, first, channels, images, overlay.layout)
+        first += placed.first_channel
+        return spans(placed.offset, shapes[wholes[blob]], first, channels, images, overlay.layout)
 
     for blob in laid.given:
         for begin, end in bytes_of(blob, 0, shapes[blob][1], (0, shapes[blob][0])):
-            memory.write(begin, end, _Bytes(laid.whole(blob)[0]))
+            memory.write(begin, end, _Bytes(wholes[blob]))
     for task in tasks:
         batch = shapes[task.output][0]
         if batch > overlay.batch_max:
@@ -91,10 +94,10 @@ def dependencies(
         images = task.images or (0, batch)
         after = NONE
         for blob in dict.fromkeys(task.inputs):
-            whole = laid.whole(blob)[0]
+            whole = wholes[blob]
             for begin, end in bytes_of(blob, 0, shapes[blob][1], images):
                 after |= memory.read(begin, end, blob, whole, me)
-        whole = laid.whole(task.output)[0]
+        whole = wholes[task.output]
         for begin, end in bytes_of(task.output, *task.channels(shapes), images):
             before = memory.write(begin, end, _Bytes(whole, me))
             if before.array >= me.array > 0 or before.window >= me.window > 0:
@@ -103,7 +106,7 @@ def dependencies(
         waits.append(after)
     for blob, first, channels in wanted:
         for begin, end in bytes_of(blob, first, channels, (0, shapes[blob][0])):
-            memory.read(begin, end, blob, laid.whole(blob)[0], NONE)
+            memory.read(begin, end, blob, wholes[blob], NONE)
     return waits
 
 

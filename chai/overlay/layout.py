@@ -63,11 +63,11 @@ def spans(
 
     The blob of this shape (N, C, ...) is at ``offset``; images without a gap between them are one span.
     """
-    pitch = prod(shape[2:]) * layout.channels_per_word
-    image = image_bytes(shape, layout)
     step = layout.channels_per_word
-    start = offset + images[0] * image + first // step * pitch
-    length = (planes(first + channels, layout) - first // step) * pitch
+    pitch, plane = prod(shape[2:]) * step, first // step
+    image = image_bytes(shape, layout)
+    start = offset + images[0] * image + plane * pitch
+    length = (planes(first + channels, layout) - plane) * pitch
     if length == image:
         yield start, start + images[1] * image
     else:

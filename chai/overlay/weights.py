@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Piece = Union[bytes, "Packed", "Unpacked", Source]  # a piece of a Task's constants
 
+LONG = 1024  # weights of an output that could overflow an accumulator of 25 bits: their sums are needed
 PART = 1 << 18  # bytes of packed weights that are checked at a time, which stay in a processor's cache
 WEIGHT = 127  # -128 would overflow the packed sums of two products in one DSP
 
@@ -67,7 +68,7 @@ class Packed:
         self._grid = (1, self.axes[0]) if len(self.axes) == 4 else self.axes[:2]  # groups, blocks of outputs in each
         self._block = self.axes[-3:] if len(self.axes) == 4 else self.axes[2:]
         self._source, self._offset = source, offset
-        self._check()
+        self._sums = self._checked(summed=prod(shape[1:]) >= LONG)
 
     @property
     def size(self) -> int:
@@ -91,15 +92,8 @@ class Packed:
 
     def magnitudes(self) -> Array:
         """Return the sum of the magnitudes of each output channel's weights, int64 (M,)."""
-        groups, outputs = self._grid[0], self._block[-1]
-        sums = np.empty((prod(self._grid), outputs), np.int64)
-        wide = np.int32 if self.bytes < 1 << 24 else np.int64  # a code has 7 bits; narrow sums are faster
-        for first, blocks in self._parts():
-            rows = np.abs(blocks, blocks).reshape(len(blocks), -1, outputs)
-            several = gcd(rows.shape[1], 64)  # numpy sums long rows faster
-            narrow = rows.reshape(len(rows), -1, several * outputs).sum(1, dtype=wide)
-            sums[first : first + len(rows)] = narrow.reshape(len(rows), several, outputs).sum(1)
-        return sums.reshape(groups, -1)[:, : self.shape[0] // groups].reshape(-1)
+        sums = self._sums if len(self._sums) else self._checked(summed=True)
+        return sums.reshape(self._grid[0], -1)[:, : self.shape[0] // self._grid[0]].reshape(-1)
 
     def _parts(self) -> Iterator[tuple[int, Array]]:
         """Yield the number of a block of outputs, and the codes (blocks, ...) of some from it on, in one buffer for all."""
@@ -112,11 +106,17 @@ class Packed:
             self._source.read(self._offset + first * size, codes)
             yield first, codes.reshape(several, *self._block)
 
-    def _check(self) -> None:
-        """Raise DeviceError for a code of -128, and for a byte that is not zero in the padding of partial blocks."""
+    def _checked(self, summed: bool) -> Array:
+        """Return the sums of magnitudes, int64 (blocks of outputs, outputs), or no blocks unless ``summed``.
+
+        Raises DeviceError for a code of -128, and for a byte that is not zero in the padding of partial blocks.
+        """
         groups, each = self._grid
-        outputs = self.shape[0] // groups % self._block[-1]
+        lanes = self._block[-1]
+        outputs = self.shape[0] // groups % lanes
         inputs = self.shape[1] % self._block[-2] if len(self._block) > 3 else 0
+        sums = np.empty((groups * each if summed else 0, lanes), np.int64)
+        wide = np.int32 if self.bytes < 1 << 24 else np.int64  # a code has 7 bits; narrow sums are faster
         for first, blocks in self._parts():
             least = int(blocks.min(initial=0))
             if least < -WEIGHT:
@@ -124,6 +124,12 @@ class Packed:
             beyond = outputs and blocks[each - 1 - first % each :: each, ..., outputs:].any()
             if beyond or (inputs and blocks[:, -1, :, :, inputs:].any()):
                 raise DeviceError("descriptor: the padding of the constants of a conv is not zero")
+            if summed:
+                rows = np.abs(blocks, blocks).reshape(len(blocks), -1, lanes)
+                several = gcd(rows.shape[1], 64)  # numpy sums long rows faster
+                narrow = rows.reshape(len(rows), -1, several * lanes).sum(1, dtype=wide)
+                sums[first : first + len(rows)] = narrow.reshape(len(rows), several, lanes).sum(1)
+        return sums
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         m, c, kh, kw = self.shape
