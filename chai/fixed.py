@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from .blob import Array
 
 SCHEMES = ("Xilinx", "DynamicFixed")
+VALUES = {"Xilinx": (0.0, 3.4e38), "DynamicFixed": (-127.0, 256.0)}  # of formats whose steps float32 has, or that are 0
 ACCUMULATOR = 1 << 24  # bound on the magnitude of sums: 25-bit registers, float32 and int32 all hold them exactly
+CACHED = 1 << 16  # numbers of a block that a processor's cache holds
+BELOW_HALF = 0.5 - 2**-25  # the float32 before a half
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,9 @@ class Format:
 
     @cached_property
     def step(self) -> float:
-        """Return the difference between the values of neighbouring codes."""
-        if self.scheme == "DynamicFixed":
-            return float(2.0**-self.value)
-        return float(np.float32(self.value)) / self.largest
+        """Return the difference between the values of neighbouring codes; 0 if float32 has no number that small."""
+        step = 2.0**-self.value if self.scheme == "DynamicFixed" else float(np.float32(self.value)) / self.largest
+        return step if np.float32(step) else 0.0
 
     @property
     def zero(self) -> int:
@@ -185,7 +187,8 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
     if format.scheme == "DynamicFixed":
         return np.full(count, format.step)
     if thresholds is None:
-        thresholds = np.abs(weights.reshape(count, -1)).max(1, initial=0)
+        rows = weights.reshape(count, -1)
+        thresholds = np.maximum(rows.max(1, initial=0), 0 - rows.min(1, initial=0))
     steps = thresholds.astype(np.float32).astype(np.float64) / format.largest
     largest = steps.max(initial=0)
     return np.maximum(steps, largest / 256) if largest else np.full(count, input_step)
@@ -195,11 +198,16 @@ def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
     """Return the codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
     largest = (1 << (bits - 1)) - 1
     codes = np.empty(weights.shape, np.int8)
-    for part in blocks(len(weights), weights[:1].size):
-        scaled = _quotient(weights[part], steps[part].reshape(-1, *(1,) * (weights.ndim - 1)))
+    for part in blocks(len(weights), weights[:1].size, CACHED):
+        step = steps[part].reshape(-1, *(1,) * (weights.ndim - 1))
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            scaled = weights[part].astype(np.float32, copy=False) / step.astype(np.float32)
         if not np.isfinite(scaled).all():
             raise ModelError("a weight is not a finite number; it has no fixed-point code")
-        codes[part] = np.clip(round_half_away(scaled), -largest, largest)
+        np.clip(scaled, -largest, largest, out=scaled)
+        # as round_half_away does: below 2^22, such a sum reaches the next integer from its half on, and not before
+        scaled += np.copysign(BELOW_HALF, scaled)
+        np.copyto(codes[part], scaled, casting="unsafe")  # truncates
     return codes
 
 
@@ -222,7 +230,7 @@ def accumulator_bounds(weights: Array, bias: Array, largest: int) -> Array:
     return bounds
 
 
-def blocks(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of ``count`` rows of ``size`` elements, with about 4 million elements each, which bounds memory."""
-    step = max(1, (1 << 22) // max(1, size))
+def blocks(count: int, size: int, elements: int = 1 << 22) -> Iterator[slice]:
+    """Yield slices of ``count`` rows of ``size`` elements, with about so many elements each, which bounds memory."""
+    step = max(1, elements // max(1, size))
     return (slice(first, min(first + step, count)) for first in range(0, count, step))

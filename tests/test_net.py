@@ -93,6 +93,7 @@ def test_sizes_follow_the_data_and_a_refused_size_changes_nothing(two: Path) -> 
         ((A, B, A), {}, "3 arrays for 2 inputs: a, b"),
         ((), {"a": A, "b": B, "c": A}, "'c' is no input of two"),
         ((A, [["x", "y"]]), {}, "input 'b': expected numbers, found dtype"),
+        ((A, [[1, 2], [3]]), {}, "input 'b': expected numbers: .* inhomogeneous shape"),
     ],
 )
 def test_wrong_inputs(two: Path, args: tuple[object, ...], inputs: dict[str, object], words: str) -> None:
@@ -103,12 +104,13 @@ def test_wrong_inputs(two: Path, args: tuple[object, ...], inputs: dict[str, obj
 def test_perf_accounts_for_every_layer(two: Path) -> None:
     net = chai.Net(two, device="float")
     assert net.perf.steps == ()
-    net.forward(A, B)
+    a, b = (np.tile(x, 100) for x in (A, B))  # blobs inside a chain begin at multiples of 64 bytes
+    net.forward(a, b)
     assert [s.name for s in net.perf.steps] == ["sum", "relu", "neg", "again", "side"]
     assert sum(s.ms for s in net.perf.steps) <= net.perf.wall_ms
     assert net.perf.batch == 2
-    assert net.perf.steps[0].bytes == A.nbytes
-    assert net.perf.peak_bytes < net.perf.blob_bytes == 7 * A.nbytes
+    assert net.perf.steps[0].bytes == a.nbytes
+    assert net.perf.peak_bytes < net.perf.blob_bytes == 7 * a.nbytes
     assert "images/second" in str(net.perf)
     assert net.perf.to_json()["steps"][1]["name"] == "relu"
 
@@ -314,6 +316,12 @@ def test_a_list_of_parameters_that_holds_something_else(tmp_path: Path, device: 
         del parameters[1]
         with pytest.raises(chai.ShapeError, match=r"'scale' \(Scale\): expected 2 trained parameters, found 1"):
             net.forward(x)
+        for wrong in (np.array(["1", "2", "3"]), np.ones(3, np.complex64)):
+            parameters[:] = [good[0], wrong]
+            with pytest.raises(chai.ShapeError, match=r"'scale' \(Scale\): blob 1 has dtype .*, expected numbers"):
+                net.forward(x)
+        parameters[:] = [np.ma.array(values) for values in good]  # whose functions are not numpy's
+        assert np.array_equal(net.forward(x)["y"], before)
         parameters[:] = good
         assert np.array_equal(net.forward(x)["y"], before)
 

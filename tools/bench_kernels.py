@@ -46,7 +46,7 @@ class Row(NamedTuple):
     """An operation: the layers it belongs to, its kind and sizes, its products, and microseconds."""
 
     name: str
-    kind: Kind
+    kind: int
     sizes: str
     products: int
     us: float
@@ -85,7 +85,7 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
         for i, (table, frame) in enumerate(zip(tables, frames)):
             best[i] = min(best[i], sum(native._library.run(table, frame)))
     for operation, ms in zip(native._table, best):
-        kind, task = Kind(operation.kind), native.tasks[operation.task]
+        kind, task = operation.kind, native.tasks[operation.task]
         o = operation
         taps = int(task.weights.shape[2] * task.weights.shape[3]) if kind in PRODUCTS else 0
         products = o.images * o.out_height * o.out_width * o.outputs * o.channels // o.group * taps
@@ -179,7 +179,7 @@ def main() -> None:
     shown = [
         (
             r.name,
-            r.kind.name.lower(),
+            Kind.name(r.kind),
             r.sizes,
             f"{r.us:.1f}",
             *(share(r.products, r.us, peak) if r.products else ("", "")),
@@ -189,11 +189,11 @@ def main() -> None:
     print(plain(["layer", "operation", "sizes", "us", "GMAC/s", "% of peak"], shown, "lllrrr"))
     total = sum(r.us for r in rows)
     print(f"{natives[0]._library.name}: peak {peak:.0f} GMAC/s, load {os.getloadavg()[0]:.1f}")
-    for kind in Kind:
+    for kind in sorted({r.kind for r in rows}):
         of = [r for r in rows if r.kind == kind]
         if of:
             us, products = sum(r.us for r in of), sum(r.products for r in of)
-            print(f"{kind.name.lower():12} {us:9.1f} us", *(share(products, us, peak) if products else ()))
+            print(f"{Kind.name(kind):12} {us:9.1f} us", *(share(products, us, peak) if products else ()))
     print(f"{'all':12} {total:9.1f} us", *share(sum(r.products for r in rows), total, peak))
 
 

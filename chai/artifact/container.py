@@ -24,18 +24,21 @@ import struct
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ParseError
 from ..limits import limits
 from ..util.data.jsonfile import unique
 from ..util.files import opened_file
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 4
 ALIGNMENT = 64  # bytes; a cache line, and enough for any element type
 PREFIX = struct.Struct("<8sIIQ")
+BUFFER = 1 << 16  # bytes that are read at once for a checksum; new pages for more take longer than more calls
 
 
 class Section:
@@ -66,12 +69,13 @@ class Section:
             raise ParseError("the file was cut short while it was in use", path=self._file.path)
 
 
-class Artifact(NamedTuple):
+class Artifact:
     """An opened file: its header without "sections", and the sections."""
 
-    path: str
-    header: dict[str, Any]
-    sections: Mapping[str, Section]
+    __slots__ = ("header", "path", "sections")
+
+    def __init__(self, path: str, header: dict[str, Any], sections: Mapping[str, Section]) -> None:
+        self.path, self.header, self.sections = path, header, sections
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """Return a ParseError that names the file."""
@@ -130,10 +134,11 @@ def read(path: str | Path) -> Artifact:
         begin = _aligned(PREFIX.size + length)
         spans = _spans(table, size - begin, bad)
         file.seek(PREFIX.size + length)
+        buffer = memoryview(bytearray(BUFFER))
         for name, (offset, count, wanted) in spans.items():
             if any(file.read(begin + offset - file.tell())):
                 raise bad(f"the bytes before section {name!r} are not zero")
-            if _crc(file, count) != wanted:
+            if _crc(file, count, buffer) != wanted:
                 raise bad(f"section {name!r} is damaged (checksum)")
         opened = _File(str(path), file.fileno())
     sections = {name: Section(opened, begin + offset, count) for name, (offset, count, _) in spans.items()}
@@ -168,9 +173,9 @@ class _File:
         return True
 
 
-def _crc(file: BinaryIO, count: int) -> int:
+def _crc(file: BinaryIO, count: int, buffer: memoryview) -> int:
     """Return the CRC-32 of the next bytes. They are read, not mapped, so that they do not count as process memory."""
-    buffer, crc = memoryview(bytearray(min(count, 1 << 18))), 0
+    crc = 0
     while count:
         got = file.readinto(buffer[:count])  # type: ignore[attr-defined]
         if not got:

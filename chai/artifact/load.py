@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import overlay as overlays
 from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
-from ..fixed import SCHEMES, Format
+from ..fixed import VALUES, Format
 from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule, unfolded_name
+from ..runtime.host.memory import claimed
 from ..tasks.coarser import Coarser
+from ..util.data.malloc import keep_freed
 from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
@@ -77,6 +80,7 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Re
 
 def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) -> Compiled:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
+    keep_freed(claimed(shapes) + sum(map(len, reader.artifact.sections.values())))  # of passes, and of packed weights
     formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])
     made = layers.layers(reader, shapes, inputs, custom)
@@ -139,12 +143,12 @@ def _shape(dims: list[int], blob: str) -> Shape:
 
 def _format(reader: Reader, value: Any, blob: str, overlay: Overlay) -> Format:
     format = reader.restore(Format, value, f"format of blob {blob!r}")
-    if format.scheme not in SCHEMES or format.bits not in (8, 6) or not 0 <= abs(format.value) < 1e30:
+    low, high = VALUES.get(format.scheme, (inf, inf))
+    whole = format.scheme == "Xilinx" or format.value.is_integer()
+    if format.bits not in (8, 6) or not (low <= format.value <= high and whole):
         raise ModelError(f"format of blob {blob!r}: {format} does not exist")
     if format.unsigned and not overlay.unsigned:
         raise ModelError(f"format of blob {blob!r}: {format}, but overlay {overlay.name} has no unsigned codes")
-    if format.scheme == "DynamicFixed" and not (format.value == int(format.value) and -32 <= format.value <= 64):
-        raise ModelError(f"format of blob {blob!r}: fraction length {format.value:g}")
     return format
 
 

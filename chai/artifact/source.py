@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import plugins
@@ -17,13 +16,15 @@ from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
 from ..runtime.host.layer import prepare
-from ..runtime.host.memory import keep_freed
 from ..util.interpreter import Uncollected
+from ..util.paths import stem
 from ..util.suggest import did_you_mean
 from .container import read
 from .load import load, overlay_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..devices.base import Device
     from ..fixed import Format
     from ..overlay import Overlay
@@ -64,7 +65,7 @@ class CompiledSource:
         self.weights: Weights | None = None
         self.overlay: Overlay | None = target
         self.formats: Mapping[str, Format] | None = compiled.formats
-        self._name = compiled.graph.name or Path(path).stem
+        self._name = compiled.graph.name or stem(path)
         parts = partition_of(compiled.schedule)
         plan = Plan(
             compiled.graph,
@@ -99,7 +100,6 @@ class CompiledSource:
                 for layer in self.graph.layers:
                     if not layer.source and not layer.on_device:
                         prepare(layer, self._plan.shapes, True)
-                keep_freed(self.graph, self._plan.shapes)
                 self._execution = Execution(self._plan, self.device)
         return rebatched(self._plan, next(iter(batches), self._plan.batch))
 
@@ -109,6 +109,9 @@ class CompiledSource:
     def execution(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> Execution:
         assert self._execution is not None
         return self._execution
+
+    def host(self, _shapes: Mapping[str, Shape]) -> NoReturn:
+        raise NotImplementedError(self.device.name)
 
     def preview(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> None:
         """Do nothing: the file has a plan."""

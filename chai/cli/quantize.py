@@ -18,7 +18,7 @@ from ..images.resized import resized, views
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
 from ..report import page as reports
-from ..util.data.shelf import return_large_arrays
+from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
 from ..util.text import visible
 from ..zoo import card as cards

@@ -348,5 +348,6 @@ def check_shape(layer: Layer, shape: Shape) -> None:
         raise layer.wrong(f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape)))
     if any(d < 0 for d in shape):
         raise layer.wrong(f"top of shape {show(shape)}: a size is negative")
-    if prod(shape) > bound.blob_elements:
-        raise layer.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", prod(shape)))
+    elements = prod(size or 1 for size in shape)  # an empty array has a largest size, too
+    if elements > bound.blob_elements:
+        raise layer.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", elements))

@@ -267,6 +267,19 @@ class Record:
         return {field.name: field for field in self.fields if field.name != "version"}
 
     @cached_property
+    def zeros(self) -> dict[str, int]:
+        """Return 0 for each of ``values``."""
+        return dict.fromkeys(self.values, 0)
+
+    @cached_property
+    def places(self) -> list[tuple[str, int, int, int, int]]:
+        """Return name, lowest bit, mask, the value's bit that is a sign or 0, and multiple of each of ``values``."""
+        return [
+            (name, field.position, field.mask, (field.mask + 1 >> 1) * field.signed, field.multiple)
+            for name, field in self.values.items()
+        ]
+
+    @cached_property
     def version_bits(self) -> int:
         """Return the version at its place in a record."""
         return next((self.version << field.position for field in self.fields if field.name == "version"), 0)

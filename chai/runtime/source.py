@@ -16,13 +16,14 @@ from ..limits import limits
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import infer_shapes
+from ..util.data import malloc
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate, read_graph
-from . import host
+from .host.forward import HostPass, run
 from .host.layer import check_weights, prepare
-from .host.memory import claim, keep_freed
+from .host.memory import claimed
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -76,6 +77,9 @@ class Source(Protocol):
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         """Return the Execution for batches of these shapes on the overlay."""
+
+    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+        """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
     def calibrate(
         self, shapes: Mapping[str, Shape], keep: Collection[str], batches: Iterable[Mapping[str, Array]], asked: bool
@@ -169,6 +173,7 @@ class PrototxtSource:
         self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
         self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
+        self._host: HostPass | None = None  # for the shapes that were asked for last
         self._check_digest(weights)
 
     @property
@@ -204,12 +209,13 @@ class PrototxtSource:
         else:
             for layer in self.graph.layers:
                 prepare(layer, shapes, self.weights is None)
-            (claim if self.overlay is None else keep_freed)(self.graph, shapes)
+            (malloc.claim if self.overlay is None else malloc.keep_freed)(claimed(shapes))
         self._prepared.append(key)
         return shapes
 
     def params(self) -> dict[str, list[Array]]:
         self._forget()
+        self._host = None  # which has checked their shapes
         for layer in self.graph.layers:
             layer.changed()
         self._read = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
@@ -224,6 +230,9 @@ class PrototxtSource:
             for i, blob in enumerate(layer.blobs):
                 if not isinstance(blob, np.ndarray):
                     raise layer.wrong(f"blob {i} is a {type(blob).__name__}, expected an array {show(arrays[i].shape)}")
+                if blob.dtype.kind not in "fiub":
+                    raise layer.wrong(f"blob {i} has dtype {blob.dtype}, expected numbers")
+                layer.blobs[i] = np.asarray(blob)  # the same memory without what a subclass makes of it, as a mask
         self.params()
         return True
 
@@ -267,6 +276,11 @@ class PrototxtSource:
     def _key(self, shapes: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
         """Return the input sizes; they determine all other shapes."""
         return tuple(map(shapes.get, self.graph.inputs))
+
+    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+        if self._host is None or self._host.shapes is not shapes:
+            self._host = HostPass(self.graph, shapes)
+        return self._host
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         key = self._key(shapes)
@@ -314,7 +328,7 @@ class PrototxtSource:
             for sizes, part in single(self.graph, feeds):
                 for blob, feed in part.items():
                     watch(blob, feed)
-                host.run(self.graph, sizes, part, (), watch=watch)
+                run(self.graph, sizes, part, (), watch=watch)
         self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
         if not asked:
             kind = f"{self._bits}-bit {self._scheme}"

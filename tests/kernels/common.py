@@ -33,8 +33,13 @@ def used(name: str) -> Iterator[None]:
     """Tasks run by this variant, or in numpy."""
     chosen = library.variant(name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "state", lambda: LIBRARY._replace(used=chosen))
+        patch.setattr(library, "state", lambda: library.State(LIBRARY.variants, LIBRARY.reason, chosen))
         yield
+
+
+def with_calls(known: library.Library, calls: Any) -> library.Library:
+    """The same variant, with other functions."""
+    return library.Library(known.name, known.number, calls)
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:

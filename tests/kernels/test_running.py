@@ -29,7 +29,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, Calls, fork, program, used
+from .common import LIBRARY, NAMES, Calls, fork, program, used, with_calls
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 EDGE = 4096  # bytes on either side of a buffer, which nobody may write
@@ -279,7 +279,7 @@ def test_control_c_ends_a_long_segment() -> None:
         made = program([conv(256, 256, 3)], {"x": x}, {"y": x.shape}, None, ("y",))
         (part,) = made.parts
         assert isinstance(part, Native)
-        part._library = part._library._replace(calls=Calls(part._library.calls, after))
+        part._library = with_calls(part._library, Calls(part._library.calls, after))
         with pytest.raises(KeyboardInterrupt):
             made.run({"x": x})
     assert returned == [0]  # once, and not at its end

@@ -12,8 +12,7 @@ import pytest
 import chai
 from chai.kernels.native import chain
 from chai.kernels.native.chain import Chain
-from chai.runtime import host
-from chai.runtime.host import steps
+from chai.runtime.host import forward, steps
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
 
@@ -137,7 +136,7 @@ def images(batch: int, seed: int = 0) -> Array:
 def one_by_one(folder: Path, lines: str, x: Array, patch: pytest.MonkeyPatch) -> dict[str, Array]:
     """Every blob of a pass that calls layers one by one."""
     with patch.context() as without:
-        without.setattr(host, "native", lambda *_, **__: None)
+        without.setattr(forward, "native", lambda *_, **__: None)
         net = network(folder, lines, keep="all", batch=len(x))
         net.forward(x)
         return dict(net.blobs)

@@ -101,7 +101,7 @@ def test_large_arrays_are_returned_to_the_system() -> None:
     """Half of many arrays are freed, every second one: the holes must not stay memory of the process."""
     code = (
         "import sys, numpy as np\n"
-        "from chai.util.data.shelf import LARGE, return_large_arrays\n"
+        "from chai.util.data.malloc import LARGE, return_large_arrays\n"
         "if not return_large_arrays():\n"
         "    sys.exit('another C library')\n"
         "def own():\n"

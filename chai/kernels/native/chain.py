@@ -97,9 +97,7 @@ class Chain:
         self._aliases = [] if self.writes == [*self._results] else aliased
         self._frames: list[Frame] = []
         if (wrong := library.check(self._table, self._extents())) >= 0:
-            raise DeviceError(
-                f"operation {wrong} ({Kind(self._table[wrong].kind).name.lower()}) would leave its memory"
-            )
+            raise DeviceError(f"operation {wrong} ({Kind.name(self._table[wrong].kind)}) would leave its memory")
 
     def _root(self, blob: str) -> str:
         """Return the blob whose memory this one is."""
@@ -110,7 +108,9 @@ class Chain:
 
     def _steps(self, computed: Collection[str]) -> Iterator[_Step]:
         """Yield the operations in order; note the blobs that need none to be joined."""
-        for i, ((single, parameters, parts), reads, writes) in enumerate(self._links):
+        for i, link in enumerate(self._links):
+            single, parameters, parts = link.native.single, link.native.parameters, link.native.parts
+            reads, writes = link.reads, link.writes
             if single is not None:
                 first, second = (*map(self._root, reads), None)[:2]
                 assert first is not None

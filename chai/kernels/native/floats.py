@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...tasks.window import Window
-from .chain import Chain
 from .library import Library, library
 from .links import Link, Native
 from .single import Single, plain
@@ -16,6 +15,7 @@ from .table import Form, Kind
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
+    from .chain import Chain
 
 KEPT = 1024  # operations: more than the layers of a large network
 RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
@@ -23,16 +23,21 @@ PAIRS = {"SUM": Kind.PLUS, "PROD": Kind.TIMES, "MAX": Kind.GREATER}
 ELEMENTS = 8  # numbers in a nanosecond, each of which is computed on its own
 
 
-class Floats(NamedTuple):
+class Floats:
     """The library's variant in use. Numbers depend neither on the batch nor on the number of threads.
 
     Methods named as what they compute take the input's shape, and return the layer to run; the others run it.
     """
 
-    library: Library
+    __slots__ = ("library",)
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
 
     def chain(self, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]) -> Chain:
         """Return consecutive layers as one table, see Chain."""
+        from .chain import Chain  # not needed by the host layers of an overlay, which run alone
+
         return Chain(self.library, links, shapes, kept)
 
     def product(
@@ -127,7 +132,7 @@ def _product(
 
 
 @lru_cache(maxsize=KEPT)
-def _pool(used: Library, kind: Kind, window: Window, source: Shape, target: Shape) -> Single:
+def _pool(used: Library, kind: int, window: Window, source: Shape, target: Shape) -> Single:
     divisors = (4 * prod(target[2:]),) if kind == Kind.MEAN else ()
     return Single(used, Form(kind, window=window), source, target, divisors, prod(source) / 4)
 
@@ -144,7 +149,7 @@ def _softmax(used: Library, planes: Shape) -> Single:
 
 
 @lru_cache(maxsize=KEPT)
-def _pair(used: Library, kind: Kind, shape: Shape, factors: tuple[float, ...], rectified: bool) -> Single:
+def _pair(used: Library, kind: int, shape: Shape, factors: tuple[float, ...], rectified: bool) -> Single:
     form = Form(kind, numbers=factors, rectified=rectified)
     return Single(used, form, shape, shape, (4 * prod(shape),), prod(shape) / ELEMENTS)
 

@@ -53,7 +53,7 @@ class Single:
         self._sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters
         self.ns = ns
         if library.check(self._table, self._extents()) >= 0:
-            raise DeviceError(f"{form.kind.name.lower()} from {source} to {target} would leave its memory")
+            raise DeviceError(f"{Kind.name(form.kind)} from {source} to {target} would leave its memory")
         self.operation = self._table[0]  # whose arrays begin at byte 0 of a buffer each
 
     @property

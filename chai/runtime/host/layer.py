@@ -13,7 +13,7 @@ from ...env import env
 from ...errors import NO_PARAMETERS, ModelError, PluginError
 from ...util.lazy_numpy import np
 from ..dump import dump
-from ..step_time import Rows, Run, StepTime
+from ..times import Rows, Run, StepTime
 
 if TYPE_CHECKING:
     from ...blob import Array
@@ -51,7 +51,7 @@ class PreparedLayer:
         rows, read, written = self.rows, tuple(map(_shape, bottoms)), tuple(map(_shape, tops))
         if written != self.tops or read != self.bottoms:
             rows = self._unplanned(read, written)
-        if env().dump is not None:
+        if env().dump:
             for blob, top in zip(layer.tops, tops):
                 dump(blob, layer.name, top)
         return tops, rows.run(begin, end, started)
@@ -67,7 +67,7 @@ class PreparedLayer:
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])
         ends, macs = (layer.bottoms, layer.tops), layer.macs(bottoms, tops)
-        return Rows.of(StepTime(layer.name, layer.type, layer.engine, 0.0, macs, written, *ends, layers=layer.origin))
+        return Rows(StepTime(layer.name, layer.type, layer.engine, 0.0, macs, written, *ends, layers=layer.origin))
 
 
 def run_layer(

@@ -1,20 +1,15 @@
-"""The memory of a pass on the host: the bytes of its blobs, and what the allocator keeps for them."""
+"""The memory of a pass on the host: the bytes of its blobs."""
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Hashable, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from ...blob import Shape
-from ...util.lazy_numpy import np
-
 if TYPE_CHECKING:
-    from ...blob import Array
-    from ...graph import Graph
+    from ...blob import Array, Shape
 
-CLAIMED = 24 << 20  # bytes at most
+CLAIMED = 24 << 20  # bytes at most that are taken before the first pass
 
 
 class Alive:
@@ -57,26 +52,6 @@ class Alive:
             self.bytes -= size
 
 
-def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
-    """Allocate and free memory before the first pass, which would otherwise spend a tenth of its time on this.
-
-    The allocator keeps freed memory; glibc's does so from the second free of a block on, up to 32 MB.
-    """
-    for _ in range(2):
-        np.empty(_claimed(graph, shapes), np.uint8)[:: mmap.PAGESIZE] = 0
-
-
-def keep_freed(graph: Graph, shapes: Mapping[str, Shape]) -> None:
-    """Let the allocator keep what a pass frees, so that the next one needs no new pages.
-
-    glibc returns freed memory above twice the largest block that was ever mapped and freed. Here such a block is not used, so
-    that it costs no page; loading weights from a caffemodel may have had the same effect.
-    """
-    np.empty(_claimed(graph, shapes), np.uint8)
-
-
-def _claimed(graph: Graph, shapes: Mapping[str, Shape]) -> int:
-    """Return the bytes in float32 of the largest layer's blobs, and as many again for a kernel's scratch memory."""
-    blobs = ((*layer.bottoms, *layer.tops) for layer in graph.layers)
-    largest = max((sum(prod(shapes[b]) for b in around if b in shapes) for around in blobs), default=0)
-    return min(2 * 4 * largest, CLAIMED)
+def claimed(shapes: Mapping[str, Shape]) -> int:
+    """Return the bytes in float32 of the two largest blobs, and as many again for a kernel's scratch memory."""
+    return min(2 * 4 * sum(sorted(map(prod, shapes.values()))[-2:]), CLAIMED)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...blob import Shape, is_plain
 from ...kernels.native.links import Link, Native
-from ..step_time import Rows, Run
+from ..times import Rows, Run
 from .layer import PreparedLayer, short_of_memory
 from .memory import Alive
 
@@ -131,8 +131,7 @@ class Together(NamedTuple):
         links = [Link(step.native, layer.bottoms, layer.tops) for step, layer in zip(steps, layers) if step.native]
         rows = tuple([row for step in steps if step.layer is not None for row in step.layer.rows.steps])
         chain = kernels.chain(links, shapes, tops - finished)
-        total = sum([row.bytes for row in rows])
-        return cls(chain, Rows(rows, total), layers, _weights_of(layers), [*finished.difference(tops)], memory)
+        return cls(chain, Rows(*rows), layers, _weights_of(layers), [*finished.difference(tops)], memory)
 
     @property
     def fixed(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import tempfile
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from ...blob import Array
 
 FILE = 16 << 20  # bytes of a file, unless an array is larger
-LARGE = 1 << 19  # bytes of an array whose memory is returned when it is freed
-_MMAP_THRESHOLD = -3  # malloc.h
 ALIGNMENT = 64
 
 
@@ -53,18 +50,6 @@ class Shelf:
             files = [*self._files]
         for file in files:
             file.madvise(mmap.MADV_DONTNEED)
-
-
-def return_large_arrays() -> bool:
-    """Let malloc map each large array by itself, from now on; return whether it can.
-
-    glibc raises the size from which it does so up to 32 MB, as arrays are freed. Then the holes that they leave between
-    others stay memory of the process, and more of them the more batches it has seen.
-    """
-    try:
-        return bool(ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, LARGE))
-    except (OSError, AttributeError, TypeError):  # another C library, or another system
-        return False
 
 
 def _mapped(size: int) -> mmap.mmap:
