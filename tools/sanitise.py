@@ -144,9 +144,9 @@ def lonely() -> None:
                 buffer[...] = copied
         return times
 
-    def one_with_copies(self: Library, operation: table.Operation, buffers: Sequence[np.ndarray], *more: int) -> None:
+    def one_with_copies(self: Library, operation: table.Operation, threads: int, *buffers: np.ndarray) -> None:
         own = [buffer.copy() for buffer in buffers]
-        run_one(self, operation, own, *more)
+        run_one(self, operation, threads, *own)
         for buffer, copied in zip(buffers, own):
             if buffer.flags.writeable:
                 buffer[...] = copied

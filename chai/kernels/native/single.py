@@ -68,7 +68,7 @@ class Single:
     def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
-        self._library.run_one(self.operation, (x, out, *parameters), threads() if self.ns >= SHARED else 0)
+        self._library.run_one(self.operation, threads() if self.ns >= SHARED else 0, x, out, *parameters)
         return out
 
 
