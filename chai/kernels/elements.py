@@ -44,6 +44,13 @@ def native_batch_norm(shape: Shape, blobs: Sequence[Array], eps: float, rectifie
     return None if used is None else used.standardised(planes, blobs, eps, rectified)
 
 
+def native_leaky(shape: Shape, slopes: Array) -> Native | None:
+    """Return a ReLU with a slope for each channel, or one for all; None if numpy computes it."""
+    planes = _planes(shape, 1, int(slopes.size > 1))
+    used = compiled(planes)
+    return None if used is None else used.leaky(planes, slopes)
+
+
 def _planes(shape: Shape, first: int, count: int) -> Shape:
     """Return a shape as (N, C, H, 1): the axes before some, these, and those after them."""
     return prod(shape[:first]), prod(shape[first : first + count]), prod(shape[first + count :]), 1

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import Filler, nested
+from ..kernels.elements import native_leaky
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class PReLU(Layer):
 
     def fillers(self) -> tuple[Filler | None, ...]:
         return (self.params.filler or Filler(value=0.25),)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        return native_leaky(bottoms[0], self.blobs[0])
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ..graph import Layer
-from ..kernels.elements import native_scale
+from ..kernels.elements import native_leaky, native_scale
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
@@ -47,7 +47,10 @@ class ReLU(Layer):
         return not self.params.negative_slope or all(bottoms)
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
-        return native_scale(bottoms[0], range(1, 2), None, None, True) if self.rectifier else None
+        if self.rectifier:
+            return native_scale(bottoms[0], range(1, 2), None, None, True)
+        slope = np.full(1, self.params.negative_slope, np.float32)
+        return native_leaky(bottoms[0], slope) if self.most is None else None
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return self._clamped(bottoms[0], None)

@@ -16,6 +16,7 @@ from chai.layers.batch_norm import BatchNorm, BatchNormParams
 from chai.layers.bias import Bias, BiasParams
 from chai.layers.eltwise import Eltwise, EltwiseParams
 from chai.layers.power import Power, PowerParams
+from chai.layers.prelu import PReLU, PReLUParams
 from chai.layers.relu import ReLU
 from chai.layers.scale import Scale, ScaleParams
 from tests.conftest import examples
@@ -44,7 +45,8 @@ LAYERS = st.one_of(
     ),
     st.builds(lambda axis: Bias("s", ("x",), ("y",), BiasParams(axis)), st.sampled_from([0, 1, -1])),
     st.builds(lambda scale: Power("p", ("x",), ("y",), PowerParams(1, scale, 0.7)), st.sampled_from([1, -0.3])),
-    st.just(ReLU("r", ("x",), ("y",))),
+    st.sampled_from([0, 0.1, -2]).map(lambda slope: ReLU("r", ("x",), ("y",), ReLU.Params(slope))),
+    st.booleans().map(lambda shared: PReLU("p", ("x",), ("y",), PReLUParams(channel_shared=shared))),
 )
 
 
@@ -110,7 +112,6 @@ def test_an_image_has_the_bits_that_it_has_in_a_batch(variant: str) -> None:
         (Power("p", ("a",), ("y",), PowerParams(power=2)), ((2, 3),)),
         (BatchNorm("n", ("a",), ("y",), BatchNormParams(use_global_stats=False)), ((2, 3, 5, 7),)),
         (BatchNorm("n", ("a",), ("y",), BatchNormParams(add_eps_before_sqrt=False)), ((2, 3, 5, 7),)),
-        (ReLU("r", ("a",), ("y",), ReLU.Params(negative_slope=0.1)), ((2, 3),)),
         (ReLU("r", ("a",), ("y",), ReLU.Params(relu6=True)), ((2, 3),)),
         (ReLU("r", ("a",), ("y",)), ((2, 0, 5, 7),)),
     ],

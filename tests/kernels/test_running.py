@@ -121,6 +121,7 @@ SINGLES = [
     (Form(Kind.SCALE), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4,)),
     (Form(Kind.SCALE, rectified=True), (5, 37, 1, 1), (5, 37, 1, 1), (37 * 4, 37 * 4)),
     (Form(Kind.NORMALISE, numbers=(1e-5,)), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4, 7 * 4, 4)),
+    (Form(Kind.LEAKY), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4,)),
 ]
 
 

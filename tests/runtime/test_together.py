@@ -105,7 +105,7 @@ NETS = {
         f"split Split data -> s t\na Convolution s -> a : {conv(5, 3)}\nup ELU a -> e\nb Convolution e -> b : {conv(4, 3)}\n"
         f"drop Dropout b -> d\nleaky ReLU d -> d : relu_param {{ negative_slope: 0.1 }}\nmax Pooling d -> m : {POOL % 'MAX'}\n"
         "abs AbsVal t -> u",
-        [2, 2, 1],
+        [2, 4],
     ),
     "views at the end": (
         f"a Convolution data -> a : {conv(5)}\nf Flatten a -> f\ndrop Dropout a -> d\nabs AbsVal f -> u\n"

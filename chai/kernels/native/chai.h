@@ -30,8 +30,9 @@ enum kind {
     TIMES,           /* input * second */
     GREATER,         /* the larger of input and second */
     SCALE,           /* input * second + bias, float32 planes, of which each channel has a factor and, unless bias is -1, an addend */
-    NORMALISE        /* (input - mean) / sqrt(variance + factor), float32 planes; each channel's mean is in the second place, its
+    NORMALISE,       /* (input - mean) / sqrt(variance + factor), float32 planes; each channel's mean is in the second place, its
                         variance at bias, both multiplied by a number that is in the array of a PRODUCT's weights */
+    LEAKY            /* input, or input * second where it is below 0, float32 planes, of which each channel has a slope */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -50,7 +51,7 @@ enum kind {
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
     F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
                                                         leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input;
-                                                        of PRODUCT and from PLUS on: 0 if results below 0
+                                                        of PRODUCT and from PLUS to NORMALISE: 0 if results below 0
                                                         become 0, else -1 */ \
     F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE, PRODUCT, MEAN, NORMALISE: buffer of the
                                                         weights; channels of a block */ \

@@ -217,6 +217,7 @@ static int valid(const table *t, const variant *v) {
     case NORMALISE:
         if (!stored(t, op->file, op->weights, 1, 4) || op->bias < 0) return 0; /* fall through */
     case SCALE:
+    case LEAKY:
         return alike(op) && stored(t, op->second_buffer, op->second_offset, op->channels, 4) &&
                (op->bias < 0 || entries(t, op->bias, op->channels, 4)) &&
                planes(t, input, op->channels, op->height, op->width, 0) &&

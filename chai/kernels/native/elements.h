@@ -1,5 +1,5 @@
 /* Layers that compute each number of float32 planes (NCHW) on its own: every operation and its order are those of eltwise.py,
-   batch_norm.py, scale.py, bias.py, power.py and relu.py in chai/layers/, and so is every number. */
+   batch_norm.py, scale.py, bias.py, power.py, relu.py and prelu.py in chai/layers/, and so is every number. */
 #include <math.h>
 
 /* Planes of one image side by side, ``size`` numbers each: one piece of work. */
@@ -68,4 +68,16 @@ static void normalise_run(const operation *op, uint8_t *const *buffers, int64_t 
     for (int64_t c = s.first; c < s.first + s.count; c++)
         line(x + c * s.size, s.size, means[c] * share, 1 / sqrtf(variances[c] * share + eps), -0.0f, op->negative >= 0,
              y + c * s.size);
+}
+
+static void leaky_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    slab s = slab_of(op, item);
+    const float *slopes = second_of(op, buffers, 0), *x = input_of(op, buffers, s.n) + s.first * s.size;
+    float *y = output_of(op, buffers, s.n) + s.first * s.size;
+    for (int64_t c = s.first; c < s.first + s.count; c++, x += s.size, y += s.size)
+        for (int64_t i = 0; i < s.size; i += WIDTH) {
+            int64_t left = least(WIDTH, s.size - i);
+            reals in = some(x + i, left), above = larger(in, same(0)), below = larger(-in, same(0));
+            put(y + i, above - same(slopes[c]) * below, left);
+        }
 }

@@ -104,6 +104,10 @@ class Floats:
         """Return the layer that computes a BatchNorm of each channel (N, C, H, W) with its three blobs."""
         return Native(_normalise(self.library, planes, eps, rectified), tuple(blobs))
 
+    def leaky(self, planes: Shape, slopes: Array) -> Native:
+        """Return the layer that multiplies numbers below 0 by the slope of their channel (N, C, H, W)."""
+        return Native(_leaky(self.library, planes), (slopes,))
+
 
 def _run(layer: Native, x: Array) -> Array:
     assert layer.single is not None
@@ -160,3 +164,8 @@ def _scale(used: Library, planes: Shape, added: bool, rectified: bool) -> Single
 def _normalise(used: Library, planes: Shape, eps: float, rectified: bool) -> Single:
     form, blobs = Form(Kind.NORMALISE, numbers=(eps,), rectified=rectified), (4 * planes[1], 4 * planes[1], 4)
     return Single(used, form, planes, planes, blobs, prod(planes) / ELEMENTS)
+
+
+@lru_cache(maxsize=KEPT)
+def _leaky(used: Library, planes: Shape) -> Single:
+    return Single(used, Form(Kind.LEAKY), planes, planes, (4 * planes[1],), prod(planes) / ELEMENTS)

@@ -64,6 +64,7 @@ class Kind:
     GREATER = 22
     SCALE = 23
     NORMALISE = 24
+    LEAKY = 25
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -73,7 +74,7 @@ class Kind:
 
 FLOATS = (  # on float32, in planes
     *(Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN, Kind.SCALE, Kind.NORMALISE),
-    *(Kind.PLUS, Kind.TIMES, Kind.GREATER),
+    *(Kind.PLUS, Kind.TIMES, Kind.GREATER, Kind.LEAKY),
 )
 
 
@@ -115,7 +116,7 @@ class Form:
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
-    ``rectified``           whether a ReLU makes results of a PRODUCT, and from PLUS on, below 0 to 0
+    ``rectified``           whether a ReLU makes results of a PRODUCT, and from PLUS to NORMALISE, below 0 to 0
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
     """
 

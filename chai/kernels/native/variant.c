@@ -81,6 +81,7 @@ static const kernel kernels[] = {
     [GREATER] = {planes_items, greater_run},
     [SCALE] = {planes_items, scale_run},
     [NORMALISE] = {planes_items, normalise_run},
+    [LEAKY] = {planes_items, leaky_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
