@@ -176,6 +176,17 @@ def multipliers(ratios: Array, bits: int, shift_max: int) -> tuple[Array, int] |
     return None
 
 
+@dataclass(frozen=True)
+class Coarser:
+    """The channels of a layer that have coarser steps, and the dB that this costs its weights in SQNR."""
+
+    channels: int
+    decibels: float
+
+    def __str__(self) -> str:
+        return f"{self.channels} channel{'s' * (self.channels > 1)}, {self.decibels:.1f} dB"
+
+
 def weight_steps(weights: Array, format: Format, thresholds: Array | None, input_step: float) -> Array:
     """Return the step of each output channel's weights, float64 (M,), for weights (M, ...) float32.
 

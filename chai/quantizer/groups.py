@@ -7,11 +7,11 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from ..fixed import Format, quantize_weights
+from ..fixed import Coarser, Format, quantize_weights
 from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..offload.partition import only_scores
-from ..tasks.coarser import FACTORS, Coarser, Sums, fitted
+from ..tasks.coarser import FACTORS, Sums, fitted
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind

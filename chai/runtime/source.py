@@ -9,6 +9,7 @@ from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from .. import zoo
 from ..blob import Shape, count, show
 from ..errors import ModelError
 from ..graph import Graph, fillers
@@ -186,9 +187,7 @@ class PrototxtSource:
 
     @cached_property
     def card(self) -> Card:
-        from ..zoo.card import read_card
-
-        return read_card(self.graph.path)
+        return zoo.read_card(self.graph.path)
 
     # -- sizes and trained parameters
 
