@@ -314,8 +314,8 @@ class Net(Shared):
 
         On an overlay the host works on one batch while the device works on another; the next batch is taken from
         ``batches`` only when the pipeline has room. All have the size of the first; for a .chai file they overlap only
-        at its own size. A layer's exception is raised in place of its batch; all workers have ended by then, and also
-        when the caller stops early.
+        at its own size. An exception of a layer or of ``batches`` is raised in place of its batch; all workers have ended
+        by then, and also when the caller stops early.
         """
         unlabelled, labels = self._losses.apart(batches)
         feeds = batches_of(self._feeds, (unlabelled,), {})

@@ -54,8 +54,8 @@ class Pipeline:
     def stream(self, states: Iterable[Any]) -> Generator[Any, None, None]:
         """Yield the states in order, each when its last stage is done.
 
-        A new state is taken only when fewer than ``depth`` are in flight. An exception of a stage is raised in place of
-        its batch, after the batches before it. All workers have ended by then, and also when the caller stops early.
+        A new state is taken only when fewer than ``depth`` are in flight. An exception of a stage, or of ``states``, is raised
+        in place of its batch, after the batches before it. All workers have ended by then, and also when the caller stops early.
         """
         run = _Run(self)
         try:
@@ -82,13 +82,16 @@ class _Run:
 
     def results(self, states: Iterator[Any]) -> Iterator[Any]:
         first = following = 0
-        more = True
+        more, failure = True, None
         while more or first < following:
             while more and following - first < self.pipeline.depth:
                 try:
                     state = next(states)
                 except StopIteration:
                     more = False
+                    break
+                except Exception as error:
+                    more, failure = False, error
                     break
                 self._start(following, state)
                 following += 1
@@ -97,6 +100,8 @@ class _Run:
             batch = self._wait(first)
             first += 1
             yield batch.state
+        if failure is not None:
+            raise failure
 
     def _start(self, order: int, state: Any) -> None:
         waiting = [len(stage.needs) for stage in self.pipeline.stages]

@@ -105,13 +105,28 @@ def test_an_error_comes_in_the_place_of_its_batch(bad: int, left: Leftovers) -> 
     assert left.threads == []
 
 
-def test_an_error_of_the_source_ends_the_workers(left: Leftovers) -> None:
+@pytest.mark.parametrize("bad", [0, 1, 5])
+def test_an_error_of_the_source_comes_in_the_place_of_its_batch(bad: int, left: Leftovers) -> None:
+    """What was taken before it is computed and given to the caller."""
+
     def states() -> Iterator[int]:
-        yield 1
+        yield from range(bad)
         raise OSError("no more")
 
+    seen = []
     with pytest.raises(OSError, match="no more"):
-        list(Pipeline([stage("host", set(), lambda s: None)], 3).stream(states()))
+        seen.extend(Pipeline([stage("host", set(), lambda s: None)], 3).stream(states()))
+    assert seen == list(range(bad))
+    assert left.threads == []
+
+
+def test_an_interrupt_in_the_source_ends_the_workers_at_once(left: Leftovers) -> None:
+    def states() -> Iterator[int]:
+        yield 0
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(Pipeline([stage("host", set(), lambda s: None)], 3).stream(states()))
     assert left.threads == []
 
 
