@@ -240,6 +240,21 @@ def test_layers_of_large_blobs_are_in_c_but_where_numpy_overwrites_one(
     assert taken == [1]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "Eltwise data data -> y : eltwise_param { coeff: 1e39 coeff: 1 }",
+        "Power data -> y : power_param { scale: 1e39 }",
+        "ReLU data -> y : relu_param { negative_slope: 1e39 }",
+    ],
+)
+def test_a_factor_beyond_float32_is_infinity_without_a_warning(tmp_path: Path, taken: list[int], layer: str) -> None:
+    found = network(tmp_path, f"one {layer}", batch=1).forward(np.full((1, 3, 5, 7), -1, np.float32))["y"]
+    assert np.isinf(found).all()
+    assert taken == [1]
+
+
 def test_memory_that_runs_out_is_an_error_of_the_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = network(tmp_path, NETS["branches"][0], batch=1)
     wanted = net.forward(images(1))["p"]

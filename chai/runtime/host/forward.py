@@ -97,7 +97,8 @@ class HostPass:
         kept = self._kept.get(key)
         if kept is None or kept.stale:
             check_weights(self.graph.layers, self.shapes)  # C reads as many as the shapes say
-            kept = self._kept[key] = self._keeping(*key)
+            with np.errstate(all="ignore"):
+                kept = self._kept[key] = self._keeping(*key)
         alive = Alive() if kept.peak is None else None
         values = Values(feeds, started, alive, watch)
         runs: list[Run] = []
