@@ -157,7 +157,7 @@ def test_an_overlay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     value["dsp"]["array"] //= 2
     (tmp_path / "hw_overlays" / "half").mkdir()
     (tmp_path / "hw_overlays" / "half" / "overlay.json").write_text(json.dumps(value))
-    monkeypatch.setattr("chai.overlay.manifest.resource", lambda *parts: tmp_path.joinpath(*parts))
+    monkeypatch.setattr("chai.overlay.manifest.shipped", lambda *parts: str(tmp_path.joinpath(*parts)))
     assert "half" in overlay.names()
     assert overlay.load("half").macs == overlay.load("pynq-z2").macs // 2
     assert overlay.load("half").build != overlay.load("pynq-z2").build
