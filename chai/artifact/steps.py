@@ -171,9 +171,8 @@ class Steps:
             if piece.first:
                 continue
             entry, (ins, out) = entries[piece.task], moves[piece.task]
-            common = {"inputs": ins, "output": out, "images": piece.images}
-            common |= {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
-            task = decode(values, memory.of(piece.images), **common)
+            notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
+            task = decode(values, memory.of(piece.images), inputs=ins, output=out, images=piece.images, **notes)
             self._check_notes(tag, task)
             tasks[piece.task] = task if task.images is None else replace(task, images=None)
             starts[piece.task] = constants_at(values)

@@ -227,7 +227,7 @@ class Field:
     about: str
     multiple: int = 1
 
-    @cached_property
+    @property
     def position(self) -> int:
         """Return the lowest bit, counted from the start of the record."""
         return 32 * self.word + self.bit
@@ -238,7 +238,7 @@ class Field:
         last = (self.position + self.width - 1) // 32
         return [(word, self.position - 32 * word) for word in range(self.word, last + 1)]
 
-    @cached_property
+    @property
     def mask(self) -> int:
         """Return a mask of ``width`` ones, not shifted."""
         return (1 << self.width) - 1

@@ -44,8 +44,9 @@ class Task:
     2. A dataclass derived from ``overlay.Limits`` declares its limits, ``limits`` reads them. Add the section of that name
        to each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
        ``demands`` returns what they are compared with, and ``excluded`` whatever else it cannot run.
-    3. ``fields`` and ``from_fields`` write and read its descriptor, ``constants`` writes what that refers to; fields that
-       kinds share are in ``tasks/fields.py``. Add new fields to the manifests, with a new version.
+    3. ``fields`` and ``from_fields`` write and read its descriptor, for ``operands`` inputs; ``constants`` returns what that
+       refers to, ``table`` tells the size of a table there. Fields that kinds share are in ``tasks/fields.py``. Add new
+       fields to the manifests, with a new version.
     4. ``working_cycles`` estimates its time if the window engine's rate does not; ``probes`` yields the Tasks that
        ``chai devices --test`` runs.
     5. A layer's ``lower`` returns it. A fast kernel for the emulator goes into the file of the same name in

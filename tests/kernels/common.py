@@ -64,7 +64,7 @@ def several(patch: pytest.MonkeyPatch, count: int) -> list[int]:
     found, run = list[int](), library.Library.run_one
 
     def counted(self: library.Library, *arguments: Any) -> None:
-        found.append(arguments[-1])
+        found.append(arguments[1])
         run(self, *arguments)
 
     patch.setattr(library.Library, "run_one", counted)

@@ -115,6 +115,12 @@ SINGLES = [
     (Form(Kind.PRODUCT, window=Window((3, 2), (2, 1), (1, 0)), group=6), (2, 6, 9, 20), (2, 6, 5, 19), (144, 24)),
     (Form(Kind.SOFTMAX), (2, 7, 9, 20), (2, 7, 9, 20), ()),
     (Form(Kind.SOFTMAX), (5, 37, 1, 1), (5, 37, 1, 1), ()),
+    (Form(Kind.PLUS, numbers=(2, 3), rectified=True), (2, 7, 9, 20), (2, 7, 9, 20), (2 * 7 * 9 * 20 * 4,)),
+    (Form(Kind.TIMES), (3, 37, 1, 1), (3, 37, 1, 1), (3 * 37 * 4,)),
+    (Form(Kind.GREATER), (2, 7, 9, 20), (2, 7, 9, 20), (2 * 7 * 9 * 20 * 4,)),
+    (Form(Kind.SCALE), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4,)),
+    (Form(Kind.SCALE, rectified=True), (5, 37, 1, 1), (5, 37, 1, 1), (37 * 4, 37 * 4)),
+    (Form(Kind.NORMALISE, numbers=(1e-5,)), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4, 7 * 4, 4)),
 ]
 
 

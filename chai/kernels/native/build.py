@@ -76,9 +76,7 @@ def library(name: str = "") -> str:
 
 def digest() -> str:
     """Return a digest of sources and flags, which a library carries."""
-    crc = (
-        0  # it is to notice edits, and each start pays for it: hashlib loads OpenSSL, pathlib takes as long as all else
-    )
+    crc = 0  # each start pays for it, and it is to notice edits only: hashlib loads OpenSSL, pathlib takes as long as this
     for name in sorted(name for name in os.listdir(FOLDER) if name.endswith((".c", ".h")) or name == "build.py"):
         with open(f"{FOLDER}/{name}", "rb") as file:
             crc = zlib.crc32(name.encode() + b"\0" + file.read(), crc)

@@ -44,17 +44,29 @@ class Library:
         counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
         return int(self.calls.chai_check(self.number, table, counts[0], extents, counts[1]))
 
-    def run_one(self, operation: Operation, buffers: Sequence[Array], threads: int = 0) -> None:
-        """Run a checked operation of Task 0 on four buffers at most, with at most so many threads; faster than ``run``.
+    def run_one(
+        self,
+        operation: Operation,
+        threads: int,
+        first: Array,
+        second: Array,
+        third: Array | None = None,
+        fourth: Array | None = None,
+    ) -> None:
+        """Run a checked operation of Task 0 on its buffers, with at most so many threads; faster than ``run``.
 
         With 0 it runs in this thread to its end: for short ones.
         """
-        run, number, at = self.calls.chai_one, self.number, _addressof(operation)
-        progress = _Progress() if threads else None
-        first, second, third, fourth = (*map(address, buffers), None, None, None)[:4]
-        while (state := run(number, at, first, second, third, fourth, threads, PAUSE, progress)) != COMPLETE:
-            if state < 0:
-                raise _small_stack()
+        number, at, a, b = self.number, _addressof(operation), address(first), address(second)
+        c, d = third if third is None else address(third), fourth if fourth is None else address(fourth)
+        if threads:
+            run, progress = self.calls.chai_one, _Progress()
+            while not (state := run(number, at, a, b, c, d, threads, PAUSE, progress)):
+                pass  # Python handles signals
+        else:
+            state = self.calls.chai_alone(number, at, a, b, c, d)
+        if state < 0:
+            raise _small_stack()
 
     def run(self, table: Table, frame: Frame, threads: int = 1) -> Sequence[float]:
         """Run a checked table on the buffers of a frame, with at most so many threads; return the milliseconds of each Task."""
@@ -156,10 +168,8 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
         calls = ctypes.CDLL(path)
         calls.chai_digest.restype = calls.chai_variant.restype = calls.chai_fields.restype = ctypes.c_char_p
         calls.chai_packed.restype = calls.chai_check.restype = ctypes.c_int64
-        calls.chai_one.argtypes = [
-            *(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
-            *(ctypes.c_int64, ctypes.c_double, ctypes.c_void_p),
-        ]
+        calls.chai_alone.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 5]
+        calls.chai_one.argtypes = [*calls.chai_alone.argtypes, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p]
         calls.chai_run.argtypes = [
             *(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
             *(ctypes.c_int64, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p),

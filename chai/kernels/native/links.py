@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Native:
-    """A layer in C: ``single`` on the numbers of its bottom and on ``parameters``, which it reads where they are.
+    """A layer in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
 
     Without ``single`` its top has the numbers of its bottoms side by side, in each of ``parts`` equal parts; in 0 parts it is its
     bottom, in the same memory.

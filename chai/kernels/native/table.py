@@ -59,6 +59,11 @@ class Kind:
     LRN = 17
     SOFTMAX = 18
     MEAN = 19
+    PLUS = 20
+    TIMES = 21
+    GREATER = 22
+    SCALE = 23
+    NORMALISE = 24
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -66,7 +71,10 @@ class Kind:
         return next(name.lower() for name, number in vars(cls).items() if number == kind)
 
 
-FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN)  # on float32, in planes
+FLOATS = (  # on float32, in planes
+    *(Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN, Kind.SCALE, Kind.NORMALISE),
+    *(Kind.PLUS, Kind.TIMES, Kind.GREATER),
+)
 
 
 class Operation(ctypes.Structure):
@@ -107,8 +115,8 @@ class Form:
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
-    ``rectified``           whether a ReLU makes sums of a PRODUCT below 0 to 0
-    ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN
+    ``rectified``           whether a ReLU makes results of a PRODUCT, and from PLUS on, below 0 to 0
+    ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
     """
 
     kind: int

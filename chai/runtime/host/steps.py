@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from ...kernels.native.chain import Chain
     from ...kernels.native.floats import Floats
 
-SMALL = 4 << 20  # bytes of a blob whose layers run together: their calls take a part of their time
+SMALL = (
+    4 << 20
+)  # bytes of a blob whose layers run together: their calls take a part of their time. Others run one by one
 _weights = attrgetter("blobs")
 
 
@@ -69,6 +71,17 @@ class Alone(NamedTuple):
     spare: str
     dropped: Sequence[str]
     native: Native | None = None
+
+    @property
+    def small(self) -> bool:
+        """Return whether it can run in C together with others."""
+        blobs = () if self.layer is None else (*self.layer.bottoms, *self.layer.tops)
+        return self.native is not None and max(map(prod, blobs), default=0) <= SMALL // 4
+
+    @property
+    def in_c(self) -> bool:
+        """Return whether C computes something: not in large blobs of which numpy can overwrite one."""
+        return self.native is not None and self.native.single is not None and (self.small or not self.spare)
 
     @property
     def fixed(self) -> bool:
@@ -137,7 +150,7 @@ class Together(NamedTuple):
         try:
             memory = self._memory()
             if alive is not None:
-                alive.add(chain, memory)
+                alive.add(chain, memory[: chain.size])
             arrays, times = chain.run(values.blobs, memory)
         except MemoryError as error:
             raise short_of_memory(self.layers[-1]) from error
@@ -162,9 +175,9 @@ def _weights_of(layers: Iterable[Layer]) -> list[Array]:
 
 
 def native(prepared: PreparedLayer, rectified: bool) -> Native | None:
-    """Return a layer in C, if its blobs are small, and C can read its weights where they are."""
-    layer, shapes = prepared.layer, (*prepared.bottoms, *prepared.tops)
-    if layer.slope is not None or layer.ceiling is not None or max(map(prod, shapes), default=0) > SMALL // 4:
+    """Return a layer in C, if C can read its weights where they are."""
+    layer = prepared.layer
+    if layer.slope is not None or layer.ceiling is not None:
         return None
     found = layer.native(prepared.bottoms, rectified)
     return found if found is not None and all(map(is_plain, found.parameters)) else None
@@ -173,10 +186,11 @@ def native(prepared: PreparedLayer, rectified: bool) -> Native | None:
 def together(
     steps: Iterable[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: list[Array]
 ) -> Iterator[Alone | Together]:
-    """Yield steps, with those in C that follow each other as one."""
-    for in_c, group in groupby(steps, lambda step: step.native is not None):
+    """Yield steps, those in C as chains: with small blobs all that follow each other as one, with large ones each on its own."""
+    for small, group in groupby(steps, attrgetter("small")):
         some = [*group]
-        if in_c and any(step.native is not None and step.native.single is not None for step in some):
-            yield Together.of(some, kernels, shapes, memory)
-        else:
-            yield from some
+        for part in [some] if small else [[step] for step in some]:
+            if any(step.in_c for step in part):
+                yield Together.of(part, kernels, shapes, memory)
+            else:
+                yield from part
