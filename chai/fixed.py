@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from math import frexp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import ModelError
 from .util.lazy_dataclass import dataclass
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .blob import Array
 
 SCHEMES = ("Xilinx", "DynamicFixed")
+NOT_FINITE = "a weight is not a finite number; it has no fixed-point code"
+BLOCK = 1 << 16  # elements whose float64 stay in the cache
 ACCUMULATOR = 1 << 24  # bound on the magnitude of sums: 25-bit registers, float32 and int32 all hold them exactly
 
 
@@ -185,22 +187,62 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
     if format.scheme == "DynamicFixed":
         return np.full(count, format.step)
     if thresholds is None:
-        thresholds = np.abs(weights.reshape(count, -1)).max(1, initial=0)
+        thresholds = largest_magnitudes(weights)
     steps = thresholds.astype(np.float32).astype(np.float64) / format.largest
     largest = steps.max(initial=0)
     return np.maximum(steps, largest / 256) if largest else np.full(count, input_step)
+
+
+def largest_magnitudes(values: Array) -> Array:
+    """Return the largest magnitude of each row (M, ...), without an array of all magnitudes."""
+    axes = tuple(range(1, values.ndim))
+    largest: Array = np.maximum(values.max(axes, initial=0), -values.min(axes, initial=0))
+    return largest
+
+
+class Quantized(NamedTuple):
+    """Codes (int8) of weights (M, ...), and what bias and accumulator depend on, per output channel (M,).
+
+    ``totals``      sum of the codes, int64
+    ``magnitudes``  sum of their magnitudes, int64
+    ``errors``      sum of the squared differences of code * step from the weights, float64
+    """
+
+    codes: Array
+    totals: Array
+    magnitudes: Array
+    errors: Array
+
+
+def with_sums(weights: Array, codes: Array, steps: Array) -> Quantized:
+    """Return the codes (int8) of weights (M, ...) with their sums."""
+    count = len(codes)
+    rows = codes.reshape(count, codes[:1].size)
+    totals, sizes, errors = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
+    for part in blocks(*rows.shape, BLOCK):
+        totals[part] = rows[part].sum(1, dtype=np.int64)
+        sizes[part] = magnitudes(rows[part])
+        difference = rows[part] * steps[part, None]
+        difference -= weights[part].reshape(difference.shape)
+        errors[part] = np.einsum("ij,ij->i", difference, difference)
+    return Quantized(codes, totals, sizes, errors)
 
 
 def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
     """Return the codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
     largest = (1 << (bits - 1)) - 1
     codes = np.empty(weights.shape, np.int8)
-    for part in blocks(len(weights), weights[:1].size):
+    for part in blocks(len(weights), weights[:1].size, BLOCK):
         scaled = _quotient(weights[part], steps[part].reshape(-1, *(1,) * (weights.ndim - 1)))
         if not np.isfinite(scaled).all():
-            raise ModelError("a weight is not a finite number; it has no fixed-point code")
+            raise ModelError(NOT_FINITE)
         codes[part] = np.clip(round_half_away(scaled), -largest, largest)
     return codes
+
+
+def quantized(weights: Array, steps: Array, bits: int) -> Quantized:
+    """Return the codes of ``quantize_weights`` with their sums."""
+    return with_sums(weights, quantize_weights(weights, steps, bits), steps)
 
 
 def quantize_bias(bias: Array, steps: Array) -> Array:
@@ -211,18 +253,22 @@ def quantize_bias(bias: Array, steps: Array) -> Array:
     return round_half_away(np.clip(scaled, -(2.0**40), 2.0**40)).astype(np.int64)
 
 
-def accumulator_bounds(weights: Array, bias: Array, largest: int) -> Array:
+def magnitudes(codes: Array) -> Array:
+    """Return the sum of the magnitudes of each channel's codes (M, ...), which are within +-127; int64 (M,)."""
+    sums: Array = np.abs(codes).reshape(len(codes), -1).sum(1, dtype=np.int64)
+    return sums
+
+
+def accumulator_bounds(magnitudes: Array, bias: Array, largest: int) -> Array:
     """Return the largest magnitude that each channel's accumulator can reach: sum of |qw| * ``largest`` + |bias|, (M,).
 
-    ``weights`` (M, ...) are codes within +-127. ``largest`` is the input's ``Format.magnitude``; the bias includes - zero *
-    sum of qw.
+    ``largest`` is the input's ``Format.magnitude``; the bias includes - zero * sum of qw.
     """
-    sums = np.abs(weights).reshape(len(weights), -1).sum(1, dtype=np.int64)
-    bounds: Array = sums * largest + np.abs(bias)
+    bounds: Array = magnitudes * largest + np.abs(bias)
     return bounds
 
 
-def blocks(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of ``count`` rows of ``size`` elements, with about 4 million elements each, which bounds memory."""
-    step = max(1, (1 << 22) // max(1, size))
+def blocks(count: int, size: int, elements: int = 1 << 22) -> Iterator[slice]:
+    """Yield slices of ``count`` rows of ``size`` elements, with about so many elements each, which bounds memory."""
+    step = max(1, elements // max(1, size))
     return (slice(first, min(first + step, count)) for first in range(0, count, step))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..blob import Shape, on_device
 from ..fixed import Format
 from ..graph import Graph, Layer
+from ..kernels.weights import quantized
 from ..overlay import Overlay
 from ..passes.rewrite import rewrite
 from ..tasks.target import Target
@@ -41,7 +42,8 @@ def plan(
     if formats is None:
         parts = partition(rewritten, shapes, overlay, chosen, {})
         return Plan(rewritten, shapes, overlay, {}, parts, Schedule())
-    target = Target(overlay, formats, {blob: on_device(shape) for blob, shape in shapes.items()}, trained)
+    on_overlay = {blob: on_device(shape) for blob, shape in shapes.items()}
+    target = Target(overlay, formats, on_overlay, trained, quantize=quantized)
     parts, steps = _scheduled(rewritten, shapes, target, chosen)
     open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
     coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}
