@@ -28,14 +28,16 @@ def plan(
     chosen: Mapping[str, str],
     formats: Mapping[str, Format] | None,
     trained: bool = True,
+    rewritten: Graph | None = None,
 ) -> Plan:
     """Rewrite, partition, lower and schedule a Graph.
 
     ``chosen``   the user's engines, layer -> host or fpga
     ``formats``  of every blob, by blob id of the rewritten graph; None to partition only
     ``trained``  False to plan as if all sums fit the accumulator
+    ``rewritten`` the graph of an earlier Plan of the same layers and weights, which is not made again
     """
-    rewritten = rewrite(graph)
+    rewritten = rewritten or rewrite(graph)
     standing = {name for layer in rewritten.layers for name in layer.origin}
     dropped = {layer.name for layer in graph.layers} - standing  # they do not run, so they have no engine
     chosen = {name: engine for name, engine in chosen.items() if name not in dropped}

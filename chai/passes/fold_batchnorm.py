@@ -43,10 +43,11 @@ def _fold(first: Layer, second: AffineLayer) -> Layer | None:
     if layer.precision is not None:  # the weights have changed: their old format may no longer cover them
         layer.precision = replace(layer.precision, fl_params=None, th_params=())
     if isinstance(first, Convolution):
-        weights = first.blobs[0].astype(np.float64) * factor.reshape(-1, 1, 1, 1)
+        weights = np.empty(first.blobs[0].shape, np.float32)  # in one pass, without an array of float64
+        np.multiply(first.blobs[0], factor.reshape(-1, 1, 1, 1), weights, dtype=np.float64, casting="same_kind")
         bias = first.blobs[1].astype(np.float64) if first.params.bias_term else 0.0
         layer.params = replace(first.params, bias_term=True)
-        layer.blobs = [weights.astype(np.float32), (bias * factor + addend).astype(np.float32)]
+        layer.blobs = [weights, (bias * factor + addend).astype(np.float32)]
         return layer
     before = first.affine() if isinstance(first, AffineLayer) else None
     if before is None:

@@ -168,6 +168,7 @@ class PrototxtSource:
         self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
         self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
+        self._rewritten: Graph | None = None  # of all plans: it has copies of the weights that a pass changes
         self._check_digest(weights)
 
     @property
@@ -209,6 +210,7 @@ class PrototxtSource:
 
     def params(self) -> dict[str, list[Array]]:
         self._forget()
+        self._rewritten = None
         for layer in self.graph.layers:
             layer.changed()
         self._read = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
@@ -280,7 +282,8 @@ class PrototxtSource:
                 oldest = next(iter(self._executions))
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
             trained = self.trained or not self._tentative
-            planned = plan(self.graph, shapes, self.overlay, self._chosen, self.formats, trained)
+            planned = plan(self.graph, shapes, self.overlay, self._chosen, self.formats, trained, self._rewritten)
+            self._rewritten = planned.graph
             kept = {blob for blob in self.graph.latest.values() if blob in keep}
             folded = Folded(self.graph, planned.graph, planned.schedule, shapes, kept)
             self._executions[key] = Execution(planned, self.device, folded)
@@ -347,6 +350,7 @@ class PrototxtSource:
 
     def close(self) -> None:
         self._forget()
+        self._rewritten = None
         self._read.clear()
         for layer in self.graph.layers:
             layer.blobs = []
