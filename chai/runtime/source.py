@@ -237,10 +237,11 @@ class PrototxtSource:
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Assign the trained parameters to the layers."""
         filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
+        room = self.weights.room() if self.weights is not None else None
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
             _check_size(layer.name, expected)
-            stored = self.weights.blobs_of(layer) if self.weights is not None and layer.name not in filled else []
+            stored = self.weights.blobs_of(layer, room) if self.weights is not None and layer.name not in filled else []
             if stored and not layer.free_weights:
                 layer.blobs = [s.reshape(e) for s, e in zip(stored, expected)]
             elif expected:
