@@ -34,14 +34,25 @@ def bases(blob: str, views: Mapping[str, View]) -> Iterator[View]:
 
 def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | None = None) -> View:
     """Return the view of a blob in the largest blob that it is a part of, itself if of none; of those ``among``."""
-    if among is not None:
-        *_, found = (view for view in bases(blob, views) if view.base in among)
-        return found
-    first = 0
+    found, first = View(blob, 0), 0
     while blob in views:
         blob, start = views[blob]
         first += start
-    return View(blob, first)
+        if among is None or blob in among:
+            found = View(blob, first)
+    return found
+
+
+class Wholes(dict[str, View]):
+    """The view of each blob in the largest one that it is a part of, determined when it is first asked for."""
+
+    def __init__(self, views: Mapping[str, View]) -> None:
+        super().__init__()
+        self._views = views
+
+    def __missing__(self, blob: str) -> View:
+        view = self[blob] = outermost(blob, self._views)
+        return view
 
 
 def codes_of(blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from pathlib import Path
 
 from .errors import UsageError
 from .util.lazy_dataclass import dataclass
@@ -12,27 +11,29 @@ from .util.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class Env:
-    """device: name of the selected device, or ""; debug: 0..3; custom: files or folders of custom layers.
+    """Paths are texts, as pathlib takes long to load.
 
-    check: whether every Task is compared with its definition; dump: folder to write every blob to, or None.
+    device: name of the selected device, or ""; debug: 0..3; custom: files or folders of custom layers.
+
+    check: whether every Task is compared with its definition; dump: folder to write every blob to, or "".
     cache: folder of fetched weights; pynq_wait: how to wait for a board, "poll" or "interrupt".
     opencl_inprocess: whether OpenCL kernels run in the process of the network.
     kernels: variant of the compiled kernels, "sgemm" for none of them, or "" for the best; threads: how many run them,
     or 0 for as many as the process may use.
-    rtl_vcd: file for the waves of a simulated accelerator, or None.
+    rtl_vcd: file for the waves of a simulated accelerator, or "".
     """
 
     device: str
     debug: int
-    custom: tuple[Path, ...]
+    custom: tuple[str, ...]
     limits: str
     check: bool
-    dump: Path | None
-    cache: Path
+    dump: str
+    cache: str
     pynq_wait: str
     opencl_inprocess: bool
     kernels: str
-    rtl_vcd: Path | None
+    rtl_vcd: str
     threads: int
 
 
@@ -44,19 +45,18 @@ def env() -> Env:
     if wait not in ("poll", "interrupt"):
         raise UsageError(f"CHAI_PYNQ_WAIT is {wait!r}; expected poll or interrupt")
     threads = _number("CHAI_THREADS", "a number, at least 1")
-    places = [p for p in os.environ.get("CHAI_CUSTOM", "").split(os.pathsep) if p]
     return Env(
         device=os.environ.get("CHAI_DEVICE", ""),
         debug=debug,
-        custom=tuple(Path(p) for p in places),
+        custom=tuple(filter(None, os.environ.get("CHAI_CUSTOM", "").split(os.pathsep))),
         limits=os.environ.get("CHAI_LIMITS", ""),
         check=os.environ.get("CHAI_CHECK", "0") not in ("", "0"),
-        dump=Path(os.environ["CHAI_DUMP"]) if os.environ.get("CHAI_DUMP") else None,
+        dump=os.environ.get("CHAI_DUMP", ""),
         cache=_cache(),
         pynq_wait=wait,
         opencl_inprocess=os.environ.get("CHAI_OPENCL_INPROCESS", "0") not in ("", "0"),
         kernels=os.environ.get("CHAI_KERNELS", ""),
-        rtl_vcd=Path(os.environ["CHAI_RTL_VCD"]) if os.environ.get("CHAI_RTL_VCD") else None,
+        rtl_vcd=os.environ.get("CHAI_RTL_VCD", ""),
         threads=min(threads, 256),
     )
 
@@ -70,10 +70,8 @@ def _number(name: str, expected: str) -> int:
     return int(text)
 
 
-def _cache() -> Path:
+def _cache() -> str:
     if own := os.environ.get("CHAI_CACHE"):
-        return Path(own)
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (
-        base if base.is_absolute() else Path(os.path.expanduser("~/.cache"))
-    ) / "chai"  # XDG: relative paths are ignored
+        return own
+    base = os.environ.get("XDG_CACHE_HOME", "")  # relative paths are ignored
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "chai")

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 SCHEMES = ("Xilinx", "DynamicFixed")
 NOT_FINITE = "a weight is not a finite number; it has no fixed-point code"
-BLOCK = 1 << 16  # elements whose float64 stay in the cache
+VALUES = {"Xilinx": (0.0, 3.4e38), "DynamicFixed": (-127.0, 256.0)}  # of formats whose steps float32 has, or that are 0
 ACCUMULATOR = 1 << 24  # bound on the magnitude of sums: 25-bit registers, float32 and int32 all hold them exactly
+CACHED = 1 << 16  # numbers of a block that a processor's cache holds
+BELOW_HALF = 0.5 - 2**-25  # the float32 before a half
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,9 @@ class Format:
 
     @cached_property
     def step(self) -> float:
-        """Return the difference between the values of neighbouring codes."""
-        if self.scheme == "DynamicFixed":
-            return float(2.0**-self.value)
-        return float(np.float32(self.value)) / self.largest
+        """Return the difference between the values of neighbouring codes; 0 if float32 has no number that small."""
+        step = 2.0**-self.value if self.scheme == "DynamicFixed" else float(np.float32(self.value)) / self.largest
+        return step if np.float32(step) else 0.0
 
     @property
     def zero(self) -> int:
@@ -176,6 +177,17 @@ def multipliers(ratios: Array, bits: int, shift_max: int) -> tuple[Array, int] |
     return None
 
 
+@dataclass(frozen=True)
+class Coarser:
+    """The channels of a layer that have coarser steps, and the dB that this costs its weights in SQNR."""
+
+    channels: int
+    decibels: float
+
+    def __str__(self) -> str:
+        return f"{self.channels} channel{'s' * (self.channels > 1)}, {self.decibels:.1f} dB"
+
+
 def weight_steps(weights: Array, format: Format, thresholds: Array | None, input_step: float) -> Array:
     """Return the step of each output channel's weights, float64 (M,), for weights (M, ...) float32.
 
@@ -196,7 +208,7 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
 def largest_magnitudes(values: Array) -> Array:
     """Return the largest magnitude of each row (M, ...), without an array of all magnitudes."""
     axes = tuple(range(1, values.ndim))
-    largest: Array = np.maximum(values.max(axes, initial=0), -values.min(axes, initial=0))
+    largest: Array = np.maximum(values.max(axes, initial=0), 0 - values.min(axes, initial=0))
     return largest
 
 
@@ -219,7 +231,7 @@ def with_sums(weights: Array, codes: Array, steps: Array) -> Quantized:
     count = len(codes)
     rows = codes.reshape(count, codes[:1].size)
     totals, sizes, errors = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
-    for part in blocks(*rows.shape, BLOCK):
+    for part in blocks(*rows.shape, CACHED):
         totals[part] = rows[part].sum(1, dtype=np.int64)
         sizes[part] = magnitudes(rows[part])
         difference = rows[part] * steps[part, None]
@@ -232,11 +244,16 @@ def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
     """Return the codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
     largest = (1 << (bits - 1)) - 1
     codes = np.empty(weights.shape, np.int8)
-    for part in blocks(len(weights), weights[:1].size, BLOCK):
-        scaled = _quotient(weights[part], steps[part].reshape(-1, *(1,) * (weights.ndim - 1)))
+    for part in blocks(len(weights), weights[:1].size, CACHED):
+        step = steps[part].reshape(-1, *(1,) * (weights.ndim - 1))
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            scaled = weights[part].astype(np.float32, copy=False) / step.astype(np.float32)
         if not np.isfinite(scaled).all():
             raise ModelError(NOT_FINITE)
-        codes[part] = np.clip(round_half_away(scaled), -largest, largest)
+        np.clip(scaled, -largest, largest, out=scaled)
+        # as round_half_away does: below 2^22, such a sum reaches the next integer from its half on, and not before
+        scaled += np.copysign(BELOW_HALF, scaled)
+        np.copyto(codes[part], scaled, casting="unsafe")  # truncates
     return codes
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -20,17 +19,18 @@ from .overlay import default, load as load_overlay
 from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
-from .runtime.host import HostPass
 from .runtime.losses import Losses
-from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
-from .util import html
+from .runtime.times import Times
 from .util.interpreter import Uncollected
+from .util.paths import stem
 from .util.suggest import did_you_mean
 from .util.text import visible
 from .zoo import is_compiled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from PIL.Image import Image
 
     from .blob import Array
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .overlay import Overlay
     from .parser.caffemodel import Weights
     from .plugins.loading import Sources
+    from .runtime import PerfInfo
     from .runtime.execution import Execution
     from .runtime.source import Source
     from .zoo.card import Card
@@ -111,9 +112,8 @@ class Net(Shared):
         **unknown: NoReturn,
     ) -> None:
         super().__init__()
-        self._last = Pass({}, PerfInfo())
+        self._last = Pass({}, Times())
         self._shapes: dict[str, Shape] = {}
-        self._host: HostPass | None = None  # without an overlay, for the current sizes
         known = Net.__init__.__kwdefaults__ or {}
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
@@ -199,7 +199,7 @@ class Net(Shared):
     @cached_property
     def name(self) -> str:
         """The network's name in the prototxt, or the name of its file."""
-        return self.graph.name or Path(self.graph.path).stem
+        return self.graph.name or stem(self.graph.path)
 
     @property
     def inputs(self) -> list[str]:
@@ -228,7 +228,7 @@ class Net(Shared):
     @property
     def perf(self) -> PerfInfo:
         """Return the times of the last pass."""
-        return self._last.perf
+        return runtime.PerfInfo.of(self._last.times)
 
     @property
     def params(self) -> dict[str, list[Array]]:
@@ -238,7 +238,6 @@ class Net(Shared):
         from the next pass on, which raises ShapeError if it has another shape. Raises UsageError for a .chai file.
         """
         with self._changing():
-            self._host = None  # which has checked their shapes
             return self._source.params()
 
     def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
@@ -286,7 +285,7 @@ class Net(Shared):
         """Return a table of the layers with engine and format for notebooks."""
         from .report.layer_rows import notebook
 
-        return html.notebook(html.paragraph(f"{self!r}, closed")) if self._lifetime.closed else notebook(self)
+        return notebook(self, self._lifetime.closed)
 
     # -- passes
 
@@ -301,12 +300,14 @@ class Net(Shared):
         labels = self._losses.taken(inputs)
         feeds = self._feeds(data, inputs)
         with self._using():
-            _, planned, ready = self._planned(feeds)
+            shapes, planned, ready = self._planned(feeds)
             started = called if ready else None  # preparation for a new size does not count
-            if isinstance(planned, HostPass):
-                return self._finished(*planned.run(feeds, self._keep, started), labels)
-            kept, perf = run_batches(planned, feeds, planned.needed(self._keep), started)
-            return self._finished(planned.named(kept), perf, labels)
+            if planned is None:
+                with self._changing():
+                    host = self._source.host(shapes)
+                return self._finished(*host.run(feeds, self._keep, started), labels)
+            kept, times = run_batches(planned, feeds, planned.needed(self._keep), started)
+            return self._finished(planned.named(kept), times, labels)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
@@ -327,35 +328,33 @@ class Net(Shared):
             return
         with self._using():
             shapes, offload, _ = self._planned(first)
-            assert not isinstance(offload, HostPass)
+            assert offload is not None
             with closing(stream_batches(offload, alike(rest, shapes), offload.needed(self._keep), first)) as results:
-                for kept, perf in results:
-                    yield self._finished(offload.named(kept), perf, labels.popleft())
+                for kept, times in results:
+                    yield self._finished(offload.named(kept), times, labels.popleft())
                     self._check_open()
                     self._check_outside()
 
-    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | HostPass, bool]:
-        """Return shapes for these inputs, what runs them, and whether both were known. Calibrates without formats."""
+    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool]:
+        """Return shapes for these inputs, what runs them on an overlay, whether they were known. Calibrates without formats."""
         with self._changing():
             self._check_open()
             before = self._shapes
             self._resize({name: array.shape for name, array in feeds.items()})
             shapes, source, ready = self._shapes, self._source, self._shapes is before
             if source.overlay is None:
-                if self._host is None or self._host.shapes is not shapes:
-                    self._host = HostPass(self.graph, shapes)
-                return shapes, self._host, ready
+                return shapes, None, ready
             ready = ready and source.calibrated and source.planned(shapes)
             if not source.calibrated:
                 source.calibrate(shapes, self._keep, (feeds,), asked=False)
             return shapes, source.execution(shapes, self._keep), ready
 
-    def _finished(self, values: Mapping[str, Array], perf: PerfInfo, labels: Mapping[str, Array]) -> dict[str, Array]:
+    def _finished(self, values: Mapping[str, Array], times: Times, labels: Mapping[str, Array]) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs and losses."""
-        losses, perf = self._losses.compute(values, labels, perf)
+        losses, times = self._losses.compute(values, labels, times)
         if not self._lifetime.closed:
-            self._last = Pass(values, perf)
-        log_pass(self.graph, values, perf)
+            self._last = Pass(values, times)
+        log_pass(self.graph, values, times)
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
     def calibrate(self, /, *data: Any, **inputs: Any) -> None:
@@ -427,7 +426,7 @@ class Net(Shared):
             self._resize(inputs)
 
     def _resize(self, inputs: Mapping[str, Shape]) -> None:
-        self._host = None if self._source.replaced() else self._host
+        self._source.replaced()
         known, shapes = self.graph.inputs, self._shapes
         if shapes and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
             return
@@ -438,7 +437,7 @@ class Net(Shared):
     # -- inside
 
     def _release(self) -> None:
-        self._last = Pass({}, PerfInfo())
+        self._last = Pass({}, Times())
         self._source.close()
         self.device.leave()
 

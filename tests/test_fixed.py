@@ -22,6 +22,7 @@ from chai.fixed import (
     round_half_away,
     weight_steps,
 )
+from chai.kernels.codes import pack
 from tests.conftest import examples
 from tests.reference import fixed as reference
 
@@ -142,6 +143,15 @@ def test_a_threshold_of_zero_leaves_only_the_code_zero() -> None:
     with np.errstate(all="ignore"):
         assert Format("Xilinx", 8, 0.0).quantize(array(0.0, 1.0, -1.0)).tolist() == [0, 0, 0]
         assert Format("Xilinx", 8, 0.0, True).quantize(array(0.0, 1.0, -1.0)).tolist() == [-128, -128, -128]
+
+
+@pytest.mark.parametrize("format", [Format("Xilinx", 8, 1e-44), Format("DynamicFixed", 6, 157)])
+def test_with_a_step_that_float32_has_not_every_value_is_0(format: Format) -> None:
+    """As large as the values of a blob that were measured."""
+    x = array(0.0, 1e-44, -1e-44)
+    assert format.step == 0
+    assert format.quantize(x).tolist() == [0, 0, 0]
+    assert pack(x.reshape(1, 3, 1, 1), format).ravel().tolist() == [0, 0, 0]
 
 
 def test_quantize_keeps_shapes_and_its_input() -> None:
@@ -361,6 +371,25 @@ def test_quantize_weights(pairs: list[tuple[float, float]], bits: int) -> None:
     assert found.reshape(-1, 4).tolist() == [
         [reference.weight_code(w, Fraction(s), bits) for w in row] for row, s in zip(weights.tolist(), steps.tolist())
     ]
+
+
+def test_weights_next_to_a_half_are_rounded_like_all_others() -> None:
+    """The sum of a float32 and of the one before a half reaches the next integer exactly where rounding half away does."""
+    halves = np.arange(-127.5, 128, dtype=np.float32)
+    near = np.concatenate([halves, np.nextafter(halves, np.float32(0)), np.nextafter(halves, halves * 2)])
+    wanted = np.clip(round_half_away(near.astype(np.float64)), -127, 127)
+    assert quantize_weights(near.reshape(1, -1), np.ones(1), 8).reshape(-1).tolist() == wanted.tolist()
+
+
+@pytest.mark.slow
+def test_every_weight_is_rounded_half_away_from_zero() -> None:
+    """All numbers of float32 from -200 to 200, with a step of 1."""
+    end = int(np.float32(200).view(np.uint32))
+    for first in range(0, end, 1 << 22):
+        values = np.arange(first, min(first + (1 << 22), end), dtype=np.uint32).view(np.float32)
+        wanted = np.clip(round_half_away(values.astype(np.float64)), -127, 127).astype(np.int8)
+        rows = np.stack([values, -values]).reshape(-1, 1)
+        assert np.array_equal(quantize_weights(rows, np.ones(len(rows)), 8)[:, 0], np.concatenate([wanted, -wanted]))
 
 
 @pytest.mark.parametrize(("bits", "largest"), [(8, 127), (6, 31)])

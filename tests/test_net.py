@@ -93,6 +93,7 @@ def test_sizes_follow_the_data_and_a_refused_size_changes_nothing(two: Path) -> 
         ((A, B, A), {}, "3 arrays for 2 inputs: a, b"),
         ((), {"a": A, "b": B, "c": A}, "'c' is no input of two"),
         ((A, [["x", "y"]]), {}, "input 'b': expected numbers, found dtype"),
+        ((A, [[1, 2], [3]]), {}, "input 'b': expected numbers: .* inhomogeneous shape"),
     ],
 )
 def test_wrong_inputs(two: Path, args: tuple[object, ...], inputs: dict[str, object], words: str) -> None:
@@ -314,6 +315,12 @@ def test_a_list_of_parameters_that_holds_something_else(tmp_path: Path, device: 
         del parameters[1]
         with pytest.raises(chai.ShapeError, match=r"'scale' \(Scale\): expected 2 trained parameters, found 1"):
             net.forward(x)
+        for wrong in (np.array(["1", "2", "3"]), np.ones(3, np.complex64)):
+            parameters[:] = [good[0], wrong]
+            with pytest.raises(chai.ShapeError, match=r"'scale' \(Scale\): blob 1 has dtype .*, expected numbers"):
+                net.forward(x)
+        parameters[:] = [np.ma.array(values) for values in good]  # whose functions are not numpy's
+        assert np.array_equal(net.forward(x)["y"], before)
         parameters[:] = good
         assert np.array_equal(net.forward(x)["y"], before)
 

@@ -31,7 +31,7 @@ import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
 from chai.evaluate.bench.peak import peaks  # noqa: E402
-from chai.fixed import Requantization  # noqa: E402
+from chai.fixed import Format, Requantization  # noqa: E402
 from chai.kernels.native import library, program, single  # noqa: E402
 from chai.kernels.native.library import Frame  # noqa: E402
 from chai.kernels.native.program import Native  # noqa: E402
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     """An operation: the layers it belongs to, its kind and sizes, its products, and microseconds."""
 
     name: str
-    kind: Kind
+    kind: int
     sizes: str
     products: int
     us: float
@@ -85,7 +85,7 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
         for i, (table, frame) in enumerate(zip(tables, frames)):
             best[i] = min(best[i], sum(native._library.run(table, frame)))
     for operation, ms in zip(native._table, best):
-        kind, task = Kind(operation.kind), native.tasks[operation.task]
+        kind, task = operation.kind, native.tasks[operation.task]
         o = operation
         taps = int(task.weights.shape[2] * task.weights.shape[3]) if kind in PRODUCTS else 0
         products = o.images * o.out_height * o.out_width * o.outputs * o.channels // o.group * taps
@@ -121,6 +121,9 @@ def beside(net: chai.Net, x: np.ndarray, busy: int, rounds: int) -> None:
 
 def conversions() -> None:
     """Print the speed of Pack and Unpack as a share of memcpy's, with as many bytes; rounds are interleaved."""
+    format = Format("Xilinx", 8, 47.0)
+    low, high = format.packed
+    r = Requantization(np.ones(1, np.int64), 0, low, high)
     for count, rounds in ((200_000, 800), (33_000_000, 10)):  # multiples of 64
         x = np.random.default_rng(0).normal(0, 50, count).astype(np.float32)
         codes, back = np.zeros(count, np.int8), np.zeros(count, np.float32)
@@ -129,15 +132,14 @@ def conversions() -> None:
             np.zeros(x.nbytes + codes.nbytes >> 1, np.uint8),
         )
         shape = 1, count >> 6, 8, 8
-        r = Requantization(np.ones(1, np.int64), 0, -128, 127)
         for variant in library.state().variants:
-            packing = Single(variant, Form(Kind.PACK, r, numbers=(0.37,)), shape, shape, (1,))
-            unpacking = Single(variant, Form(Kind.UNPACK, numbers=(0.37,)), shape, shape)
+            packing = Single(variant, Form(Kind.PACK, r, numbers=(format.step,)), shape, shape, (1,))
+            unpacking = Single(variant, Form(Kind.UNPACK, numbers=(format.step,)), shape, shape)
             nan = np.zeros(1, np.uint8)
             runs: tuple[Callable[[], object], ...] = (
                 partial(ctypes.memmove, library.pointer(target), library.pointer(source), source.size),
-                partial(variant.run_one, packing._table[0], (x, codes, nan)),
-                partial(variant.run_one, unpacking._table[0], (codes, back)),
+                partial(variant.run_one, packing._table[0], 0, x, codes, nan),
+                partial(variant.run_one, unpacking._table[0], 0, codes, back),
             )
             best = [float("inf")] * len(runs)
             for _ in range(rounds):
@@ -179,7 +181,7 @@ def main() -> None:
     shown = [
         (
             r.name,
-            r.kind.name.lower(),
+            Kind.name(r.kind),
             r.sizes,
             f"{r.us:.1f}",
             *(share(r.products, r.us, peak) if r.products else ("", "")),
@@ -189,11 +191,11 @@ def main() -> None:
     print(plain(["layer", "operation", "sizes", "us", "GMAC/s", "% of peak"], shown, "lllrrr"))
     total = sum(r.us for r in rows)
     print(f"{natives[0]._library.name}: peak {peak:.0f} GMAC/s, load {os.getloadavg()[0]:.1f}")
-    for kind in Kind:
+    for kind in sorted({r.kind for r in rows}):
         of = [r for r in rows if r.kind == kind]
         if of:
             us, products = sum(r.us for r in of), sum(r.products for r in of)
-            print(f"{kind.name.lower():12} {us:9.1f} us", *(share(products, us, peak) if products else ()))
+            print(f"{Kind.name(kind):12} {us:9.1f} us", *(share(products, us, peak) if products else ()))
     print(f"{'all':12} {total:9.1f} us", *share(sum(r.products for r in rows), total, peak))
 
 

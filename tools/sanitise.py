@@ -31,6 +31,7 @@ TESTS = {
         "tests/kernels/test_native.py",
         "tests/kernels/test_conversions.py",
         "tests/kernels/test_floats.py",
+        "tests/kernels/test_elements.py",
         "tests/kernels/test_softmax.py",
         "tests/kernels/test_running.py",
         "tests/tasks/test_define.py",
@@ -41,6 +42,7 @@ TESTS = {
         "tests/kernels/test_running.py",
         "tests/kernels/test_conversions.py::test_conversions_in_pieces_have_the_codes_of_whole_ones",
         "tests/kernels/test_floats.py::test_lrn_has_the_same_bits_as_in_numpy",
+        "tests/kernels/test_elements.py",
         "tests/runtime/test_together.py",
         *("-k", "not fork"),
     ],
@@ -142,9 +144,9 @@ def lonely() -> None:
                 buffer[...] = copied
         return times
 
-    def one_with_copies(self: Library, operation: table.Operation, buffers: Sequence[np.ndarray], *more: int) -> None:
+    def one_with_copies(self: Library, operation: table.Operation, threads: int, *buffers: np.ndarray) -> None:
         own = [buffer.copy() for buffer in buffers]
-        run_one(self, operation, own, *more)
+        run_one(self, operation, threads, *own)
         for buffer, copied in zip(buffers, own):
             if buffer.flags.writeable:
                 buffer[...] = copied

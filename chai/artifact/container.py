@@ -24,13 +24,15 @@ import struct
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ParseError
 from ..limits import limits
 from ..util.data.jsonfile import unique
 from ..util.files import opened_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 4
@@ -67,12 +69,13 @@ class Section:
             raise ParseError("the file was cut short while it was in use", path=self._file.path)
 
 
-class Artifact(NamedTuple):
+class Artifact:
     """An opened file: its header without "sections", and the sections."""
 
-    path: str
-    header: dict[str, Any]
-    sections: Mapping[str, Section]
+    __slots__ = ("header", "path", "sections")
+
+    def __init__(self, path: str, header: dict[str, Any], sections: Mapping[str, Section]) -> None:
+        self.path, self.header, self.sections = path, header, sections
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """Return a ParseError that names the file."""

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from .. import overlay as overlays
 from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
-from ..fixed import SCHEMES, Format
+from ..fixed import VALUES, Coarser, Format
 from ..graph import Composed, Graph, Layer, check_shape
-from ..images.preprocess import Preprocess
-from ..offload.schedule import Schedule, unfolded_name
-from ..runtime.host import claimed
-from ..tasks.coarser import Coarser
+from ..offload.plan import Partition, Plan, Segment
+from ..offload.schedule import HostStep, Schedule, unfolded_name
+from ..runtime.host.memory import claimed
 from ..util.data.malloc import keep_freed
-from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
 
 if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..plugins import Registry
-
-
-class Compiled(NamedTuple):
-    """The content of an artifact, ready for an Execution."""
-
-    graph: Graph
-    shapes: dict[str, Shape]
-    formats: dict[str, Format]
-    schedule: Schedule
-    coarser: dict[str, Coarser]
-    card: Card
+    from ..zoo.card import Card
 
 
 class Input(Layer):
@@ -56,8 +44,8 @@ def overlay_of(artifact: container.Artifact) -> str:
     return name
 
 
-def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> Compiled:
-    """Return everything in an artifact, for this overlay; ``custom`` is called if it has a custom layer.
+def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, Card | None]:
+    """Return the plan in an artifact, for this overlay, and its card; ``custom`` is called if it has a custom layer.
 
     Raises ParseError with the file's name for anything that ``save`` would not have written, DeviceError for another
     overlay, PluginError for an unknown custom type.
@@ -77,7 +65,7 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Re
         raise artifact.error("its header is nested too deeply") from None
 
 
-def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) -> Compiled:
+def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, Card | None]:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
     keep_freed(claimed(shapes) + sum(map(len, reader.artifact.sections.values())))  # of passes, and of packed weights
     formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
@@ -115,7 +103,23 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
     )
     schedule = Schedule(list(steps.Steps(reader, overlay, made, coded, formats, views, unfolds).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
-    return Compiled(graph, shapes, formats, schedule, _coarser(reader, made), _card(reader))
+    plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(reader, made))
+    return plan, _card(reader)
+
+
+def _partition(schedule: Schedule) -> Partition:
+    """Return the segments (longest runs of steps on one engine) and the reasons for layers on the host."""
+    result = Partition([], {})
+    for step in schedule.steps:
+        if not step.layers:  # a conversion
+            continue
+        engine = "host" if isinstance(step, HostStep) else "fpga"
+        if isinstance(step, HostStep):
+            result.reasons[step.layer.name] = step.reason
+        if not result.segments or result.segments[-1].engine != engine:
+            result.segments.append(Segment(engine))
+        result.segments[-1].layers.extend(step.layers)
+    return result
 
 
 def _coarser(reader: Reader, layers: Collection[str]) -> dict[str, Coarser]:
@@ -142,28 +146,19 @@ def _shape(dims: list[int], blob: str) -> Shape:
 
 def _format(reader: Reader, value: Any, blob: str, overlay: Overlay) -> Format:
     format = reader.restore(Format, value, f"format of blob {blob!r}")
-    if format.scheme not in SCHEMES or format.bits not in (8, 6) or not 0 <= abs(format.value) < 1e30:
+    low, high = VALUES.get(format.scheme, (inf, inf))
+    whole = format.scheme == "Xilinx" or format.value.is_integer()
+    if format.bits not in (8, 6) or not (low <= format.value <= high and whole):
         raise ModelError(f"format of blob {blob!r}: {format} does not exist")
     if format.unsigned and not overlay.unsigned:
         raise ModelError(f"format of blob {blob!r}: {format}, but overlay {overlay.name} has no unsigned codes")
-    if format.scheme == "DynamicFixed" and not (format.value == int(format.value) and -32 <= format.value <= 64):
-        raise ModelError(f"format of blob {blob!r}: fraction length {format.value:g}")
     return format
 
 
-def _card(reader: Reader) -> Card:
-    """Return title, labels and preprocessing."""
+def _card(reader: Reader) -> Card | None:
     card = reader.get("card", {"title": str, "labels": [str], "preprocess": dict})
-    preprocess = dict(card["preprocess"])
-    mean = preprocess.pop("mean", [])
-    settings = reader.restore(Preprocess, preprocess, "preprocess")
-    value = reader.array(mean) if isinstance(mean, dict) else _mean(reader, mean)
-    settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
-    return Card(card["title"], tuple(card["labels"]), replace(settings, mean=value))
+    if not any(card.values()):
+        return None
+    from .card import read  # pictures and TOML, for which many files need nothing
 
-
-def _mean(reader: Reader, value: Any) -> float | tuple[float, ...]:
-    """Return one number, or one per channel."""
-    if isinstance(value, list):
-        return tuple(reader.restore(float, v, "mean") for v in value)
-    return reader.restore(float, value, "mean")
+    return read(reader, card)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..blob import show
 from ..errors import ParseError
 from ..util.data.dataclass_io import restore
 from ..util.lazy_numpy import np
@@ -36,6 +37,8 @@ class Reader:
 
     def of(self, value: Any, kind: Any, where: str) -> Any:
         """Return ``value`` after checking its ``kind`` as ``get`` does; ``where`` is its place in the header."""
+        if type(value) is kind:
+            return value
         if isinstance(kind, list):
             if not isinstance(value, list):
                 raise self.error(f"header: {where}: expected a list")
@@ -64,7 +67,10 @@ class Reader:
         size = 4 * prod(shape)
         if any(d < 0 for d in shape) or offset % 64 or offset < 0 or offset + size > len(data):
             raise self.error("header: an array lies outside the section 'weights'")
-        array: Array = np.frombuffer(data, np.float32, prod(shape), offset).reshape(shape)
+        try:
+            array: Array = np.frombuffer(data, np.float32, prod(shape), offset).reshape(shape)
+        except ValueError as error:  # it is empty, but for one 0 too large
+            raise self.error(f"header: an array of {show(shape)}: {error}") from error
         return array
 
     def section(self, name: str) -> container.Section:

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
-from pathlib import Path
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .. import plugins
+from .. import plugins, zoo
 from ..blob import Shape, show
 from ..env import env
 from ..errors import DeviceError, UsageError
-from ..offload.plan import Partition, Plan, Segment
-from ..offload.schedule import HostStep, Schedule
 from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
-from ..runtime.host import prepare
+from ..runtime.host.layer import prepare
 from ..util.interpreter import Uncollected
+from ..util.paths import stem
 from ..util.suggest import did_you_mean
 from .container import read
 from .load import load, overlay_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..devices.base import Device
     from ..fixed import Format
+    from ..offload.plan import Plan
     from ..overlay import Overlay
     from ..parser.caffemodel import Weights
     from ..plugins import Registry, Sources
+    from ..zoo.card import Card
 
 
 class CompiledSource:
@@ -58,25 +60,19 @@ class CompiledSource:
         registry: Callable[[], Registry] = cache(lambda: plugins.registry_of(custom, strict))
         if custom is not None or env().custom:
             registry()  # the user's files are run, whether the network needs them or not
-        compiled = load(artifact, target, registry)
-        self.graph, self.card = compiled.graph, compiled.card
+        plan, self._card = load(artifact, target, registry)
+        self.graph = plan.graph
         self.weights: Weights | None = None
         self.overlay: Overlay | None = target
-        self.formats: Mapping[str, Format] | None = compiled.formats
-        self._name = compiled.graph.name or Path(path).stem
-        parts = partition_of(compiled.schedule)
-        plan = Plan(
-            compiled.graph,
-            compiled.shapes,
-            target,
-            compiled.formats,
-            parts,
-            compiled.schedule,
-            coarser=compiled.coarser,
-        )
+        self.formats: Mapping[str, Format] | None = plan.formats
+        self._name = plan.graph.name or stem(path)
         self._check_engines(chosen, plan)
         self.device, self._plan = device, plan
         self._execution: Execution | None = None
+
+    @cached_property
+    def card(self) -> Card:
+        return self._card or zoo.Card()
 
     def batch(self, _shapes: Mapping[str, Shape]) -> int:
         return self._plan.batch
@@ -107,6 +103,9 @@ class CompiledSource:
     def execution(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> Execution:
         assert self._execution is not None
         return self._execution
+
+    def host(self, _shapes: Mapping[str, Shape]) -> NoReturn:
+        raise NotImplementedError(self.device.name)
 
     def preview(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> None:
         """Do nothing: the file has a plan."""
@@ -142,18 +141,3 @@ class CompiledSource:
                     f"{self._name} is compiled: layer {name!r} runs on {plan.partition.engine(name)}, not on {engine}",
                     hint="compile it again with --engine, or load the prototxt",
                 )
-
-
-def partition_of(schedule: Schedule) -> Partition:
-    """Return the segments (longest runs of steps on one engine) and the reasons for layers on the host."""
-    result = Partition([], {})
-    for step in schedule.steps:
-        if not step.layers:  # a conversion
-            continue
-        engine = "host" if isinstance(step, HostStep) else "fpga"
-        if isinstance(step, HostStep):
-            result.reasons[step.layer.name] = step.reason
-        if not result.segments or result.segments[-1].engine != engine:
-            result.segments.append(Segment(engine))
-        result.segments[-1].layers.extend(step.layers)
-    return result

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
-from ..codegen.dependencies import Budget, dependencies
-from ..codegen.encoding import decode, encode, waiting
+from ..codegen.dependencies import Budget, check_listed, dependencies
+from ..codegen.encoding import check_fields, constants_at, decode, read_tables, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
 from ..limits import limits
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack, unfolded_name
-from ..overlay.records import value
+from ..overlay.records import unpack
 from ..overlay.weights import WEIGHT, Packed
 from ..tasks import CompiledTask
 from ..tasks.conv import Conv
+from ..tasks.fields import Constants, Memory
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
 from ..util.lazy_dataclass import dataclass
@@ -160,41 +161,35 @@ class Steps:
         if len(listed) != len(pieces) * size:
             raise self.reader.error(f"section 'descriptors.{index}' has another number of Tasks than the header")
         descriptors = [listed[i * size : (i + 1) * size] for i in range(len(pieces))]
+        stored = [unpack(overlay.descriptor, descriptor) for descriptor in descriptors]
         constants = self.reader.section(f"constants.{index}")
-        where = (FIXED << REGION) + head
+        memory = Memory(overlay, laid.blobs, shapes, Constants(constants, (FIXED << REGION) + head))
         tasks: dict[int, Task] = {}
         starts: dict[int, int] = {}  # addresses of their constants
-        for tag, (piece, descriptor) in enumerate(zip(pieces, descriptors)):
-            if piece.task in tasks:
+        read_tables(((v, shapes[moves[p.task][1]]) for p, v in zip(pieces, stored) if not p.first), memory)
+        for tag, (piece, values) in enumerate(zip(pieces, stored)):
+            if piece.first:
                 continue
             entry, (ins, out) = entries[piece.task], moves[piece.task]
-            used = {b: laid.blobs[b] for b in (*ins, out)}
-            used |= {p.parent: laid.blobs[p.parent] for p in used.values() if p.parent is not None}
-            task = decode(descriptor, constants, overlay, used, shapes, where, piece.images)
-            blobs = *task.inputs, task.output
-            if len(task.inputs) != len(ins) or not all(map(self._same, [laid] * len(blobs), blobs, (*ins, out))):
-                raise self.reader.error(f"task {tag}: its descriptor works on other blobs than the header says")
             notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
-            tasks[piece.task] = self._noted(tag, replace(task, inputs=ins, output=out, images=None, **notes))
-            addresses = [value(overlay.descriptor, descriptor, name) for name in ("weights", "table")]
-            starts[piece.task] = next(filter(None, addresses), where)
+            task = decode(values, memory.of(piece.images), inputs=ins, output=out, images=piece.images, **notes)
+            self._check_notes(tag, task)
+            tasks[piece.task] = task if task.images is None else replace(task, images=None)
+            starts[piece.task] = constants_at(values)
         whole = [task for _, task in sorted(tasks.items())]
         # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
-        apart = regions(overlay.layout, shapes, self.views, moves, about["reads"], about["writes"], apart=len(moves))
-        dependencies(overlay, whole, shapes, apart, wanted(apart, whole, shapes), self.budget)
+        check_listed(overlay.layout, whole, shapes, laid, self.budget)
         work = arranged(whole, pieces)
         outputs = wanted(laid, work, shapes)
         after = dependencies(overlay, work, shapes, laid, outputs, self.budget)
-        for tag, (task, piece, descriptor, finished) in enumerate(zip(work, pieces, descriptors, after)):
+        for tag, (task, piece, values, finished) in enumerate(zip(work, pieces, stored, after)):
             for name, number in {"tag": tag, **waiting(finished)}.items():
-                stored = value(overlay.descriptor, descriptor, name)
-                if stored != number:
-                    raise self.reader.error(f"task {tag}: its descriptor has {name} = {stored}, here it is {number}")
-            if not (piece.images and piece.images[0]):
-                continue
-            # its first images were decoded; for the others the descriptor must be what the same Task encodes to
-            if encode(task, overlay, laid.blobs, shapes, starts[piece.task], tag=tag, after=finished)[0] != descriptor:
-                raise self.reader.error(f"task {tag}: its descriptor is not that of the same Task for other images")
+                if values[name] != number:
+                    raise self.reader.error(
+                        f"task {tag}: its descriptor has {name} = {values[name]}, here it is {number}"
+                    )
+            if piece.first:  # for other images than those that it was decoded from
+                check_fields(values, task, memory.of(piece.images), starts[piece.task])
         return tuple(whole), Chain(
             overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, constants)]
         )
@@ -252,8 +247,8 @@ class Steps:
             raise self.reader.error("header: pieces: some images of a task are missing")
         return pieces
 
-    def _noted(self, tag: int, task: Task) -> Task:
-        """Return a Task after checking that what its descriptor does not have is possible."""
+    def _check_notes(self, tag: int, task: Task) -> None:
+        """Check that what a Task's descriptor does not have is possible."""
         if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
         if isinstance(task, Conv) and isinstance(task.weights, Packed):
@@ -270,7 +265,6 @@ class Steps:
         own = task.zero_points()
         if len(set(zeros)) > 1 if own is None else zeros != list(own):
             raise self.reader.error(f"task {tag}: its zero points are not those of its blobs' formats")
-        return task
 
     def _format(self, blob: str) -> Format:
         """Return the format of a blob on the device; a joint or unfolded blob has that of the blobs it is made of."""
@@ -283,10 +277,6 @@ class Steps:
     def _format_of(self) -> dict[str, str]:
         parts = {view.base: part for part, view in self.views.items() if view.base not in self.formats}
         return {**parts, **{unfolded_name(blob): blob for blob in self.unfolds}}
-
-    def _same(self, laid: Regions, blob: str, name: str) -> bool:
-        """Return whether two names refer to the same memory, as a Concat and its only bottom do."""
-        return blob == name or (laid.whole(blob), self.shapes[blob]) == (laid.whole(name), self.shapes[name])
 
 
 def check_order(

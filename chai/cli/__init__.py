@@ -79,8 +79,11 @@ def _guarded_streams(work: Callable[[], int]) -> int:
         return 130
     except OSError as error:
         _discard_output()
+        from contextlib import suppress
+
         name = f"{error.filename}: " if error.filename else ""
-        tell(sys.stderr, f"error: {name}{error.strerror or error}")
+        with suppress(OSError):  # the full disk may be that of stderr
+            tell(sys.stderr, f"error: {name}{error.strerror or error}")
         return 74
 
 

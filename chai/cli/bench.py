@@ -16,7 +16,7 @@ from ..evaluate.bench.peak import Roof
 from ..util.files import complete
 from ..zoo import is_compiled
 from . import options, output, schemas
-from .bench_history import remember
+from .bench_history import check, remember
 from .bench_report import described, report
 from .parsing import section
 
@@ -36,6 +36,7 @@ WEIGHTS all run the same random ones. Peers are installed by: pip install
 converted to ONNX, and for ncnn. """
 PEERS = ("opencv", "onnxruntime", "openvino", "ncnn")
 STARTS = 20  # rounds of processes, at most
+THREADS = 256  # at most: as many as share a run of the kernels in C
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,6 +154,10 @@ def _complete(args: argparse.Namespace) -> None:
     """Check the options and fill in those that were not typed."""
     if args.rounds < 1:
         raise UsageError("--rounds must be at least 1")
+    if args.threads and max(args.threads) > THREADS:
+        raise UsageError(f"--threads must be at most {THREADS}")
+    if args.history is not None:
+        check(args.history)
     if args.against is None:
         args.against = PEERS if args.all else PEERS[:1]
     args.threads = args.threads or ((1, 2) if args.all else (1,))

@@ -15,15 +15,21 @@ from .bench_report import NOISE, described
 _SAME = ("network", "inputs", "device", "overlay", "kernels", "processor")
 
 
+def check(path: Path) -> None:
+    """Raise UsageError if a file is of something else than figures of chai bench."""
+    for _ in _earlier(path):
+        pass
+
+
 def remember(path: Path, figures: Mapping[str, Any]) -> None:
     """Append figures to a history, and warn of a slow-down since the last ones of the same circumstances.
 
     Raises UsageError if the file is of something else.
     """
-    try:
-        latest = _latest(path, figures) if path.exists() else {}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"--history {path}: a line is none of chai bench", hint="name another file") from error
+    latest: dict[str, tuple[str, float]] = {}
+    for same, earlier in _earlier(path):
+        if same == [figures[key] for key in _SAME]:
+            latest |= earlier
     for what, now in _least(figures):
         time, before = latest.get(what, ("", now))
         if now > before * (1 + NOISE):
@@ -35,14 +41,16 @@ def remember(path: Path, figures: Mapping[str, Any]) -> None:
         file.write(json.dumps({"schema": schemas.Bench.schema, "time": time, **figures}) + "\n")
 
 
-def _latest(path: Path, figures: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
-    """Return time of day and milliseconds of the last figures of each kind, by what they are of."""
-    latest = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        earlier = json.loads(line)
-        if earlier["schema"] == schemas.Bench.schema and all(earlier[key] == figures[key] for key in _SAME):
-            latest.update({what: (str(earlier["time"]), ms) for what, ms in _least(earlier)})
-    return latest
+def _earlier(path: Path) -> Iterator[tuple[list[Any], dict[str, tuple[str, float]]]]:
+    """Yield the circumstances of earlier figures, and time of day and milliseconds of each kind, by what they are of."""
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            figures = json.loads(line)
+            if figures["schema"] == schemas.Bench.schema:
+                time = str(figures["time"])
+                yield [figures[key] for key in _SAME], {what: (time, ms) for what, ms in _least(figures)}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"--history {path}: a line is none of chai bench", hint="name another file") from error
 
 
 def _least(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

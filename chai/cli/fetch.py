@@ -42,7 +42,7 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError(f"--list lists all networks: {args.net[0]} is fetched without it")
     if args.list or not args.net:
         refuse(args, ("force",), "without the name of a network", hint="chai fetch NET --force")
-    folder = args.dir or env().cache
+    folder = args.dir or Path(env().cache)
     if args.list or not args.net:
         return _list(folder)
     for name in args.net:

@@ -119,7 +119,8 @@ def table(
     shown, left_out = fit(whole, terminal_width(), optional, cell_len)
     if optional and sum(widths(shown, cell_len)) + 2 * (len(shown.head) - 1) > terminal_width():
         for first, *others in shown.rows:  # a name has a line for itself rather than be torn
-            result(first, "  " + "  ".join(others))
+            named = [f"{head} {cell}" for head, cell in zip(shown.head[1:], others) if cell]
+            result(first, *(filled(" ", named, terminal_width(), "  ", commas=0) if named else ()))
     else:
         grid = Grid(box=None, pad_edge=False, header_style="bold")
         for name, side in zip(shown.head, shown.align):

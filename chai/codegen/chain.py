@@ -32,6 +32,11 @@ class Piece(NamedTuple):
     task: int
     images: tuple[int, int] | None = None
 
+    @property
+    def first(self) -> int:
+        """Return its first image."""
+        return self.images[0] if self.images else 0
+
 
 @dataclass(frozen=True)
 class Chain(HostBlobs):

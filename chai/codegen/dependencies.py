@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
 from ..limits import limits
-from ..overlay.layout import spans
+from ..overlay.layout import planes, spans
 
 if TYPE_CHECKING:
     from ..blob import Shape
-    from ..overlay import Overlay
+    from ..overlay import Layout, Overlay
     from ..tasks import Task
     from .memory_map import Regions
 
@@ -29,10 +29,12 @@ class Finished(NamedTuple):
     array: int = 0
     window: int = 0
 
-    def __or__(self, other: tuple[int, ...]) -> Finished:
+    def __or__(self, other: Finished) -> Finished:
         """Return the larger count of each engine."""
-        array, window = other
-        return Finished(array if array > self.array else self.array, window if window > self.window else self.window)
+        (array, window), (others, windows) = self, other
+        if array >= others and window >= windows:
+            return self
+        return Finished(max(array, others), max(window, windows))
 
 
 NONE = Finished()
@@ -42,24 +44,15 @@ class Budget:
     """The accesses to memory that may still be examined: ``limits().accesses`` at first."""
 
     def __init__(self) -> None:
-        self.spent = 0
+        self.spent, self.most = 0, limits().accesses
 
     def spend(self, count: int) -> None:
         """Count accesses. Raises DeviceError if they are too many."""
         self.spent += count
-        if self.spent > limits().accesses:
+        if self.spent > self.most:
             raise DeviceError(
                 "the Tasks access too many pieces of memory: " + limits().exceeded("accesses", self.spent)
             )
-
-
-class Access(NamedTuple):
-    """Channels of a blob that are read or written, from channel ``first``, for ``images`` (first, count)."""
-
-    blob: str
-    first: int
-    channels: int
-    images: tuple[int, int]
 
 
 def dependencies(
@@ -75,45 +68,75 @@ def dependencies(
     The segments of one file share a ``budget``. Raises DeviceError if it is spent, or if a Task or the host would read
     bytes that hold another blob, or nothing: so offsets from a file are checked here.
     """
-    memory, done, waits = _Memory(budget or Budget()), dict.fromkeys(Finished._fields, 0), []
+    memory, waits = _Memory(budget or Budget()), []
+    done = dict.fromkeys(Finished._fields, 0)
 
-    def bytes_of(access: Access) -> Iterator[tuple[int, int]]:
-        placed = laid.blobs[access.blob]
-        whole = shapes[placed.parent or access.blob]
-        first = placed.first_channel + access.first
-        return spans(placed.offset, whole, first, access.channels, access.images, overlay.layout)
+    def bytes_of(blob: str, first: int, channels: int, images: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        placed = laid.blobs[blob]
+        whole, first = shapes[placed.parent or blob], placed.first_channel + first
+        return spans(placed.offset, whole, first, channels, images, overlay.layout)
 
     for blob in laid.given:
-        for begin, end in bytes_of(_all(blob, shapes)):
+        for begin, end in bytes_of(blob, 0, shapes[blob][1], (0, shapes[blob][0])):
             memory.write(begin, end, _Bytes(laid.whole(blob)[0]))
     for task in tasks:
-        if shapes[task.output][0] > overlay.batch_max:
+        batch = shapes[task.output][0]
+        if batch > overlay.batch_max:
             raise DeviceError(
-                f"{shapes[task.output][0]} images: overlay {overlay.name} runs {overlay.batch_max} at a time",
+                f"{batch} images: overlay {overlay.name} runs {overlay.batch_max} at a time",
                 hint=f"a batch of {overlay.batch_max} or fewer",
             )
         done[task.engine] += 1
-        me = NONE._replace(**{task.engine: done[task.engine]})
-        images = task.images or (0, shapes[task.output][0])
+        me = Finished(**{task.engine: done[task.engine]})
+        images = task.images or (0, batch)
         after = NONE
         for blob in dict.fromkeys(task.inputs):
-            for begin, end in bytes_of(Access(blob, 0, shapes[blob][1], images)):
-                after |= memory.read(begin, end, blob, laid.whole(blob)[0], me)
+            whole = laid.whole(blob)[0]
+            for begin, end in bytes_of(blob, 0, shapes[blob][1], images):
+                after |= memory.read(begin, end, blob, whole, me)
         whole = laid.whole(task.output)[0]
-        for begin, end in bytes_of(Access(task.output, *task.channels(shapes), images)):
+        for begin, end in bytes_of(task.output, *task.channels(shapes), images):
             before = memory.write(begin, end, _Bytes(whole, me))
             if before.array >= me.array > 0 or before.window >= me.window > 0:
                 raise DeviceError(f"blob {whole!r} is written over what it is made of")
             after |= before
         waits.append(after)
     for blob, first, channels in wanted:
-        for begin, end in bytes_of(Access(blob, first, channels, (0, shapes[blob][0]))):
+        for begin, end in bytes_of(blob, first, channels, (0, shapes[blob][0])):
             memory.read(begin, end, blob, laid.whole(blob)[0], NONE)
     return waits
 
 
-def _all(blob: str, shapes: Mapping[str, Shape]) -> Access:
-    return Access(blob, 0, shapes[blob][1], (0, shapes[blob][0]))
+def check_listed(
+    layout: Layout, tasks: Iterable[Task], shapes: Mapping[str, Shape], laid: Regions, budget: Budget
+) -> None:
+    """Check the order in which Tasks are listed for devices where blobs share no bytes, unless one is a part of another.
+
+    Each Task is for all images of its blobs. Raises DeviceError if one reads what none before it has written, or writes
+    what is written.
+    """
+    written = dict.fromkeys(laid.blobs, 0)  # of each outermost blob: bit i is its plane i
+
+    def planes_of(blob: str, first: int, channels: int) -> tuple[str, int]:
+        whole, start = laid.whole(blob)
+        begin, end = (start + first) // layout.channels_per_word, planes(start + first + channels, layout)
+        budget.spend(1 + end // 10_000)
+        return whole, (1 << end) - (1 << begin)
+
+    def write(blob: str, first: int, channels: int) -> None:
+        whole, bits = planes_of(blob, first, channels)
+        if written[whole] & bits:
+            raise DeviceError(f"blob {whole!r} is written twice")
+        written[whole] |= bits
+
+    for blob in laid.given:
+        write(blob, 0, shapes[blob][1])
+    for task in tasks:
+        for blob in task.inputs:
+            whole, bits = planes_of(blob, 0, shapes[blob][1])
+            if bits & ~written[whole]:
+                raise DeviceError(f"blob {blob!r} is read before anything has written it")
+        write(task.output, *task.channels(shapes))
 
 
 class _Bytes(NamedTuple):
@@ -142,7 +165,7 @@ class _Memory:
             if piece.blob != whole:
                 raise DeviceError(f"another blob is written over {blob!r}, which is still read")
             after |= piece.written
-            self.history[i] = piece._replace(read=piece.read | reader)
+            self.history[i] = _Bytes(whole, piece.written, piece.read | reader)
         return after
 
     def write(self, begin: int, end: int, now: _Bytes) -> Finished:

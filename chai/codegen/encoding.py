@@ -8,25 +8,27 @@ overlay without unsigned codes have no fields for zero points.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 from .. import tasks as kinds
 from ..errors import DeviceError
-from ..overlay.records import Rows, pack, unpack
-from ..overlay.weights import Packed, joined, size_of
-from ..tasks.fields import Constants, Memory, same
+from ..overlay.records import pack
+from ..tasks.fields import Memory, same
 from .dependencies import NONE, Finished
 
 if TYPE_CHECKING:
     from ..blob import Shape
     from ..overlay import Overlay
-    from ..overlay.weights import Buffer, Piece, Source
+    from ..overlay.weights import Piece
     from ..tasks import Task
-    from ..tasks.fields import Encoded, Place
+    from ..tasks.fields import Place
 
 NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
+_CHAIN = ("tag", *(f"after_{engine}" for engine in Finished._fields))  # depend on its place in a chain
 _ZEROS = ("input_zero", "second_zero", "output_zero")
 
 
@@ -46,54 +48,56 @@ def encode(
     every blob of the Task and the parents of views. ``tag`` is the descriptor's position in a chain, ``after`` what it waits for.
     Raises DeviceError, with the Task, for one that the manifest excludes or a value that a field cannot hold.
     """
+    memory = Memory(overlay, address, shapes, images=task.images)
     try:
-        values, constants = _fields(task, Memory(overlay, address, shapes, images=task.images), where, tag, after)
-        return pack(overlay.descriptor, values), [p.packed() if isinstance(p, Rows) else p for p in constants]
+        values = fields_of(task, memory, where, {"tag": tag, **waiting(after)})
+        return pack(overlay.descriptor, values), task.constants(memory)
     except DeviceError as error:
         raise _of(task, error) from error
 
 
-def decode(
-    descriptor: Buffer,
-    constants: Buffer | Source,
-    overlay: Overlay,
-    address: Mapping[str, Place],
-    shapes: Mapping[str, Shape],
-    where: int,
-    images: tuple[int, int] | None = None,
-) -> Task:
-    """Return the Task of a descriptor, for ``images`` (first, count) of its blobs.
+def decode(values: Mapping[str, int], memory: Memory, **common: Any) -> Task:
+    """Return the Task of a descriptor with these values; ``common`` are its fields that every kind has, with its blobs.
 
-    Its weights stay in ``constants``, the memory from ``where`` of one or more Tasks. Blobs are named by location and size
-    in ``address``, so no two blobs in it may share both (such blobs are never in use at once). The Task has no ``NOTES``.
-    Raises DeviceError for anything that ``encode`` does not write.
+    Its weights stay in the ``constants`` of ``memory``. Raises DeviceError for anything that ``encode`` does not write for
+    a Task with these fields, at whatever place in a chain.
     """
-    stored = unpack(overlay.descriptor, descriptor)
-    values = {**dict.fromkeys(_ZEROS, 0), **stored}
-    area = Constants(constants, where)
-    memory = Memory(overlay, address, shapes, area, images)
-    task = _kind(overlay, values["opcode"]).from_fields(values, memory)
-    task = task if images is None else replace(task, images=images)
-    # encoding completes the check: it must give the same values and constants
-    begin = where if area.begin is None else area.begin
-    after = Finished(**{name: values[f"after_{name}"] for name in Finished._fields})
+    kind = _kind(memory.overlay, values["opcode"])
+    if len(common["inputs"]) != kind.operands:
+        raise DeviceError(f"descriptor: a {kind.kind} reads {kind.operands} blobs, found {', '.join(common['inputs'])}")
+    task = kind.from_fields(values, memory, **common)
+    check_fields(values, task, memory, constants_at(values))
+    return task
+
+
+def read_tables(stored: Iterable[tuple[Mapping[str, int], Shape]], memory: Memory) -> None:
+    """Read the tables of descriptors, with the shapes of their outputs, before these are decoded, which is faster."""
+    spans = [
+        (values["table"], prod(output[_kind(memory.overlay, values["opcode"]).table]))
+        for values, output in stored
+        if values["table"]
+    ]
+    with suppress(DeviceError):  # decoding says whose table it is
+        memory.constants.read_tables(memory.overlay, spans)
+
+
+def check_fields(values: Mapping[str, int], task: Task, memory: Memory, where: int) -> None:
+    """Raise DeviceError unless the values are those of a Task's descriptor, whatever its place in a chain.
+
+    Its constants are stored from address ``where``.
+    """
     try:
-        again, parts = _fields(task, memory, begin, values["tag"], after)
+        own = fields_of(task, memory, where, {name: values[name] for name in _CHAIN})
+        for name, value in own.items() if own != values else ():
+            if values[name] != value:
+                raise DeviceError(f"its descriptor has {name} = {values[name]}, expected {value}")
     except DeviceError as error:
         raise _of(task, error) from error
-    for name, value in again.items() if again != stored else ():
-        if stored[name] != value:
-            raise DeviceError(f"descriptor: {name} = {stored[name]}, a {task.kind} like this has {value}")
-    for part in parts:
-        size = size_of(part)
-        if isinstance(part, Rows):
-            if not part.equal(area.rows("table", part.record, begin, size)):
-                raise DeviceError(f"descriptor: the table of a {task.kind} like this has other values")
-        elif not isinstance(part, Packed) and joined([part]) != area.read("constants", begin, size):
-            # packed weights are these same bytes, which have been checked
-            raise DeviceError(f"descriptor: the padding of the constants of a {task.kind} is not zero")
-        begin += size
-    return task
+
+
+def constants_at(values: Mapping[str, int]) -> int:
+    """Return the address from which the constants of a Task are stored, or 0: no field has another use for it."""
+    return values["weights"] or values["table"]
 
 
 def equal(a: Task, b: Task) -> bool:
@@ -107,22 +111,21 @@ def equal(a: Task, b: Task) -> bool:
     return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name not in NOTES)
 
 
-def _fields(task: Task, memory: Memory, where: int, tag: int, after: Finished) -> Encoded:
-    """Return the values of all fields of a Task's descriptor, and its constants."""
-    overlay = memory.overlay
-    values = dict.fromkeys(overlay.descriptor.values, 0)
-    values |= {"opcode": _opcode(overlay, task), "tag": tag, **waiting(after)}
-    own, constants = task.fields(memory, where)
-    limits, reason = task.limits(overlay), task.excluded(overlay, memory.shapes)
-    if reason:
+def fields_of(task: Task, memory: Memory, where: int, place: Mapping[str, int]) -> dict[str, int]:
+    """Return the values of all fields of a Task's descriptor; ``place`` has those of its place in a chain."""
+    overlay, limits = memory.overlay, task.limits(memory.overlay)
+    if limits is None:
+        raise DeviceError(f"opcode: overlay {overlay.name} has no {task.kind} unit")
+    own = task.fields(memory, where)
+    if reason := task.excluded(overlay, memory.shapes):
         raise DeviceError(reason)
     for blob in (*task.inputs, task.output):
         first = memory.address[blob].first_channel
-        if limits is not None and first % limits.channel_step:
+        if first % limits.channel_step:
             raise DeviceError(f"blob {blob!r} begins at channel {first}, not at a multiple of {limits.channel_step}")
     if own["shift"] > overlay.requant.shift_max:
         raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
-    return values | _known(own, overlay), constants
+    return {**overlay.descriptor.zeros, **place, "opcode": limits.opcode, **_known(own, overlay)}
 
 
 def _of(task: Task, error: DeviceError) -> DeviceError:
@@ -134,7 +137,7 @@ def _of(task: Task, error: DeviceError) -> DeviceError:
 def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
     """Return the fields that the overlay's descriptors have."""
     if overlay.unsigned:
-        return {**own}
+        return dict(own)
     beyond = [name for name in _ZEROS if own.get(name)]
     if beyond:
         raise DeviceError(f"{beyond[0]}: overlay {overlay.name} has no unsigned codes")
@@ -146,16 +149,8 @@ def waiting(after: Finished) -> dict[str, int]:
     return {f"after_{engine}": count for engine, count in after._asdict().items()}
 
 
-def _opcode(overlay: Overlay, task: Task) -> int:
-    limits = task.limits(overlay)
-    if limits is None:
-        raise DeviceError(f"opcode: overlay {overlay.name} has no {task.kind} unit")
-    return limits.opcode
-
-
 def _kind(overlay: Overlay, opcode: int) -> type[Task]:
-    for kind in map(kinds.find, overlay.kinds):
-        limits = kind.limits(overlay)
-        if limits is not None and limits.opcode == opcode:
-            return kind
+    for section in overlay.tasks:
+        if ("opcode", opcode) in section.limits:
+            return kinds.find(section.kind)
     raise DeviceError(f"descriptor: opcode = {opcode} is that of no Task of overlay {overlay.name}")

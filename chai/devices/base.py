@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from ..util.lazy_dataclass import dataclass
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from ..tasks.work import Work
 
 
-class Ran(NamedTuple):
+class Ran:
     """Milliseconds of a run.
 
     ``tasks``   of each Task; None if only the whole is timed
     ``device``  by the device's own clock; None if it has none
     """
 
-    tasks: Sequence[float] | None = None
-    device: float | None = None
+    __slots__ = ("device", "tasks")
+
+    def __init__(self, tasks: Sequence[float] | None = None, device: float | None = None) -> None:
+        self.tasks, self.device = tasks, device
 
 
 class Program:

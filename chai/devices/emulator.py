@@ -11,7 +11,7 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import codes_of, outermost
+from ..blob import Wholes, codes_of
 from ..codegen.chain import inside
 from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
@@ -39,8 +39,8 @@ class InNumpy:
     """Some Tasks with one kernel each; views share their parent's memory and are dropped with it after its last use."""
 
     def __init__(self, work: Work, tasks: Sequence[Task], kept: set[str]) -> None:
-        self.shapes, self.views = work.shapes, work.views
-        used = [{self._whole(b) for b in (*task.inputs, task.output)} for task in tasks]
+        self.shapes, self.views, self.wholes = work.shapes, work.views, Wholes(work.views)
+        used = [{self.wholes[b].base for b in (*task.inputs, task.output)} for task in tasks]
         done = []
         for wholes in reversed(used):
             done.append(wholes - kept)
@@ -55,7 +55,7 @@ class InNumpy:
             inputs = [codes_of(b, blobs, self.shapes, self.views) for b in task.inputs]
             whole = codes_of(task.output, blobs, self.shapes, self.views)
             compute(*inputs, task.written(whole, self.shapes[task.inputs[0]][1]), scratch)
-            for blob in [b for b in blobs if b not in given and self._whole(b) in done]:
+            for blob in [b for b in blobs if b not in given and self.wholes[b].base in done]:
                 del blobs[blob]
             end = perf_counter()
             times.append((end - begin) * 1000)
@@ -65,9 +65,6 @@ class InNumpy:
     def close(self) -> None:
         """Release nothing: it holds nothing between runs."""
 
-    def _whole(self, blob: str) -> str:
-        return outermost(blob, self.views).base
-
 
 class EmulatedProgram(Program):
     """Runs of Tasks in C or in numpy, in order; between them blobs are arrays of the host.
@@ -76,7 +73,7 @@ class EmulatedProgram(Program):
     """
 
     def __init__(self, work: Work) -> None:
-        self.work = work
+        self.work, self.wholes = work, Wholes(work.views)
         used = library()
         forms = [*self._forms()] if used else [None] * len(work.tasks)
         listed = [(task, found) for task, found in zip(work.tasks, forms)]
@@ -87,12 +84,12 @@ class EmulatedProgram(Program):
             later = [task for group in runs[i + 1 :] for task, _ in group]
             native = [(task, found) for task, found in run if found is not None]
             if used is not None and native:
-                wholes = {self._whole(b) for task, _ in native for b in task.inputs}
-                loads = [part for part in before if self._whole(part.blob) in wholes]
+                wholes = {self.wholes[b].base for task, _ in native for b in task.inputs}
+                loads = [part for part in before if self.wholes[part.blob].base in wholes]
                 self.parts.append(Native(used, native, work.shapes, work.views, loads, [*self._stores(native, later)]))
             else:
-                kept = {self._whole(b) for b in work.writes or work.shapes}
-                kept |= {self._whole(b) for task in later for b in (*task.inputs, task.output)}
+                kept = {self.wholes[b].base for b in work.writes or work.shapes}
+                kept |= {self.wholes[b].base for task in later for b in (*task.inputs, task.output)}
                 self.parts.append(InNumpy(work, [task for task, _ in run], kept))
             before += [self._written(task) for task, _ in run if self._maps(task)]
 
@@ -115,7 +112,7 @@ class EmulatedProgram(Program):
         for task in self.work.tasks:
             native = form(task) if self._maps(task) else None
             if native is not None and any(native.border):
-                zero = borders.setdefault(self._whole(task.inputs[0]), native.zeros[0])
+                zero = borders.setdefault(self.wholes[task.inputs[0]].base, native.zeros[0])
                 native = native if zero == native.zeros[0] else None
             yield native
 
@@ -124,14 +121,11 @@ class EmulatedProgram(Program):
         yield from self.work.reads
         written: set[str] = set()
         for task in () if self.work.reads else self.work.tasks:
-            yield from dict.fromkeys(b for b in task.inputs if self._whole(b) not in written)
-            written.add(self._whole(task.output))
-
-    def _whole(self, blob: str) -> str:
-        return outermost(blob, self.work.views).base
+            yield from dict.fromkeys(b for b in task.inputs if self.wholes[b].base not in written)
+            written.add(self.wholes[task.output].base)
 
     def _maps(self, task: Task) -> bool:
-        return all(len(self.work.shapes[self._whole(blob)]) == 4 for blob in (*task.inputs, task.output))
+        return all(len(self.work.shapes[self.wholes[blob].base]) == 4 for blob in (*task.inputs, task.output))
 
     def _written(self, task: Task) -> Part:
         return Part(task.output, *task.channels(self.work.shapes))
@@ -139,17 +133,17 @@ class EmulatedProgram(Program):
     def _stores(self, forms: Forms, later: Sequence[Task]) -> Iterator[Part]:
         """Yield the channels that these Tasks write, and later ones or the host read."""
         written = [self._written(task) for task, _ in forms]
-        read = {self._whole(b) for task in later for b in task.inputs}
+        read = {self.wholes[b].base for task in later for b in task.inputs}
         if not self.work.writes:
             yield from written
             return
-        yield from (part for part in written if self._whole(part.blob) in read)
+        yield from (part for part in written if self.wholes[part.blob].base in read)
         filled: dict[str, list[tuple[int, int]]] = {}
         for part in written:
-            whole, first = outermost(part.blob, self.work.views)
+            whole, first = self.wholes[part.blob]
             filled.setdefault(whole, []).append((first + part.first, part.channels))
         for blob in self.work.writes:
-            whole, first = outermost(blob, self.work.views)
+            whole, first = self.wholes[blob]
             for start, end in inside(filled.get(whole, []), first, first + self.work.shapes[blob][1]):
                 yield Part(blob, start, end - start)
 
@@ -161,8 +155,10 @@ class Emulator(Device):
     hidden = True
 
     def status(self) -> tuple[bool, str]:
-        _, reason, used = state()
-        return True, f"this host, kernels in C ({used.name})" if used else f"this host, kernels in numpy: {reason}"
+        known = state()
+        if known.used is None:
+            return True, f"this host, kernels in numpy: {known.reason}"
+        return True, f"this host, kernels in C ({known.used.name})"
 
     def reads_plain(self, unfold: Unfold, channels: int) -> bool:
         used = library()

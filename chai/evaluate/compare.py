@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..fixed import Format
+from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..net import Net
 from ..offload.formats import given
 from ..runtime.batches import run_batches
-from ..tasks.coarser import Coarser, as_json
+from ..tasks.coarser import as_json
 from ..util import html
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..graph import Layer
 from ..plugins import CustomLayer
 from ..runtime.dump import read_dump
-from ..runtime.host import run_layer as run_step
+from ..runtime.host.layer import run_layer as run_step
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 

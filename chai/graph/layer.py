@@ -11,6 +11,7 @@ from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
 from ..kernels.native.links import Native
 from ..limits import limits
+from ..util.lazy_numpy import np
 from ..util.sharing import Turn
 from ..util.text import visible
 from .params import LossParams, NoParams, Precision
@@ -144,8 +145,9 @@ class Layer:
         raise NotImplementedError(self.type)
 
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
-        """Compute ``forward``, with 0 instead of each number below 0. Needs ``rectifies``."""
-        raise NotImplementedError(self.type)
+        """Compute ``forward``, with 0 instead of each number below 0. Needs ``rectifies``, and ``new_tops`` unless replaced."""
+        tops = map(np.asarray, self.forward(*bottoms))  # a blob without axes is an array, too
+        return tuple([np.maximum(top, 0, out=top) for top in tops])
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
         """Return ``forward``, or ``rectified``, on bottoms of these shapes in C; None if Python computes it."""
@@ -346,5 +348,6 @@ def check_shape(layer: Layer, shape: Shape) -> None:
         raise layer.wrong(f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape)))
     if any(d < 0 for d in shape):
         raise layer.wrong(f"top of shape {show(shape)}: a size is negative")
-    if prod(shape) > bound.blob_elements:
-        raise layer.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", prod(shape)))
+    elements = prod(size or 1 for size in shape)  # an empty array has a largest size, too
+    if elements > bound.blob_elements:
+        raise layer.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", elements))

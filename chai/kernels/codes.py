@@ -91,7 +91,7 @@ def unpack(codes: Array, format: Format) -> Array:
 
 
 @lru_cache(maxsize=KEPT)
-def _conversion(used: Library | None, kind: Kind, shape: Shape, format: Format) -> Single | None:
+def _conversion(used: Library | None, kind: int, shape: Shape, format: Format) -> Single | None:
     """Return the operation that converts a contiguous array; None without a library, and for a size beyond it."""
     four = (1, 1, 1, 1, *shape[:3], prod(shape[3:]))[-4:] if len(shape) > 3 else (1, 1, 1, 1, *shape)[-4:]
     if used is None or not all(0 < size <= SIZE for size in four):

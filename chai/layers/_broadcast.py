@@ -33,6 +33,11 @@ class BroadcastLayer(Layer):
         axes = self.params.num_axes
         return bottoms[0][first:] if axes == -1 else bottoms[0][first : first + axes]
 
+    def covered(self, *bottoms: Shape) -> range:
+        """Return the axes of the first bottom that the second operand has, too."""
+        first = self.axis(self.params.axis, bottoms[0])
+        return range(first, first + len(bottoms[1] if len(bottoms) == 2 else self.operand(*bottoms)))
+
     def laid_over(self, shape: Shape, operand: Shape) -> Shape:
         """Return the shape ``operand`` with trailing ones, ready to broadcast over ``shape``."""
         if not operand:

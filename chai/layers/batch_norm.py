@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape
 from ..graph.params import Filler, within
+from ..kernels.elements import native_batch_norm
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class BatchNorm(AffineLayer):
 
     message = "batch_norm_param"
     Params = BatchNormParams
-    new_tops = True
+    new_tops = rectifies = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if not bottoms[0]:
@@ -77,6 +79,12 @@ class BatchNorm(AffineLayer):
         affine = self.affine()
         assert affine is not None
         return -moved / affine[0] * float(self.blobs[2].reshape(-1)[0])
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        p = self.params
+        if p.use_global_stats is False or not p.add_eps_before_sqrt or len(bottoms[0]) < 2:
+            return None
+        return native_batch_norm(bottoms[0], self.blobs, p.eps, rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

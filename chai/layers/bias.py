@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..graph.params import Filler, axis_index, nested, within
+from ..kernels.elements import native_scale
 from ..util.lazy_dataclass import dataclass
 from ._broadcast import BroadcastLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,18 @@ class Bias(BroadcastLayer):
 
     message = "bias_param"
     Params = BiasParams
+    new_tops = rectifies = True
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return () if len(bottoms) == 2 else (self.operand(*bottoms),)
 
     def fillers(self) -> tuple[Filler | None, ...]:
         return (self.params.filler,)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        if len(bottoms) == 2:
+            return None
+        return native_scale(bottoms[0], self.covered(*bottoms), None, self.blobs[0], rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, show
 from ..graph import Layer
 from ..graph.params import choice
+from ..kernels.elements import native_pair
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -34,7 +36,7 @@ class Eltwise(Layer):
     Params = EltwiseParams
     bottoms_allowed = (2, None)
     can_clamp = True
-    new_tops = True
+    new_tops = rectifies = True
     precision_expected = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
@@ -75,6 +77,11 @@ class Eltwise(Layer):
         p = self.params
         sums = p.operation == "SUM" and all(bottoms) and min(p.coeff, default=1) >= 0
         return sums or super().nonnegative(bottoms)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        if len(bottoms) > 2:
+            return None
+        return native_pair(self.params.operation, bottoms[0], self.params.coeff or (1.0, 1.0), rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params

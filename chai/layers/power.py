@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..graph import Layer
+from ..kernels.elements import native_scale
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
+    from ..kernels.native.links import Native
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,14 @@ class Power(Layer):
 
     message = "power_param"
     Params = PowerParams
+    new_tops = rectifies = True
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        p = self.params
+        if p.power != 1:
+            return None
+        factors, addends = (np.full(bottoms[0][1:2], number, np.float32) for number in (p.scale, p.shift))
+        return native_scale(bottoms[0], range(1, 2), factors, addends, rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ..graph import Layer
+from ..kernels.elements import native_scale
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
+    from ..kernels.native.links import Native
     from ..overlay import Overlay
 
 
@@ -43,6 +45,9 @@ class ReLU(Layer):
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return not self.params.negative_slope or all(bottoms)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        return native_scale(bottoms[0], range(1, 2), None, None, True) if self.rectifier else None
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return self._clamped(bottoms[0], None)

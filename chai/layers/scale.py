@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..graph.params import Filler, axis_index, nested, within
+from ..kernels.elements import native_scale
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
@@ -13,6 +14,7 @@ from ._broadcast import BroadcastLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Scale(BroadcastLayer, AffineLayer):
 
     message = "scale_param"
     Params = ScaleParams
-    new_tops = True
+    new_tops = rectifies = True
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         factor = () if len(bottoms) == 2 else (self.operand(*bottoms),)
@@ -51,6 +53,13 @@ class Scale(BroadcastLayer, AffineLayer):
     @property
     def bias_blob(self) -> int | None:
         return 1 if self.params.bias_term else None
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        two = len(bottoms) == 2
+        if two and not bottoms[1]:
+            return None
+        factors, addends = None if two else self.blobs[0], self.blobs[-1] if self.params.bias_term else None
+        return native_scale(bottoms[0], self.covered(*bottoms), factors, addends, rectified, two)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from ..blob import Shape, on_device
-from ..fixed import Format
+from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..overlay import Overlay
-from ..tasks.coarser import Coarser
 from ..util.lazy_dataclass import dataclass
 from .schedule import Schedule
 

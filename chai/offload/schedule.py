@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ..blob import View
 from ..fixed import Format
 from ..tasks.work import Work
-from ..util import html
 from ..util.lazy_dataclass import dataclass
-from ..util.table import Table
 from ..util.text import visible
 
 if TYPE_CHECKING:
@@ -169,12 +167,13 @@ class Schedule:
 
     def _repr_html_(self) -> str:
         """Return a table of the steps for notebooks: conversions, host layers, and segments on the overlay."""
+        from ..util import html, table  # only notebooks show it
 
         head = ("step", "engine", "layers", "Tasks", "reads", "writes", "why")
         rows = [(str(i), *_cells(step)) for i, step in enumerate(self.steps)]
         if not rows:
             return html.notebook(html.paragraph("no steps yet: they are known when the formats are (net.calibrate)"))
-        return html.notebook(html.rows(Table(head, rows, "rllrlll")))
+        return html.notebook(html.rows(table.Table(head, rows, "rllrlll")))
 
     def _words(self) -> Iterator[str]:
         for step in self.steps:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import cached_property, lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DeviceError, ParseError, UsageError
@@ -20,7 +19,7 @@ from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
 from ..util.files import sha256
 from ..util.lazy_dataclass import dataclass
-from ..util.paths import resource
+from ..util.paths import shipped
 from ..util.suggest import did_you_mean
 from .checks import check
 from .sections import (
@@ -41,6 +40,8 @@ from .sections import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .architecture import Architecture
 
 default = "pynq-z2"
@@ -52,12 +53,12 @@ _PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhea
 
 @dataclass(frozen=True)
 class Overlay:
-    """One manifest. ``assumed`` names figures that were never measured; times derived from them must be marked.
+    """One manifest, in ``file``. ``assumed`` names figures that were never measured; times derived from them must be marked.
 
     ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats.
     """
 
-    path: Path
+    file: str
     name: str
     title: str
     part: str
@@ -89,6 +90,13 @@ class Overlay:
     unsigned: bool = False
     architecture: str = ARRAY
     machine: Any = None  # what only its architecture knows
+
+    @cached_property
+    def path(self) -> Path:
+        """Return the path of its manifest."""
+        from pathlib import Path
+
+        return Path(self.file)
 
     @property
     def own(self) -> Architecture | None:
@@ -146,7 +154,7 @@ class Overlay:
 
 def names(architecture: str | None = None) -> list[str]:
     """Return the names of the shipped overlays, the folders with a manifest; of one architecture, if it is not None."""
-    folder = resource("hw_overlays")
+    folder = shipped("hw_overlays")
     found = sorted(name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}/overlay.json"))
     return found if architecture is None else [name for name in found if load(name).architecture == architecture]
 
@@ -157,11 +165,10 @@ def load(name_or_path: str | Path = default) -> Overlay:
     Raises DeviceError for an unknown name, ParseError (with line) for an invalid manifest, OSError if it cannot be read.
     """
     text = str(name_or_path)
-    if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith(".json"):
-        path = Path(name_or_path)
-        path = path / "overlay.json" if path.is_dir() else path
+    if isinstance(name_or_path, os.PathLike) or "/" in text or "\\" in text or text.endswith(".json"):
+        path = os.path.join(text, "overlay.json") if os.path.isdir(text) else text
     elif text in names():
-        path = resource("hw_overlays", text, "overlay.json")
+        path = shipped("hw_overlays", text, "overlay.json")
     else:
         hint = did_you_mean(text.lower(), names(), listed="overlays")
         raise DeviceError(f"there is no overlay {text!r}", hint=hint)
@@ -169,7 +176,7 @@ def load(name_or_path: str | Path = default) -> Overlay:
 
 
 @lru_cache(maxsize=8)
-def _parsed(path: Path, text: str) -> Overlay:
+def _parsed(path: str, text: str) -> Overlay:
     """Return the overlay of a manifest's text. It is cached: every network loads one, and the checks take 40 ms."""
     document = jsonfile.parse(text, path)
     architecture = _architecture(document)
@@ -190,7 +197,7 @@ def _architecture(document: jsonfile.Document) -> str:
     """Return the architecture of a manifest: one that has a schema. Raises ParseError for another."""
     value = document.value
     name = value.get("architecture", ARRAY) if isinstance(value, dict) else ARRAY
-    files, ending = os.listdir(resource("hw_overlays")), ".schema.json"
+    files, ending = os.listdir(shipped("hw_overlays")), ".schema.json"
     known = [ARRAY, *sorted(file.removesuffix(ending) for file in files if file.endswith(ending))]
     known.remove("overlay")
     if name not in known:
@@ -201,14 +208,14 @@ def _architecture(document: jsonfile.Document) -> str:
 
 @lru_cache(maxsize=4)
 def _schema(name: str) -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = jsonfile.load(resource("hw_overlays", f"{name}.schema.json")).value
+    schema: Mapping[str, Any] = jsonfile.load(shipped("hw_overlays", f"{name}.schema.json")).value
     return schema
 
 
 # -- from JSON to dataclasses, after the schema has checked keys and types
 
 
-def _build(path: Path, value: Mapping[str, Any], own: Mapping[str, Any]) -> Overlay:
+def _build(path: str, value: Mapping[str, Any], own: Mapping[str, Any]) -> Overlay:
     """Return the Overlay of a manifest, with the sections ``own`` of its architecture in place of the manifest's."""
     every = {**value, **own}
     sections = [
@@ -219,8 +226,8 @@ def _build(path: Path, value: Mapping[str, Any], own: Mapping[str, Any]) -> Over
     known = {f.name for f in fields(Overlay)} if own else every.keys() - {"schema"}
     facts |= {key: item for key, item in every.items() if key in known and key not in (*facts, "tasks")}
     digest = sha256(json.dumps(_facts(value), sort_keys=True).encode())
-    whole = {**facts, "path": path, "tasks": sections, "digest": digest}
-    return restore(Overlay, whole, lambda where, text: ParseError(f"{where.lstrip('.')}: {text}", path=str(path)))
+    whole = {**facts, "file": path, "tasks": sections, "digest": digest}
+    return restore(Overlay, whole, lambda where, text: ParseError(f"{where.lstrip('.')}: {text}", path=path))
 
 
 def _facts(value: Any) -> Any:

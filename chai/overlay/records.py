@@ -45,12 +45,12 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
             hint="it was made for another overlay; compile the network again",
         )
     values: dict[str, int] = {}
-    for name, field in record.values.items():
-        value = total >> field.position & field.mask
-        if field.signed and value >> (field.width - 1):
-            value -= 1 << field.width
-        if value % field.multiple:  # any other value fits if its bits do
-            _check_value(record, field, value)
+    for name, position, mask, sign, multiple in record.places:
+        value = total >> position & mask
+        if value & sign:
+            value -= mask + 1
+        if value % multiple:  # any other value fits if its bits do
+            _check_value(record, record.values[name], value)
         values[name] = value
     total &= record.unused
     if total:
@@ -61,12 +61,6 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
 
 def _version(record: Record, total: int) -> int:
     return next(total >> field.position & field.mask for field in record.fields if field.name == _VERSION)
-
-
-def value(record: Record, data: bytes, name: str) -> int:
-    """Return one unsigned field of a record that has been checked."""
-    field = record.values[name]
-    return int.from_bytes(data, "little") >> field.position & field.mask
 
 
 def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
@@ -82,24 +76,6 @@ def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
         for word, shift in field.words:
             words[:, word] |= _shifted(column, -shift).astype(np.uint32)
     return words.tobytes()
-
-
-class Rows:
-    """Records that are packed when they are asked for: int64 columns, as ``pack_rows`` takes them."""
-
-    def __init__(self, record: Record, columns: Mapping[str, Array]) -> None:
-        self.record, self.columns = record, columns
-
-    def __len__(self) -> int:
-        return self.record.bytes * len(next(iter(self.columns.values())))
-
-    def packed(self) -> bytes:
-        """Return the records. Raises DeviceError for a value that a field cannot hold."""
-        return pack_rows(self.record, self.columns)
-
-    def equal(self, columns: Mapping[str, Array]) -> bool:
-        """Return whether they would unpack into these columns."""
-        return all(np.array_equal(column, columns[name]) for name, column in self.columns.items())
 
 
 def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:

@@ -227,7 +227,7 @@ class Field:
     about: str
     multiple: int = 1
 
-    @cached_property
+    @property
     def position(self) -> int:
         """Return the lowest bit, counted from the start of the record."""
         return 32 * self.word + self.bit
@@ -238,7 +238,7 @@ class Field:
         last = (self.position + self.width - 1) // 32
         return [(word, self.position - 32 * word) for word in range(self.word, last + 1)]
 
-    @cached_property
+    @property
     def mask(self) -> int:
         """Return a mask of ``width`` ones, not shifted."""
         return (1 << self.width) - 1
@@ -265,6 +265,19 @@ class Record:
     def values(self) -> dict[str, Field]:
         """Return the fields that have a value in each record, by name: all but ``version``, which is the record's own."""
         return {field.name: field for field in self.fields if field.name != "version"}
+
+    @cached_property
+    def zeros(self) -> dict[str, int]:
+        """Return 0 for each of ``values``."""
+        return dict.fromkeys(self.values, 0)
+
+    @cached_property
+    def places(self) -> list[tuple[str, int, int, int, int]]:
+        """Return name, lowest bit, mask, the value's bit that is a sign or 0, and multiple of each of ``values``."""
+        return [
+            (name, field.position, field.mask, (field.mask + 1 >> 1) * field.signed, field.multiple)
+            for name, field in self.values.items()
+        ]
 
     @cached_property
     def version_bits(self) -> int:

@@ -6,7 +6,7 @@ held in memory twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,10 +17,10 @@ from ..util.rounding import ceil_div
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from . import manifest, sections
-    from .records import Rows
 
     Buffer = bytes | bytearray | memoryview
 
+PART = 1 << 18  # bytes of packed weights that are checked at a time, which stay in a processor's cache
 WEIGHT = 127  # -128 would overflow the packed sums of two products in one DSP
 
 
@@ -61,13 +61,10 @@ class Packed:
         self.group = group
         self.axes = _blocks(shape, group, array)
         self.bytes = prod(self.axes)
+        self._grid = (1, self.axes[0]) if len(self.axes) == 4 else self.axes[:2]  # groups, blocks of outputs in each
+        self._block = self.axes[-3:] if len(self.axes) == 4 else self.axes[2:]
         self._source, self._offset = source, offset
-        blocks = self.blocks(np.empty(self.bytes, np.int8))
-        least = int(blocks.min(initial=0))
-        if least < -WEIGHT:
-            raise DeviceError(f"weights: {least} is outside -{WEIGHT}..{WEIGHT}")
-        if _padded(blocks, shape, group):
-            raise DeviceError("descriptor: the padding of the constants of a conv is not zero")
+        self._check()
 
     @property
     def size(self) -> int:
@@ -91,18 +88,39 @@ class Packed:
 
     def magnitudes(self) -> Array:
         """Return the sum of the magnitudes of each output channel's weights, int64 (M,)."""
-        blocks = self.blocks(np.empty(self.bytes, np.int8))
+        groups, outputs = self._grid[0], self._block[-1]
+        sums = np.empty((prod(self._grid), outputs), np.int64)
         wide = np.int32 if self.bytes < 1 << 24 else np.int64  # a code has 7 bits; narrow sums are faster
-        if blocks.ndim == 4:
-            every: Array = np.abs(blocks).sum((1, 2), dtype=wide).reshape(-1).astype(np.int64)
-            return every[: self.shape[0]]
-        group, mb, *_, mo = self.axes
-        sums = np.empty((group, mb, mo), np.int64)
-        for at in np.ndindex(group, mb):
-            rows = np.abs(blocks[at]).reshape(-1, mo)
-            several = gcd(len(rows), 64)  # numpy sums long rows faster
-            sums[at] = rows.reshape(-1, several * mo).sum(0, dtype=wide).reshape(several, mo).sum(0)
-        return sums.reshape(group, -1)[:, : self.shape[0] // group].reshape(-1)
+        for first, blocks in self._parts():
+            rows = np.abs(blocks, blocks).reshape(len(blocks), -1, outputs)
+            several = gcd(rows.shape[1], 64)  # numpy sums long rows faster
+            narrow = rows.reshape(len(rows), -1, several * outputs).sum(1, dtype=wide)
+            sums[first : first + len(rows)] = narrow.reshape(len(rows), several, outputs).sum(1)
+        return sums.reshape(groups, -1)[:, : self.shape[0] // groups].reshape(-1)
+
+    def _parts(self) -> Iterator[tuple[int, Array]]:
+        """Yield the number of a block of outputs, and the codes (blocks, ...) of some from it on, in one buffer for all."""
+        size, count = prod(self._block), prod(self._grid)
+        step = max(1, PART // max(1, size))
+        buffer = np.empty(min(step, count) * size, np.int8)
+        for first in range(0, count, step):
+            several = min(step, count - first)
+            codes = buffer[: several * size]
+            self._source.read(self._offset + first * size, codes)
+            yield first, codes.reshape(several, *self._block)
+
+    def _check(self) -> None:
+        """Raise DeviceError for a code of -128, and for a byte that is not zero in the padding of partial blocks."""
+        groups, each = self._grid
+        outputs = self.shape[0] // groups % self._block[-1]
+        inputs = self.shape[1] % self._block[-2] if len(self._block) > 3 else 0
+        for first, blocks in self._parts():
+            least = int(blocks.min(initial=0))
+            if least < -WEIGHT:
+                raise DeviceError(f"weights: {least} is outside -{WEIGHT}..{WEIGHT}")
+            beyond = outputs and blocks[each - 1 - first % each :: each, ..., outputs:].any()
+            if beyond or (inputs and blocks[:, -1, :, :, inputs:].any()):
+                raise DeviceError("descriptor: the padding of the constants of a conv is not zero")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         m, c, kh, kw = self.shape
@@ -137,20 +155,10 @@ def _check_codes(weights: Array) -> None:
             raise DeviceError(f"weights: {code} is outside -{WEIGHT}..{WEIGHT}")
 
 
-def _padded(blocks: Array, shape: Shape, group: int) -> bool:
-    """Return whether the padding of partial blocks contains a byte that is not zero."""
-    m, c = shape[:2]
-    if blocks.ndim == 4:
-        return bool(m % blocks.shape[3] and blocks[-1, ..., m % blocks.shape[3] :].any())
-    outputs, inputs = (m // group) % blocks.shape[6], c % blocks.shape[5]
-    beyond = outputs and blocks[:, -1, ..., outputs:].any()
-    return bool(beyond or (inputs and blocks[:, :, -1, :, :, inputs:].any()))
-
-
 Piece = bytes | Packed | Unpacked | Source  # a piece of a Task's constants
 
 
-def size_of(piece: Piece | Rows) -> int:
+def size_of(piece: Piece) -> int:
     """Return the size of a piece of constants in bytes."""
     return piece.bytes if isinstance(piece, (Packed, Unpacked)) else len(piece)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ..env import env
@@ -152,7 +153,7 @@ def _kept(function: Any, recipe: _Recipe) -> Any:
     with _configuring:  # a setting of the process, which numba reads when it decorates a function
         before = numba_.config.CACHE_DIR
         try:
-            folder = private_folder(env().cache, "numba", recipe.hashed)
+            folder = private_folder(Path(env().cache), "numba", recipe.hashed)
             os.utime(folder)
             numba_.config.CACHE_DIR = str(folder)
             kept = numba_.jit(cache=True, **recipe.settings)(function)

@@ -15,7 +15,7 @@ from ..util.lazy_numpy import np
 from ..util.sharing import Resources
 from ..util.suggest import did_you_mean
 from . import arguments, failure
-from .definition import CustomType, takes_self
+from .definition import CustomType, Implementation, takes_self
 from .fields import CustomParams, constants, fixed_fields
 from .loading import lookup, places
 from .registry import Registry
@@ -200,10 +200,7 @@ class CustomLayer(Layer):
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
         if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
-        from .frame import candidates
-
-        tops = self.shapes(*bottoms)
-        fit, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
+        fit, plain = (self._candidates(bottoms, codes) for codes in (True, False))
         return bool(fit) and fit[0].priority >= plain[0].priority
 
     def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
@@ -221,10 +218,14 @@ class CustomLayer(Layer):
     def implementation(self, bottoms: tuple[Shape, ...]) -> str | None:
         if len(self.custom.implementations) == 1:
             return None
-        from .frame import candidates
         from .selection import reason
 
-        return reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
+        return reason(self.custom, self._candidates(bottoms))
+
+    def _candidates(self, bottoms: tuple[Shape, ...], codes: bool = False) -> list[Implementation]:
+        from .frame import candidates
+
+        return candidates(self, bottoms, self.shapes(*bottoms), codes)
 
     def enter(self, net: object, autotune: bool, jit: bool) -> None:
         self.autotune, self.jit = autotune, jit

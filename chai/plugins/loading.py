@@ -68,7 +68,7 @@ class Extension:
 
 def places() -> list[Path]:
     """Return the places that custom layers are loaded from, without ``--custom``."""
-    return [resource("custom"), *env().custom]
+    return [resource("custom"), *map(Path, env().custom)]
 
 
 def load_named() -> None:

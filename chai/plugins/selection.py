@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -44,7 +45,7 @@ class Tuner:
     """
 
     def __init__(self) -> None:
-        self.file = env().cache / "tune.json"
+        self.file = Path(env().cache, "tune.json")
 
     def fastest(
         self, key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]

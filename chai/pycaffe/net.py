@@ -21,7 +21,7 @@ from ..errors import ModelError, UsageError
 from ..graph import Layer
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import infer_shapes
-from ..runtime.host import check_weights, run_layer
+from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np

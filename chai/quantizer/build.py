@@ -27,8 +27,8 @@ from .writeback import bias_owner, folded_in
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..fixed import Coarser
     from ..overlay import Overlay
-    from ..tasks.coarser import Coarser
 
 
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly

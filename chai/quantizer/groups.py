@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
-from ..fixed import Format
+from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..kernels.weights import quantized
 from ..offload.partition import only_scores
-from ..tasks.coarser import FACTORS, Coarser, Sums, fitted
+from ..tasks.coarser import FACTORS, Sums, fitted
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind

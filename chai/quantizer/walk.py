@@ -20,7 +20,7 @@ from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
 from ..passes.infer_shapes import infer_shapes
-from ..runtime.host import run_layer
+from ..runtime.host.layer import run_layer
 from ..tasks.target import Target, Unsupported
 from ..tasks.work import Work
 from ..util.data.shelf import Shelf

@@ -133,8 +133,10 @@ def size(shape: Shape | None) -> str:
     return "?" if shape is None else show(shape)
 
 
-def notebook(net: Network) -> str:
-    """Return the summary and the rows of a network as HTML for a notebook."""
+def notebook(net: Network, closed: bool) -> str:
+    """Return the summary and the rows of a network, unless it is closed, as HTML for a notebook."""
+    if closed:
+        return html.notebook(html.paragraph(f"{net!r}, closed"))
     where = f" of {net.overlay.name}" if net.overlay is not None else ""
     return html.notebook(html.paragraph(f"{net!r}{where}: {summary(net)}"), html.rows(table(net)))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime.perf import PerfInfo
-from ..runtime.step_time import LANES, picture, placed
+from ..runtime.perf.picture import LANES, picture, placed
 from ..util.files import complete
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ..blob import show
 from ..errors import ChaiError, UsageError
 from ..util.lazy_numpy import np
-from .perf import joined as joined_times
+from .times import joined as joined_times
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..graph import Graph
     from ..offload.plan import Plan
     from .execution import Execution
-    from .perf import PerfInfo
+    from .times import Times
 
 
 def feeds_of(graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Array]:
@@ -49,7 +49,10 @@ def batches_of(
 
 def numbers(name: str, value: Any) -> Array:
     """Return an input as C-contiguous, aligned float32 array. Raises UsageError if it does not hold numbers."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # a list of lists of different lengths
+        raise UsageError(f"input {name!r}: expected numbers: {error}") from error
     if array.dtype.kind not in "fiub":
         raise UsageError(f"input {name!r}: expected numbers, found dtype {array.dtype}")
     array = np.asarray(array, np.float32, order="C")
@@ -77,7 +80,7 @@ def alike(feeds: Iterable[dict[str, Array]], shapes: Mapping[str, Shape]) -> Ite
 
 def run_batches(
     execution: Execution, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
-) -> tuple[dict[str, Array], PerfInfo]:
+) -> tuple[dict[str, Array], Times]:
     """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
     The batch is split, the last part is padded with copies of the last image, and the results are joined. A blob that no
@@ -91,7 +94,7 @@ def run_batches(
     count = next(iter(feeds.values())).shape[0]
     passes = [execution.run(part, keep) for part in _parts(feeds, count, batch)]
     blobs = _joined(execution, [blobs for blobs, _ in passes], count)
-    return blobs, joined_times([perf for _, perf in passes], count, (perf_counter() - started) * 1000)
+    return blobs, joined_times([times for _, times in passes], count, (perf_counter() - started) * 1000)
 
 
 def stream_batches(
@@ -99,7 +102,7 @@ def stream_batches(
     feeds: Iterator[Mapping[str, Array]],
     keep: Collection[str],
     first: Mapping[str, Array],
-) -> Generator[tuple[dict[str, Array], PerfInfo], None, None]:
+) -> Generator[tuple[dict[str, Array], Times], None, None]:
     """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):
         return execution.stream(feeds, keep)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..blob import show
 from ..errors import UsageError
@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
     from ..blob import Array
     from ..graph import Graph
-    from .perf import PerfInfo
+    from .times import Times
 
 
-class Pass(NamedTuple):
+class Pass:
     """A finished pass: its kept blobs by id, and its times."""
 
-    values: Mapping[str, Array]
-    perf: PerfInfo
+    __slots__ = ("times", "values")
+
+    def __init__(self, values: Mapping[str, Array], times: Times) -> None:
+        self.values, self.times = values, times
 
 
 class Blobs(Mapping[str, "Array"]):

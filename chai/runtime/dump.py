@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..blob import show
@@ -14,9 +14,11 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..blob import Array
     from ..graph import Graph
-    from .perf import PerfInfo
+    from .times import Times
 
 log = logger("chai")
 
@@ -24,9 +26,9 @@ log = logger("chai")
 def dump(blob: str, layer: str, array: Array) -> None:
     """Write ``BLOB.LAYER.npy`` if CHAI_DUMP names a folder; float32 on the host, int8 codes on a device."""
     folder = env().dump
-    if folder is None:
+    if not folder:
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    os.makedirs(folder, exist_ok=True)
     np.save(_file(folder, blob, layer), array)
 
 
@@ -36,7 +38,7 @@ def read_dump(folder: Path, blob: str, layer: str) -> Array:
     Raises UsageError if the file is missing or has codes of a device.
     """
     file = _file(folder, blob, layer)
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise UsageError(f"there is no {file}", hint=f"run the network with CHAI_DUMP={folder}")
     array: Array = np.load(file, allow_pickle=False)
     if array.dtype != np.float32:
@@ -46,16 +48,16 @@ def read_dump(folder: Path, blob: str, layer: str) -> Array:
     return array
 
 
-def _file(folder: Path, blob: str, layer: str) -> Path:
+def _file(folder: str | Path, blob: str, layer: str) -> str:
     # names come from untrusted files and must not contain a path
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{blob.partition('@')[0]}.{layer}")
-    return folder / f"{name[:200]}.npy"
+    return os.path.join(folder, f"{name[:200]}.npy")
 
 
-def log_pass(graph: Graph, values: Mapping[str, Array], perf: PerfInfo) -> None:
+def log_pass(graph: Graph, values: Mapping[str, Array], times: Times) -> None:
     """Log the time of every step at CHAI_DEBUG=2, and the range of every kept blob at 3."""
     if env().debug >= 2:
-        for step in perf.steps:
+        for step in times.steps:
             log.info("%-6s %9.3f ms  %s (%s)", step.engine, step.ms, step.name, step.type)
     if env().debug >= 3:
         for blob, value in values.items():

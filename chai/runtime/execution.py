@@ -18,11 +18,10 @@ from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, wi
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Entered, Lifetime, Mutex
-from .host import Alive
-from .perf import PerfInfo
+from .host.memory import Alive
 from .slot import Kept, Slot, Use
-from .step_time import Steps
 from .steps import prepared
+from .times import Steps, Times
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -104,7 +103,7 @@ class Execution:
 
     def run(
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
-    ) -> tuple[dict[str, Array], PerfInfo]:
+    ) -> tuple[dict[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) in float32, and the times of the pass since ``started`` (default: now).
 
         Independent branches on host and device run in parallel; without such branches no thread is started.
@@ -156,7 +155,7 @@ class Execution:
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
-    ) -> Generator[tuple[dict[str, Array], PerfInfo], None, None]:
+    ) -> Generator[tuple[dict[str, Array], Times], None, None]:
         """Run many batches like ``run`` and yield the results in order; host and device work in parallel."""
         started = perf_counter()
         kept = self._kept_with(keep)
@@ -165,9 +164,12 @@ class Execution:
         images = 0
         with self._lifetime, closing(self._pipeline(depth).stream(slots)) as finished:
             for slot in finished:
-                blobs, perf = self.result(slot)
+                blobs, times = self.result(slot)
                 images += self._batch
-                yield blobs, replace(perf, batch=images)  # wall time and images both count from the start of the stream
+                yield (
+                    blobs,
+                    replace(times, batch=images),
+                )  # wall time and images both count from the start of the stream
 
     def _pipeline(self, depth: int) -> Pipeline:
         """Return host and device as two lanes, with as many batches in flight."""
@@ -204,7 +206,7 @@ class Execution:
         begin, use = perf_counter(), slot.kept.uses[i]
         slot.done(use, self._steps[i](slot, use), begin)
 
-    def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
+    def result(self, slot: Slot) -> tuple[dict[str, Array], Times]:
         """Return the kept blobs of a finished batch in float32, and its times."""
         begin = perf_counter()
         blobs = {}
@@ -218,7 +220,7 @@ class Execution:
         steps, composed = Steps(slot.runs), self.graph.composed
         end = perf_counter()
         wall, between = (end - slot.started) * 1000, slot.between + (end - begin) * 1000
-        return blobs, PerfInfo(steps, wall, self._batch, peak, total, slot.feed, between, composed=composed)
+        return blobs, Times(steps, wall, self._batch, peak, total, slot.feed, between, composed=composed)
 
 
 def _on_device(blobs: Iterable[str]) -> Blobs:

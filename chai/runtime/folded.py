@@ -14,7 +14,7 @@ from ..graph import Graph, Layer
 from ..kernels.codes import pack, unpack
 from ..offload.schedule import DeviceStep, HostStep, Schedule
 from ..util.lazy_numpy import np
-from .host import run_layer
+from .host.layer import run_layer
 
 if TYPE_CHECKING:
     from ..blob import Array

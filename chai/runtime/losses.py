@@ -12,8 +12,8 @@ from ..graph import Graph, Layer
 from ..passes.infer_shapes import infer_shapes
 from ..util.lazy_numpy import np
 from .batches import numbers
-from .host import run_layer
-from .perf import PerfInfo
+from .host.layer import run_layer
+from .times import Times
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -49,29 +49,29 @@ class Losses:
         return unlabelled(), queue
 
     def compute(
-        self, values: Mapping[str, Array], labels: Mapping[str, Array], perf: PerfInfo
-    ) -> tuple[dict[str, Array], PerfInfo]:
+        self, values: Mapping[str, Array], labels: Mapping[str, Array], times: Times
+    ) -> tuple[dict[str, Array], Times]:
         """Return the losses whose bottoms are all there, by Caffe's name, and the times of the pass with theirs.
 
         Raises ShapeError for labels of the wrong size, ModelError for a label that is no class.
         """
         if not self.layers:
-            return {}, perf
+            return {}, times
         begin = perf_counter()
         blobs, steps = {**values, **labels}, []
         layers = list(self._fed({*values, *labels}))
         if not layers or self._graph is None:
-            return {}, perf
+            return {}, times
         inputs = {b: blobs[b].shape for layer in layers for b in layer.bottoms if b in blobs}
         shapes = infer_shapes(replace(self._graph, layers=layers, inputs=dict(inputs)))
         with np.errstate(all="ignore"):
             for layer in layers:
                 tops, step = run_layer(layer, [blobs[b] for b in layer.bottoms], shapes, begin)
                 blobs.update(zip(layer.tops, tops))
-                steps.append(replace(step, begin=step.begin + perf.wall_ms))
-        wall = perf.wall_ms + (perf_counter() - begin) * 1000
+                steps.append(replace(step, begin=step.begin + times.wall_ms))
+        wall = times.wall_ms + (perf_counter() - begin) * 1000
         losses = {name: blobs[blob] for name, blob in self._graph.latest.items() if blob in blobs}
-        return losses, replace(perf, steps=(*perf.steps, *steps), wall_ms=wall)
+        return losses, replace(times, steps=(*times.steps, *steps), wall_ms=wall)
 
     def _fed(self, written: set[str]) -> Iterator[Layer]:
         for layer in self.layers:

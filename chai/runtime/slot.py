@@ -5,18 +5,18 @@ from __future__ import annotations
 from _thread import allocate_lock
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ..devices.base import Program
-from .host import Alive
-from .step_time import Run
+from .host.memory import Alive
+from .times import Run
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..devices.base import Program
     from ..offload.schedule import Blobs, Side
 
 
-class Use(NamedTuple):
+class Use:
     """Blobs that a step reads and writes, and the Programs that it runs, the same in all passes that keep the same blobs.
 
     ``dropped`` blobs that no other step reads
@@ -25,11 +25,17 @@ class Use(NamedTuple):
     ``looked``  tops to look at after a segment, each with the name of its layer
     """
 
-    dropped: Blobs
-    shared: Blobs
-    written: Blobs
-    looked: tuple[tuple[str, str], ...] = ()
-    programs: tuple[Program, ...] = ()
+    __slots__ = ("dropped", "looked", "programs", "shared", "written")
+
+    def __init__(
+        self,
+        dropped: Blobs,
+        shared: Blobs,
+        written: Blobs,
+        looked: tuple[tuple[str, str], ...] = (),
+        programs: tuple[Program, ...] = (),
+    ) -> None:
+        self.dropped, self.shared, self.written, self.looked, self.programs = dropped, shared, written, looked, programs
 
 
 class Kept:

@@ -9,6 +9,7 @@ from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from .. import zoo
 from ..blob import Shape, count, show
 from ..errors import ModelError
 from ..graph import Graph, fillers
@@ -21,7 +22,9 @@ from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate, read_graph
-from . import host
+from .host.forward import HostPass, run
+from .host.layer import check_weights, prepare
+from .host.memory import claimed
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -75,6 +78,9 @@ class Source(Protocol):
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         """Return the Execution for batches of these shapes on the overlay."""
+
+    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+        """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
     def calibrate(
         self, shapes: Mapping[str, Shape], keep: Collection[str], batches: Iterable[Mapping[str, Array]], asked: bool
@@ -169,6 +175,7 @@ class PrototxtSource:
         self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
         self._rewritten: Graph | None = None  # of all plans: it has copies of the weights that a pass changes
+        self._host: HostPass | None = None  # for the shapes that were asked for last
         self._check_digest(weights)
 
     @property
@@ -181,9 +188,7 @@ class PrototxtSource:
 
     @cached_property
     def card(self) -> Card:
-        from ..zoo.card import read_card
-
-        return read_card(self.graph.path)
+        return zoo.read_card(self.graph.path)
 
     # -- sizes and trained parameters
 
@@ -197,20 +202,21 @@ class PrototxtSource:
         if not self._attached:
             self._attach(shapes)
         else:
-            host.check_weights(self.graph.layers, shapes)
+            check_weights(self.graph.layers, shapes)
         key = tuple(sorted(sizes.items()))
         if key in self._prepared:
             self._prepared.remove(key)
         else:
             for layer in self.graph.layers:
-                host.prepare(layer, shapes, self.weights is None)
-            (malloc.claim if self.overlay is None else malloc.keep_freed)(host.claimed(shapes))
+                prepare(layer, shapes, self.weights is None)
+            (malloc.claim if self.overlay is None else malloc.keep_freed)(claimed(shapes))
         self._prepared.append(key)
         return shapes
 
     def params(self) -> dict[str, list[Array]]:
         self._forget()
         self._rewritten = None
+        self._host = None  # which has checked their shapes
         for layer in self.graph.layers:
             layer.changed()
         self._read = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
@@ -225,6 +231,9 @@ class PrototxtSource:
             for i, blob in enumerate(layer.blobs):
                 if not isinstance(blob, np.ndarray):
                     raise layer.wrong(f"blob {i} is a {type(blob).__name__}, expected an array {show(arrays[i].shape)}")
+                if blob.dtype.kind not in "fiub":
+                    raise layer.wrong(f"blob {i} has dtype {blob.dtype}, expected numbers")
+                layer.blobs[i] = np.asarray(blob)  # the same memory without what a subclass makes of it, as a mask
         self.params()
         return True
 
@@ -270,6 +279,11 @@ class PrototxtSource:
         """Return the input sizes; they determine all other shapes."""
         return tuple(map(shapes.get, self.graph.inputs))
 
+    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+        if self._host is None or self._host.shapes is not shapes:
+            self._host = HostPass(self.graph, shapes)
+        return self._host
+
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         key = self._key(shapes)
         if key not in self._executions:
@@ -278,7 +292,7 @@ class PrototxtSource:
             from .folded import Folded
 
             assert self.overlay is not None
-            host.check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
+            check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
             if len(self._executions) == SIZES:
                 oldest = next(iter(self._executions))
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
@@ -317,7 +331,7 @@ class PrototxtSource:
             for sizes, part in single(self.graph, feeds):
                 for blob, feed in part.items():
                     watch(blob, feed)
-                host.run(self.graph, sizes, part, (), watch=watch)
+                run(self.graph, sizes, part, (), watch=watch)
         self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
         if not asked:
             kind = f"{self._bits}-bit {self._scheme}"
@@ -369,7 +383,7 @@ def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[s
     count = next((shape[0] for shape in whole.values() if shape), 1)
     try:
         one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
-        host.check_weights(graph.layers, one)
+        check_weights(graph.layers, one)
     except ModelError:
         one = {}  # a layer has the number of images in its parameters
     alone = one.keys() == sizes.keys() and all(

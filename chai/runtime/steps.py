@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..blob import Shape, View, bases, codes_of, on_device
 from ..env import env
@@ -15,9 +15,9 @@ from ..kernels.unfold import unfolded
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step, Unpack
 from ..util.lazy_numpy import np
 from .dump import dump
-from .host import PreparedLayer
+from .host.layer import PreparedLayer
 from .slot import Slot, Use
-from .step_time import Rows, Run, StepTime
+from .times import Rows, Run, StepTime
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -55,7 +55,7 @@ class _Conversion:
         self.step, self.format, self.shape = step, step.format, shape
         ((_, self.source),), ((_, self.target),) = step.reads, step.writes
         blob = (step.blob,)
-        self.rows = Rows.of(StepTime(f"{step.type} {name}", step.type, "host", 0.0, 0, size * prod(shape), blob, blob))
+        self.rows = Rows(StepTime(f"{step.type} {name}", step.type, "host", 0.0, 0, size * prod(shape), blob, blob))
 
 
 class _Packing(_Conversion):
@@ -128,14 +128,14 @@ class _Segment:
         macs = sum(row.macs for row in rows.steps)
         ends = step.inputs, step.outputs
         self.step, self.codes, self.rows = step, codes, rows
-        self.whole = Rows.of(StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers))
+        self.whole = Rows(StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers))
 
     def __call__(self, slot: Slot, use: Use) -> Run:
         begin, codes = perf_counter(), slot.codes
         at = (begin - slot.started) * 1000
         if len(use.programs) == 1 and not env().check:
-            times, own = use.programs[0].run(codes)
-            whole, device = (perf_counter() - begin) * 1000, [own]
+            ran = use.programs[0].run(codes)
+            whole, times, device = (perf_counter() - begin) * 1000, ran.tasks, [ran.device]
         else:
             times, device, whole = self._each(use, codes)
         for top, layer in use.looked:
@@ -147,7 +147,7 @@ class _Segment:
             raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.rows.steps)}")
         return Run(self.rows, times, at, device if len(device) == len(times) else None)
 
-    def _each(self, use: Use, codes: dict[str, Array]) -> tuple[list[float] | None, list[float | None], float]:
+    def _each(self, use: Use, codes: dict[str, Array]) -> tuple[Sequence[float] | None, list[float | None], float]:
         """Run each Task on its own, and check it if that is asked for; return the times of a Ran for all, and the whole."""
         parts, whole = [], 0.0
         for task, program in zip(self.step.tasks, use.programs):
@@ -161,12 +161,13 @@ class _Segment:
         return times, [part.device for part in parts], whole
 
 
-class _Codes(NamedTuple):
+class _Codes:
     """The codes of a batch: blobs in the shapes of layers and of the device, some of them views of others."""
 
-    shapes: Mapping[str, Shape]
-    device_shapes: Mapping[str, Shape]
-    views: Mapping[str, View]
+    def __init__(
+        self, shapes: Mapping[str, Shape], device_shapes: Mapping[str, Shape], views: Mapping[str, View]
+    ) -> None:
+        self.shapes, self.device_shapes, self.views = shapes, device_shapes, views
 
     def of(self, blob: str, codes: dict[str, Array]) -> Array:
         """Return the codes of a blob."""
@@ -207,8 +208,7 @@ class _TaskRows:
 
     def of(self, step: DeviceStep) -> Rows:
         """Return the rows of a segment."""
-        rows = tuple(map(self._row, step.tasks))
-        return Rows(rows, sum(row.bytes for row in rows))
+        return Rows(*map(self._row, step.tasks))
 
     def _row(self, task: Task) -> StepTime:
         macs = task.macs(*(self._shapes[b] for b in task.inputs))

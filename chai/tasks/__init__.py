@@ -12,7 +12,7 @@ from dataclasses import field
 from functools import lru_cache
 from importlib import import_module
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DeviceError
 from ..overlay.layout import word_bytes
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from ..blob import Array, Shape, View
     from ..overlay import Limits, Overlay
-    from .fields import Encoded, Memory
+    from ..overlay.weights import Piece
+    from .fields import Memory
     from .probe import Maker, Probe
     from .unfold import Unfold
 
@@ -43,8 +44,9 @@ class Task:
     2. A dataclass derived from ``overlay.Limits`` declares its limits, ``limits`` reads them. Add the section of that name
        to each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
        ``demands`` returns what they are compared with, and ``excluded`` whatever else it cannot run.
-    3. ``fields`` and ``from_fields`` write and read its descriptor; fields that kinds share are in ``tasks/fields.py``. Add
-       new fields to the manifests, with a new version.
+    3. ``fields`` and ``from_fields`` write and read its descriptor, for ``operands`` inputs; ``constants`` returns what that
+       refers to, ``table`` tells the size of a table there. Fields that kinds share are in ``tasks/fields.py``. Add new
+       fields to the manifests, with a new version.
     4. ``working_cycles`` estimates its time if the window engine's rate does not; ``probes`` yields the Tasks that
        ``chai devices --test`` runs.
     5. A layer's ``lower`` returns it. A fast kernel for the emulator goes into the file of the same name in
@@ -54,6 +56,8 @@ class Task:
     kind: ClassVar[str]
     engine: ClassVar[str] = "window"  # or "array"
     in_parts: ClassVar[bool] = False  # True if several Tasks of the kind may write one blob together
+    operands: ClassVar[int] = 1  # blobs that a descriptor of the kind reads
+    table: ClassVar[slice] = slice(0)  # the axes of the output, of whose elements each has a record of the table
     inputs: tuple[str, ...]
     output: str
     origin: tuple[str, ...]
@@ -98,9 +102,11 @@ class Task:
             return f"overlay {overlay.name} has no {self.kind} unit"
         if images > overlay.batch_max:
             return f"{images} images are more than the overlay's {overlay.batch_max}"
-        blobs = [shapes[blob] for blob in (*self.inputs, self.output)]
-        sizes = {"channels": max(shape[1] for shape in blobs), "size": max(max(shape[2:]) for shape in blobs)}
-        return limits.excluded(self.kind, **sizes, **self.demands(shapes))
+        channels = size = 0
+        for blob in (*self.inputs, self.output):
+            _, c, h, w = shapes[blob]
+            channels, size = max(channels, c), max(size, h, w)
+        return limits.excluded(self.kind, channels=channels, size=size, **self.demands(shapes))
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         """Return what the limits of its kind are about, beside channels and sizes; see ``Limits.excluded``."""
@@ -153,16 +159,24 @@ class Task:
 
     # -- as a descriptor
 
-    def fields(self, memory: Memory, where: int) -> Encoded:
-        """Return the values of its descriptor's fields, and its constants, to be stored from address ``where``.
+    def fields(self, memory: Memory, where: int) -> dict[str, int]:
+        """Return the values of its descriptor's fields for constants that are stored from address ``where``.
 
         Raises DeviceError for what a descriptor cannot express.
         """
         raise NotImplementedError(self.kind)
 
+    def constants(self, memory: Memory) -> Sequence[Piece]:
+        """Return the constants that its fields refer to, in order. Raises DeviceError for values that they cannot hold."""
+        return ()
+
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
-        """Return the Task with these field values, the inverse of ``fields``. Raises DeviceError if there is none."""
+    def from_fields(cls, values: Mapping[str, int], memory: Memory, /, **common: Any) -> Self:
+        """Return the Task with these field values and constants, and with the fields ``common`` to all kinds.
+
+        It need not check what ``fields`` of the Task would write otherwise. Raises DeviceError for constants that
+        ``constants`` would not return, and for values of no Task.
+        """
         raise NotImplementedError(cls.kind)
 
     # -- rewriting

@@ -7,9 +7,10 @@ stay, with fewer bits. The weights of other channels do not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..fixed import ACCUMULATOR, Format, Quantized, accumulator_bounds, blocks, quantize_bias
+from ..fixed import ACCUMULATOR, Coarser, Format, Quantized, accumulator_bounds, blocks, quantize_bias
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 18  # weights that stay in the cache while coarser steps are tried
 FACTORS = {"Xilinx": [2 ** (j / 16) for j in range(1, 49)], "DynamicFixed": [2.0, 4.0, 8.0]}
-
-
-class Coarser(NamedTuple):
-    """The channels of a layer that have coarser steps, and the dB that this costs its weights in SQNR."""
-
-    channels: int
-    decibels: float
-
-    def __str__(self) -> str:
-        return f"{self.channels} channel{'s' * (self.channels > 1)}, {self.decibels:.1f} dB"
 
 
 SENTENCE = "coarser weight steps, so that sums fit the accumulator, and what they cost the weights in SQNR"
@@ -41,7 +32,7 @@ def listed(coarser: Mapping[str, Coarser]) -> list[str]:
 
 def as_json(coarser: Mapping[str, Coarser]) -> dict[str, Any]:
     """Return the layers with coarser steps as values for json.dumps."""
-    return {name: found._asdict() for name, found in coarser.items()}
+    return {name: asdict(found) for name, found in coarser.items()}
 
 
 class Sums(NamedTuple):

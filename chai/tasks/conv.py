@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize, weight_steps
@@ -18,9 +18,9 @@ from ..overlay.layout import image_bytes
 from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from ..util.rounding import ceil_div
+from ..util.rounding import ceil_div, round_up
 from . import Task
-from .fields import clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
+from .fields import clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .tiling import array_cycles, beyond_ring, tiling, weight_traffic
 from .unfold import Unfold
 from .window import Window
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from .fields import Encoded, Memory
+    from ..overlay.weights import Piece
+    from .fields import Memory
     from .probe import Maker, Probe
 
 
@@ -70,6 +71,7 @@ class Conv(Task):
 
     kind = "conv"
     engine = "array"
+    table = slice(1, 2)
     weights: Array | Packed
     bias: Array
     window: Window
@@ -108,9 +110,16 @@ class Conv(Task):
         return super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        window = {name: max(values) for name, values in self.window._asdict().items()}
-        depthwise = is_depthwise(self.weights.shape, self.group)
-        return {**window, "group": self.group, "depthwise": depthwise, "leaky": self._leaky}
+        kernel, stride, pad, dilation = map(max, self.window)
+        return {
+            "kernel": kernel,
+            "stride": stride,
+            "pad": pad,
+            "dilation": dilation,
+            "group": self.group,
+            "depthwise": is_depthwise(self.weights.shape, self.group),
+            "leaky": self._leaky,
+        }
 
     @property
     def _leaky(self) -> bool:
@@ -142,8 +151,8 @@ class Conv(Task):
         source = self.batch(shapes), *shapes[self.inputs[0]][1:]
         return self.window, self.weights.shape, self.group, source
 
-    def fields(self, memory: Memory, where: int) -> Encoded:
-        overlay = memory.overlay
+    def fields(self, memory: Memory, where: int) -> dict[str, int]:
+        array, r = memory.overlay.array, self.requantization
         source = memory.view(self.inputs[0])
         window = window_fields(self.window)
         m, c, *kernel = self.weights.shape
@@ -152,21 +161,14 @@ class Conv(Task):
                 f"weights: {self.weights.shape} with {self.group} groups do not fit {source.channels} channels "
                 f"and a kernel of {self.window.kernel}"
             )
-        if self.bias.shape != (m,):
-            raise DeviceError(f"bias: expected {(m,)}, found {self.bias.shape}")
         memory.check_output(self.output, (source.batch, m, *self.window.sizes((source.height, source.width))))
-        array, r = overlay.array, self.requantization
-        weights = self.weights if isinstance(self.weights, Packed) else Unpacked(self.weights, self.group, array)
-        size = weight_bytes(self.weights.shape, self.group, array)
-        padding = bytes(-size % overlay.layout.alignment)
-        records = table(overlay, self.bias, r, (m, 1, 1))
-        tile = tiling(overlay, *self._geometry(memory.shapes))
-        values = {
+        tile = tiling(memory.overlay, *self._geometry(memory.shapes))
+        return {
             **source.input(),
             **memory.view(self.output).output(),
             **window,
             **clamp(r, self._leaky),
-            **zero_points(input=self.zero),
+            "input_zero": zero_flag("input_zero", self.zero),
             "group": self.group,
             "tile_rows": tile.rows,
             "tile_columns": tile.columns,
@@ -174,23 +176,35 @@ class Conv(Task):
             "stays": tile.stays,
             "weights_block": block_bytes(self.weights.shape, self.group, array),
             "weights": where,
-            "table": where + size + len(padding),
+            "table": where + self._weight_bytes(memory.overlay),
         }
-        return values, (weights, padding, records)
+
+    def _weight_bytes(self, overlay: Overlay) -> int:
+        """Return the bytes of packed weights with the padding behind them."""
+        return round_up(weight_bytes(self.weights.shape, self.group, overlay.array), overlay.layout.alignment)
+
+    def constants(self, memory: Memory) -> Sequence[Piece]:
+        overlay, m = memory.overlay, self.weights.shape[0]
+        if self.bias.shape != (m,):
+            raise DeviceError(f"bias: expected {(m,)}, found {self.bias.shape}")
+        weights = (
+            self.weights if isinstance(self.weights, Packed) else Unpacked(self.weights, self.group, overlay.array)
+        )
+        padding = bytes(self._weight_bytes(overlay) - weights.bytes)
+        return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1))
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
-        source, target = view(values, "input"), view(values, "output")
-        input, output = memory.find(source), memory.find(target)
-        m, group, window = target.channels, values["group"], window_of(values)
-        if not group or source.channels % group or m % group:
-            raise DeviceError(f"descriptor: group = {group} does not divide {source.channels} and {m} channels")
-        shape = m, source.channels // group, *window.kernel
-        array = memory.overlay.array
-        start = memory.constants.at("weights", values["weights"], weight_bytes(shape, group, array))
-        weights = Packed(memory.constants.source, start, shape, group, array)
+    def from_fields(cls, values: Mapping[str, int], memory: Memory, /, **common: Any) -> Self:
+        channels, m = memory.shape(common["inputs"][0])[1], memory.shape(common["output"])[1]
+        group, window = values["group"], window_of(values)
+        if not group or channels % group or m % group:
+            raise DeviceError(f"descriptor: group = {group} does not divide {channels} and {m} channels")
+        weights = memory.constants.weights(
+            values["weights"], (m, channels // group, *window.kernel), group, memory.overlay
+        )
         bias, r = from_table(values, memory, (m, 1, 1))
-        return cls((input,), output, (), weights, bias, window, group, r, zero_point(values, "input"))
+        zero = zero_point(values, "input")
+        return cls(**common, weights=weights, bias=bias, window=window, group=group, requantization=r, zero=zero)
 
     def joined(self, overlay: Overlay) -> Conv:
         count = groups_to_join(self.weights.shape, self.group, overlay) if overlay.own is None else 1

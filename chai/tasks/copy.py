@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..blob import View
 from ..errors import DeviceError
@@ -13,14 +13,14 @@ from ..overlay import Limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, view, zero_point, zero_points
+from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from .fields import Encoded, Memory
+    from .fields import Memory
     from .probe import Maker, Probe
 
 
@@ -74,11 +74,11 @@ class Copy(Task):
             return f"it writes from channel {self.first}, not from a multiple of {limits.channel_step}"
         return super().excluded(overlay, shapes)
 
-    def fields(self, memory: Memory, where: int) -> Encoded:
+    def fields(self, memory: Memory, where: int) -> dict[str, int]:
         source, whole = memory.view(self.inputs[0]), memory.view(self.output)
         if self.first % memory.step:
             raise DeviceError(f"output: channel {self.first} is not the first of a plane of {memory.step}")
-        if self.first + source.channels > whole.channels:
+        if not 0 <= self.first <= whole.channels - source.channels:
             raise DeviceError(
                 f"output: {source.channels} channels from {self.first} on, blob {self.output!r} has {whole.channels}"
             )
@@ -87,22 +87,20 @@ class Copy(Task):
         part = whole._replace(address=start, channels=source.channels)
         r = self.requantization or as_it_is()
         values = {**source.input(), **part.output(), **clamp(r, r.negative is not None)}
-        values |= zero_points(input=self.zero if self.requantization else 0)
+        values["input_zero"] = zero_flag("input_zero", self.zero if self.requantization else 0)
         factor = flat_multipliers("factor", r.multiplier, ())[0]
         negative = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]
         check_multipliers(memory.overlay, factor=factor, negative=negative)
-        return {**values, "factor": factor, "negative": negative}, ()
+        return {**values, "factor": factor, "negative": negative}
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
-        part = view(values, "output")
-        output = memory.around(part)
-        first = (part.address - memory.view(output).address) // part.pitch * memory.step
+    def from_fields(cls, values: Mapping[str, int], memory: Memory, /, **common: Any) -> Self:
+        whole = memory.view(common["output"])
+        first = (values["output"] - whole.address) // max(1, whole.pitch) * memory.step
         below = np.array(values["negative"]) if values["leaky"] else None
         numbers = values["shift"], values["low"], values["high"]
         r = Requantization(np.array(values["factor"]), *numbers, below, zero_point(values, "output"))
-        inputs = (memory.find(view(values, "input")),)
-        return cls(inputs, output, (), first, r, zero_point(values, "input")).plain()
+        return cls(**common, first=first, requantization=r, zero=zero_point(values, "input")).plain()
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:

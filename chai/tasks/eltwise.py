@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
@@ -12,14 +12,14 @@ from ..overlay import Limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import check_multipliers, clamp, same_multipliers, view, zero_point, zero_points
+from .fields import check_multipliers, clamp, same_multipliers, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from .fields import Encoded, Memory
+    from .fields import Memory
     from .probe import Maker, Probe
 
 
@@ -42,6 +42,7 @@ class Eltwise(Task):
     """
 
     kind = "eltwise"
+    operands = 2
     factors: tuple[int, ...]
     negative: tuple[int, ...] | None
     requantization: Requantization
@@ -77,7 +78,7 @@ class Eltwise(Task):
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         return super().working_cycles(overlay, shapes) * (1 if self.negative is None else 2)  # a sum for each sign
 
-    def fields(self, memory: Memory, where: int) -> Encoded:
+    def fields(self, memory: Memory, where: int) -> dict[str, int]:
         if len(self.inputs) != 2 or len(self.factors) != 2 or len(self.negative or self.factors) != 2:
             raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(self.inputs)}")
         r = self.requantization
@@ -97,19 +98,18 @@ class Eltwise(Task):
             **second.place("second"),
             **memory.view(self.output).output(),
             **clamp(r, self.negative is not None),
-            **zero_points(**dict(zip(("input", "second"), self.zeros))),
+            **{name: zero_flag(name, zero) for name, zero in zip(("input_zero", "second_zero"), self.zeros)},
             **factors,
-        }, ()
+        }
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
-        inputs = memory.find(view(values, "input")), memory.find(view(values, "second", "input"))
+    def from_fields(cls, values: Mapping[str, int], _: Memory, /, **common: Any) -> Self:
         factors = values["factor"], values["second_factor"]
         negative = (values["negative"], values["second_negative"]) if values["leaky"] else None
         numbers = values["shift"], values["low"], values["high"]
         r = Requantization(np.array(1), *numbers, zero=zero_point(values, "output"))
         zeros = zero_point(values, "input"), zero_point(values, "second")
-        return cls(inputs, memory.find(view(values, "output")), (), factors, negative, r, zeros)
+        return cls(**common, factors=factors, negative=negative, requantization=r, zeros=zeros)
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:

@@ -6,24 +6,22 @@ Fields are identified by name; ``overlay.records`` knows their bits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import DeviceError
 from ..fixed import Requantization
-from ..overlay.layout import image_bytes, planes
-from ..overlay.records import Rows, unpack_rows
-from ..overlay.weights import Held
+from ..overlay.layout import image_bytes
+from ..overlay.records import pack_rows, unpack_rows
+from ..overlay.weights import Held, Packed, weight_bytes
 from ..util.lazy_numpy import np
 from .window import Window
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from ..overlay.sections import Record
-    from ..overlay.weights import Buffer, Piece, Source
-
-    Encoded = tuple[dict[str, int], Sequence[Piece | Rows]]  # values of fields, and constants in order
+    from ..overlay.weights import Buffer, Source
 
 
 class Place(Protocol):
@@ -60,41 +58,76 @@ class View(NamedTuple):
 
     def input(self) -> dict[str, int]:
         """Return the fields of a Task's (first) input."""
-        return {**self.place("input"), **self._sizes("input"), "batch": self.batch}
+        return {**self._all("input"), "batch": self.batch}
 
     def output(self) -> dict[str, int]:
         """Return the fields of a Task's output."""
-        return {**self.place("output"), **self._sizes("output")}
+        return self._all("output")
 
     def place(self, name: str) -> dict[str, int]:
         """Return the fields of a blob's location, without its sizes."""
         return {name: self.address, f"{name}_image": self.image}
 
-    def _sizes(self, name: str) -> dict[str, int]:
-        sizes = {"channels": self.channels, "height": self.height, "width": self.width, "pitch": self.pitch}
-        return {f"{name}_{axis}": size for axis, size in sizes.items()}
-
-
-def view(values: Mapping[str, int], name: str, sizes: str = "") -> View:
-    """Return the View of blob ``name``, with its sizes from the fields of ``sizes`` (default: its own)."""
-    sizes = sizes or name
-    place = values[name], values[f"{sizes}_pitch"], values[f"{name}_image"], values["batch"]
-    return View(*place, values[f"{sizes}_channels"], values[f"{sizes}_height"], values[f"{sizes}_width"])
+    def _all(self, name: str) -> dict[str, int]:
+        return {
+            name: self.address,
+            f"{name}_pitch": self.pitch,
+            f"{name}_image": self.image,
+            f"{name}_channels": self.channels,
+            f"{name}_height": self.height,
+            f"{name}_width": self.width,
+        }
 
 
 class Constants:
-    """The memory with the constants of one or several Tasks, from address ``where``.
-
-    ``begin`` is the address of the first read, or None.
-    """
+    """The memory with the constants of one or several Tasks, from address ``where``."""
 
     def __init__(self, data: Buffer | Source, where: int) -> None:
         self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
-        self.begin: int | None = None
-        self._rows: dict[tuple[int, int], dict[str, Array]] = {}
+        self._unread = len(self.source)  # bytes that may still be those of a table
+        self._tables: dict[tuple[int, int], dict[str, Array]] = {}
 
-    def at(self, name: str, address: int, size: int) -> int:
+    def weights(self, address: int, shape: Shape, group: int, overlay: Overlay) -> Packed:
+        """Return the packed weights (M, C/group, kh, kw) at an address, behind which there is padding."""
+        size = weight_bytes(shape, group, overlay.array)
+        start = self._offset("weights", address, size)
+        padding = -size % overlay.layout.alignment
+        if padding and self.read("padding", address + size, padding).any():
+            raise DeviceError("descriptor: the padding of the constants of a conv is not zero")
+        return Packed(self.source, start, shape, group, overlay.array)
+
+    def read(self, name: str, address: int, size: int) -> Array:
+        """Return the ``size`` bytes at an address, uint8."""
+        start = self._offset(name, address, size)
+        data = np.empty(size, np.uint8)
+        self.source.read(start, data)
+        return data
+
+    def read_tables(self, overlay: Overlay, spans: Sequence[tuple[int, int]]) -> None:
+        """Read the tables of several Tasks, each (address, records), in the time of one. Raises DeviceError if they overlap."""
+        record, names = overlay.table, ("multiplier", "negative")
+        offsets = [self._offset("table", address, count * record.bytes) for address, count in spans]
+        ends = [*accumulate((count for _, count in spans), initial=0)]
+        unread = self._unread - ends[-1] * record.bytes
+        if unread < 0:  # which bounds the memory that they take here
+            raise DeviceError("descriptor: table: the tables take more than all constants")
+        data = np.empty(ends[-1] * record.bytes, np.uint8)
+        for offset, begin, end in zip(offsets, ends, ends[1:]):
+            self.source.read(offset, data[begin * record.bytes : end * record.bytes])
+        columns = unpack_rows(record, data.data)
+        check_multipliers(overlay, **{f"table: {name}": columns[name] for name in names})
+        for span, begin, end in zip(spans, ends, ends[1:]):
+            self._tables[span] = {name: column[begin:end] for name, column in columns.items()}
+        self._unread = unread
+
+    def table(self, overlay: Overlay, address: int, records: int) -> dict[str, Array]:
+        """Return the columns of the table at an address."""
+        if (address, records) not in self._tables:
+            self.read_tables(overlay, [(address, records)])
+        return self._tables[address, records]
+
+    def _offset(self, name: str, address: int, size: int) -> int:
         """Return the offset of the ``size`` bytes at an address."""
         start = address - self.where
         if start < 0 or start + size > len(self.source):
@@ -102,21 +135,7 @@ class Constants:
                 f"descriptor: {name}: {size} bytes at {address:#x} are outside the constants, "
                 f"{len(self.source)} bytes at {self.where:#x}"
             )
-        self.begin = address if self.begin is None else self.begin
         return start
-
-    def read(self, name: str, address: int, size: int) -> bytes:
-        """Return the ``size`` bytes at an address."""
-        start = self.at(name, address, size)
-        data = np.empty(size, np.uint8)
-        self.source.read(start, data)
-        return data.tobytes()
-
-    def rows(self, name: str, record: Record, address: int, size: int) -> dict[str, Array]:
-        """Return the columns of the records in the ``size`` bytes at an address; they are read and checked once."""
-        if (address, size) not in self._rows:
-            self._rows[address, size] = unpack_rows(record, self.read(name, address, size))
-        return self._rows[address, size]
 
 
 class Memory:
@@ -140,6 +159,12 @@ class Memory:
         self.images = images
         self.step = overlay.layout.channels_per_word
         self._views: dict[str, View] = {}
+
+    def of(self, images: tuple[int, int] | None) -> Memory:
+        """Return the same memory for other images."""
+        if images == self.images:
+            return self
+        return Memory(self.overlay, self.address, self.shapes, self.constants, images)
 
     def shape(self, blob: str) -> Shape:
         """Return (N, C, H, W) of the Task's images."""
@@ -169,30 +194,6 @@ class Memory:
         self._views[blob] = view = View(address, pitch, image, n, c, h, w)
         return view
 
-    def find(self, view: View) -> str:
-        """Return the blob at a View."""
-        return self._one([blob for blob in self.address if self.view(blob) == view], view)
-
-    def around(self, view: View) -> str:
-        """Return the smallest blob that holds the planes of a View."""
-        layout = self.overlay.layout
-        channels = {}
-        for blob in self.address:
-            whole = self.view(blob)
-            plane, between = divmod(view.address - whole.address, whole.pitch or 1)
-            inside = not between and 0 <= plane <= planes(whole.channels, layout) - planes(view.channels, layout)
-            if inside and view._replace(address=0, channels=0) == whole._replace(address=0, channels=0):
-                channels[blob] = whole.channels
-        return self._one([b for b in channels if channels[b] == min(channels.values())], view)
-
-    def _one(self, blobs: list[str], view: View) -> str:
-        # a view of all of its parent is the same memory: use the parent's name
-        blobs = [blob for blob in blobs if self.address[blob].parent not in blobs]
-        if len(blobs) != 1:
-            what = "no blob lies" if not blobs else "more than one blob lies"
-            raise DeviceError(f"descriptor: {what} at {view.address:#x}: {', '.join(blobs) or view}")
-        return blobs[0]
-
     def check_output(self, blob: str, expected: Shape) -> None:
         """Raise DeviceError if a Task's output does not have the shape expected for its inputs."""
         shape = self.shape(blob)
@@ -205,18 +206,23 @@ class Memory:
 
 def window_fields(window: Window) -> dict[str, int]:
     """Return the fields of a window. Raises DeviceError for a size below 1."""
-    values = {f"{name}_{axis}": value for name, pair in window._asdict().items() for axis, value in zip("hw", pair)}
-    for name, value in values.items():
-        if value < 1 and not name.startswith("pad"):
-            raise DeviceError(f"descriptor: {name} = {value} is less than 1")
-    return values
+    kernel, stride, pad, dilation = window
+    values = {"kernel_h": kernel[0], "kernel_w": kernel[1], "stride_h": stride[0], "stride_w": stride[1]}
+    values |= {"dilation_h": dilation[0], "dilation_w": dilation[1]}
+    if min(values.values()) < 1:
+        name = min(values, key=values.__getitem__)
+        raise DeviceError(f"descriptor: {name} = {values[name]} is less than 1")
+    return {**values, "pad_h": pad[0], "pad_w": pad[1]}
 
 
 def window_of(values: Mapping[str, int]) -> Window:
-    """Return the window that these fields describe. Raises DeviceError for a size below 1."""
-    window = Window(*((values[f"{name}_h"], values[f"{name}_w"]) for name in Window._fields))
-    window_fields(window)
-    return window
+    """Return the window that these fields describe."""
+    return Window(
+        (values["kernel_h"], values["kernel_w"]),
+        (values["stride_h"], values["stride_w"]),
+        (values["pad_h"], values["pad_w"]),
+        (values["dilation_h"], values["dilation_w"]),
+    )
 
 
 # -- requantisation
@@ -229,20 +235,20 @@ def as_it_is() -> Requantization:
 
 def clamp(r: Requantization, leaky: bool) -> dict[str, int]:
     """Return the fields of a shift, a clamp and the output's zero point."""
-    return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky), **zero_points(output=r.zero)}
+    zero = zero_flag("output_zero", r.zero)
+    return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky), "output_zero": zero}
 
 
-def zero_points(**zeros: int) -> dict[str, int]:
-    """Return the fields of zero points, 0 or -128, of the blobs ``input``, ``second`` and ``output``."""
-    for name, zero in zeros.items():
-        if zero not in (0, -128):
-            raise DeviceError(f"{name}_zero: zero point {zero}, expected 0 or -128")
-    return {f"{name}_zero": int(zero != 0) for name, zero in zeros.items()}
+def zero_flag(name: str, zero: int) -> int:
+    """Return the field of a zero point, 0 or -128, which is the blob's name with ``_zero``."""
+    if zero not in (0, -128):
+        raise DeviceError(f"{name}: zero point {zero}, expected 0 or -128")
+    return int(zero != 0)
 
 
 def zero_point(values: Mapping[str, int], name: str) -> int:
-    """Return the zero point of a blob."""
-    return -128 if values[f"{name}_zero"] else 0
+    """Return the zero point of a blob, for which an overlay without unsigned codes has no field."""
+    return -128 if values.get(f"{name}_zero") else 0
 
 
 def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
@@ -253,12 +259,12 @@ def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
     return np.broadcast_to(array.reshape(-1), prod(shape))
 
 
-def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> Rows:
+def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> bytes:
     """Return the table's records for multipliers of this shape; ``negative`` is 0 unless leaky."""
     above = flat_multipliers("multiplier", r.multiplier, shape)
     below = np.zeros_like(above) if r.negative is None else flat_multipliers("negative", r.negative, shape)
     check_multipliers(overlay, **{"table: multiplier": above, "table: negative": below})
-    return Rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
+    return pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
 
 
 def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
@@ -271,11 +277,12 @@ def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
 
 def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:
     """Return the bias (one per record) and the Requantization with multipliers of this shape."""
-    record = memory.overlay.table
-    columns = memory.constants.rows("table", record, values["table"], prod(shape) * record.bytes)
-    above, below = columns["multiplier"].reshape(shape), columns["negative"].reshape(shape)
-    numbers = values["shift"], values["low"], values["high"], below if values["leaky"] else None
-    return columns["bias"], Requantization(above, *numbers, zero_point(values, "output"))
+    columns = memory.constants.table(memory.overlay, values["table"], prod(shape))
+    above, below, leaky = columns["multiplier"], columns["negative"], values["leaky"]
+    if not leaky and below.any():
+        raise DeviceError("descriptor: its table has multipliers of negative sums, but leaky = 0")
+    numbers = values["shift"], values["low"], values["high"], below.reshape(shape) if leaky else None
+    return columns["bias"], Requantization(above.reshape(shape), *numbers, zero_point(values, "output"))
 
 
 def same(a: Any, b: Any) -> bool:

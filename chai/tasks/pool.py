@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
@@ -12,7 +12,7 @@ from ..overlay import Limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
+from .fields import as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .tiling import beyond_pool
 from .window import Window
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from .fields import Encoded, Memory
+    from ..overlay.weights import Piece
+    from .fields import Memory
     from .probe import Maker, Probe
 
 
@@ -49,6 +50,7 @@ class Pool(Task):
     """
 
     kind = "pool"
+    table = slice(2, 4)
     window: Window
     out: tuple[int, int]
     requantization: Requantization | None
@@ -86,17 +88,28 @@ class Pool(Task):
         side = "global" if window.covers(shapes[self.inputs[0]][2:]) else "kernel"
         return {"method": method, side: max(window.kernel), "stride": max(window.stride), "pad": max(window.pad)}
 
-    def fields(self, memory: Memory, where: int) -> Encoded:
+    def fields(self, memory: Memory, where: int) -> dict[str, int]:
         source = memory.view(self.inputs[0])
         memory.check_output(self.output, (source.batch, source.channels, *self.out))
         values = {**source.input(), **memory.view(self.output).output(), **window_fields(self.window)}
         r = self.requantization
         if r is None:
-            return {**values, **clamp(as_it_is(), False)}, ()
-        values |= {**clamp(r, r.negative is not None), **zero_points(input=self.zero), "average": 1, "table": where}
-        return values, (table(memory.overlay, self._bias((source.height, source.width)), r, self.out),)
+            return {**values, **clamp(as_it_is(), False)}
+        return {
+            **values,
+            **clamp(r, r.negative is not None),
+            "input_zero": zero_flag("input_zero", self.zero),
+            "average": 1,
+            "table": where,
+        }
 
-    def _bias(self, size: tuple[int, int]) -> Array:
+    def constants(self, memory: Memory) -> Sequence[Piece]:
+        if self.requantization is None:
+            return ()
+        bias = self._bias(memory.shape(self.inputs[0])[2:])
+        return (table(memory.overlay, bias, self.requantization, self.out),)
+
+    def _bias(self, size: Shape) -> Array:
         """Return - zero * pixels inside an image of this size for each window of an average: int64, row by row."""
         sides = []
         for i in range(2):
@@ -106,15 +119,14 @@ class Pool(Task):
         return bias
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
-        source, target = view(values, "input"), view(values, "output")
-        inputs, output = (memory.find(source),), memory.find(target)
-        out, window = (target.height, target.width), window_of(values)
+    def from_fields(cls, values: Mapping[str, int], memory: Memory, /, **common: Any) -> Self:
+        _, _, *out = memory.shape(common["output"])
+        common |= {"window": window_of(values), "out": tuple(out)}
         if not values["average"]:
-            return cls(inputs, output, (), window, out, None)
-        bias, r = from_table(values, memory, out)
-        task = cls(inputs, output, (), window, out, r, zero_point(values, "input"))
-        if not np.array_equal(bias, task._bias((source.height, source.width))):
+            return cls(**common, requantization=None)
+        bias, r = from_table(values, memory, tuple(out))
+        task = cls(**common, requantization=r, zero=zero_point(values, "input"))
+        if not np.array_equal(bias, task._bias(memory.shape(task.inputs[0])[2:])):
             raise DeviceError("table: the bias of an average is - zero point * pixels of the window inside the image")
         return task
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..fixed import (
     ACCUMULATOR,
+    Coarser,
     Format,
     Requantization,
     multipliers,
@@ -18,7 +19,7 @@ from ..fixed import (
 )
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from .coarser import FACTORS, Coarser, fitted
+from .coarser import FACTORS, fitted
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape

@@ -43,16 +43,18 @@ def tiling(overlay: Overlay, window: Window, weights: Shape, group: int, source:
     The input buffer is a ring of rows. It holds those of a tile and the new ones of the next, or a whole image.
     """
     n, _, height, width = source
-    oh, ow = (max(1, size) for size in window.sizes((height, width)))  # a blob may be empty
+    oh, ow = window.sizes((height, width))
+    oh, ow = max(1, oh), max(1, ow)  # a blob may be empty
     pixels = overlay.buffers.accumulators.depth * overlay.array.lanes
     room, row = ring_words(overlay), row_words(overlay, weights, group, width)
+    extent, stride = window.extent(0), window.stride[0]
 
     def held(rows: int) -> int:
-        return min(height, (2 * rows - 1) * window.stride[0] + window.extent(0)) * row
+        return min(height, (2 * rows - 1) * stride + extent) * row
 
     rows = max(1, min(oh, pixels // ow))
     if held(rows) > room:  # then the image does not fit either
-        rows = max(1, ((room // row - window.extent(0)) // window.stride[0] + 1) // 2)
+        rows = max(1, ((room // row - extent) // stride + 1) // 2)
     rows = ceil_div(oh, ceil_div(oh, rows))
     columns = ceil_div(ow, ceil_div(ow, pixels))
     if n * height * row <= room:

@@ -7,16 +7,20 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import ParseError
 from ..limits import limits
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @contextmanager
 def complete(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``; it is renamed to ``path`` at the end, or removed on an error."""
+    from pathlib import Path
+
     path = Path(path)
     part = path.with_name(path.name + ".part")
     try:

@@ -7,8 +7,8 @@ Compiling all of them took a third of the start-up time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Collection
+from functools import cached_property, partial
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
@@ -51,38 +51,40 @@ class _Init(_Method):
         self.filled += 1
         return partial(self._fill, instance)
 
+    @cached_property
+    def _values(self) -> tuple[list[str], set[str], dict[str, Any], dict[str, Callable[[], Any]]]:
+        """Return the names of positional parameters, those of all, and the fields' defaults and factories, by name."""
+        fields, missing = dataclasses.fields(self.owner), dataclasses.MISSING
+        return (
+            [field.name for field in fields if field.init and not field.kw_only],
+            {field.name for field in fields if field.init},
+            {field.name: field.default for field in fields if field.default is not missing},
+            {field.name: field.default_factory for field in fields if field.default_factory is not missing},
+        )
+
     def _fill(self, instance: Any, /, *given: Any, **named: Any) -> None:
-        fields = dataclasses.fields(self.owner)
-        values = dict(zip((field.name for field in fields if field.init and not field.kw_only), given))
-        names = {field.name for field in fields if field.init}
-        fits = len(values) == len(given) and names.issuperset(named) and not named.keys() & values.keys()
+        positional, names, defaults, factories = self._values
+        values = dict(zip(positional, given))
+        fits = len(values) == len(given) and names.issuperset(named) and named.keys().isdisjoint(values)
         values |= named
-        if not fits or any(f.name not in values and _needed(f) for f in fields):
+        if not fits or (len(values) < len(names) and not names.issubset((*values, *defaults, *factories))):
             super().__get__(instance, self.owner)(*given, **named)  # which says what is wrong
             return
-        assign = object.__setattr__ if vars(self.owner)[_PARAMS].frozen else setattr
-        for field in fields:
-            if field.name in values:
-                assign(instance, field.name, values[field.name])
-            elif field.default_factory is not dataclasses.MISSING:
-                assign(instance, field.name, field.default_factory())
-            elif field.init:
-                assign(instance, field.name, field.default)
+        made = {name: make() for name, make in factories.items() if name not in values}
+        vars(instance).update({**defaults, **made, **values})
         if hasattr(instance, "__post_init__"):
             instance.__post_init__()
-
-
-def _needed(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a value must be given."""
-    return field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _made(cls: type, frozen: bool, eq: bool) -> type:
     defined = {name for name, value in vars(cls).items() if value is not None or name != "__hash__"}
     bases = [vars(base)[_PARAMS] for base in cls.__mro__[1:] if _PARAMS in vars(base)]
-    refusing = frozen and any(params.frozen for params in bases)  # else Python would compile what refuses changes
-    dataclasses.dataclass(init=False, repr=False, eq=False, frozen=refusing)(cls)
-    vars(cls)[_PARAMS].frozen = frozen  # which Python's own subclasses have to be, too
+    refusing = [params for params in bases if frozen and params.frozen]
+    for params in refusing:  # else Python would compile what refuses changes
+        params.frozen = False
+    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    for params in (*refusing, vars(cls)[_PARAMS]):
+        params.frozen = frozen  # which Python's own subclasses have to be, too
     methods: dict[str, Any] = {
         "__init__": _Init(cls, "__init__", _frozen_init if frozen else _init),
         "__repr__": _repr,
@@ -93,7 +95,8 @@ def _made(cls: type, frozen: bool, eq: bool) -> type:
             "__hash__": _Method(cls, "__hash__", _hash) if frozen else None,
         }
     if frozen:
-        methods |= {"__setattr__": _setattr(cls), "__delattr__": _delattr(cls)}
+        names = {field.name for field in dataclasses.fields(cls)}
+        methods |= {"__setattr__": _setattr(cls, names), "__delattr__": _delattr(cls, names)}
     for name in methods.keys() - defined:
         setattr(cls, name, methods[name])
     return cls
@@ -154,9 +157,8 @@ def _repr(self: Any) -> str:
     return f"{self.__class__.__qualname__}({values})"
 
 
-def _setattr(cls: Any) -> Callable[..., None]:
+def _setattr(cls: Any, names: Collection[str]) -> Callable[..., None]:
     """Return a method that refuses to change a field, and any attribute of an instance that is not of a subclass."""
-    names = {field.name for field in dataclasses.fields(cls)}
 
     def assign(self: object, name: str, value: object) -> None:
         if type(self) is cls or name in names:
@@ -166,9 +168,8 @@ def _setattr(cls: Any) -> Callable[..., None]:
     return assign
 
 
-def _delattr(cls: Any) -> Callable[..., None]:
+def _delattr(cls: Any, names: Collection[str]) -> Callable[..., None]:
     """Return a method that refuses to delete what ``_setattr`` refuses to change."""
-    names = {field.name for field in dataclasses.fields(cls)}
 
     def delete(self: object, name: str) -> None:
         if type(self) is cls or name in names:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+
+def shipped(*parts: str) -> str:
+    """Return the path of a shipped file or folder, e.g. ``shipped("proto", "caffe.desc")``."""
+    inside = f"{_PACKAGE}/_data"
+    return os.path.join(inside if os.path.isdir(inside) else os.path.dirname(_PACKAGE), *parts)
 
 
 def resource(*parts: str) -> Path:
-    """Return the path of a shipped file or folder, e.g. ``resource("proto", "caffe.desc")``."""
-    inside = _PACKAGE / "_data"
-    root = inside if inside.is_dir() else _PACKAGE.parent
-    return root.joinpath(*parts)
+    """Return ``shipped`` as a Path."""
+    from pathlib import Path  # with urllib: a tenth of the start of a compiled network, which needs no Path
+
+    return Path(shipped(*parts))
+
+
+def stem(path: str | Path) -> str:
+    """Return the name of a file without its ending."""
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 def modules(folders: Iterable[str]) -> set[str]:

@@ -10,30 +10,29 @@ from _thread import RLock, get_ident  # those of threading, which takes as long 
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakMethod, WeakSet
 
 from ..errors import UsageError
 
+if TYPE_CHECKING:
+    from typing import Protocol, TypeVar
+
+    class Closable(Protocol):
+        """An object with ``close``."""
+
+        def close(self) -> None: ...
+
+    Closed = TypeVar("Closed", bound=Closable)
+
+    class Inherited(Protocol):
+        """An object that a forked process cannot use as it is."""
+
+        def forget(self) -> None:
+            """Let go of what belongs to the process that this one was forked from."""
+
+
 _inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
-
-
-class Closable(Protocol):
-    """An object with ``close``."""
-
-    def close(self) -> None: ...
-
-
-Closed = TypeVar("Closed", bound=Closable)
-
-
-class Inherited(Protocol):
-    """An object that a forked process cannot use as it is."""
-
-    def forget(self) -> None:
-        """Let go of what belongs to the process that this one was forked from."""
-
-
 _inherited: WeakSet[Inherited] = WeakSet()
 
 

@@ -1,13 +1,28 @@
-"""Find networks: shipped ones, published weights, and files that a user names."""
+"""Find networks: shipped ones, published weights, and files that a user names.
+
+Cards are loaded when they are first used: a pass needs none.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from .card import Card as Card, read_card as read_card
+
+__all__ = ["Card", "is_compiled", "read_card"]
 
 
 def is_compiled(path: str | Path) -> bool:
     """Return whether a path is a compiled network."""
     return str(path).endswith(".chai")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'chai.zoo' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(".card", __name__), name)
+    return value

@@ -85,7 +85,7 @@ def bitstream(name: str) -> Published | None:
 def fetched(name: str) -> Path | None:
     """Return the cached file of a shipped network's published weights, None if it is not in the cache."""
     published = entry(name)
-    path = env().cache / published.file if published else None
+    path = Path(env().cache, published.file) if published else None
     return path if path is not None and path.is_file() else None
 
 
@@ -96,7 +96,7 @@ def how_to_get(name: str) -> str:
         return ""
     if published.urls:
         return f"chai fetch {name}"
-    return _by_hand(published, env().cache / published.file)
+    return _by_hand(published, Path(env().cache, published.file))
 
 
 def _by_hand(published: Published, target: Path) -> str:

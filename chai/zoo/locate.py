@@ -62,7 +62,7 @@ def _check(path: Path, expected: str) -> None:
 
 
 def _fetched(name: str) -> Path | None:
-    if not any(env().cache.glob("*.caffemodel")):  # avoids importing the download code
+    if not any(Path(env().cache).glob("*.caffemodel")):  # avoids importing the download code
         return None
     from .fetch import fetched
 

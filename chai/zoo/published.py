@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError
 from ..util.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DIGESTS = {"sha256": 64, "sha1": 40, "md5": 32}  # hexadecimal digits
 _KEYS = ("of", "file", "urls", *DIGESTS, "size", "source", "from")

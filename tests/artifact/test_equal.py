@@ -13,6 +13,7 @@ import pytest
 import chai
 from chai.artifact.save import save
 from chai.errors import ModelError, PluginError, UsageError
+from chai.fixed import SCHEMES
 from chai.images.files import find, read
 from chai.images.preprocess import Preprocess
 from chai.offload.schedule import DeviceStep, HostStep
@@ -38,6 +39,18 @@ def test_to_the_bit(tmp_path: Path, name: str) -> None:
         for blob in wanted:
             assert found[blob].dtype == np.float32 and wanted[blob].std() > 0
             assert np.array_equal(found[blob], wanted[blob])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("largest", [1e-44, 1e-25, 1e25, 1e36])
+def test_formats_of_any_size(tmp_path: Path, scheme: str, largest: float) -> None:
+    """A network that was calibrated can be compiled, whatever its values are."""
+    net = network(tmp_path, NETS["several outputs"], device="emulator", scheme=scheme)
+    images = data() / np.abs(data()).max() * np.float32(largest)
+    wanted = net.forward(images)
+    save(net, tmp_path / "net.chai")
+    found = load(tmp_path / "net.chai").forward(images)
+    assert all(np.array_equal(found[blob], wanted[blob]) for blob in wanted)
 
 
 @pytest.mark.parametrize("name", ["host layers", "codes", "several outputs", "parts"])

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 import chai
-from chai.codegen.encoding import decode, equal
+from chai.codegen.encoding import equal
 from chai.codegen.memory_map import FIXED, split
 from chai.errors import ChaiError
 from chai.offload.schedule import DeviceStep
 from chai.overlay.records import unpack
+from tests.codegen.test_encoding import decoded
 from tests.conftest import HANG, report
 
 from .common import NETS, data, load, made, parts
@@ -79,11 +80,8 @@ def fetched(step: DeviceStep, net: chai.Net) -> None:
     for tag, task in enumerate(made.tasks):
         descriptor = memory[tag * size : (tag + 1) * size].tobytes()
         assert unpack(net.overlay.descriptor, descriptor)["tag"] == tag
-        used = {b: real[b] for b in (*task.inputs, task.output)}
-        used |= {p.parent: real[p.parent] for p in used.values() if p.parent}
-        shapes = net.offload.shapes
-        decoded = decode(descriptor, memory.tobytes(), net.overlay, used, shapes, base[FIXED], task.images)
-        assert equal(decoded, task)
+        constants, shapes = memory.tobytes(), net.offload.shapes
+        assert equal(decoded(descriptor, constants, net.overlay, real, shapes, base[FIXED], task), task)
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -481,7 +481,7 @@ def test_released_twice_and_used_afterwards(capsys: pytest.CaptureFixture[str]) 
 def test_perf_info_of_a_handle_and_of_a_net(capsys: pytest.CaptureFixture[str]) -> None:
     net = chai.Net("digits", device="float")
     net.forward(RNG.random((2, 1, 8, 8)))
-    assert getPerfInfo(net) is net.perf
+    assert getPerfInfo(net) == net.perf
     assert "[INFOx] Custom Layer - 1 : classifier" in capsys.readouterr().err
 
 

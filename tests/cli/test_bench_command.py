@@ -14,7 +14,7 @@ import pytest
 import chai
 from chai.artifact.save import save
 from tests.cli.conforms import checked
-from tests.cli.conftest import Run
+from tests.cli.conftest import InProcess, Run
 from tests.passes.common import prototxt
 
 
@@ -100,3 +100,17 @@ def test_bench_on_another_overlay(chai_command: Run) -> None:
     assert (content["device"], content["overlay"]) == ("vtasim", "vta-z7020")
     done = chai_command(*command)
     assert done.returncode == 2 and "--overlay does nothing on device float, which has no overlay" in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"[]", b'{"schema": "chai.bench/3"}', b"\xff", b"[" * 9999])
+def test_a_history_of_something_else_is_refused_before_anything_is_measured(
+    in_process: InProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    (tmp_path / "h.jsonl").write_bytes(content)
+    assert in_process("bench", "nosuch", "--history", tmp_path / "h.jsonl") == 2
+    assert "h.jsonl: a line is none of chai bench" in capsys.readouterr().err
+
+
+def test_more_threads_than_anything_runs_with(in_process: InProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_process("bench", "nosuch", "--threads", "1,9999") == 2
+    assert "--threads must be at most 256" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import pytest
 
 import chai
 from chai.artifact.save import save
+from chai.cli import output
 from chai.util import html
 from tests.cli.conftest import InProcess
 from tests.cli.test_names import COLOUR, printed
@@ -66,7 +67,21 @@ def test_a_narrow_terminal_gets_a_name_on_a_line_of_its_own(monkeypatch: pytest.
     _, text = printed(["show", "digits", "--overlay", "pynq-z2", "-q"], True, monkeypatch, 30)
     lines = text.splitlines()
     assert any(line.startswith("left out on 30 columns: format, cycles, MACs, out shape, type") for line in lines)
-    assert lines[lines.index("inception_a/relu_3x3_reduce") + 1] == "  fpga"
+    assert lines[lines.index("inception_a/relu_3x3_reduce") + 1] == "  engine fpga"
+
+
+def test_a_narrow_terminal_gets_the_name_of_each_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setattr(output, "terminal_width", lambda: 20)
+    rows = [["opencv", "0.09", "0.37 x", "1"], ["chai", "0.24", "", "2"]]
+    output.table(["", "min", "min / chai's", "more"], rows, "lrrr", ["more"])
+    assert capsys.readouterr().out.splitlines() == [
+        *("opencv", "  min 0.09,", "  min / chai's 0.37 x"),
+        *("chai", "  min 0.24"),
+        "left out on 20 columns: more (a pipe and --json have all)",
+    ]
 
 
 def test_several_tops_are_listed_below_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from chai.codegen.chain import Chain, Piece, arranged
 from chai.codegen.compile import chain
 from chai.codegen.cycles import chain_cycles
 from chai.codegen.dependencies import dependencies
-from chai.codegen.encoding import decode, encode, equal
+from chai.codegen.encoding import encode, equal
 from chai.codegen.memory_map import FIXED, WORK, regions
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
@@ -30,6 +30,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
 from tests.artifact.common import data, load, made
+from tests.codegen.test_encoding import decoded
 from tests.conftest import examples, report
 
 Z2 = overlays.load("pynq-z2")
@@ -192,8 +193,8 @@ def test_a_descriptor_of_some_images() -> None:
     found = {}
     for images in (None, (0, 5), (2, 1), (1, 3)):
         task = replace(whole, images=images)
-        descriptor, constants = encode(task, Z2, address, shapes, 0)
-        assert equal(decode(descriptor, joined(constants), Z2, address, shapes, 0, images), task)
+        descriptor, constants = encode(task, Z2, address, shapes, 64)
+        assert equal(decoded(descriptor, joined(constants), Z2, address, shapes, 64, task), task)
         found[images] = unpack(Z2.descriptor, descriptor)
     image, part = -(-3 * 35 * 8 // 64) * 64, 5 * 35 * 8
     assert part % 64 and found[None]["output_image"] == -(-part // 64) * 64
@@ -206,7 +207,7 @@ def test_a_descriptor_of_some_images() -> None:
             k: v for k, v in found[None].items() if k not in same
         }
     with pytest.raises(DeviceError, match="images: 2 from 4 on, blob 'x' has 5"):
-        encode(replace(whole, images=(4, 2)), Z2, address, shapes, 0)
+        encode(replace(whole, images=(4, 2)), Z2, address, shapes, 64)
 
 
 def test_a_network_is_cut_and_its_constants_are_not_repeated(tmp_path: Path) -> None:

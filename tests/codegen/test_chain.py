@@ -13,7 +13,7 @@ from chai import overlay as overlays
 from chai.blob import View
 from chai.codegen.chain import Chain
 from chai.codegen.compile import chain
-from chai.codegen.encoding import decode, equal
+from chai.codegen.encoding import equal
 from chai.codegen.memory_map import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
@@ -23,6 +23,7 @@ from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
+from tests.codegen.test_encoding import decoded
 from tests.codegen.test_memory_map import network
 from tests.conftest import examples
 
@@ -157,7 +158,7 @@ def test_descriptors_say_the_tasks_wherever_the_regions_lie(name: str) -> None:
                 b: replace(p, offset=base[p.offset >> REGION] + (p.offset & (1 << REGION) - 1))
                 for b, p in address.items()
             }
-            again = decode(found, fixed, offload.overlay, real, offload.shapes, base[FIXED])
+            again = decoded(found, fixed, offload.overlay, real, offload.shapes, base[FIXED], task)
             assert equal(again, task)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import inf
 from typing import Any
@@ -16,7 +16,7 @@ from chai import overlay as overlays
 from chai.blob import Shape, View
 from chai.codegen.chain import Chain
 from chai.codegen.compile import chain
-from chai.codegen.dependencies import Budget, Finished, dependencies
+from chai.codegen.dependencies import Budget, Finished, check_listed, dependencies
 from chai.codegen.memory_map import regions
 from chai.errors import DeviceError
 from chai.limits import limits
@@ -294,6 +294,9 @@ def test_work_without_end_is_refused() -> None:
     budget = Budget()
     dependencies(Z2, tasks, shapes, laid, [], budget)
     assert budget.spent >= 8 * 64 + 3 * 8 * 64
+    budget.spent = limits().accesses - 1
+    with pytest.raises(DeviceError, match=r"too many pieces of memory: .* exceeds the limit accesses=5,000,000"):
+        check_listed(Z2.layout, tasks, shapes, laid, budget)
     budget.spent = limits().accesses - 1000
     with pytest.raises(DeviceError, match=r"too many pieces of memory: .* exceeds the limit accesses=5,000,000"):
         dependencies(Z2, tasks, shapes, laid, [], budget)
@@ -317,6 +320,32 @@ def test_what_is_written_twice_is_refused() -> None:
         else:
             with pytest.raises(DeviceError, match=f"blob '{blob}' is written twice"):
                 dependencies(Z2, tasks, SHAPES, laid, [])
+
+
+MOVES = [(source, target) for source in ("a", "b", "c", "d", "whole") for target in ("b", "c", "d")]
+COPIES: list[Task] = [Copy((source,), "whole", ("copy",), first, None) for source in "ad" for first in (0, 8, 16)]
+
+
+@RANDOM
+@given(tasks=st.lists(st.sampled_from([pool(*move) for move in MOVES] + COPIES), min_size=1, max_size=6))
+def test_the_listed_order_is_judged_as_that_of_a_chain_whose_blobs_share_no_bytes(tasks: list[Task]) -> None:
+    """However the blobs of the file share them."""
+    views = {"b": View("whole", 0), "c": View("whole", 16)}
+    shapes = SHAPES | {"d": (2, 24, 5, 7)}
+    moves = [(task.inputs, task.output) for task in tasks]
+    wrote = list(dict.fromkeys(task.output for task in tasks))
+
+    def refused(check: Callable[..., Any], apart: int, *more: Any) -> str:
+        laid = regions(Z2.layout, shapes, views, moves, ["a"], wrote[-1:], apart=apart)
+        try:
+            check(laid, *more)
+        except DeviceError as error:
+            return error.message
+        return ""
+
+    wanted = refused(lambda laid: dependencies(Z2, tasks, shapes, laid, []), len(tasks))
+    for apart in (0, len(tasks)):
+        assert refused(lambda laid: check_listed(Z2.layout, tasks, shapes, laid, Budget()), apart) == wanted
 
 
 def test_a_copy_waits_for_nobody_beside_it() -> None:

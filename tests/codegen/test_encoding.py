@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
+from chai.tasks.fields import Constants, Memory
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.codegen.test_memory_map import Segment, network, segments
@@ -37,6 +39,21 @@ Z2 = overlays.load("pynq-z2")
 OVERLAYS = [Z2, overlays.load("ultra96")]
 WHERE = 0x1_2345_6780 & ~63
 RANDOM = settings(max_examples=examples(100))
+
+
+def decoded(
+    descriptor: bytes,
+    constants: bytes,
+    overlay: Overlay,
+    address: Mapping[str, Placed],
+    shapes: Mapping[str, Shape],
+    where: int,
+    of: Task,
+) -> Task:
+    """The Task of a descriptor, of which a file tells the blobs and images ``of`` it."""
+    memory = Memory(overlay, address, shapes, Constants(constants, where), of.images)
+    values = unpack(overlay.descriptor, descriptor)
+    return decode(values, memory, inputs=of.inputs, output=of.output, origin=(), images=of.images)
 
 
 def encoded(*given: Any, **chain: Any) -> tuple[bytes, bytes]:
@@ -58,7 +75,7 @@ class Case:
         return encoded(self.task, overlay, self.address, self.shapes, where, **chain)
 
     def decode(self, descriptor: bytes, constants: bytes, overlay: Overlay = Z2, where: int = WHERE) -> Task:
-        return decode(descriptor, constants, overlay, self.address, self.shapes, where)
+        return decoded(descriptor, constants, overlay, self.address, self.shapes, where, self.task)
 
     def values(self, **chain: Any) -> dict[str, int]:
         return unpack(Z2.descriptor, self.encode(**chain)[0])
@@ -258,7 +275,7 @@ def test_every_task_of_a_network(name: str) -> None:
     where, size = 0x3000_0000, 0
     for i, task in enumerate(tasks):
         descriptor, constants = encoded(task, Z2, address, offload.shapes, where + size, tag=i)
-        again = decode(descriptor, constants, Z2, address, offload.shapes, where + size)
+        again = decoded(descriptor, constants, Z2, address, offload.shapes, where + size, task)
         assert equal(again, task), task.origin
         if name == "digits":
             random = np.random.default_rng(i)
@@ -276,10 +293,8 @@ def test_tasks_whose_blobs_share_bytes(name: str) -> None:
     for step, segment in zip(steps, segments(offload)):
         address = segment.lay().blobs
         for task in step.tasks:
-            used = {b: address[b] for b in (*task.inputs, task.output)}
-            used |= {p.parent: address[p.parent] for p in used.values() if p.parent}
-            descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
-            assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
+            descriptor, constants = encoded(task, Z2, address, offload.shapes, 64)
+            assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
 
 
 def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
@@ -297,11 +312,10 @@ def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
     offload = net.offload
     address = apart(offload)
     tasks = {t.origin[0]: t for s in offload.schedule.steps if isinstance(s, DeviceStep) for t in s.tasks}
-    used = {b: address[b] for t in tasks.values() for b in (*t.inputs, t.output)}
     read = {}
     for name, task in tasks.items():
-        descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
-        assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
+        descriptor, constants = encoded(task, Z2, address, offload.shapes, 64)
+        assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
         read[name] = unpack(Z2.descriptor, descriptor)
     whole, plane = read["wide"]["output"], 35 * 8
     places = {name: (v["input"] - whole, v["input_pitch"], v["input_channels"]) for name, v in read.items()}
@@ -429,10 +443,13 @@ def test_the_table_has_a_record_per_channel_or_window() -> None:
     assert rows == [{"bias": 0, "multiplier": m, "negative": 0} for m in range(6)]
 
 
-@pytest.mark.parametrize(
+WEIGHTS = pytest.mark.parametrize(
     ("shape", "group"),
     [((50, 37, 3, 2), 1), ((52, 20, 2, 3), 2), ((40, 1, 3, 2), 40), ((40, 1, 3, 2), 20), ((1, 1, 1, 1), 1)],
 )
+
+
+@WEIGHTS
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda o: o.name)
 def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> None:
     """Every byte by the words of the docstring, with plain loops."""
@@ -464,6 +481,31 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
     packed = Packed(Held(found.tobytes()), 0, shape, group, array)
     assert np.array_equal(packed, weights)
     assert np.array_equal(packed.magnitudes(), np.abs(weights.astype(int)).reshape(len(weights), -1).sum(1))
+
+
+@WEIGHTS
+@pytest.mark.parametrize("part", [1, 3000, packing.PART])
+def test_each_byte_of_packed_weights_is_checked(
+    shape: Shape, group: int, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are not written for any weight are padding."""
+    monkeypatch.setattr(packing, "PART", part)
+    array, random = Z2.array, np.random.default_rng(part)
+    ones = np.frombuffer(pack_weights(np.ones(shape, np.int8), group, array), np.int8)
+    assert ones.sum() == prod(shape)
+    for padding in (False, True):
+        places = np.flatnonzero(ones == (0 if padding else 1))
+        for at in random.permutation(places)[:30]:
+            for code in (-128, 5):
+                changed = ones.copy()
+                changed[at] = code
+                if code == -128 or padding:
+                    words = "is outside -127..127" if code == -128 else "padding of the constants"
+                    with pytest.raises(DeviceError, match=words):
+                        Packed(Held(changed.tobytes()), 0, shape, group, array)
+                else:
+                    sums = Packed(Held(changed.tobytes()), 0, shape, group, array).magnitudes()
+                    assert sums.sum() == prod(shape) + 4 and sums.max() == prod(shape[1:]) + 4
 
 
 def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:
@@ -528,14 +570,6 @@ def test_multipliers_of_another_shape_differ() -> None:
     assert not equal(conv(requantization=channels).task, conv(requantization=columns).task)
 
 
-@pytest.mark.parametrize("task", [conv(output="part").task, Copy(("in",), "part", (), 0, None)], ids=lambda t: t.kind)
-def test_a_part_that_fills_its_whole_is_called_by_the_wholes_name(task: Task) -> None:
-    address = {"in": Placed(0, 64), "part": Placed(64, 64, "whole", 0), "whole": Placed(64, 64)}
-    output = (2, 2, 4, 4) if isinstance(task, Conv) else (2, 3, 5, 7)
-    case = Case(task, address, {"in": (2, 3, 5, 7), "part": output, "whole": output}, [])
-    assert equal(case.decode(*case.encode()), replace(task, output="whole"))
-
-
 def test_one_multiplier_stands_for_all_channels() -> None:
     case = conv(requantization=Requantization(np.array(9), 3, -128, 127))
     assert equal(case.decode(*case.encode()), case.task)
@@ -580,6 +614,7 @@ def test_one_multiplier_stands_for_all_channels() -> None:
         ),
         (copy(first=12), "output: channel 12 is not the first of a plane of 8"),
         (copy(first=32), "output: 20 channels from 32 on, blob 'c' has 40"),
+        (copy(first=-8), "output: 20 channels from -8 on, blob 'c' has 40"),
         (average(window=Window((256, 2), (2, 2), (0, 0))), "kernel 256 is more than the overlay's 15"),
         (average(window=Window((2, 2), (2, 2), (0, -1))), "pad_w = -1 is outside 0..255"),
         (average(out=(3, 3)), "output: expected (1, 20, 3, 3), blob 'c' is (1, 20, 2, 3)"),
@@ -627,19 +662,46 @@ def test_descriptors_that_lead_elsewhere() -> None:
         case.decode(descriptor, constants[:-1])
     with pytest.raises(DeviceError, match=r"descriptor: weights: 768 bytes at .* are outside the constants"):
         case.decode(descriptor, constants, where=WHERE + 64)
-    with pytest.raises(DeviceError, match="descriptor: no blob lies at 0x1000"):
-        decode(descriptor, constants, Z2, {"out": case.address["out"]}, case.shapes, WHERE)
-    twice = {**case.address, "twin": case.address["in"]}
-    shapes = {**case.shapes, "twin": case.shapes["in"]}
-    with pytest.raises(DeviceError, match="more than one blob lies at 0x1000: in, twin"):
-        decode(descriptor, constants, Z2, twice, shapes, WHERE)
+    elsewhere = {**case.address, "in": Placed(0x1040, 64)}
+    with pytest.raises(DeviceError, match="its descriptor has input = 4096, expected 4160"):
+        replace(case, address=elsewhere).decode(descriptor, constants)
+    with pytest.raises(DeviceError, match="blob 'in' has no address"):
+        replace(case, address={"out": case.address["out"]}).decode(descriptor, constants)
+    with pytest.raises(DeviceError, match="a conv reads 1 blobs, found in, in"):
+        replace(case, task=replace(case.task, inputs=("in", "in"))).decode(descriptor, constants)
     damaged = bytearray(constants)
     damaged[23] = 1  # the 24th output channel of the first word: there are two
     with pytest.raises(DeviceError, match="padding of the constants of a conv is not zero"):
         case.decode(descriptor, bytes(damaged))
     values = unpack(Z2.descriptor, descriptor)
-    with pytest.raises(DeviceError, match="descriptor: factor = 1, a conv like this has 0"):
+    plane = 8 * 2 * 3
+    for start, message in (
+        (0x3000 - plane, "from -8 on"),
+        (0x3008, "has output = 12296, expected 12288"),
+        (0, "from -2048 on"),
+    ):
+        changed = pack(Z2.descriptor, copy().values() | {"output": start})
+        with pytest.raises(DeviceError, match=message):
+            copy().decode(changed, b"")
+    with pytest.raises(DeviceError, match="its descriptor has factor = 1, expected 0"):
         case.decode(pack(Z2.descriptor, {**values, "factor": 1}), constants)
+
+
+def test_tables_that_overlap_take_no_more_memory_than_the_constants() -> None:
+    """Each of thousands of descriptors could name all of a file."""
+    constants = average().encode()[1]
+    memory, size = Constants(constants, WHERE), Z2.table.bytes
+    assert len(constants) == 6 * size
+    with pytest.raises(DeviceError, match="outside the constants"):
+        memory.read_tables(Z2, [(WHERE, 1), (WHERE, 7)])
+    with pytest.raises(DeviceError, match="the tables take more than all constants"):
+        memory.read_tables(Z2, [(WHERE, 6), (WHERE + size, 1)])
+    memory.read_tables(Z2, [(WHERE + 4 * size, 2), (WHERE, 4)])
+    for _ in range(2):
+        assert memory.table(Z2, WHERE, 4)["multiplier"].tolist() == [0, 1, 2, 3]
+    assert memory.table(Z2, WHERE + 4 * size, 2)["multiplier"].tolist() == [4, 5]
+    with pytest.raises(DeviceError, match="the tables take more than all constants"):
+        memory.table(Z2, WHERE, 6)
 
 
 GEOMETRY = [f"{blob}_{step}" for blob in ("input", "output") for step in ("pitch", "image")]
@@ -654,7 +716,7 @@ def test_geometry_is_recomputed(name: str) -> None:
     values = unpack(Z2.descriptor, descriptor)
     assert values[name]
     for other in (values[name] - 1, values[name] + 1, 0):
-        with pytest.raises(DeviceError, match=rf"descriptor: ({name} = \d+, a conv like this has|no blob lies at)"):
+        with pytest.raises(DeviceError, match=rf"its descriptor has {name} = \d+, expected"):
             case.decode(pack(Z2.descriptor, {**values, name: other}), constants)
 
 

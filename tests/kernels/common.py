@@ -33,8 +33,13 @@ def used(name: str) -> Iterator[None]:
     """Tasks run by this variant, or in numpy."""
     chosen = library.variant(name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "state", lambda: LIBRARY._replace(used=chosen))
+        patch.setattr(library, "state", lambda: library.State(LIBRARY.variants, LIBRARY.reason, chosen))
         yield
+
+
+def with_calls(known: library.Library, calls: Any) -> library.Library:
+    """The same variant, with other functions."""
+    return library.Library(known.name, known.number, calls)
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -59,7 +64,7 @@ def several(patch: pytest.MonkeyPatch, count: int) -> list[int]:
     found, run = list[int](), library.Library.run_one
 
     def counted(self: library.Library, *arguments: Any) -> None:
-        found.append(arguments[-1])
+        found.append(arguments[1])
         run(self, *arguments)
 
     patch.setattr(library.Library, "run_one", counted)

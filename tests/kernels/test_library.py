@@ -86,7 +86,7 @@ def test_an_unknown_variant_is_an_error(fresh: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_library_the_command_is_named(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fresh.setattr(build, "library", lambda: tmp_path / "none.so")
+    fresh.setattr(build, "library", lambda: str(tmp_path / "none.so"))
     assert library.library() is None
     assert devices.open("emulator").status()[1].endswith(f"with a C compiler: {build.COMMAND}")
 
@@ -94,7 +94,7 @@ def test_without_a_library_the_command_is_named(fresh: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize("content", [b"", b"\x7fELF\x02\x01\x01 no library", np.random.default_rng(7).bytes(5000)])
 def test_a_damaged_library_is_not_used(fresh: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "some.so").write_bytes(content)
-    fresh.setattr(build, "library", lambda: tmp_path / "some.so")
+    fresh.setattr(build, "library", lambda: str(tmp_path / "some.so"))
     assert library.library() is None
     assert library.state().reason.startswith("some.so cannot be loaded")
 
@@ -141,7 +141,7 @@ def test_an_instruction_set_that_the_compiler_does_not_know_is_left_out(
     old = compiler(tmp_path, 'case "$*" in *-mavx*) exit 1;; esac; exec cc "$@" -O0')
     assert build.build(tmp_path / "old.so", old) == ["plain"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cc", "old.so"]  # nothing aside
-    fresh.setattr(build, "library", lambda: tmp_path / "old.so")
+    fresh.setattr(build, "library", lambda: str(tmp_path / "old.so"))
     assert [variant.name for variant in library.state().variants] == ["plain"]
     assert library.library() is None
     assert library.state().reason == "old.so has none for this processor"
@@ -185,7 +185,7 @@ def test_an_installation_without_a_compiler_succeeds(monkeypatch: pytest.MonkeyP
     hatch_build = pytest.importorskip("hatch_build", reason="only in a checkout")
     warnings: list[str] = []
     hook = object.__new__(hatch_build.Kernels)
-    hook._BuildHookInterface__root = str(build.FOLDER.parents[2])
+    hook._BuildHookInterface__root = str(Path(build.FOLDER).parents[2])
     hook._BuildHookInterface__app = type("App", (), {"display_warning": lambda _, text: warnings.append(text)})()
     monkeypatch.setattr(hatch_build, "_build", lambda _: build)
     monkeypatch.setattr(build, "digest", lambda: "not that of the library")

@@ -29,7 +29,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, Calls, fork, program, used
+from .common import LIBRARY, NAMES, Calls, fork, program, used, with_calls
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 EDGE = 4096  # bytes on either side of a buffer, which nobody may write
@@ -115,6 +115,12 @@ SINGLES = [
     (Form(Kind.PRODUCT, window=Window((3, 2), (2, 1), (1, 0)), group=6), (2, 6, 9, 20), (2, 6, 5, 19), (144, 24)),
     (Form(Kind.SOFTMAX), (2, 7, 9, 20), (2, 7, 9, 20), ()),
     (Form(Kind.SOFTMAX), (5, 37, 1, 1), (5, 37, 1, 1), ()),
+    (Form(Kind.PLUS, numbers=(2, 3), rectified=True), (2, 7, 9, 20), (2, 7, 9, 20), (2 * 7 * 9 * 20 * 4,)),
+    (Form(Kind.TIMES), (3, 37, 1, 1), (3, 37, 1, 1), (3 * 37 * 4,)),
+    (Form(Kind.GREATER), (2, 7, 9, 20), (2, 7, 9, 20), (2 * 7 * 9 * 20 * 4,)),
+    (Form(Kind.SCALE), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4,)),
+    (Form(Kind.SCALE, rectified=True), (5, 37, 1, 1), (5, 37, 1, 1), (37 * 4, 37 * 4)),
+    (Form(Kind.NORMALISE, numbers=(1e-5,)), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4, 7 * 4, 4)),
 ]
 
 
@@ -272,7 +278,7 @@ def test_control_c_ends_a_long_segment() -> None:
         made = program([conv(256, 256, 3)], {"x": x}, {"y": x.shape}, None, ("y",))
         (part,) = made.parts
         assert isinstance(part, Native)
-        part._library = part._library._replace(calls=Calls(part._library.calls, after))
+        part._library = with_calls(part._library, Calls(part._library.calls, after))
         with pytest.raises(KeyboardInterrupt):
             made.run({"x": x})
     assert returned == [0]  # once, and not at its end

@@ -29,7 +29,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, VARIANTS, Calls, fork, in_child, program, used
+from .common import LIBRARY, NAMES, VARIANTS, Calls, fork, in_child, program, used, with_calls
 
 needs_library = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 BATCHES = [np.random.default_rng(i).uniform(0, 16, (5, 1, 8, 8)).astype(np.float32) for i in range(2)]
@@ -131,7 +131,7 @@ def test_a_run_goes_on_where_it_came_back(monkeypatch: pytest.MonkeyPatch) -> No
             made = program(tasks, blobs, shapes, views, ("whole", "y"))
             (part,) = made.parts
             assert isinstance(part, Native)
-            part._library = part._library._replace(calls=Calls(part._library.calls, returned.append))
+            part._library = with_calls(part._library, Calls(part._library.calls, returned.append))
             made.run(blobs)
             found.append(blobs)
     assert len(returned) > 40  # with one thread; others may do all the rest before the first caller looks at the time
@@ -241,6 +241,31 @@ def test_the_worker_of_a_forked_process_is_kept_off_its_callers_processor(monkey
 
 
 @needs_library
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system has no /proc of Linux")
+def test_workers_that_a_pinned_caller_has_started_are_kept_off_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have its processor, too, until a caller that has several begins a run, be it on the same one."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one processor")
+    monkeypatch.setattr(programs, "threads", lambda: 2)
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    with used(NAMES[0]):
+        made = program(tasks, {"x": x}, shapes, views, ("y",))
+
+    def placed() -> bool:
+        os.sched_setaffinity(0, {min(allowed)})
+        made.run({"x": x})
+        (worker,) = {*map(int, os.listdir("/proc/self/task"))} - {os.getpid()}
+        os.sched_setaffinity(worker, allowed)
+        os.sched_setaffinity(0, allowed)
+        made.run({"x": x})
+        return len(os.sched_getaffinity(worker)) == len(allowed) - 1
+
+    assert in_child(placed) == 0
+
+
+@needs_library
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pthread_setattr_default_np"), reason="not glibc")
 def test_workers_of_a_forked_process_have_stacks_large_enough() -> None:
     """A piece of a convolution in tiles takes more than the 128 KB that musl gives a thread."""
@@ -319,13 +344,13 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
                 thread.join(HANG)
             return getattr(calls, name)
 
-    part._library = part._library._replace(calls=Closing())
+    part._library = with_calls(part._library, Closing())
     for _ in range(2):
         blobs = {"x": x}
         made.run(blobs)
         assert np.array_equal(blobs["y"], wanted["y"])
         assert (part._memory, part._frames) == (None, [])
-    part._library = part._library._replace(calls=calls)
+    part._library = with_calls(part._library, calls)
     made.run(blobs)
     assert part._memory is not None
     assert len(part._frames) == 1
@@ -349,7 +374,7 @@ def test_control_c_ends_a_run_of_several_threads() -> None:
         returned.append(done)
         os.kill(os.getpid(), signal.SIGINT)
 
-    part._library = part._library._replace(calls=Calls(part._library.calls, interrupt))
+    part._library = with_calls(part._library, Calls(part._library.calls, interrupt))
     with pytest.raises(KeyboardInterrupt):
         made.run({"x": x})
     assert returned == [0]  # once, and not at its end
@@ -427,6 +452,12 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     monkeypatch.undo()
     for cached in (env, threads.threads):
         cached.cache_clear()
+
+
+def test_a_pinned_thread_does_not_count_for_the_others(fresh: pytest.MonkeyPatch) -> None:
+    """It may be the first that runs a network: the count is for the whole process."""
+    fresh.setattr(os, "sched_getaffinity", lambda pid: set(range(6)) if pid == os.getpid() else {0}, raising=False)
+    assert threads.threads() == 6
 
 
 @pytest.mark.parametrize(

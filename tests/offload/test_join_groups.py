@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import chai
 from chai import overlay
 from chai.artifact.save import save
-from chai.codegen.encoding import decode, equal
+from chai.codegen.encoding import equal
 from chai.fixed import Requantization
 from chai.layers._window import ConvolutionParams
 from chai.layers.convolution import JOINED, Convolution
@@ -19,7 +19,7 @@ from chai.offload.schedule import DeviceStep
 from chai.overlay.weights import groups_to_join
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
-from tests.codegen.test_encoding import encoded
+from tests.codegen.test_encoding import decoded, encoded
 from tests.codegen.test_memory_map import Segment
 from tests.passes.common import network
 from tests.tasks.common import EXAMPLES, codes, emulated, factors, seeds
@@ -71,8 +71,8 @@ def test_joined_groups_are_whole_words_and_give_the_same_codes(
     assert passes(found.group, c, m // found.group) == min(passes(group // n, n * inputs, n * outputs) for n in others)
     shapes = {"x": x.shape, "y": wanted.shape}
     address = Segment(shapes, {}, [(("x",), "y")], ["x"], ["y"]).lay().blobs
-    descriptor, constants = encoded(found, Z2, address, shapes, 0)
-    assert equal(decode(descriptor, constants, Z2, address, shapes, 0), found)
+    descriptor, constants = encoded(found, Z2, address, shapes, 64)
+    assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, found), found)
 
 
 CHOICES = {

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 import chai
 from chai import overlay
 from chai.blob import Shape
-from chai.codegen.encoding import decode, equal
+from chai.codegen.encoding import equal
 from chai.env import env
 from chai.fixed import Requantization
 from chai.offload import scheduling
@@ -24,7 +24,7 @@ from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
-from tests.codegen.test_encoding import encoded
+from tests.codegen.test_encoding import decoded, encoded
 from tests.codegen.test_memory_map import Segment, laid_out
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network
@@ -96,8 +96,8 @@ def test_every_blob_keeps_its_codes(
     moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
     address = Segment(known, found.views, moves, ["x"], [output for _, output in moves]).lay().blobs
     for task in (*found.tasks, *readers):
-        descriptor, constants = encoded(task, Z2, address, known, 0)
-        assert equal(decode(descriptor, constants, Z2, address, known, 0), task)
+        descriptor, constants = encoded(task, Z2, address, known, 64)
+        assert equal(decoded(descriptor, constants, Z2, address, known, 64, task), task)
 
 
 def test_what_a_joint_task_is() -> None:

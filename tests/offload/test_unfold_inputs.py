@@ -15,7 +15,7 @@ import chai
 from chai import overlay
 from chai.artifact.save import save
 from chai.blob import Shape, View
-from chai.codegen.encoding import decode, equal
+from chai.codegen.encoding import equal
 from chai.env import env
 from chai.errors import ParseError
 from chai.fixed import Requantization
@@ -25,7 +25,7 @@ from chai.tasks.conv import Conv
 from chai.tasks.unfold import Unfold
 from chai.tasks.window import Window
 from tests.artifact.common import assembled, custom, load, parts
-from tests.codegen.test_encoding import encoded
+from tests.codegen.test_encoding import decoded, encoded
 from tests.codegen.test_memory_map import Segment
 from tests.kernels.common import NAMES, used
 from tests.passes.common import network
@@ -94,8 +94,8 @@ def test_unfolded_and_plain_are_equal(
     back = other.from_plain(unfold, "x")
     assert back is not None and equal(back, task) and back.zero_weights == task.zero_weights
     address = Segment(shapes, {}, [(other.inputs, "y")], ["x unfolded"], ["y"]).lay().blobs
-    descriptor, constants = encoded(other, Z2, address, shapes, 0)
-    assert equal(decode(descriptor, constants, Z2, address, shapes, 0), other)
+    descriptor, constants = encoded(other, Z2, address, shapes, 64)
+    assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, other), other)
 
 
 CHOICES: dict[str, tuple[Window, Shape, tuple[Shape, tuple[int, int]] | None]] = {

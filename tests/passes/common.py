@@ -14,7 +14,7 @@ from chai.graph import Graph
 from chai.layers.batch_norm import BatchNorm
 from chai.layers.bn import BN
 from chai.passes.infer_shapes import infer_shapes
-from chai.runtime import host
+from chai.runtime.host import forward
 
 Array = np.ndarray
 _LINE = re.compile(r"(\S+) (\S+) (.*?) ?-> ([^:]+?)(?: : (.+))?")
@@ -106,7 +106,7 @@ def values(graph: Graph) -> dict[str, Array]:
         blob: np.random.default_rng(i).uniform(-2, 2, shapes[blob]).astype(np.float32)
         for i, blob in enumerate(graph.inputs)
     }
-    found, _ = host.run(graph, shapes, feeds, set(shapes))
+    found, _ = forward.run(graph, shapes, feeds, set(shapes))
     return found
 
 

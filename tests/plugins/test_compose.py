@@ -661,4 +661,4 @@ def test_it_is_listed_versioned_and_unloaded(tmp_path: Path) -> None:
 
 def test_a_network_without_composed_layers_loads_no_builder() -> None:
     code = "import sys, chai; chai.Net('digits', device='float'); print([m for m in sys.modules if 'compose' in m])"
-    assert python(code) == "['chai.runtime.composed']"
+    assert python(code) == "[]"

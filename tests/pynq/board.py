@@ -34,6 +34,7 @@ from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
 from chai.overlay.records import unpack
 from chai.tasks import Task
+from chai.tasks.fields import Constants, Memory
 from chai.tasks.work import Work
 from tests.reference import engines
 
@@ -188,7 +189,7 @@ class Accelerator:
             for self.at, descriptor in enumerate(chain):
                 values.append(unpack(self.overlay.descriptor, descriptor))
             kinds = [engines.engine(v, self.overlay) for v in values]
-            work = lambda i: self._run(i, chain[i], values[i])  # noqa: E731
+            work = lambda i: self._run(i, values[i])  # noqa: E731
             done = self.overlay.registers["DONE"]
             for i in engines.run(kinds, [engines.after(v) for v in values], work, self._choose, self.depth):
                 self.values["DONE"] += done.mask(kinds[i]) & -done.mask(kinds[i])
@@ -213,7 +214,7 @@ class Accelerator:
             raise engines.Stuck
         return self.choose(moves)
 
-    def _run(self, i: int, descriptor: bytes, values: dict[str, int]) -> Iterator[None]:
+    def _run(self, i: int, values: dict[str, int]) -> Iterator[None]:
         """Read and write blobs row by row, at any time between start and end; what is written depends on what was read.
 
         ``early`` and ``late`` are the extremes: reads at the start and at once, or just before the writes at the end.
@@ -224,14 +225,10 @@ class Accelerator:
         address, shapes = blobs_of(values, self.overlay)
         where = values["weights"] or values["table"]
         constants = self.memory.around(where) if where else None
-        task = decode(
-            descriptor,
-            memoryview(constants.device) if constants else b"",
-            self.overlay,
-            address,
-            shapes,
-            constants.address if constants else 0,
-        )
+        read = Constants(memoryview(constants.device), constants.address) if constants else None
+        memory = Memory(self.overlay, address, shapes, read)
+        inputs = tuple(name for name in ("input", "second") if name in address)
+        task = decode(values, memory, inputs=inputs, output="output", origin=())
         late = self.random.random() < 0.5
         if late:
             yield
@@ -311,15 +308,11 @@ def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed
     layout = overlay.layout
     address: dict[str, Placed] = {}
     shapes: dict[str, Any] = {}
-    seen = set()
     for name, sizes in (("input", "input"), ("second", "input"), ("output", "output")):
         if not values[name]:
             continue
         shape = values["batch"], *(values[f"{sizes}_{axis}"] for axis in ("channels", "height", "width"))
         image = values[f"{name}_image"]
-        if (values[name], image, shape) in seen:
-            continue  # an eltwise of a blob and itself
-        seen.add((values[name], image, shape))
         shapes[name] = shape
         parent = None if image == image_bytes(shape, layout) else f"around {name}"
         address[name] = Placed(values[name], blob_bytes(shape, layout), parent)

@@ -12,7 +12,7 @@ from chai.passes.fold_batchnorm import fold_batchnorm
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer.observe import at_places, batches_of, cost, measured, observe, patches, places
 from chai.quantizer.walk import Emulation, in_float, shapes_of
-from chai.runtime import host
+from chai.runtime.host import forward
 from chai.tasks.window import Window
 from tests.passes.common import CONV, MAX, network
 from tests.quantizer.test_writeback import NET, SHAPE, batches
@@ -22,7 +22,7 @@ def test_float_is_the_executors(tmp_path: Path) -> None:
     net = network(tmp_path, NET, SHAPE)
     feeds = {"data": batches()[0]}
     found = {b: v for layer, _, tops in in_float(net.graph, feeds) for b, v in zip(layer.tops, tops)}
-    wanted, _ = host.run(net.graph, shapes_of(net.graph, feeds), feeds, set(found))
+    wanted, _ = forward.run(net.graph, shapes_of(net.graph, feeds), feeds, set(found))
     for blob, value in found.items():
         np.testing.assert_array_equal(value, wanted[blob])
 

@@ -12,7 +12,7 @@ import pytest
 
 import chai
 from chai.errors import UsageError
-from chai.runtime import host
+from chai.runtime import source
 from tests.passes.common import GLOBAL, network
 
 SIZE = 48
@@ -38,13 +38,13 @@ def formats(net: chai.Net, *data: Any) -> Mapping[str, Any]:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The images of each float pass."""
     counts: list[int] = []
-    run = host.run
+    run = source.run
 
     def counted(graph: Any, shapes: Any, feeds: Any, *args: Any, **options: Any) -> Any:
         counts.append(next(iter(feeds.values())).shape[0])
         return run(graph, shapes, feeds, *args, **options)
 
-    monkeypatch.setattr(host, "run", counted)
+    monkeypatch.setattr(source, "run", counted)
     return counts
 
 

@@ -26,15 +26,17 @@ from chai.errors import DeviceError
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
 from chai.report import timeline
-from chai.runtime import batches, execution, host, slot, steps
-from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, joined, spread, summary
+from chai.runtime import batches, execution, slot, steps
+from chai.runtime.host import forward, layer as host_layer, steps as host_steps
+from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, spread, summary
+from chai.runtime.times import joined
 from chai.tasks.work import Work
 from chai.util.text import visible
 from tests.conftest import ROOT, examples, need_models
 from tests.passes.common import AFFINE, CONV, network
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 3, 5, 7)).astype(np.float32)
-CLOCKS = host, execution, slot, steps, net_module  # modules that read the clock
+CLOCKS = forward, host_layer, host_steps, execution, slot, steps, net_module  # modules that read the clock
 FILES = "deploy.prototxt", "weights.caffemodel"
 NUMBER = re.compile(r"\d+\.\d+")
 
@@ -112,7 +114,7 @@ def ran(folder: Path, name: str, **options: Any) -> chai.Net:
 def test_text_of_a_network(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     needs = NETS[name][1]
     net = ran(tmp_path, name)
-    assert chai.getPerfInfo(net) is net.perf
+    assert chai.getPerfInfo(net) == net.perf
     captured = capsys.readouterr()
     assert captured.err == by_hand(net.perf, needs)
     assert captured.out == ""

@@ -12,7 +12,7 @@ import pytest
 import chai
 from chai.kernels.native import chain
 from chai.kernels.native.chain import Chain
-from chai.runtime import host
+from chai.runtime.host import forward, steps
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
 
@@ -68,11 +68,38 @@ NETS = {
         f"{INCEPTION}\nother Concat cat b -> o\nthird Concat data o -> t\nlast Convolution t -> l : {conv(2, 3)}",
         [9],
     ),
-    "one blob joined": (f"a Convolution data -> a : {conv(5)}\ncat Concat a -> c\nact ReLU a -> r", [2]),
+    "one blob joined": (f"a Convolution data -> a : {conv(5)}\ncat Concat a -> c\nact ReLU a -> r", [3]),
     "flat branches": (
         f"a Convolution data -> a : {conv(5)}\nf Flatten a -> f\nb Convolution data -> b : {conv(3)}\ng Flatten b -> g\n"
         "cat Concat f g -> c\nfull InnerProduct c -> y : inner_product_param { num_output: 4 }",
         [6],
+    ),
+    "a residual block": (
+        f"""a Convolution data -> a : {conv(5, 3)}
+        norm BatchNorm a -> a
+        scale Scale a -> a : scale_param {{ bias_term: true }}
+        act ReLU a -> a
+        b Convolution a -> b : {conv(5, 3)}
+        other BatchNorm b -> n
+        factor Scale n -> f : scale_param {{ bias_term: true }}
+        sum Eltwise a f -> s
+        last ReLU s -> s
+        mean Pooling s -> m : pooling_param {{ pool: AVE global_pooling: true }}
+        line Power m -> p : power_param {{ scale: 0.3 shift: -0.2 }}
+        bias Bias p -> q""",
+        [12],
+    ),
+    "factors that a branch computes": (
+        f"a Convolution data -> a : {conv(5, 3)}\nm Pooling a -> m : pooling_param {{ pool: AVE global_pooling: true }}\n"
+        f"f Flatten m -> f\nfull InnerProduct f -> e : inner_product_param {{ num_output: 5 }}\nact ReLU e -> e\n"
+        f"scale Scale a e -> s : scale_param {{ axis: 0 }}\nmore Convolution s -> y : {conv(3)}",
+        [7],
+    ),
+    "pairs of joined blobs": (
+        f"{INCEPTION}\nd Convolution data -> d : {conv(5)}\nsum Eltwise d a -> s"
+        + f"\nmost Eltwise d s -> t : eltwise_param {{ operation: MAX }}\nact ReLU cat -> r\nother Concat t r s -> o\n"
+        f"twice Eltwise o o -> u : eltwise_param {{ operation: PROD }}\nlast Convolution u -> y : {conv(2, 3)}",
+        [13],
     ),
     "others in between": (
         f"split Split data -> s t\na Convolution s -> a : {conv(5, 3)}\nup ELU a -> e\nb Convolution e -> b : {conv(4, 3)}\n"
@@ -109,7 +136,7 @@ def images(batch: int, seed: int = 0) -> Array:
 def one_by_one(folder: Path, lines: str, x: Array, patch: pytest.MonkeyPatch) -> dict[str, Array]:
     """Every blob of a pass that calls layers one by one."""
     with patch.context() as without:
-        without.setattr(host, "SMALL", 0)
+        without.setattr(forward, "native", lambda *_, **__: None)
         net = network(folder, lines, keep="all", batch=len(x))
         net.forward(x)
         return dict(net.blobs)
@@ -177,15 +204,40 @@ def test_weights_are_those_of_the_pass(tmp_path: Path, taken: list[int]) -> None
     assert taken == [2] * 4
 
 
+@pytest.mark.parametrize("shape", [(2, 6, 3, 3), (3, 3, 3, 3), (6, 3, 9), (12, 3, 3, 3)])
+def test_weights_of_another_shape_are_an_error(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """In the layer's own list, of as many numbers, fewer or more: C neither reads beyond them nor leaves a top unwritten."""
+    net = network(tmp_path, f"conv Convolution data -> c : {conv(6, 3)}\nflat Flatten c -> f", batch=1)
+    net.forward(images(1))
+    net.graph.layer("conv").blobs[0] = np.ones(shape, np.float32)
+    with pytest.raises(chai.ShapeError, match=r"layer 'conv'.*\(blob 0\) would be 6x3x3x3"):
+        net.forward(images(1))
+
+
 def test_large_blobs_are_computed_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[int]) -> None:
     """Their memory is free as soon as their last reader has run."""
     lines, together = NETS["a chain"]
-    monkeypatch.setattr(host, "SMALL", 4 * 6 * 5 * 7)
+    monkeypatch.setattr(steps, "SMALL", 4 * 6 * 5 * 7)
     network(tmp_path, lines, batch=1).forward(images(1))
     assert taken == together
     taken.clear()
     network(tmp_path, lines, batch=2).forward(images(2))
-    assert taken == [4]  # after the pool
+    assert taken == [1, 1, 1, 4]  # together after the pool
+
+
+def test_layers_of_large_blobs_are_in_c_but_where_numpy_overwrites_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[int]
+) -> None:
+    lines = NETS["a residual block"][0]
+    wanted = one_by_one(tmp_path, lines, images(2), monkeypatch)["q"]
+    monkeypatch.setattr(steps, "SMALL", 0)
+    assert np.array_equal(network(tmp_path, lines, batch=2).forward(images(2))["q"], wanted)
+    assert taken == [1] * 10  # both ReLUs are computed with the layers before them
+    taken.clear()
+    lines = f"max Pooling data -> m : {POOL % 'MAX'}\nact ReLU m -> r"
+    wanted = one_by_one(tmp_path, lines, images(2), monkeypatch)["r"]
+    assert np.array_equal(network(tmp_path, lines, batch=2).forward(images(2))["r"], wanted)
+    assert taken == [1]
 
 
 def test_memory_that_runs_out_is_an_error_of_the_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from chai import devices, overlay as overlays, tasks
-from chai.codegen.encoding import decode, encode, equal
+from chai.codegen.encoding import encode, equal
 from chai.errors import DeviceError, ParseError
 from chai.evaluate import selftest
 from chai.kernels import fast
@@ -27,6 +27,7 @@ from chai.tasks import Task
 from chai.tasks.work import Work
 from chai.util.data import jsonfile
 from chai.util.paths import resource
+from tests.codegen.test_encoding import decoded
 
 MIRROR = dedent('''
     """Mirror: columns in the opposite order."""
@@ -34,7 +35,7 @@ MIRROR = dedent('''
     from ..overlay import Limits
     from ..util.lazy_dataclass import dataclass
     from . import Task
-    from .fields import as_it_is, clamp, view
+    from .fields import as_it_is, clamp
 
 
     @dataclass(frozen=True)
@@ -59,11 +60,11 @@ MIRROR = dedent('''
         def fields(self, memory, where):
             memory.check_output(self.output, memory.shape(self.inputs[0]))
             views = memory.view(self.inputs[0]).input() | memory.view(self.output).output()
-            return views | clamp(as_it_is(), False), ()
+            return views | clamp(as_it_is(), False)
 
         @classmethod
-        def from_fields(cls, values, memory):
-            return cls((memory.find(view(values, "input")),), memory.find(view(values, "output")), ())
+        def from_fields(cls, values, memory, **common):
+            return cls(**common)
 
         @classmethod
         def probes(cls, maker):
@@ -162,10 +163,10 @@ def test_it_is_encoded_and_decoded(mirror: type[Task], extended: Overlay) -> Non
     task = mirror(("a",), "b", ("m",))
     descriptor, constants = encode(task, extended, PLACES, SHAPES, 0)
     assert joined(constants) == b"" and unpack(extended.descriptor, descriptor)["opcode"] == 6
-    decoded = decode(descriptor, b"", extended, PLACES, SHAPES, 0)
-    assert type(decoded) is mirror and equal(task, decoded)
+    found = decoded(descriptor, b"", extended, PLACES, SHAPES, 0, task)
+    assert type(found) is mirror and equal(task, found)
     with pytest.raises(DeviceError, match="opcode = 6 is that of no Task of overlay pynq-z2"):
-        decode(descriptor, b"", overlays.load(), PLACES, SHAPES, 0)
+        decoded(descriptor, b"", overlays.load(), PLACES, SHAPES, 0, task)
     with pytest.raises(DeviceError, match="has no mirror unit"):
         encode(task, overlays.load(), PLACES, SHAPES, 0)
 

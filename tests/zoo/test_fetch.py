@@ -560,7 +560,7 @@ def test_the_cache_is_where_xdg_says(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         env.cache_clear()
-        return env().cache
+        return Path(env().cache)
 
     monkeypatch.setenv("HOME", str(tmp_path))
     assert place() == tmp_path / ".cache" / "chai"

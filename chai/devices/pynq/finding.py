@@ -46,7 +46,7 @@ def bitstream(overlay: Overlay) -> Path | None:
     """Return the path of the bitstream, if it or a link to it exists: beside the manifest, or where it was fetched to."""
     path = overlay.path.resolve().parent / f"{overlay.name}.bit"
     if overlay.own is not None:
-        return next((each for each in (path, env().cache / path.name) if each.exists()), None)
+        return next((each for each in (path, Path(env().cache, path.name)) if each.exists()), None)
     beside = (path, path.with_name(path.name + ".d"), path.with_name(path.name + ".link"))
     return path if any(p.exists() for p in beside) else None
 

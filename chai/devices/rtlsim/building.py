@@ -56,7 +56,7 @@ def library(text: str, simulator: str = "cxxrtl") -> Path:
     tools = [_version("pyosys"), release(compiler()), str(verilator.found()), verilator.version()]
     sources = *sorted(HARNESS.iterdir()), Path(cxxrtl.__file__), Path(verilator.__file__)
     key = _digest(text, simulator, *command, *tools, *(path.read_text() for path in sources))
-    target = env().cache / "rtl" / f"{key[:32]}.so"
+    target = Path(env().cache, "rtl", f"{key[:32]}.so")
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.with_suffix(".lock")):
         if not target.is_file():

@@ -34,18 +34,18 @@ class Simulation:
     changes while it waits.
     """
 
-    def __init__(self, text: str, seed: int = 0, waves: Path | None = None, simulator: str = "cxxrtl") -> None:
+    def __init__(self, text: str, seed: int = 0, waves: str | Path = "", simulator: str = "cxxrtl") -> None:
         self._handle: int | None = None
         self._computing = False
         self._library = _loaded(library(text, "waves" if waves else simulator))
         self._handle = self._library.rtl_create(seed)
         self._ports: dict[str, tuple[int, int]] = {}
         self._kept: list[Array] = []  # memory that the design writes
-        if waves is not None and self._library.rtl_trace(self._handle, str(waves).encode()):
+        if waves and self._library.rtl_trace(self._handle, str(waves).encode()):
             raise self._error()
 
     @classmethod
-    def of(cls, component: Any, seed: int = 0, waves: Path | None = None) -> Simulation:
+    def of(cls, component: Any, seed: int = 0, waves: str | Path = "") -> Simulation:
         """Return the simulation of a component of Amaranth."""
         return cls(rtlil(component), seed, waves)
 

@@ -12,7 +12,7 @@ from ...offload.formats import calibrated, unsigned_blobs
 from ...overlay import load
 from ...passes.infer_shapes import infer_shapes
 from ...passes.rewrite import rewrite
-from ...runtime import host
+from ...runtime.host import forward
 from ...util.lazy_numpy import np
 from .ncnn import ncnn as write_ncnn
 from .onnx import onnx
@@ -195,7 +195,7 @@ def _formats(graph: Graph, shapes: Mapping[str, Shape], feeds: Mapping[str, Arra
     def watch(blob: str, value: Array) -> None:
         seen[blob] = float(np.abs(value).max(initial=0))
 
-    host.run(graph, shapes, feeds, (), watch=watch)
+    forward.run(graph, shapes, feeds, (), watch=watch)
     formats = calibrated(graph, seen, 8, "Xilinx", (), unsigned_blobs(graph, load()))
     return {blob: format for blob, format in formats.items() if blob not in graph.output_blobs}
 

@@ -8,10 +8,10 @@ return None.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,6 @@ def _called(name: str, task: Task) -> Any:
 def _file(stem: str) -> ModuleType | None:
     """Return the module in this folder; None if there is no such file."""
     known = sys.modules.get(f"{__name__}.{stem}")
-    if known is None and any((Path(folder) / f"{stem}.py").exists() for folder in __path__):
+    if known is None and any(os.path.exists(f"{folder}/{stem}.py") for folder in __path__):
         return import_module(f".{stem}", __name__)
     return known

@@ -13,11 +13,17 @@
     B(8, 3) B(7, 3) B(4, 3) B(2, 3) B(1, 3) \
     B(6, 4) B(4, 4) B(3, 4) B(2, 4) B(1, 4)
 
-typedef __m512i vec, panel, dword;
+#define OF(name) _mm512_##name
 
-static inline vec zero(void) { return _mm512_setzero_si512(); }
-static inline vec load(const int8_t *w) { return _mm512_loadu_si512(w); }
-static inline vec gather(const int32_t *sums) { return _mm512_loadu_si512(sums); }
+typedef __m512i vec, panel, dword;
+typedef __m512 reals;
+
+static inline vec in_order(vec codes) {
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), codes);
+}
+
+#include "x86.h"
+
 static inline dword splat(const uint8_t *x) {
     int32_t four;
     memcpy(&four, x, 4);
@@ -31,11 +37,6 @@ static inline vec dot(vec sum, dword d, vec w) { return _mm512_dpbusd_epi32(sum,
     B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
     B(8, 3) B(4, 3) B(2, 3) B(1, 3) \
     B(6, 4) B(4, 4) B(3, 4) B(2, 4) B(1, 4)
-static inline vec both(const int16_t *x) {
-    int32_t two;
-    memcpy(&two, x, 4);
-    return _mm512_set1_epi32(two);
-}
 static inline vec pairs(vec sum, vec x, vec w) { return _mm512_dpwssd_epi32(sum, x, w); }
 
 /* Rounding is part of the instructions here. */
@@ -51,23 +52,6 @@ static inline __m256i rounded(__m256i sum, __m512d scale, __m512d below, const f
     wide = _mm512_add_pd(wide, _mm512_castsi512_pd(half));
     wide = _mm512_min_pd(_mm512_max_pd(wide, _mm512_set1_pd(f->low)), _mm512_set1_pd(f->high));
     return _mm512_cvttpd_epi32(wide);
-}
-
-/* What four_codes needs beside sums and scales: locals of a block, since stored codes might overwrite a finish. */
-typedef struct {
-    __m512i half, sign, add, low, high;
-} limits;
-
-static inline limits limits_of(int add, int low, int high) {
-    return (limits){_mm512_castps_si512(_mm512_set1_ps(0.5f)), _mm512_set1_epi32(INT32_MIN), _mm512_set1_epi16((int16_t)add),
-                    _mm512_set1_epi8((char)low), _mm512_set1_epi8((char)high)};
-}
-
-/* Return 64 codes, of four vectors of whole numbers: 4 of the first one, 4 of the second, and so on. */
-static inline __attribute__((always_inline)) __m512i packed_codes(const limits *l, const __m512i *whole) {
-    __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), l->add);
-    __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), l->add);
-    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(first, second), l->low), l->high);
 }
 
 /* Return the codes of four vectors of sums, packed.
@@ -91,10 +75,6 @@ static inline __attribute__((always_inline)) __m512i four_codes(const limits *l,
 }
 
 /* For depthwise.h: 4 * LANES codes, of which only ``count`` may be read or written; and four of them interleaved. */
-typedef struct {
-    __m512 of[4];
-} scales;
-
 static inline __mmask64 first_codes(int64_t count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
 static inline __m512i some_codes(const uint8_t *from, int64_t count) {
     return count >= 64 ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi8(first_codes(count), from);
@@ -104,12 +84,6 @@ static inline void put_codes(uint8_t *out, __m512i codes, int64_t count) {
         _mm512_storeu_si512(out, codes);
     else
         _mm512_mask_storeu_epi8(out, first_codes(count), codes);
-}
-static inline void interleaved(__m512i a, __m512i b, __m512i c, __m512i d, __m512i *to) {
-    __m512i low = _mm512_unpacklo_epi8(a, b), high = _mm512_unpackhi_epi8(a, b);
-    __m512i low2 = _mm512_unpacklo_epi8(c, d), high2 = _mm512_unpackhi_epi8(c, d);
-    to[0] = _mm512_unpacklo_epi16(low, low2), to[1] = _mm512_unpackhi_epi16(low, low2);
-    to[2] = _mm512_unpacklo_epi16(high, high2), to[3] = _mm512_unpackhi_epi16(high, high2);
 }
 static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
     interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), to);
@@ -124,7 +98,6 @@ static inline __attribute__((always_inline)) __m128i sixteen_of(__m512i codes, i
 
 static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
                                                                uint8_t *const *out, int positive) {
-    __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
     limits l = LIMITS(f);
     int all = pixels * vectors;
     __mmask64 first = first_codes(f->outputs);
@@ -137,7 +110,7 @@ static inline __attribute__((always_inline)) void store_narrow(const finish *f, 
             int k = i + j < all ? i + j : all - 1;
             four[j] = sums[k], scales[j] = every[k % vectors];
         }
-        __m512i codes = _mm512_permutexvar_epi32(order, four_codes(&l, four, scales, positive));
+        __m512i codes = in_order(four_codes(&l, four, scales, positive));
         if (vectors == 4) {
             _mm512_mask_storeu_epi8(out[i / 4], first, codes);
             continue;
@@ -175,10 +148,6 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 #define HEIGHTS(P) P(8) P(4) P(2) P(1)
 #define ACROSS 3
 
-typedef __m512 reals;
-
-static inline reals same(float x) { return _mm512_set1_ps(x); }
-static inline reals multiply_add(reals a, reals b, reals sum) { return _mm512_fmadd_ps(a, b, sum); }
 static inline __mmask16 first_lanes(int64_t count) { return (__mmask16)((1u << count) - 1); }
 static inline reals some(const float *from, int64_t count) {
     return count >= WIDTH ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps(first_lanes(count), from);
@@ -195,42 +164,4 @@ static inline reals larger(reals a, reals b) {
 static inline reals every_second(const float *from) {
     __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     return _mm512_permutex2var_ps(_mm512_loadu_ps(from), even, _mm512_loadu_ps(from + WIDTH));
-}
-
-#define QUOTIENTS 64
-
-/* As in ymm.h. */
-static inline __attribute__((always_inline)) __m512i doubled(const float *from, const quotients *q) {
-    __m512 x = _mm512_loadu_ps(from), rest = _mm512_mul_ps(x, _mm512_set1_ps(q->rest));
-    return _mm512_cvttps_epi32(_mm512_fmadd_ps(x, _mm512_set1_ps(q->inverse), rest));
-}
-
-static inline __attribute__((always_inline)) __m512i halved(const float *x, const quotients *q, __m512i *seen, int zero) {
-    __m512i twice = _mm512_packs_epi32(doubled(x, q), doubled(x + 16, q));
-    *seen = _mm512_min_epi16(*seen, twice);
-    __m512i away = _mm512_adds_epi16(twice, _mm512_srai_epi16(twice, 15));
-    __m512i near = _mm512_mulhrs_epi16(away, _mm512_set1_epi16(1 << 14));
-    return zero ? _mm512_add_epi16(near, _mm512_set1_epi16((int16_t)q->zero)) : near;
-}
-
-static inline __attribute__((always_inline)) int codes_of(const float *x, int64_t count, const quotients *q, int8_t *out,
-                                                          int zero, int clamp) {
-    __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
-    __m512i seen = _mm512_setzero_si512(), low = _mm512_set1_epi8((int8_t)q->low), high = _mm512_set1_epi8((int8_t)q->high);
-    for (int64_t i = 0; i < count; i += QUOTIENTS) {
-        __m512i codes = _mm512_packs_epi16(halved(x + i, q, &seen, zero), halved(x + i + 32, q, &seen, zero));
-        if (clamp) codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
-        _mm512_storeu_si512(out + i, _mm512_permutexvar_epi32(order, codes));
-    }
-    return !_mm512_cmpeq_epi16_mask(seen, _mm512_set1_epi16(INT16_MIN));
-}
-
-NEAREST_CODES
-
-static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {
-    UNROLL for (int i = 0; i < QUOTIENTS; i += 16) {
-        __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(codes + i)));
-        wide = _mm512_sub_epi32(wide, _mm512_set1_epi32(zero));
-        _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_cvtepi32_ps(wide), _mm512_set1_ps(step)));
-    }
 }

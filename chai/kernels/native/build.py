@@ -11,9 +11,13 @@ import os
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-FOLDER = Path(__file__).resolve().parent
+if TYPE_CHECKING:
+    from _typeshed import StrPath
+
+FOLDER = os.path.dirname(os.path.realpath(__file__))
 COMMAND = "python -m chai.kernels.native.build"
 EXPORTS = "{ global: chai_*; local: *; };"
 FLAGS = [
@@ -65,14 +69,14 @@ def machine() -> str:
     return "x86_64" if name == "amd64" else name
 
 
-def library(name: str = "") -> Path:
+def library(name: str = "") -> str:
     """Return the path of a machine's library, which may not exist."""
-    return FOLDER / f"chai-{name or machine()}.so"
+    return f"{FOLDER}/chai-{name or machine()}.so"
 
 
 def digest() -> str:
     """Return a digest of sources and flags, which a library carries."""
-    crc = 0  # it is to notice edits, and each start pays for it: hashlib loads OpenSSL, Path.glob takes as long as all else
+    crc = 0  # each start pays for it, and it is to notice edits only: hashlib loads OpenSSL, pathlib takes as long as this
     for name in sorted(name for name in os.listdir(FOLDER) if name.endswith((".c", ".h")) or name == "build.py"):
         with open(f"{FOLDER}/{name}", "rb") as file:
             crc = zlib.crc32(name.encode() + b"\0" + file.read(), crc)
@@ -92,58 +96,62 @@ def compiler() -> list[str]:
     )
 
 
-def build(target: Path | None = None, command: Sequence[str] = (), extra: Sequence[str] = ()) -> list[str]:
+def build(target: StrPath | None = None, command: Sequence[str] = (), extra: Sequence[str] = ()) -> list[str]:
     """Compile the library of this machine and return its variants; it replaces ``target`` when it is complete.
 
     ``command`` is the compiler, ``extra`` are further flags for it. Raises Failed.
     """
     variants = VARIANTS.get(machine(), {"plain": []})
-    return _build(target or library(), [*(command or compiler()), *extra], variants)
+    return _build(os.fspath(target or library()), [*(command or compiler()), *extra], variants)
 
 
-def build_all(command: Sequence[str], folder: Path = FOLDER) -> dict[str, list[str]]:
+def build_all(command: Sequence[str], folder: StrPath = FOLDER) -> dict[str, list[str]]:
     """Compile the libraries of all machines, and return their variants; ``command`` is zig's C compiler. Raises Failed."""
     variants = {}
     for name, (system, sets) in ZIG.items():
         flags = {variant: [f"-mcpu={cpu}"] for variant, cpu in sets.items()}
-        variants[name] = _build(folder / library(name).name, [*command, "-target", system], flags)
+        variants[name] = _build(
+            os.path.join(folder, os.path.basename(library(name))), [*command, "-target", system], flags
+        )
         if variants[name] != [*sets]:
             raise Failed(f"{name}: only {', '.join(variants[name])} of {', '.join(sets)} were compiled")
     return variants
 
 
-def _build(target: Path, cc: Sequence[str], variants: Mapping[str, Sequence[str]]) -> list[str]:
+def _build(target: str, cc: Sequence[str], variants: Mapping[str, Sequence[str]]) -> list[str]:
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="chai-native-") as folder:
         objects, done = [], []
         for variant, flags in variants.items():
-            made = Path(folder, f"{variant}.o")
+            made = f"{folder}/{variant}.o"
             defined = [f"-DVARIANT={variant}", f'-DSET="{variant}.h"']
-            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", str(FOLDER / "variant.c"), "-o", str(made)])
+            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", f"{FOLDER}/variant.c", "-o", made])
             if problem:
                 sys.stderr.write(f"{variant} is left out: {problem}\n")
             else:
                 objects.append(made)
                 done.append(variant)
         if not done:
-            raise Failed(f"{cc[0]} cannot compile {FOLDER / 'variant.c'}")
+            raise Failed(f"{cc[0]} cannot compile {FOLDER}/variant.c")
         for part in COMMON:
-            made = Path(folder, f"{part}.o")
+            made = f"{folder}/{part}.o"
             listed = " ".join(f"V({variant})" for variant in done)
             defined = [f'-DDIGEST="{digest()}"', f"-DVARIANTS={listed}"]
             lowest = variants[done[-1]]
-            _run([*cc, *FLAGS, *lowest, *defined, "-c", str(FOLDER / f"{part}.c"), "-o", str(made)], must=True)
+            _run([*cc, *FLAGS, *lowest, *defined, "-c", f"{FOLDER}/{part}.c", "-o", made], must=True)
             objects.append(made)
-        aside = target.with_name(f".{target.name}.{os.getpid()}")
-        exports = Path(folder, "exports.map")
-        exports.write_text(EXPORTS)
+        aside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}")
+        exports = f"{folder}/exports.map"
+        with open(exports, "w", encoding="ascii") as file:
+            file.write(EXPORTS)
         link = ["-shared", "-s", "-Wl,--gc-sections", f"-Wl,--version-script={exports}"]
         try:
-            _run([*cc, *variants[done[-1]], *link, *map(str, objects), "-o", str(aside)], must=True)
+            _run([*cc, *variants[done[-1]], *link, *objects, "-o", aside], must=True)
             os.replace(aside, target)
         finally:
-            aside.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(aside)
     return done
 
 
@@ -163,9 +171,13 @@ def _run(command: list[str], must: bool = False) -> str:
 
 def update() -> None:
     """Compile the library of this machine if there is none of these sources. Raises Failed."""
-    path = library()
-    if not (path.is_file() and digest().encode() in path.read_bytes()):
-        build(path)
+    try:
+        with open(library(), "rb") as file:
+            known = digest().encode() in file.read()
+    except OSError:
+        known = False
+    if not known:
+        build()
 
 
 def main() -> int:

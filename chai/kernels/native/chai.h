@@ -25,7 +25,13 @@ enum kind {
     UNPACK,          /* int8 of the host to float32: (code - zero) * step */
     LRN,             /* float32 planes, each number divided by a power of the sum of squares of kernel_h channels around it */
     SOFTMAX,         /* exp(x) / sum of exp(x) over the channels of float32 planes */
-    MEAN             /* a TOTAL divided by a number for each window, float32 in the array of a PRODUCT's weights */
+    MEAN,            /* a TOTAL divided by a number for each window, float32 in the array of a PRODUCT's weights */
+    PLUS,            /* factor * input + second_factor * second, float32 planes both */
+    TIMES,           /* input * second */
+    GREATER,         /* the larger of input and second */
+    SCALE,           /* input * second + bias, float32 planes, of which each channel has a factor and, unless bias is -1, an addend */
+    NORMALISE        /* (input - mean) / sqrt(variance + factor), float32 planes; each channel's mean is in the second place, its
+                        variance at bias, both multiplied by a number that is in the array of a PRODUCT's weights */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -44,10 +50,13 @@ enum kind {
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
     F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
                                                         leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input;
-                                                        of PRODUCT: 0 if sums below 0 become 0, else -1 */ \
-    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE, PRODUCT, MEAN: buffer of the weights; channels of a block */ \
+                                                        of PRODUCT and from PLUS on: 0 if results below 0
+                                                        become 0, else -1 */ \
+    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE, PRODUCT, MEAN, NORMALISE: buffer of the
+                                                        weights; channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM; the first two are
-                                                        the bits of a float32: the step of PACK, UNPACK, alpha and k of LRN */ \
+                                                        the bits of a float32, except of SUM: the step of PACK,
+                                                        UNPACK, alpha and k of LRN, factors of PLUS, eps */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
     F(narrow)                                        /* of packed weights: no sum leaves the integers of float32 */ \
     F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */

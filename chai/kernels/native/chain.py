@@ -17,7 +17,7 @@ from ...util.lazy_numpy import np
 from .library import ALIGNMENT, Frame, Library, address, aligned
 from .links import Link, Native
 from .order import Use, after
-from .single import SHARED, plain
+from .single import OTHERS, SHARED, others, plain
 from .table import Extent, Form, Kind, Operation, Place, Table, sizes
 from .threads import threads
 
@@ -45,7 +45,10 @@ class _Place(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """An operation to be, whose time is that of link ``task``: from one blob to another, its first byte there, its parts."""
+    """An operation to be, whose time is that of link ``task``: from one blob to another, its first byte there, its parts.
+
+    ``second`` is the blob of a second input, if it has one.
+    """
 
     task: int
     single: Operation | None
@@ -54,6 +57,7 @@ class _Step(NamedTuple):
     target: str
     offset: int
     parts: int
+    second: str | None = None
 
 
 class Chain:
@@ -93,9 +97,7 @@ class Chain:
         self._aliases = [] if self.writes == [*self._results] else aliased
         self._frames: list[Frame] = []
         if (wrong := library.check(self._table, self._extents())) >= 0:
-            raise DeviceError(
-                f"operation {wrong} ({Kind(self._table[wrong].kind).name.lower()}) would leave its memory"
-            )
+            raise DeviceError(f"operation {wrong} ({Kind.name(self._table[wrong].kind)}) would leave its memory")
 
     def _root(self, blob: str) -> str:
         """Return the blob whose memory this one is."""
@@ -106,9 +108,13 @@ class Chain:
 
     def _steps(self, computed: Collection[str]) -> Iterator[_Step]:
         """Yield the operations in order; note the blobs that need none to be joined."""
-        for i, ((single, parameters, parts), reads, writes) in enumerate(self._links):
+        for i, link in enumerate(self._links):
+            single, parameters, parts = link.native.single, link.native.parameters, link.native.parts
+            reads, writes = link.reads, link.writes
             if single is not None:
-                yield _Step(i, single.operation, parameters, self._root(reads[0]), writes[0], 0, 0)
+                first, second = (*map(self._root, reads), None)[:2]
+                assert first is not None
+                yield _Step(i, single.operation, parameters, first, writes[0], 0, 0, second)
             elif parts:
                 offset = 0
                 for blob in map(self._root, reads):
@@ -138,8 +144,8 @@ class Chain:
         """Return what an operation reads and writes; parts of a blob are told apart by their bytes."""
         whole, offset, _ = self._place(step.target)
         size = self._bytes(step.source) // step.parts if step.parts else self._bytes(step.target)
-        source = self._place(step.source).whole
-        reads = () if source in self.reads else (source,)
+        inputs = (step.source,) if step.second is None else (step.source, step.second)
+        reads = tuple([blob for each in inputs if (blob := self._place(each).whole) not in self.reads])
         return Use(reads, whole, range(offset + step.offset, offset + step.offset + size))
 
     def _lay_out(self, uses: Sequence[Use]) -> tuple[dict[str, int], int]:
@@ -173,11 +179,16 @@ class Chain:
         operation.output_buffer = self._numbers.get(target.whole, ARENA)
         operation.input_offset = source.offset + offsets.get(source.whole, 0)
         operation.output_offset = target.offset + step.offset + offsets.get(target.whole, 0)
-        if step.parameters:
-            first = ARENA + 1 + len(self._numbers) + len(self._parameters)
-            operation.second_buffer = operation.file = first
-            operation.constants = first + 1 if len(step.parameters) > 1 else first
-            self._parameters += step.parameters
+        first = ARENA + 1 + len(self._numbers) + len(self._parameters)
+        buffers = [*range(first, first + len(step.parameters))]
+        self._parameters += step.parameters
+        if step.second is not None:
+            second = self._place(step.second)
+            buffers.insert(0, self._numbers.get(second.whole, ARENA))
+            operation.second_offset = second.offset + offsets.get(second.whole, 0)
+            operation.second_image = second.stride or operation.second_image
+        for name, buffer in zip(OTHERS, others(buffers)):
+            setattr(operation, name, buffer)
         return operation
 
     def _copy(self, step: _Step, source: int, target: int) -> Operation:

@@ -42,12 +42,15 @@ static int inside(const table *t, place p, area a, int writes) {
     return !low.wrong && !high.wrong && low.value >= 0 && high.value <= (writes ? e.writable : e.size);
 }
 
-/* Return whether ``count`` entries of ``size`` bytes from ``offset`` lie in the constants. */
-static int entries(const table *t, int64_t offset, int64_t count, int64_t size) {
-    if (!between(0, t->op->constants, t->count - 1) || !between(0, offset, INT64_MAX / 2) || offset % size) return 0;
+/* Return whether ``count`` entries of ``size`` bytes from ``offset`` lie in a buffer; in the constants. */
+static int stored(const table *t, int64_t buffer, int64_t offset, int64_t count, int64_t size) {
+    if (!between(0, buffer, t->count - 1) || !between(0, offset, INT64_MAX / 2) || offset % size) return 0;
     total end = {offset, 0};
     add(&end, count, size);
-    return !end.wrong && end.value <= t->buffers[t->op->constants].size;
+    return !end.wrong && end.value <= t->buffers[buffer].size;
+}
+static int entries(const table *t, int64_t offset, int64_t count, int64_t size) {
+    return stored(t, t->op->constants, offset, count, size);
 }
 
 static int tables(const table *t, int64_t count) {
@@ -126,15 +129,6 @@ static int multiplies(const table *t) {
            planes(t, PLACE_OF(op, output), op->outputs, op->out_height, op->out_width, 1);
 }
 
-/* Return whether the divisors of a MEAN lie in their buffer. */
-static int divides(const table *t) {
-    const operation *op = t->op;
-    if (!between(0, op->file, t->count - 1) || !between(0, op->weights, INT64_MAX / 2) || op->weights % 4) return 0;
-    total end = {op->weights, 0};
-    add(&end, op->out_height * op->out_width, 4);
-    return !end.wrong && end.value <= t->buffers[op->file].size;
-}
-
 static int unfolds(const table *t) {
     const operation *op = t->op;
     place input = PLACE_OF(op, input), output = PLACE_OF(op, output);
@@ -203,7 +197,7 @@ static int valid(const table *t, const variant *v) {
     case PRODUCT:
         return multiplies(t);
     case MEAN:
-        if (!divides(t)) return 0; /* fall through */
+        if (!stored(t, op->file, op->weights, op->out_height * op->out_width, 4)) return 0; /* fall through */
     case LARGEST:
     case TOTAL:
         return op->kernel_w <= SEEN && op->stride_w <= SEEN / 16 &&
@@ -219,6 +213,19 @@ static int valid(const table *t, const variant *v) {
     case LRN:
     case SOFTMAX:
         return alike(op) && planes(t, input, op->channels, op->height, op->width, 0) &&
+               planes(t, output, op->channels, op->height, op->width, 1);
+    case NORMALISE:
+        if (!stored(t, op->file, op->weights, 1, 4) || op->bias < 0) return 0; /* fall through */
+    case SCALE:
+        return alike(op) && stored(t, op->second_buffer, op->second_offset, op->channels, 4) &&
+               (op->bias < 0 || entries(t, op->bias, op->channels, 4)) &&
+               planes(t, input, op->channels, op->height, op->width, 0) &&
+               planes(t, output, op->channels, op->height, op->width, 1);
+    case PLUS:
+    case TIMES:
+    case GREATER:
+        return alike(op) && planes(t, input, op->channels, op->height, op->width, 0) &&
+               planes(t, PLACE_OF(op, second), op->channels, op->height, op->width, 0) &&
                planes(t, output, op->channels, op->height, op->width, 1);
     }
     return 0;

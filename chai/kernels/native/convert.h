@@ -158,7 +158,7 @@ static int floats_to_codes(const float *x, int64_t count, float step, int32_t lo
     int wrong = 0;
     int64_t i = 0;
 #ifdef QUOTIENTS
-    if (has_products(step)) {
+    if (has_products(step) && (!zero || (zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX))) {
         float inverse = 1 / step, rest = __builtin_fmaf(-inverse, step, 1) / step;
         quotients q = {2 * inverse, 2 * rest, low, high, zero};
         i = unaligned(x, sizeof *x, count);
@@ -177,9 +177,12 @@ static void multiplied(const int8_t *codes, int64_t count, float step, int32_t z
 static void codes_to_floats(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
     int64_t i = 0;
 #ifdef QUOTIENTS
-    i = unaligned(out, sizeof *out, count);
-    multiplied(codes, i, step, zero, out);
-    for (; i + QUOTIENTS <= count; i += QUOTIENTS) values(codes + i, step, zero, out + i);
+    float offset = (float)zero * -step;
+    if (__builtin_fmaf((float)zero, step, offset) == 0) { /* it is exact, so that both forms round once */
+        i = unaligned(out, sizeof *out, count);
+        multiplied(codes, i, step, zero, out);
+        for (; i + QUOTIENTS <= count; i += QUOTIENTS) values(codes + i, step, offset, out + i);
+    }
 #endif
     multiplied(codes + i, count - i, step, zero, out + i);
 }

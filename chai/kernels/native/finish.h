@@ -10,6 +10,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
+#define INLINE static inline __attribute__((always_inline))
 
 typedef struct {
     const int32_t *bias;            /* per output; the sum's offset is part of it */
@@ -100,13 +101,6 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
    NaN, or so far from the codes that it may have a wrong one. */
 typedef struct {
     float inverse, rest; /* of twice the quotient */
-    int32_t low, high, zero;
+    int32_t low, high;
+    int32_t zero; /* -128 with all of int8, or 0 */
 } quotients;
-
-/* Packing to 8 bits is the clamp of most formats. */
-#define NEAREST_CODES \
-    static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) { \
-        if (q->zero) return codes_of(x, count, q, out, 1, 1); \
-        if (q->low > INT8_MIN || q->high < INT8_MAX) return codes_of(x, count, q, out, 0, 1); \
-        return codes_of(x, count, q, out, 0, 0); \
-    }

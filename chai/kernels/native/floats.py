@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...tasks.window import Window
-from .chain import Chain
 from .library import Library, library
 from .links import Link, Native
 from .single import Single, plain
@@ -16,21 +15,29 @@ from .table import Form, Kind
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
+    from .chain import Chain
 
 KEPT = 1024  # operations: more than the layers of a large network
 RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
+PAIRS = {"SUM": Kind.PLUS, "PROD": Kind.TIMES, "MAX": Kind.GREATER}
+ELEMENTS = 8  # numbers in a nanosecond, each of which is computed on its own
 
 
-class Floats(NamedTuple):
+class Floats:
     """The library's variant in use. Numbers depend neither on the batch nor on the number of threads.
 
     Methods named as what they compute take the input's shape, and return the layer to run; the others run it.
     """
 
-    library: Library
+    __slots__ = ("library",)
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
 
     def chain(self, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]) -> Chain:
         """Return consecutive layers as one table, see Chain."""
+        from .chain import Chain  # not needed by the host layers of an overlay, which run alone
+
         return Chain(self.library, links, shapes, kept)
 
     def product(
@@ -84,6 +91,19 @@ class Floats(NamedTuple):
         """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
         return _run(self.normalisation(x.shape, size, alpha, k), x)
 
+    def pair(self, operation: str, planes: Shape, factors: tuple[float, ...], rectified: bool) -> Native:
+        """Return the layer that computes SUM (of numbers times ``factors``), PROD or MAX of two bottoms (N, C, H, W)."""
+        return Native(_pair(self.library, PAIRS[operation], planes, factors, rectified))
+
+    def scaled(self, planes: Shape, factors: Array | None, addends: Array | None, rectified: bool) -> Native:
+        """Return the layer that computes factor * x + addend of each channel (N, C, H, W); no factors: in a second bottom."""
+        arrays = tuple([each for each in (factors, addends) if each is not None])
+        return Native(_scale(self.library, planes, addends is not None, rectified), arrays)
+
+    def standardised(self, planes: Shape, blobs: Sequence[Array], eps: float, rectified: bool) -> Native:
+        """Return the layer that computes a BatchNorm of each channel (N, C, H, W) with its three blobs."""
+        return Native(_normalise(self.library, planes, eps, rectified), tuple(blobs))
+
 
 def _run(layer: Native, x: Array) -> Array:
     assert layer.single is not None
@@ -108,7 +128,7 @@ def _product(
 
 
 @lru_cache(maxsize=KEPT)
-def _pool(used: Library, kind: Kind, window: Window, source: Shape, target: Shape) -> Single:
+def _pool(used: Library, kind: int, window: Window, source: Shape, target: Shape) -> Single:
     divisors = (4 * prod(target[2:]),) if kind == Kind.MEAN else ()
     return Single(used, Form(kind, window=window), source, target, divisors, prod(source) / 4)
 
@@ -122,3 +142,21 @@ def _lrn(used: Library, size: int, alpha: float, k: float, shape: Shape) -> Sing
 @lru_cache(maxsize=KEPT)
 def _softmax(used: Library, planes: Shape) -> Single:
     return Single(used, Form(Kind.SOFTMAX), planes, planes, (), prod(planes))
+
+
+@lru_cache(maxsize=KEPT)
+def _pair(used: Library, kind: int, shape: Shape, factors: tuple[float, ...], rectified: bool) -> Single:
+    form = Form(kind, numbers=factors, rectified=rectified)
+    return Single(used, form, shape, shape, (4 * prod(shape),), prod(shape) / ELEMENTS)
+
+
+@lru_cache(maxsize=KEPT)
+def _scale(used: Library, planes: Shape, added: bool, rectified: bool) -> Single:
+    each = (4 * planes[1],) * (1 + added)
+    return Single(used, Form(Kind.SCALE, rectified=rectified), planes, planes, each, prod(planes) / ELEMENTS)
+
+
+@lru_cache(maxsize=KEPT)
+def _normalise(used: Library, planes: Shape, eps: float, rectified: bool) -> Single:
+    form, blobs = Form(Kind.NORMALISE, numbers=(eps,), rectified=rectified), (4 * planes[1], 4 * planes[1], 4)
+    return Single(used, form, planes, planes, blobs, prod(planes) / ELEMENTS)

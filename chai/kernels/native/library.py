@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...env import env
 from ...errors import DeviceError, UsageError
@@ -30,29 +31,42 @@ SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
 _Progress = ctypes.c_int * 3  # of a table of one operation, see pool.h
 
 
-class Library(NamedTuple):
+class Library:
     """``name`` is the variant in use, ``number`` its index, ``calls`` the functions of run.c."""
 
-    name: str
-    number: int
-    calls: ctypes.CDLL
+    __slots__ = ("calls", "name", "number")
+
+    def __init__(self, name: str, number: int, calls: ctypes.CDLL) -> None:
+        self.name, self.number, self.calls = name, number, calls
 
     def check(self, table: Table, extents: ctypes.Array[Extent]) -> int:
         """Return the first operation of a table that could leave its buffers, which have these sizes; -1 if none can."""
         counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
         return int(self.calls.chai_check(self.number, table, counts[0], extents, counts[1]))
 
-    def run_one(self, operation: Operation, buffers: Sequence[Array], threads: int = 0) -> None:
-        """Run a checked operation of Task 0 on four buffers at most, with at most so many threads; faster than ``run``.
+    def run_one(
+        self,
+        operation: Operation,
+        threads: int,
+        first: Array,
+        second: Array,
+        third: Array | None = None,
+        fourth: Array | None = None,
+    ) -> None:
+        """Run a checked operation of Task 0 on its buffers, with at most so many threads; faster than ``run``.
 
         With 0 it runs in this thread to its end: for short ones.
         """
-        run, number, at = self.calls.chai_one, self.number, _addressof(operation)
-        progress = _Progress() if threads else None
-        first, second, third, fourth = (*map(address, buffers), None, None, None)[:4]
-        while (state := run(number, at, first, second, third, fourth, threads, PAUSE, progress)) != COMPLETE:
-            if state < 0:
-                raise _small_stack()
+        number, at, a, b = self.number, _addressof(operation), address(first), address(second)
+        c, d = third if third is None else address(third), fourth if fourth is None else address(fourth)
+        if threads:
+            run, progress = self.calls.chai_one, _Progress()
+            while not (state := run(number, at, a, b, c, d, threads, PAUSE, progress)):
+                pass  # Python handles signals
+        else:
+            state = self.calls.chai_alone(number, at, a, b, c, d)
+        if state < 0:
+            raise _small_stack()
 
     def run(self, table: Table, frame: Frame, threads: int = 1) -> Sequence[float]:
         """Run a checked table on the buffers of a frame, with at most so many threads; return the milliseconds of each Task."""
@@ -108,12 +122,13 @@ def pointer(array: Array) -> ctypes.c_void_p:
     return ctypes.c_void_p(address(array))
 
 
-class State(NamedTuple):
+class State:
     """Every variant that can run here, best first, or the reason why there is none; and the one in use."""
 
-    variants: tuple[Library, ...]
-    reason: str
-    used: Library | None
+    __slots__ = ("reason", "used", "variants")
+
+    def __init__(self, variants: tuple[Library, ...], reason: str, used: Library | None) -> None:
+        self.variants, self.reason, self.used = variants, reason, used
 
 
 def library() -> Library | None:
@@ -134,7 +149,7 @@ def state() -> State:
         names = ", ".join([*(v.name for v in variants), NONE])
         raise UsageError(f"CHAI_KERNELS is {wanted!r}; expected {names}", hint=reason or None)
     if variants and used is None:
-        reason = f"{build.library().name} has none for this processor"
+        reason = f"{os.path.basename(build.library())} has none for this processor"
     return State(variants, reason, used)
 
 
@@ -146,24 +161,23 @@ def variant(name: str) -> Library | None:
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
     """Return the library's functions, or None and the reason."""
     path = build.library()
-    if not path.is_file():
+    name = os.path.basename(path)
+    if not os.path.isfile(path):
         return None, f"none were compiled; with a C compiler: {build.COMMAND}"
     try:
-        calls = ctypes.CDLL(str(path))
+        calls = ctypes.CDLL(path)
         calls.chai_digest.restype = calls.chai_variant.restype = calls.chai_fields.restype = ctypes.c_char_p
         calls.chai_packed.restype = calls.chai_check.restype = ctypes.c_int64
-        calls.chai_one.argtypes = [
-            *(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
-            *(ctypes.c_int64, ctypes.c_double, ctypes.c_void_p),
-        ]
+        calls.chai_alone.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 5]
+        calls.chai_one.argtypes = [*calls.chai_alone.argtypes, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p]
         calls.chai_run.argtypes = [
             *(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
             *(ctypes.c_int64, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p),
         ]
         if calls.chai_digest() != build.digest().encode():
-            return None, f"{path.name} was compiled from other sources; again: {build.COMMAND}"
+            return None, f"{name} was compiled from other sources; again: {build.COMMAND}"
     except (OSError, AttributeError) as error:
-        return None, f"{path.name} cannot be loaded ({error}); again: {build.COMMAND}"
+        return None, f"{name} cannot be loaded ({error}); again: {build.COMMAND}"
     return calls, ""
 
 

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...blob import Array
     from .single import Single
 
 
-class Native(NamedTuple):
-    """A layer in C: ``single`` on the numbers of its bottom and on ``parameters``, which it reads where they are.
+class Native:
+    """A layer in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
 
     Without ``single`` its top has the numbers of its bottoms side by side, in each of ``parts`` equal parts; in 0 parts it is its
     bottom, in the same memory.
     """
 
-    single: Single | None
-    parameters: tuple[Array, ...] = ()
-    parts: int = 0
+    __slots__ = ("parameters", "parts", "single")
+
+    def __init__(self, single: Single | None, parameters: tuple[Array, ...] = (), parts: int = 0) -> None:
+        self.single, self.parameters, self.parts = single, parameters, parts
 
 
-class Link(NamedTuple):
+class Link:
     """A layer of a chain, and the blobs that it reads and writes."""
 
-    native: Native
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
+    __slots__ = ("native", "reads", "writes")
+
+    def __init__(self, native: Native, reads: tuple[str, ...], writes: tuple[str, ...]) -> None:
+        self.native, self.reads, self.writes = native, reads, writes

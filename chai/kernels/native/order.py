@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 
-class Use(NamedTuple):
+class Use:
     """The blobs of an operation: those it reads, the one it writes ("" for none), and which of its channels."""
 
-    reads: tuple[str, ...]
-    writes: str
-    channels: range
+    __slots__ = ("channels", "reads", "writes")
+
+    def __init__(self, reads: tuple[str, ...], writes: str, channels: range) -> None:
+        self.reads, self.writes, self.channels = reads, writes, channels
 
 
 def after(uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> Iterator[int]:

@@ -234,11 +234,11 @@ static void keep_off(void) {
     int own = sched_getcpu();
     cpu_set_t others; /* of 1024 processors: on a larger machine the calls fail, and workers stay where they are */
     if (own < 0 || (own == pool.avoided && pool.placed == pool.started)) return;
-    pool.avoided = own;
-    pool.placed = pool.started;
     if (sched_getaffinity(0, sizeof others, &others)) return;
     CPU_CLR(own, &others);
-    if (!CPU_COUNT(&others)) return;
+    if (!CPU_COUNT(&others)) return; /* until this caller may use more, or for one that may */
+    pool.avoided = own;
+    pool.placed = pool.started;
     for (int i = 0; i < pool.started; i++) pthread_setaffinity_np(pool.workers[i], sizeof others, &others);
 #endif
 }

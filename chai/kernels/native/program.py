@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...blob import View, codes_of, outermost
+from ...blob import View, Wholes, codes_of
 from ...errors import DeviceError
 from ...overlay.layout import share
 from ...overlay.weights import Packed
@@ -68,13 +68,13 @@ class _Blob:
         return Place(ARENA, start, image, channel, row, pixel)
 
 
-class _Step(NamedTuple):
+class _Step:
     """An operation to be: a Task with its form, or a part of a blob to move; its time counts as that of Task ``task``."""
 
-    task: int
-    kind: Kind
-    what: Task | Part
-    form: Form | None = None
+    __slots__ = ("form", "kind", "task", "what")
+
+    def __init__(self, task: int, kind: int, what: Task | Part, form: Form | None = None) -> None:
+        self.task, self.kind, self.what, self.form = task, kind, what, form
 
 
 class Native:
@@ -93,16 +93,19 @@ class Native:
         self._loads, self._stores = [*loads], [*stores]
         moved = [(Kind.LOAD, part) for part in loads] + [(Kind.STORE, part) for part in stores]
         self._numbers = {key: number for number, key in enumerate(moved, HOST)}
-        self._views = views
+        self._views, self._wholes = views, Wholes(views)
         self._blobs: dict[str, _Blob] = {}
         self._constants = Constants()
         self._files: list[Array] = []  # weights that are read where they are stored
         for task, form in tasks:
             for blob in (*task.inputs, task.output):
-                self._blobs.setdefault(self._whole(blob).base, _Blob(shapes[self._whole(blob).base]))
-            source = self._blobs[self._whole(task.inputs[0]).base]
-            source.border = max(source.border[0], form.border[0]), max(source.border[1], form.border[1])
-            source.zero = form.zeros[0] if any(form.border) else source.zero
+                whole = self._wholes[blob].base
+                if whole not in self._blobs:
+                    self._blobs[whole] = _Blob(shapes[whole])
+            (rows, columns), source = form.border, self._blobs[self._wholes[task.inputs[0]].base]
+            if rows or columns:
+                source.border = max(source.border[0], rows), max(source.border[1], columns)
+                source.zero = form.zeros[0]
         steps = [*self._steps(tasks)]
         size = self._lay_out(steps)
         self.tasks = [task for task, _ in tasks]
@@ -129,9 +132,6 @@ class Native:
 
     # -- before the first run
 
-    def _whole(self, blob: str) -> View:
-        return outermost(blob, self._views)
-
     def _shape(self, part: Part) -> Shape:
         n, _, *size = self._shapes[part.blob]
         return (n, part.channels, *size)
@@ -147,21 +147,21 @@ class Native:
 
         last = {}  # Task that writes a blob last
         for i, (task, _) in enumerate(tasks):
-            last[self._whole(task.output).base] = i
+            last[self._wholes[task.output].base] = i
         stored: dict[str, list[Part]] = {}
         for part in self._stores:
-            stored.setdefault(self._whole(part.blob).base, []).append(part)
+            stored.setdefault(self._wholes[part.blob].base, []).append(part)
         for part in self._loads:
-            yield from border(0, self._whole(part.blob).base)
+            yield from border(0, self._wholes[part.blob].base)
             yield _Step(0, Kind.LOAD, part)
         for i, (task, form) in enumerate(tasks):
-            whole = self._whole(task.output).base
+            whole = self._wholes[task.output].base
             yield from border(i, whole)
             yield _Step(i, self._kind(task, form), task, form)
             if last[whole] == i:
                 yield from (_Step(i, Kind.STORE, part) for part in stored.get(whole, ()))
 
-    def _kind(self, task: Task, form: Form) -> Kind:
+    def _kind(self, task: Task, form: Form) -> int:
         """Return the kind of a Task's operation: large weights that few pixels need stay in their file."""
         weights, (n, _, h, w) = form.weights, self._shapes[task.output]
         if form.kind != Kind.CONVOLUTION or form.group != 1 or not isinstance(weights, Packed):
@@ -172,9 +172,10 @@ class Native:
     def _lay_out(self, steps: Sequence[_Step]) -> int:
         """Give each blob an offset, shared by blobs that are never used at the same time; return the size of all."""
         lives: dict[str, tuple[int, int]] = {}
-        for moment, (_, _, what, _) in enumerate(steps):
+        for moment, step in enumerate(steps):
+            what = step.what
             for blob in (what.blob,) if isinstance(what, Part) else (*what.inputs, what.output):
-                whole = self._whole(blob).base
+                whole = self._wholes[blob].base
                 lives[whole] = lives.get(whole, (moment,))[0], moment
         offsets, size = share(lives, {whole: self._blobs[whole].bytes for whole in lives})
         for whole, offset in offsets.items():
@@ -182,17 +183,17 @@ class Native:
         return size
 
     def _operation(self, step: _Step) -> Operation:
-        task, kind, what, form = step
+        task, kind, what, form = step.task, step.kind, step.what, step.form
         if isinstance(what, Part):
             return self._moving(task, kind, what)
         assert form is not None
         shape, out = self._shapes[what.inputs[0]], self._shapes[what.output]
-        whole, first = self._whole(what.output)
+        whole, first = self._wholes[what.output]
         start, outputs = what.channels(self._shapes)
         values = {**form.fields(), "task": task, **sizes(shape, (shape[0], outputs, *out[2:]))}
         values |= self._blobs[whole].place(first + start).fields("output")
         for name, blob in zip(("input", "second"), what.inputs):
-            source, channel = self._whole(blob)
+            source, channel = self._wholes[blob]
             values |= self._blobs[source].place(channel).fields(name)
         if form.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE, Kind.AVERAGE):
             r, entries = form.requantization, prod(out[2:]) if form.kind == Kind.AVERAGE else outputs
@@ -221,19 +222,19 @@ class Native:
         """Return what an operation reads and writes; a border has none of a blob's channels."""
         what = step.what
         if isinstance(what, Part):
-            whole, first = self._whole(what.blob)
+            whole, first = self._wholes[what.blob]
             if step.kind == Kind.STORE:
                 return Use((whole,), "", range(0))
             start = first + what.first
             return Use((), whole, range(start, start + what.channels * (step.kind == Kind.LOAD)))
-        whole, first = self._whole(what.output)
+        whole, first = self._wholes[what.output]
         start, outputs = what.channels(self._shapes)
-        reads = tuple(self._whole(blob).base for blob in what.inputs)
+        reads = tuple(self._wholes[blob].base for blob in what.inputs)
         return Use(reads, whole, range(first + start, first + start + outputs))
 
-    def _moving(self, task: int, kind: Kind, part: Part) -> Operation:
+    def _moving(self, task: int, kind: int, part: Part) -> Operation:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
-        whole, first = self._whole(part.blob)
+        whole, first = self._wholes[part.blob]
         shape = self._shape(part)
         values = {**Form(kind).fields(), "task": task, **sizes(shape, shape)}
         own = self._blobs[whole].place(first + part.first)
@@ -289,7 +290,7 @@ class Native:
         """Let the library check a table: every byte that an operation can touch lies in its buffer."""
         wrong = self._library.check(table, self._extents())
         if wrong >= 0:
-            kind = Kind(table[wrong].kind).name.lower()
+            kind = Kind.name(table[wrong].kind)
             raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
 
     def _table_of(self, images: int) -> Table:

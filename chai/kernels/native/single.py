@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,17 @@ from .threads import threads
 if TYPE_CHECKING:
     from ...blob import Array, Shape
 
-INPUT, OUTPUT, SECOND, BIAS = range(4)  # buffers; the second one has weights, or what a PACK has found
+INPUT, OUTPUT, SECOND = range(3)  # buffers; the last and those after it are ``parameters``
+OTHERS = ("second_buffer", "constants", "file")  # fields of the buffers besides input and output
 SHARED = 20_000.0  # nanoseconds: a shorter operation takes less time than to wake a thread
 
 
 class Single:
     """An operation from one contiguous array (N, C, H, W) to another, both int8 or float32, as its kind has them.
 
-    ``parameters`` are the sizes in bytes of its other arrays: weights and bias in the type of the input, or the byte in
-    which a PACK notes NaN. ``ns`` are the nanoseconds that one thread needs, roughly: a long operation runs in several.
+    ``parameters`` are the sizes in bytes of its other arrays: weights and bias in the type of the input, its second input, or
+    the byte in which a PACK notes NaN. ``ns`` are the nanoseconds that one thread needs, roughly: a long operation runs in
+    several.
     """
 
     def __init__(
@@ -41,15 +44,16 @@ class Single:
         values = {**form.fields(), **sizes(source, target)}
         values |= Place(INPUT, 0, *plain_strides(source, input_type.itemsize)).fields("input")
         values |= Place(OUTPUT, 0, *plain_strides(target, output_type.itemsize)).fields("output")
-        if parameters:
-            values |= {"second_buffer": SECOND, "file": SECOND}
-            values |= {"constants": BIAS, "bias": 0 if len(parameters) > 1 else -1}
+        if form.kind in FLOATS:
+            values |= Place(0, 0, *plain_strides(source, 4)).fields("second")
+        values |= zip(OTHERS, others(range(SECOND, SECOND + len(parameters))))
+        values["bias"] = 0 if len(parameters) > 1 else -1
         self._library, self._target, self._table = library, target, (Operation * 1)(Operation(**values))
         self._type, self._notes = output_type, form.kind == Kind.PACK
         self._sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters
         self.ns = ns
         if library.check(self._table, self._extents()) >= 0:
-            raise DeviceError(f"{form.kind.name.lower()} from {source} to {target} would leave its memory")
+            raise DeviceError(f"{Kind.name(form.kind)} from {source} to {target} would leave its memory")
         self.operation = self._table[0]  # whose arrays begin at byte 0 of a buffer each
 
     @property
@@ -64,8 +68,13 @@ class Single:
     def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
-        self._library.run_one(self.operation, (x, out, *parameters), threads() if self.ns >= SHARED else 0)
+        self._library.run_one(self.operation, threads() if self.ns >= SHARED else 0, x, out, *parameters)
         return out
+
+
+def others(buffers: Sequence[int]) -> tuple[int, ...]:
+    """Return for each field of ``OTHERS`` one of the buffers besides input and output, 0 if there are none."""
+    return tuple([buffers[i] if i < len(buffers) else buffers[0] if buffers else 0 for i in range(len(OTHERS))])
 
 
 def plain(array: Array) -> Array:

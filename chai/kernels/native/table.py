@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import field
-from enum import IntEnum
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
@@ -20,20 +20,25 @@ AT = 128  # a stored code of 0, as a byte
 BLOCK_OUTPUTS = 64  # of a block of IN_PLACE, at most
 SPARE = 64  # entries of a table beyond the last output, which a vector may read
 POINT = Window((1, 1), (1, 1), (0, 0))
-_PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
+_PLACES = {  # fields of the places of an operation
+    place: tuple(f"{place}_{name}" for name in ("buffer", "offset", "image", "channel", "row", "pixel"))
+    for place in ("input", "second", "output")
+}
+_WINDOW = tuple(f"{name}_{axis}" for name in Window._fields for axis in "hw")
+_SIZES = ("images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width")
 FIELDS = (
     *("kind", "task", "after", "first", "items"),
-    *(f"{place}_{name}" for place in ("input", "second", "output") for name in _PLACE),
-    *("images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width"),
-    *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
+    *chain.from_iterable(_PLACES.values()),
+    *_SIZES,
+    *_WINDOW,
     *("group", "constants", "weights", "bias", "scale", "negative", "file", "block_outputs", "block_inputs"),
     *("shift", "factor", "second_factor", "negative_factor", "negative_second"),
     *("low", "high", "narrow", "zero_in", "zero_second", "zero_out"),
 )
 
 
-class Kind(IntEnum):
-    """The kinds of operation, numbered as in chai.h."""
+class Kind:
+    """The kinds of operation, numbered as in chai.h. An IntEnum would take as long as six modules to load."""
 
     CONVOLUTION = 1
     DEPTHWISE = 2
@@ -54,9 +59,22 @@ class Kind(IntEnum):
     LRN = 17
     SOFTMAX = 18
     MEAN = 19
+    PLUS = 20
+    TIMES = 21
+    GREATER = 22
+    SCALE = 23
+    NORMALISE = 24
+
+    @classmethod
+    def name(cls, kind: int) -> str:
+        """Return the name of a kind in small letters."""
+        return next(name.lower() for name, number in vars(cls).items() if number == kind)
 
 
-FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN)  # on float32, in planes
+FLOATS = (  # on float32, in planes
+    *(Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN, Kind.SCALE, Kind.NORMALISE),
+    *(Kind.PLUS, Kind.TIMES, Kind.GREATER),
+)
 
 
 class Operation(ctypes.Structure):
@@ -86,7 +104,7 @@ class Place(NamedTuple):
 
     def fields(self, name: str) -> dict[str, int]:
         """Return the fields of this place in an operation."""
-        return {f"{name}_{key}": value for key, value in self._asdict().items()}
+        return dict(zip(_PLACES[name], self))
 
 
 @dataclass(frozen=True)
@@ -97,11 +115,11 @@ class Form:
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
-    ``rectified``           whether a ReLU makes sums of a PRODUCT below 0 to 0
-    ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN
+    ``rectified``           whether a ReLU makes results of a PRODUCT, and from PLUS on, below 0 to 0
+    ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
     """
 
-    kind: Kind
+    kind: int
     requantization: Requantization | None = None
     window: Window = POINT
     group: int = 1
@@ -120,12 +138,14 @@ class Form:
 
     def fields(self) -> dict[str, int]:
         """Return the fields that do not depend on places and sizes."""
-        values = {f"{name}_{axis}": v for name, pair in self.window._asdict().items() for axis, v in zip("hw", pair)}
+        values = dict(zip(_WINDOW, chain.from_iterable(self.window)))
         values |= {"kind": self.kind, "group": self.group, "low": -AT, "high": AT - 1, "negative": self.rectified - 1}
-        values |= dict(zip(("zero_in", "zero_second"), self.zeros))
+        values |= zip(("zero_in", "zero_second"), self.zeros)
         if (r := self.requantization) is not None:
             values |= {"low": r.low, "high": r.high, "zero_out": r.zero}
-        values |= dict(zip(("factor", "second_factor"), np.array(self.numbers, np.float32).view(np.int32).tolist()))
+        if self.numbers:
+            bits = np.array(self.numbers, np.float32).view(np.int32).tolist()
+            values |= zip(("factor", "second_factor"), bits)
         if self.kind == Kind.SUM:
             assert self.requantization is not None
             shift, below = self.requantization.shift, self.negative or (0,)
@@ -176,5 +196,4 @@ def plain_strides(shape: Shape, size: int = 1) -> tuple[int, int, int, int]:
 
 def sizes(shape: Shape, out: Shape) -> dict[str, int]:
     """Return the fields of the sizes of input and output, both (N, C, H, W)."""
-    names = "images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width"
-    return dict(zip(names, (*shape, shape[0], *out[1:])))
+    return dict(zip(_SIZES, (*shape, shape[0], *out[1:])))

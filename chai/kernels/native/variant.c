@@ -21,6 +21,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "lrn.h"
 #include "float32.h"
 #include "planes.h"
+#include "elements.h"
 #include "filters.h"
 #include "softmax.h"
 
@@ -76,6 +77,11 @@ static const kernel kernels[] = {
     [LRN] = {lrn_items, lrn_run},
     [SOFTMAX] = {softmax_items, softmax_run},
     [MEAN] = {planes_items, mean_run},
+    [PLUS] = {planes_items, plus_run},
+    [TIMES] = {planes_items, times_run},
+    [GREATER] = {planes_items, greater_run},
+    [SCALE] = {planes_items, scale_run},
+    [NORMALISE] = {planes_items, normalise_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

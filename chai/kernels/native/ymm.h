@@ -3,24 +3,22 @@
 
 #define LANES 8
 #define WIDE 3
+#define OF(name) _mm256_##name
 
 typedef __m256i vec, panel;
+typedef __m256 reals;
 
-static inline vec zero(void) { return _mm256_setzero_si256(); }
-static inline vec load(const int8_t *w) { return _mm256_loadu_si256((const __m256i *)w); }
-static inline vec gather(const int32_t *sums) { return _mm256_loadu_si256((const __m256i *)sums); }
+static inline vec in_order(vec codes) {
+    return _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+#include "x86.h"
 
 #define LARGEST16 9
 #define BLOCKS16(B) \
     B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(4, 2) B(2, 2) B(1, 2) \
     B(3, 3) B(2, 3) B(1, 3)
-
-static inline vec both(const int16_t *x) {
-    int32_t two;
-    memcpy(&two, x, 4);
-    return _mm256_set1_epi32(two);
-}
 
 static inline __m128i rounded(__m128i sum, __m256d scale, __m256d below, const finish *f) {
     __m256d wide = _mm256_cvtepi32_pd(sum), sign = _mm256_set1_pd(-0.0);
@@ -62,36 +60,16 @@ static inline unsigned begin_rounding(void) {
 }
 static inline void end_rounding(unsigned mode) { _mm_setcsr(mode); }
 
-typedef struct {
-    __m256 half, sign;
-    __m256i add, low, high;
-} limits;
-
-static inline limits limits_of(int add, int low, int high) {
-    return (limits){_mm256_set1_ps(0.5f), _mm256_set1_ps(-0.0f), _mm256_set1_epi16((int16_t)add), _mm256_set1_epi8((char)low),
-                    _mm256_set1_epi8((char)high)};
-}
-
-static inline __attribute__((always_inline)) __m256i packed_codes(const limits *l, const __m256i *whole) {
-    __m256i first = _mm256_adds_epi16(_mm256_packs_epi32(whole[0], whole[1]), l->add);
-    __m256i second = _mm256_adds_epi16(_mm256_packs_epi32(whole[2], whole[3]), l->add);
-    return _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(first, second), l->low), l->high);
-}
-
 static inline __attribute__((always_inline)) __m256i four_codes(const limits *l, const vec *sums, const __m256 *scales,
                                                                 int positive) {
     __m256i whole[4];
     UNROLL for (int i = 0; i < 4; i++) {
-        __m256 x = _mm256_cvtepi32_ps(sums[i]), half = l->half;
-        if (!positive) half = _mm256_or_ps(half, _mm256_and_ps(l->sign, _mm256_xor_ps(x, scales[i])));
+        __m256 x = _mm256_cvtepi32_ps(sums[i]), half = _mm256_castsi256_ps(l->half), sign = _mm256_castsi256_ps(l->sign);
+        if (!positive) half = _mm256_or_ps(half, _mm256_and_ps(sign, _mm256_xor_ps(x, scales[i])));
         whole[i] = _mm256_cvttps_epi32(_mm256_fmadd_ps(x, scales[i], half));
     }
     return packed_codes(l, whole);
 }
-
-typedef struct {
-    __m256 of[4];
-} scales;
 
 static inline __m256i some_codes(const uint8_t *from, int64_t count) {
     if (count >= 32) return _mm256_loadu_si256((const __m256i *)from);
@@ -105,16 +83,8 @@ static inline void put_codes(uint8_t *out, __m256i codes, int64_t count) {
     else
         memcpy(out, &codes, count);
 }
-static inline void interleaved(__m256i a, __m256i b, __m256i c, __m256i d, __m256i *to) {
-    __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
-    __m256i low2 = _mm256_unpacklo_epi8(c, d), high2 = _mm256_unpackhi_epi8(c, d);
-    to[0] = _mm256_unpacklo_epi16(low, low2), to[1] = _mm256_unpackhi_epi16(low, low2);
-    to[2] = _mm256_unpacklo_epi16(high, high2), to[3] = _mm256_unpackhi_epi16(high, high2);
-}
-
 static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
                                                                uint8_t *const *out, int positive) {
-    __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* 4 of each vector in turn */
     limits l = LIMITS(f);
     int all = pixels * vectors;
     int64_t outputs = f->outputs;
@@ -127,7 +97,7 @@ static inline __attribute__((always_inline)) void store_narrow(const finish *f, 
             int k = i + j < all ? i + j : all - 1;
             four[j] = sums[k], scales[j] = every[k % vectors];
         }
-        __m256i codes = _mm256_permutevar8x32_epi32(four_codes(&l, four, scales, positive), order);
+        __m256i codes = in_order(four_codes(&l, four, scales, positive));
         UNROLL for (int j = 0; j < 4; j++) {
             if (i + j >= all) break;
             __m128i half = j < 2 ? _mm256_castsi256_si128(codes) : _mm256_extracti128_si256(codes, 1);
@@ -144,10 +114,6 @@ FROM_REGISTERS
 #define HEIGHTS(P) P(6) P(4) P(2) P(1)
 #define ACROSS 2 /* with 4 outputs and 3 vectors, which take all of 16 registers, clang spills */
 
-typedef __m256 reals;
-
-static inline reals same(float x) { return _mm256_set1_ps(x); }
-static inline reals multiply_add(reals a, reals b, reals sum) { return _mm256_fmadd_ps(a, b, sum); }
 static inline __m256i first_lanes(int64_t count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
@@ -166,43 +132,4 @@ static inline reals larger(reals a, reals b) {
 static inline reals every_second(const float *from) {
     __m256 pairs = _mm256_shuffle_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(from + WIDTH), 0x88); /* 0 2 8 10 4 6 12 14 */
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8));
-}
-
-#define QUOTIENTS 32
-
-/* Return twice the quotients of 8 numbers, truncated; the least number of 32 bits for NaN and what leaves them. */
-static inline __attribute__((always_inline)) __m256i doubled(const float *from, const quotients *q) {
-    __m256 x = _mm256_loadu_ps(from), rest = _mm256_mul_ps(x, _mm256_set1_ps(q->rest));
-    return _mm256_cvttps_epi32(_mm256_fmadd_ps(x, _mm256_set1_ps(q->inverse), rest));
-}
-
-/* Return the nearest whole numbers of 16 quotients, half away from zero: (t + 1 - (t < 0)) >> 1; 4 of each half in turn. */
-static inline __attribute__((always_inline)) __m256i sixteen(const float *x, const quotients *q, __m256i *seen, int zero) {
-    __m256i twice = _mm256_packs_epi32(doubled(x, q), doubled(x + 8, q));
-    *seen = _mm256_min_epi16(*seen, twice);
-    __m256i away = _mm256_adds_epi16(twice, _mm256_srai_epi16(twice, 15));
-    __m256i near = _mm256_mulhrs_epi16(away, _mm256_set1_epi16(1 << 14)); /* (away + 1) >> 1 */
-    return zero ? _mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero)) : near;
-}
-
-static inline __attribute__((always_inline)) int codes_of(const float *x, int64_t count, const quotients *q, int8_t *out,
-                                                          int zero, int clamp) {
-    __m256i seen = _mm256_setzero_si256(), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    __m256i low = _mm256_set1_epi8((int8_t)q->low), high = _mm256_set1_epi8((int8_t)q->high);
-    for (int64_t i = 0; i < count; i += QUOTIENTS) {
-        __m256i codes = _mm256_packs_epi16(sixteen(x + i, q, &seen, zero), sixteen(x + i + 16, q, &seen, zero));
-        if (clamp) codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
-        _mm256_storeu_si256((__m256i *)(out + i), _mm256_permutevar8x32_epi32(codes, order));
-    }
-    return !_mm256_movemask_epi8(_mm256_cmpeq_epi16(seen, _mm256_set1_epi16(INT16_MIN)));
-}
-
-NEAREST_CODES
-
-static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {
-    UNROLL for (int i = 0; i < QUOTIENTS; i += 8) {
-        __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + i)));
-        wide = _mm256_sub_epi32(wide, _mm256_set1_epi32(zero));
-        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(step)));
-    }
 }

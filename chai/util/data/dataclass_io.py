@@ -55,13 +55,19 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
 
 
 def _dataclass(cls: Any) -> Read:
-    members = {name: (_read(kind), metadata) for name, (kind, metadata) in _members(cls).items()}
+    declared = _members(cls)
+    members = {name: (_read(kind), metadata) for name, (kind, metadata) in declared.items()}
+    # most values are of the type that their field declares, and nothing else is asked of them
+    plain = {name: kind for name, (kind, metadata) in declared.items() if kind in (bool, int, str) and not metadata}
 
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if not isinstance(value, Mapping):
             raise refuse(where, f"expected an object, found {_short(value)}")
         values = {}
         for name, item in value.items():
+            if type(item) is plain.get(name):
+                values[name] = item
+                continue
             place = f"{where}.{str(name)[:40]}"
             if name not in members:
                 raise refuse(place, "unknown key")

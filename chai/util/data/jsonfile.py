@@ -11,13 +11,15 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ParseError
 from ..files import opened
 from ..source import Source
 from ..suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Pointer = tuple[str | int, ...]  # path of keys and indices to a value; () is the whole file
 

@@ -53,12 +53,9 @@ def keep_freed(size: int) -> None:
 
 
 def claim(size: int) -> None:
-    """Take so many bytes of pages from the system and free them, which would otherwise take a tenth of a first pass.
-
-    glibc keeps freed memory from the second free of a block on.
-    """
-    for _ in range(2):
-        np.empty(size, np.uint8)[:: mmap.PAGESIZE] = 0
+    """Take pages for so many bytes from the system, as ``keep_freed`` keeps them: taking them one by one takes long."""
+    keep_freed(size)
+    np.empty(min(size, MOST), np.uint8)[:: mmap.PAGESIZE] = 0
 
 
 def return_large_arrays() -> bool:

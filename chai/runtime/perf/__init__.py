@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, field, replace
 from functools import cached_property
 from itertools import chain
 from math import ceil, fsum
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import UsageError
-from ..graph import Composed
-from ..util import html
-from ..util.files import complete
-from ..util.lazy_dataclass import dataclass
-from ..util.log import logger
-from ..util.table import Table, plain
-from ..util.text import csv_cell, tell, visible
+from ...errors import UsageError
+from ...util import html
+from ...util.files import complete
+from ...util.lazy_dataclass import dataclass
+from ...util.log import logger
+from ...util.table import Table, plain
+from ...util.text import csv_cell, tell, visible
+from ..times import StepTime as StepTime, Times, labelled
 from .composed import Entry, conversions, entries
-from .step_time import StepTime as StepTime, picture
+from .picture import picture
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = logger("chai.perf")
 KINDS = ("fpga", "host", "custom", "unpack", "pack")  # of a step; all but fpga are time of the host
@@ -76,24 +77,22 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PerfInfo:
+class PerfInfo(Times):
     """The steps of a forward pass, in order; ``wall_ms`` is the whole pass, ``batch`` its images.
 
     ``wall_ms`` is from the call of ``forward`` to its return, without the preparation for a new input size. It includes
     ``feed_ms`` before the first step (checking the inputs) and ``between_ms`` between the steps and after the last one
-    (looking up, keeping and dropping blobs). A ``summary`` has its single passes in ``passes``. ``composed`` are the
-    network's composed layers, which have no step of their own: their parts have.
+    (looking up, keeping and dropping blobs). ``peak_bytes`` are the activations alive at once, ``blob_bytes`` all of them. A
+    ``summary`` has its single passes in ``passes``. ``composed`` are the network's composed layers, which have no step of
+    their own: their parts have.
     """
 
-    steps: Sequence[StepTime] = ()
-    wall_ms: float = 0.0
-    batch: int = 1
-    peak_bytes: int = field(default=0)  # activations alive at once
-    blob_bytes: int = field(default=0)  # all activations together
-    feed_ms: float = 0.0
-    between_ms: float = 0.0
     passes: tuple[PerfInfo, ...] = field(default=(), repr=False)
-    composed: Mapping[str, Composed] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, times: Times) -> PerfInfo:
+        """Return the times of a pass, to be shown."""
+        return cls(**vars(times))
 
     @property
     def custom(self) -> tuple[StepTime, ...]:
@@ -197,8 +196,8 @@ class PerfInfo:
 
     def _times(self) -> list[list[float]]:
         """Return the milliseconds of each row in every pass."""
-        passes = [dict(_labelled(p.rows)) for p in self.passes or (self,)]
-        return [[rows[label].ms for rows in passes if label in rows] for label, _ in _labelled(self.rows)]
+        passes = [dict(labelled(p.rows)) for p in self.passes or (self,)]
+        return [[rows[label].ms for rows in passes if label in rows] for label, _ in labelled(self.rows)]
 
     def _cells(self, times: list[float]) -> list[str]:
         return [f"{ms:.3f}" for ms in (spread(times) if self.passes else times)]
@@ -295,10 +294,10 @@ def summary(passes: Sequence[PerfInfo]) -> PerfInfo:
     """Return the medians of several passes over the same sizes, row by row; their sum is about the median pass."""
     if len(passes) == 1:
         return passes[0]
-    steps = [dict(_labelled(p.steps)) for p in passes]
+    steps = [dict(labelled(p.steps)) for p in passes]
     medians = tuple(
         replace(step, ms=_median([rows[label].ms for rows in steps if label in rows]))
-        for label, step in _labelled(passes[-1].steps)
+        for label, step in labelled(passes[-1].steps)
     )
     wall, feed, between = (_median([getattr(p, name) for p in passes]) for name in ("wall_ms", "feed_ms", "between_ms"))
     return replace(passes[-1], steps=medians, wall_ms=wall, feed_ms=feed, between_ms=between, passes=tuple(passes))
@@ -336,39 +335,12 @@ class Speeds:
         return f"{self.ms_per_image:.1f} ms/image{first}"
 
 
-def joined(parts: Sequence[PerfInfo], batch: int, wall_ms: float) -> PerfInfo:
-    """Return the sum, row by row, of several runs of the same steps, as one pass of ``batch`` images."""
-    runs = [dict(_labelled(p.steps)) for p in parts]
-    steps = tuple(_summed([run[label] for run in runs]) for label, _ in _labelled(parts[0].steps))
-    feed, between = fsum(p.feed_ms for p in parts), fsum(p.between_ms for p in parts)
-    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between)
-
-
-def _summed(rows: Sequence[StepTime]) -> StepTime:
-    counted = [row.device_ms for row in rows if row.device_ms is not None]
-    return replace(
-        rows[0],
-        ms=fsum(row.ms for row in rows),
-        macs=sum(row.macs for row in rows),
-        bytes=sum(row.bytes for row in rows),
-        device_ms=fsum(counted) if counted else None,
-    )
-
-
 def _parts(entry: Entry, digits: int) -> Iterator[str]:
     """Yield a line for each step of a composed layer."""
     for step in entry.steps:
         yield f"[PERFM]   {visible(step.name)} ({step.engine}) Latency : {round(step.ms, digits):.{digits}f} ms\n"
     for step in entry.shared:
         yield f"[PERFM]   {visible(step.name)} ({step.engine}), together with other layers\n"
-
-
-def _labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], StepTime]]:
-    """Yield each row with a label that is the same in every pass, as lanes may finish their steps in any order."""
-    seen: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        yield (row.name, row.type, seen[row.name, row.type]), row
-        seen[row.name, row.type] += 1
 
 
 def getPerfInfo(net: Any, style: str = "chaidnn") -> PerfInfo:  # noqa: N802 - CHaiDNN's name

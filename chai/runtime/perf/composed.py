@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from ..graph import Composed
-from .step_time import StepTime
+from ...graph import Composed
+from ..times import StepTime
 
 
 class Entry(NamedTuple):

@@ -1,0 +1,28 @@
+"""The card of a network, from an artifact's header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..images.preprocess import Preprocess
+from ..zoo.card import Card
+from .reader import Reader
+
+
+def read(reader: Reader, card: Mapping[str, Any]) -> Card:
+    """Return title, labels and preprocessing. Raises ParseError, UsageError."""
+    preprocess = dict(card["preprocess"])
+    mean = preprocess.pop("mean", [])
+    settings = reader.restore(Preprocess, preprocess, "preprocess")
+    value = reader.array(mean) if isinstance(mean, dict) else _mean(reader, mean)
+    settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
+    return Card(card["title"], tuple(card["labels"]), replace(settings, mean=value))
+
+
+def _mean(reader: Reader, value: Any) -> float | tuple[float, ...]:
+    """Return one number, or one per channel."""
+    if isinstance(value, list):
+        return tuple(reader.restore(float, v, "mean") for v in value)
+    return reader.restore(float, value, "mean")

@@ -1,0 +1,146 @@
+"""One forward pass on the host, in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ...blob import Shape
+from ...env import env
+from ...graph import Graph, Layer
+from ...kernels.compiled import compiled
+from ...kernels.native.links import Native
+from ...util.lazy_numpy import np
+from ..times import Run, Steps, Times
+from .layer import PreparedLayer, check_weights
+from .memory import Alive
+from .steps import Alone, Together, Values, native, together
+
+if TYPE_CHECKING:
+    from ...blob import Array
+
+
+class _Kept:
+    """The steps of the passes that keep the same blobs.
+
+    ``peak`` are the bytes of blobs alive at once; None if these are to be counted: the first time, or in every pass.
+    """
+
+    def __init__(self, steps: Sequence[Alone | Together]) -> None:
+        self.steps = steps
+        self.peak: int | None = None
+        self.fixed = all(step.fixed for step in steps)
+
+    @property
+    def stale(self) -> bool:
+        """Return whether a step has to be prepared again."""
+        return any(step.stale for step in self.steps)
+
+
+class HostPass:
+    """The layers of a graph, prepared to run one by one, in prototxt order, on blobs of certain shapes.
+
+    Raises ShapeError if their trained parameters have other shapes than they need.
+    """
+
+    def __init__(self, graph: Graph, shapes: Mapping[str, Shape]) -> None:
+        self.graph, self.shapes = graph, shapes
+        check_weights(graph.layers, shapes)
+        self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
+        self._kept: dict[tuple[frozenset[str], bool], _Kept] = {}
+        self._custom = _read_by_custom(graph.layers)
+        self._memory: list[Array] = []  # of chains, for each pass that runs at a time
+
+    def _keeping(self, keep: frozenset[str], every: bool) -> _Kept:
+        """Return the steps of passes that keep these blobs; ``every`` blob is to be written, also those before a ReLU."""
+        joined = frozenset[int]() if every else self.graph.rectified
+        new: set[str] = set()  # blobs whose memory is the pass's own
+        computed, steps = -1, list[Alone]()  # place of a ReLU that is computed already
+        kernels = None if every else compiled()
+        varying: set[str] = set()  # blobs whose shapes are known in the pass only
+        for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):
+            dropped, spare, compute = [blob for blob in finished if blob not in keep], "", None
+            in_c = None
+            if prepared is not None:
+                layer = prepared.layer
+                if layer.dynamic or not varying.isdisjoint(layer.bottoms):
+                    varying.update(layer.tops)
+                if i == computed:
+                    compute = _unchanged
+                elif i in joined and layer.tops[0] not in keep:
+                    compute, computed = layer.rectified, i + 1
+                elif layer.overwrites and layer.bottoms[0] in new and layer.bottoms[0] in dropped:
+                    spare = layer.bottoms[0]
+                if layer.new_tops:
+                    new.update(set(layer.tops) - self._custom)
+                if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
+                    in_c = Native(None) if i == computed else native(prepared, rectified=computed > i)
+            steps.append(Alone(prepared, compute, spare, dropped, in_c))
+        return _Kept(steps if kernels is None else [*together(steps, kernels, self.shapes, self._memory)])
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        keep: Collection[str],
+        started: float | None = None,
+        watch: Callable[[str, Array], None] | None = None,
+    ) -> tuple[dict[str, Array], Times]:
+        """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
+
+        Blobs are dropped after their last reader, which may overwrite them. A ReLU may be computed with the layer before
+        it, and a Concat where its bottoms are; they take no time of their own then. ``watch`` is called with each blob
+        that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
+        """
+        started = perf_counter() if started is None else started
+        key = frozenset(keep), watch is not None or bool(env().dump)
+        kept = self._kept.get(key)
+        if kept is None or kept.stale:
+            check_weights(self.graph.layers, self.shapes)  # C reads as many as the shapes say
+            kept = self._kept[key] = self._keeping(*key)
+        alive = Alive() if kept.peak is None else None
+        values = Values(feeds, started, alive, watch)
+        runs: list[Run] = []
+        last, between = perf_counter(), 0.0
+        before = (last - started) * 1000
+        with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
+            for step in kept.steps:
+                run = step.run(values)
+                values.drop(step.dropped)
+                if run is not None:
+                    runs.append(run)
+                    between -= sum(run.ms)
+                now = perf_counter()
+                between += (now - last) * 1000
+                last = now
+        total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
+        batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
+        peak = alive.peak if alive is not None else kept.peak or 0
+        if kept.fixed:
+            kept.peak = peak
+        wall, composed = (perf_counter() - started) * 1000, self.graph.composed
+        return values.blobs, Times(Steps(runs), wall, batch, peak, total, before, between, composed=composed)
+
+
+def run(
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    feeds: Mapping[str, Array],
+    keep: Collection[str],
+    watch: Callable[[str, Array], None] | None = None,
+) -> tuple[dict[str, Array], Times]:
+    """Run a graph once, see ``HostPass.run``."""
+    return HostPass(graph, shapes).run(feeds, keep, watch=watch)
+
+
+def _read_by_custom(layers: Sequence[Layer]) -> set[str]:
+    """Return the blobs that custom functions read, and may keep; also those that they read as a view of their memory."""
+    read: set[str] = set()
+    for layer in reversed(layers):
+        if layer.engine == "custom" or not (layer.new_tops or read.isdisjoint(layer.tops)):
+            read.update(layer.bottoms)
+    return read
+
+
+def _unchanged(*bottoms: Array) -> tuple[Array, ...]:
+    return bottoms

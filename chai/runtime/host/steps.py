@@ -1,0 +1,196 @@
+"""The steps of a pass on the host: a layer alone, or layers in C that follow each other, together in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain as chained, groupby
+from math import prod
+from operator import attrgetter, is_
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...blob import Shape, is_plain
+from ...kernels.native.links import Link, Native
+from ..times import Rows, Run
+from .layer import PreparedLayer, short_of_memory
+from .memory import Alive
+
+if TYPE_CHECKING:
+    from ...blob import Array
+    from ...graph import Layer
+    from ...kernels.native.chain import Chain
+    from ...kernels.native.floats import Floats
+
+SMALL = (
+    4 << 20
+)  # bytes of a blob whose layers run together: their calls take a part of their time. Others run one by one
+_weights = attrgetter("blobs")
+
+
+class Values:
+    """The blobs of a pass that began at ``started``, by id.
+
+    ``alive`` counts their bytes; None if these are known. ``watch`` is called with each blob that a layer alone wrote.
+    """
+
+    def __init__(
+        self,
+        feeds: Mapping[str, Array],
+        started: float,
+        alive: Alive | None,
+        watch: Callable[[str, Array], None] | None,
+    ) -> None:
+        self.blobs: dict[str, Array] = {}
+        self.started, self.alive, self.watch = started, alive, watch
+        for blob, feed in feeds.items():
+            self.add(blob, feed)
+
+    def add(self, blob: str, array: Array) -> None:
+        """Add a blob."""
+        self.blobs[blob] = array
+        if self.alive is not None:
+            self.alive.add(blob, array)
+
+    def drop(self, blobs: Iterable[str]) -> None:
+        """Remove those of some blobs that are there."""
+        for blob in blobs:
+            self.blobs.pop(blob, None)
+            if self.alive is not None:
+                self.alive.drop(blob)
+
+
+class Alone(NamedTuple):
+    """A layer, or a source of inputs, whose ``layer`` is None; ``dropped`` blobs have no readers after it.
+
+    ``compute`` replaces its forward. It may overwrite ``spare`` if nothing else is in the same memory.
+    ``native`` computes the same in C.
+    """
+
+    layer: PreparedLayer | None
+    compute: Callable[..., tuple[Array, ...]] | None
+    spare: str
+    dropped: Sequence[str]
+    native: Native | None = None
+
+    @property
+    def small(self) -> bool:
+        """Return whether it can run in C together with others."""
+        blobs = () if self.layer is None else (*self.layer.bottoms, *self.layer.tops)
+        return self.native is not None and max(map(prod, blobs), default=0) <= SMALL // 4
+
+    @property
+    def in_c(self) -> bool:
+        """Return whether C computes something: not in large blobs of which numpy can overwrite one."""
+        return self.native is not None and self.native.single is not None and (self.small or not self.spare)
+
+    @property
+    def fixed(self) -> bool:
+        """Return whether the bytes of blobs alive at once are the same in every pass; of what may be overwritten, too."""
+        return not self.spare and (self.layer is None or not self.layer.layer.dynamic)
+
+    @property
+    def stale(self) -> bool:
+        """Return whether it is to be prepared again."""
+        return False
+
+    def run(self, values: Values) -> Run | None:
+        """Run it on the blobs of a pass, and add those that it writes; return the time, None of a source."""
+        if self.layer is None:
+            return None
+        layer, compute = self.layer.layer, self.compute
+        if self.spare and values.alive is not None and values.alive.alone(self.spare):
+            compute = layer.overwrite
+        tops, run = self.layer.run([values.blobs[b] for b in layer.bottoms], values.started, compute)
+        for blob, top in zip(layer.tops, tops):
+            values.add(blob, top)
+            if values.watch is not None:
+                values.watch(blob, top)
+        return run
+
+
+class Together(NamedTuple):
+    """Consecutive layers that run as one ``chain``.
+
+    ``weights`` are the arrays that it reads. ``memory`` has arrays for what is inside a chain, one for each pass at a time,
+    which the chains of all steps share.
+    """
+
+    chain: Chain
+    rows: Rows
+    layers: Sequence[Layer]
+    weights: Sequence[Array]
+    dropped: Sequence[str]
+    memory: list[Array]
+
+    @classmethod
+    def of(cls, steps: Sequence[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: list[Array]) -> Together:
+        """Return the steps, which have a ``native`` each, as one."""
+        layers = [step.layer.layer for step in steps if step.layer is not None]
+        finished = {blob for step in steps for blob in step.dropped}
+        tops = {top for layer in layers for top in layer.tops}
+        links = [Link(step.native, layer.bottoms, layer.tops) for step, layer in zip(steps, layers) if step.native]
+        rows = tuple([row for step in steps if step.layer is not None for row in step.layer.rows.steps])
+        chain = kernels.chain(links, shapes, tops - finished)
+        return cls(chain, Rows(*rows), layers, _weights_of(layers), [*finished.difference(tops)], memory)
+
+    @property
+    def fixed(self) -> bool:
+        """Return whether the bytes of blobs alive at once are the same in every pass."""
+        return True
+
+    @property
+    def stale(self) -> bool:
+        """Return whether a layer has other arrays of trained parameters by now."""
+        arrays = _weights_of(self.layers)
+        return len(arrays) != len(self.weights) or not all(map(is_, arrays, self.weights))
+
+    def run(self, values: Values) -> Run:
+        """Run the chain on the blobs of a pass, and add those that it writes; return the times."""
+        begin, chain, alive = perf_counter(), self.chain, values.alive
+        try:
+            memory = self._memory()
+            if alive is not None:
+                alive.add(chain, memory[: chain.size])
+            arrays, times = chain.run(values.blobs, memory)
+        except MemoryError as error:
+            raise short_of_memory(self.layers[-1]) from error
+        for blob, array in zip(chain.writes, arrays):
+            values.add(blob, array)
+        if alive is not None:
+            alive.drop(chain)
+        if memory.nbytes <= 2 * SMALL:  # more would be missing where blobs are large
+            self.memory.append(memory)
+        return Run(self.rows, times, (begin - values.started) * 1000)
+
+    def _memory(self) -> Array:
+        try:
+            memory = self.memory.pop()
+        except IndexError:  # passes in other threads have it
+            return self.chain.memory()
+        return memory if memory.nbytes >= self.chain.size else self.chain.memory()
+
+
+def _weights_of(layers: Iterable[Layer]) -> list[Array]:
+    return [*chained.from_iterable(map(_weights, layers))]
+
+
+def native(prepared: PreparedLayer, rectified: bool) -> Native | None:
+    """Return a layer in C, if C can read its weights where they are."""
+    layer = prepared.layer
+    if layer.slope is not None or layer.ceiling is not None:
+        return None
+    found = layer.native(prepared.bottoms, rectified)
+    return found if found is not None and all(map(is_plain, found.parameters)) else None
+
+
+def together(
+    steps: Iterable[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: list[Array]
+) -> Iterator[Alone | Together]:
+    """Yield steps, those in C as chains: with small blobs all that follow each other as one, with large ones each on its own."""
+    for small, group in groupby(steps, attrgetter("small")):
+        some = [*group]
+        for part in [some] if small else [[step] for step in some]:
+            if any(step.in_c for step in part):
+                yield Together.of(part, kernels, shapes, memory)
+            else:
+                yield from part

@@ -1,0 +1,151 @@
+"""Times of a pass, as it measures them: of each step, and of the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property
+from itertools import accumulate, chain
+from math import fsum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from ..util.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from ..graph import Composed
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step: layer, engine, milliseconds, multiply-accumulates and bytes written (both per pass).
+
+    ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one. ``begin`` is in milliseconds
+    from the start of the pass. ``device_ms`` is the part of ``ms`` that the accelerator counted itself, None if unknown.
+    ``layers`` are the prototxt layers that it computes, none for a conversion.
+    """
+
+    name: str
+    type: str
+    engine: str
+    ms: float
+    macs: int
+    bytes: int
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    begin: float = 0.0
+    device_ms: float | None = None
+    layers: tuple[str, ...] = ()
+
+    def timed(self, ms: float, begin: float, device_ms: float | None) -> StepTime:
+        """Return the step with these times; ``dataclasses.replace`` takes five times as long, for every Task of a pass."""
+        step = object.__new__(StepTime)
+        vars(step).update(vars(self), ms=ms, begin=begin, device_ms=device_ms)
+        return step
+
+    @property
+    def kind(self) -> str:
+        """Engine; pack or unpack for a conversion between float32 and codes, which runs on the host."""
+        return self.type.lower() if self.engine == "host" and self.type in ("Pack", "Unpack") else self.engine
+
+
+class Rows:
+    """One step of a schedule, or each Task of a segment, without times; and the bytes of all."""
+
+    __slots__ = ("bytes", "steps")
+
+    def __init__(self, *steps: StepTime) -> None:
+        self.steps, self.bytes = steps, sum([step.bytes for step in steps])
+
+    def run(self, begin: float, end: float, started: float) -> Run:
+        """Return the times of a single step, from seconds of a clock; ``started`` is the start of the pass."""
+        return Run(self, ((end - begin) * 1000,), (begin - started) * 1000)
+
+
+class Run:
+    """The milliseconds of each row in one run, one after the other from ``begin`` on; ``device_ms`` by the device's clock."""
+
+    __slots__ = ("begin", "device_ms", "ms", "rows")
+
+    def __init__(
+        self, rows: Rows, ms: Sequence[float], begin: float, device_ms: Sequence[float | None] | None = None
+    ) -> None:
+        self.rows, self.ms, self.begin, self.device_ms = rows, ms, begin, device_ms
+
+    def steps(self) -> Iterator[StepTime]:
+        """Yield the steps with their times."""
+        begins = accumulate(self.ms, initial=self.begin)
+        device = self.device_ms or [None] * len(self.ms)
+        for row, ms, begin, device_ms in zip(self.rows.steps, self.ms, begins, device):
+            yield row.timed(ms, begin, device_ms)
+
+
+class Steps(Sequence[StepTime]):
+    """The steps of a pass in order of their begin; they are made when one is looked at first.
+
+    A pass over a thousand layers would otherwise spend more time on them than between its steps.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+
+    @cached_property
+    def _all(self) -> tuple[StepTime, ...]:
+        return tuple(sorted(chain.from_iterable(run.steps() for run in self._runs), key=attrgetter("begin")))
+
+    def __len__(self) -> int:
+        return sum(len(run.ms) for run in self._runs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all[index]
+
+    def __iter__(self) -> Iterator[StepTime]:
+        return iter(self._all)
+
+    def __reduce__(self) -> tuple[type[tuple[StepTime, ...]], tuple[tuple[StepTime, ...]]]:
+        return tuple, (self._all,)
+
+    def __repr__(self) -> str:
+        return repr(self._all)
+
+
+@dataclass(frozen=True)
+class Times:
+    """The steps of a forward pass, in order, and what it measured besides; ``chai.PerfInfo`` shows them."""
+
+    steps: Sequence[StepTime] = ()
+    wall_ms: float = 0.0
+    batch: int = 1
+    peak_bytes: int = field(default=0)  # activations alive at once
+    blob_bytes: int = field(default=0)  # all activations together
+    feed_ms: float = 0.0
+    between_ms: float = 0.0
+    composed: Mapping[str, Composed] = field(default_factory=dict, repr=False)
+
+
+def joined(parts: Sequence[Times], batch: int, wall_ms: float) -> Times:
+    """Return the sum, row by row, of several runs of the same steps, as one pass of ``batch`` images."""
+    runs = [dict(labelled(p.steps)) for p in parts]
+    steps = tuple(_summed([run[label] for run in runs]) for label, _ in labelled(parts[0].steps))
+    feed, between = fsum(p.feed_ms for p in parts), fsum(p.between_ms for p in parts)
+    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between)
+
+
+def labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], StepTime]]:
+    """Yield each row with a label that is the same in every pass, as lanes may finish their steps in any order."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        yield (row.name, row.type, seen[row.name, row.type]), row
+        seen[row.name, row.type] += 1
+
+
+def _summed(rows: Sequence[StepTime]) -> StepTime:
+    counted = [row.device_ms for row in rows if row.device_ms is not None]
+    return replace(
+        rows[0],
+        ms=fsum(row.ms for row in rows),
+        macs=sum(row.macs for row in rows),
+        bytes=sum(row.bytes for row in rows),
+        device_ms=fsum(counted) if counted else None,
+    )
