@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from math import frexp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import ModelError
 from .util.lazy_dataclass import dataclass
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .blob import Array
 
 SCHEMES = ("Xilinx", "DynamicFixed")
+NOT_FINITE = "a weight is not a finite number; it has no fixed-point code"
 VALUES = {"Xilinx": (0.0, 3.4e38), "DynamicFixed": (-127.0, 256.0)}  # of formats whose steps float32 has, or that are 0
 ACCUMULATOR = 1 << 24  # bound on the magnitude of sums: 25-bit registers, float32 and int32 all hold them exactly
 CACHED = 1 << 16  # numbers of a block that a processor's cache holds
@@ -198,11 +199,45 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
     if format.scheme == "DynamicFixed":
         return np.full(count, format.step)
     if thresholds is None:
-        rows = weights.reshape(count, -1)
-        thresholds = np.maximum(rows.max(1, initial=0), 0 - rows.min(1, initial=0))
+        thresholds = largest_magnitudes(weights)
     steps = thresholds.astype(np.float32).astype(np.float64) / format.largest
     largest = steps.max(initial=0)
     return np.maximum(steps, largest / 256) if largest else np.full(count, input_step)
+
+
+def largest_magnitudes(values: Array) -> Array:
+    """Return the largest magnitude of each row (M, ...), without an array of all magnitudes."""
+    axes = tuple(range(1, values.ndim))
+    largest: Array = np.maximum(values.max(axes, initial=0), 0 - values.min(axes, initial=0))
+    return largest
+
+
+class Quantized(NamedTuple):
+    """Codes (int8) of weights (M, ...), and what bias and accumulator depend on, per output channel (M,).
+
+    ``totals``      sum of the codes, int64
+    ``magnitudes``  sum of their magnitudes, int64
+    ``errors``      sum of the squared differences of code * step from the weights, float64
+    """
+
+    codes: Array
+    totals: Array
+    magnitudes: Array
+    errors: Array
+
+
+def with_sums(weights: Array, codes: Array, steps: Array) -> Quantized:
+    """Return the codes (int8) of weights (M, ...) with their sums."""
+    count = len(codes)
+    rows = codes.reshape(count, codes[:1].size)
+    totals, sizes, errors = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
+    for part in blocks(*rows.shape, CACHED):
+        totals[part] = rows[part].sum(1, dtype=np.int64)
+        sizes[part] = magnitudes(rows[part])
+        difference = rows[part] * steps[part, None]
+        difference -= weights[part].reshape(difference.shape)
+        errors[part] = np.einsum("ij,ij->i", difference, difference)
+    return Quantized(codes, totals, sizes, errors)
 
 
 def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
@@ -214,12 +249,17 @@ def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             scaled = weights[part].astype(np.float32, copy=False) / step.astype(np.float32)
         if not np.isfinite(scaled).all():
-            raise ModelError("a weight is not a finite number; it has no fixed-point code")
+            raise ModelError(NOT_FINITE)
         np.clip(scaled, -largest, largest, out=scaled)
         # as round_half_away does: below 2^22, such a sum reaches the next integer from its half on, and not before
         scaled += np.copysign(BELOW_HALF, scaled)
         np.copyto(codes[part], scaled, casting="unsafe")  # truncates
     return codes
+
+
+def quantized(weights: Array, steps: Array, bits: int) -> Quantized:
+    """Return the codes of ``quantize_weights`` with their sums."""
+    return with_sums(weights, quantize_weights(weights, steps, bits), steps)
 
 
 def quantize_bias(bias: Array, steps: Array) -> Array:
@@ -230,14 +270,18 @@ def quantize_bias(bias: Array, steps: Array) -> Array:
     return round_half_away(np.clip(scaled, -(2.0**40), 2.0**40)).astype(np.int64)
 
 
-def accumulator_bounds(weights: Array, bias: Array, largest: int) -> Array:
+def magnitudes(codes: Array) -> Array:
+    """Return the sum of the magnitudes of each channel's codes (M, ...), which are within +-127; int64 (M,)."""
+    sums: Array = np.abs(codes).reshape(len(codes), -1).sum(1, dtype=np.int64)
+    return sums
+
+
+def accumulator_bounds(magnitudes: Array, bias: Array, largest: int) -> Array:
     """Return the largest magnitude that each channel's accumulator can reach: sum of |qw| * ``largest`` + |bias|, (M,).
 
-    ``weights`` (M, ...) are codes within +-127. ``largest`` is the input's ``Format.magnitude``; the bias includes - zero *
-    sum of qw.
+    ``largest`` is the input's ``Format.magnitude``; the bias includes - zero * sum of qw.
     """
-    sums = np.abs(weights).reshape(len(weights), -1).sum(1, dtype=np.int64)
-    bounds: Array = sums * largest + np.abs(bias)
+    bounds: Array = magnitudes * largest + np.abs(bias)
     return bounds
 
 

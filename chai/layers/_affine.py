@@ -12,6 +12,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..fixed import Quantized
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -31,7 +32,7 @@ class AffineLayer(Layer):
         return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Target) -> list[Task]:
-        from ..fixed import Format, round_half_away
+        from ..fixed import Format, round_half_away, with_sums
         from ..tasks.conv import Affine  # float networks need no Tasks
 
         affine = self.affine()
@@ -44,8 +45,8 @@ class AffineLayer(Layer):
         # no channel's step is below 1/256 of the largest, so that multipliers keep at least 8 bits
         steps = np.maximum(np.abs(factor) / 127, largest / 127 / 256) if largest else np.full(len(factor), source.step)
 
-        def quantize(weights: Array, steps: Array) -> Array:
-            return round_half_away(weights / steps.reshape(-1, 1, 1, 1)).astype(np.int8)
+        def quantize(weights: Array, steps: Array, _: int) -> Quantized:
+            return with_sums(weights, round_half_away(weights / steps.reshape(-1, 1, 1, 1)).astype(np.int8), steps)
 
         weights, format = factor.reshape(-1, 1, 1, 1), Format("Xilinx", 8, 0.0)
         codes, added, steps = target.sums(weights, addend, steps, format, self.bottoms[0], self.tops[0], quantize)

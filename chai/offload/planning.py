@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..blob import Shape, on_device
 from ..fixed import Format
 from ..graph import Graph, Layer
+from ..kernels.weights import quantized
 from ..overlay import Overlay
 from ..passes.rewrite import rewrite
 from ..tasks.target import Target
@@ -27,21 +28,24 @@ def plan(
     chosen: Mapping[str, str],
     formats: Mapping[str, Format] | None,
     trained: bool = True,
+    rewritten: Graph | None = None,
 ) -> Plan:
     """Rewrite, partition, lower and schedule a Graph.
 
     ``chosen``   the user's engines, layer -> host or fpga
     ``formats``  of every blob, by blob id of the rewritten graph; None to partition only
     ``trained``  False to plan as if all sums fit the accumulator
+    ``rewritten`` the graph of an earlier Plan of the same layers and weights, which is not made again
     """
-    rewritten = rewrite(graph)
+    rewritten = rewritten or rewrite(graph)
     standing = {name for layer in rewritten.layers for name in layer.origin}
     dropped = {layer.name for layer in graph.layers} - standing  # they do not run, so they have no engine
     chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
     if formats is None:
         parts = partition(rewritten, shapes, overlay, chosen, {})
         return Plan(rewritten, shapes, overlay, {}, parts, Schedule())
-    target = Target(overlay, formats, {blob: on_device(shape) for blob, shape in shapes.items()}, trained)
+    on_overlay = {blob: on_device(shape) for blob, shape in shapes.items()}
+    target = Target(overlay, formats, on_overlay, trained, quantize=quantized)
     parts, steps = _scheduled(rewritten, shapes, target, chosen)
     open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
     coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}

@@ -19,7 +19,7 @@ from ..blob import Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
 from ..graph import Graph, Layer
 from ..limits import limits
-from ..util.data import npy
+from ..util.data import malloc, npy
 from ..util.files import complete, content, opened_file
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
@@ -86,9 +86,13 @@ class Weights:
         """Return a layer's blobs as float32 arrays in their stored shapes."""
         return self._load(name, self.layers[name].blobs)
 
-    def blobs_of(self, layer: Layer) -> list[Array]:
-        """Return the stored blobs of a network's layer as ``load`` does; [] if there are none."""
-        return self._load(*self.stored(layer))
+    def room(self) -> malloc.Room:
+        """Return memory for the blobs of all layers."""
+        return malloc.Room(b.count for layer in self.layers.values() for b in layer.blobs if b.dtype == "<f4")
+
+    def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
+        """Return the stored blobs of a network's layer as ``load`` does, [] if there are none; float32 ones in ``room``."""
+        return self._load(*self.stored(layer), room)
 
     def stored(self, layer: Layer) -> tuple[str, list[StoredBlob]]:
         """Return the name that a network's layer has in the file, and its blobs.
@@ -107,9 +111,9 @@ class Weights:
             raise ModelError(f"layer {layer.name!r} ({layer.type}) {what}", layer=layer.name, hint=layer.place)
         return name, [blobs[i] for i in indices] if blobs else []
 
-    def _load(self, name: str, blobs: Sequence[StoredBlob]) -> list[Array]:
+    def _load(self, name: str, blobs: Sequence[StoredBlob], room: malloc.Room | None = None) -> list[Array]:
         with open(self.path, "rb") as file:
-            return [_load(file, blob, self.path, name) for blob in blobs]
+            return [_load(file, blob, self.path, name, room) for blob in blobs]
 
 
 def walk_file(path: str | Path) -> list[StoredLayer]:
@@ -249,8 +253,8 @@ def _piece(walk: Walk, f: WireField, itemsize: int, unpacked: int) -> tuple[int,
     return f.start, (f.end - f.start) // itemsize, itemsize
 
 
-def _load(file: BinaryIO, blob: StoredBlob, path: str, layer: str) -> Array:
-    stored = np.empty(blob.count, blob.dtype)
+def _load(file: BinaryIO, blob: StoredBlob, path: str, layer: str, room: malloc.Room | None = None) -> Array:
+    stored = room.take((blob.count,)) if room is not None and blob.dtype == "<f4" else np.empty(blob.count, blob.dtype)
     at = 0
     for offset, n, stride in blob.pieces:
         file.seek(offset)

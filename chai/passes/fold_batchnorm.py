@@ -8,6 +8,7 @@ from ..graph import Graph, Layer
 from ..layers._affine import AffineLayer
 from ..layers.convolution import Convolution
 from ..layers.scale import Scale, ScaleParams
+from ..util.data.malloc import Room
 from ..util.lazy_numpy import np
 from ._edit import merged, only_reader, readers, with_layers
 
@@ -18,14 +19,17 @@ def fold_batchnorm(graph: Graph) -> Graph:
     Chains may be in place or not, and may be followed by any layer.
     """
     found = readers(graph)
+    room = Room(layer.blobs[0].size for layer in graph.layers if isinstance(layer, Convolution) and layer.blobs)
+    folds: set[int] = set()  # layers that have weights of their own, which another fold overwrites
     layers: list[Layer] = []
     writer: dict[str, int] = {}
     for layer in graph.layers:
         source = writer.get(layer.bottoms[0]) if layer.bottoms else None
         alone = source is not None and only_reader(graph, layer.bottoms[0], found) is layer
         if isinstance(layer, AffineLayer) and alone and source is not None:
-            folded = _fold(layers[source], layer)
+            folded = _fold(layers[source], layer, None if source in folds else room)
             if folded is not None:
+                folds.add(source)
                 layers[source] = folded
                 writer[folded.tops[0]] = source
                 continue
@@ -34,7 +38,8 @@ def fold_batchnorm(graph: Graph) -> Graph:
     return with_layers(graph, layers)
 
 
-def _fold(first: Layer, second: AffineLayer) -> Layer | None:
+def _fold(first: Layer, second: AffineLayer, room: Room | None) -> Layer | None:
+    """Return both as one layer, None if that cannot be; its weights are in ``room``, or those of ``first`` overwritten."""
     own = second.affine()
     if own is None or len(first.tops) != 1 or first.slope is not None:
         return None
@@ -43,8 +48,9 @@ def _fold(first: Layer, second: AffineLayer) -> Layer | None:
     if layer.precision is not None:  # the weights have changed: their old format may no longer cover them
         layer.precision = replace(layer.precision, fl_params=None, th_params=())
     if isinstance(first, Convolution):
-        weights, factors = np.empty_like(first.blobs[0]), factor.reshape(-1, 1, 1, 1)
-        np.multiply(first.blobs[0], factors, out=weights, dtype=np.float64, casting="same_kind")
+        weights = first.blobs[0] if room is None else room.take(first.blobs[0].shape)
+        # in one pass, without an array of float64
+        np.multiply(first.blobs[0], factor.reshape(-1, 1, 1, 1), weights, dtype=np.float64, casting="same_kind")
         bias = first.blobs[1].astype(np.float64) if first.params.bias_term else 0.0
         layer.params = replace(first.params, bias_term=True)
         layer.blobs = [weights, (bias * factor + addend).astype(np.float32)]

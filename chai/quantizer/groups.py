@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from ..fixed import Coarser, Format, quantize_weights
+from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..graph.params import Precision
+from ..kernels.weights import quantized
 from ..offload.partition import only_scores
 from ..tasks.coarser import FACTORS, Sums, fitted
 from ..util.lazy_dataclass import dataclass
@@ -115,10 +115,7 @@ def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
 def fitting(layer: Layer, steps: Array, source: Format, scheme: str, bits: int) -> Sums:
     """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
     bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
-    largest = (1 << (bits - 1)) - 1
-    return fitted(
-        layer.weight_rows, bias, steps, source, FACTORS[scheme], largest, partial(quantize_weights, bits=bits)
-    )
+    return fitted(layer.weight_rows, bias, steps, source, FACTORS[scheme], bits, quantized)
 
 
 def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser | None:

@@ -174,6 +174,7 @@ class PrototxtSource:
         self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
         self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
+        self._rewritten: Graph | None = None  # of all plans: it has copies of the weights that a pass changes
         self._host: HostPass | None = None  # for the shapes that were asked for last
         self._check_digest(weights)
 
@@ -214,6 +215,7 @@ class PrototxtSource:
 
     def params(self) -> dict[str, list[Array]]:
         self._forget()
+        self._rewritten = None
         self._host = None  # which has checked their shapes
         for layer in self.graph.layers:
             layer.changed()
@@ -244,10 +246,11 @@ class PrototxtSource:
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Assign the trained parameters to the layers."""
         filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
+        room = self.weights.room() if self.weights is not None else None
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
             _check_size(layer.name, expected)
-            stored = self.weights.blobs_of(layer) if self.weights is not None and layer.name not in filled else []
+            stored = self.weights.blobs_of(layer, room) if self.weights is not None and layer.name not in filled else []
             if stored and not layer.free_weights:
                 layer.blobs = [s.reshape(e) for s, e in zip(stored, expected)]
             elif expected:
@@ -294,7 +297,8 @@ class PrototxtSource:
                 oldest = next(iter(self._executions))
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
             trained = self.trained or not self._tentative
-            planned = plan(self.graph, shapes, self.overlay, self._chosen, self.formats, trained)
+            planned = plan(self.graph, shapes, self.overlay, self._chosen, self.formats, trained, self._rewritten)
+            self._rewritten = planned.graph
             kept = {blob for blob in self.graph.latest.values() if blob in keep}
             folded = Folded(self.graph, planned.graph, planned.schedule, shapes, kept)
             self._executions[key] = Execution(planned, self.device, folded)
@@ -361,6 +365,7 @@ class PrototxtSource:
 
     def close(self) -> None:
         self._forget()
+        self._rewritten = None
         self._read.clear()
         for layer in self.graph.layers:
             layer.blobs = []

@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..fixed import ACCUMULATOR, Coarser, Format, accumulator_bounds, blocks, quantize_bias
+from ..fixed import ACCUMULATOR, Coarser, Format, Quantized, accumulator_bounds, blocks, quantize_bias
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
 
-    Quantize = Callable[[Array, Array], Array]  # weights (M, ...) and steps (M,) to codes
+    Quantize = Callable[[Array, Array, int], Quantized]  # weights (M, ...), steps (M,) and bits
 
+BLOCK = 1 << 18  # weights that stay in the cache while coarser steps are tried
 FACTORS = {"Xilinx": [2 ** (j / 16) for j in range(1, 49)], "DynamicFixed": [2.0, 4.0, 8.0]}
 
 
@@ -53,56 +54,66 @@ def fitted(
     steps: Array,
     source: Format,
     factors: Sequence[float],
-    largest: int,
+    bits: int,
     quantize: Quantize,
 ) -> Sums:
-    """Return weights (M, ...) as codes of at most ``largest``, with coarser steps where sums could overflow.
+    """Return weights (M, ...) as codes, with coarser steps where sums could overflow.
 
     ``bias`` (M,) is added to the sums, ``source`` is the input's format. A channel that overflows with each of ``factors``
     gets the last one; ``bound`` tells.
     """
-    codes = quantize(weights, steps)
-    added = _bias(codes, bias, steps, source)
-    bounds = accumulator_bounds(codes, added, source.magnitude)
-    over = np.flatnonzero(bounds >= ACCUMULATOR)
-    if not len(over) or not factors:
-        return Sums(codes, added, steps, int(bounds.max(initial=0)))
-    before, steps = _error(weights, codes, steps), steps.copy()
-    for part in blocks(len(over), weights[0].size):
-        left = over[part]
-        sizes = np.array([np.minimum(np.abs(weights[i]) / steps[i], largest).sum() for i in left])
-        base = steps[left]
-        for factor in factors:
-            # rounding takes less than 0.501 from each code: sums that are too large even so need not be tried
-            least = (sizes / factor - 0.501 * weights[0].size) * source.magnitude
-            near = (least < ACCUMULATOR) | (factor == factors[-1])
-            tried = left[near]
-            if not len(tried):
-                continue
-            steps[tried] = base[near] * factor
-            codes[tried] = quantize(weights[tried], steps[tried])
-            added[tried] = _bias(codes[tried], None if bias is None else bias[tried], steps[tried], source)
-            bounds[tried] = accumulator_bounds(codes[tried], added[tried], source.magnitude)
-            wide = bounds[left] >= ACCUMULATOR
-            left, sizes, base = left[wide], sizes[wide], base[wide]
-    after = _error(weights, codes, steps)
+    count, size = len(weights), weights[:1].size
+    found = Quantized(
+        np.empty(weights.shape, np.int8), *(np.empty(count, kind) for kind in (np.int64, np.int64, float))
+    )
+    added, bounds, steps = np.empty(count, np.int64), np.empty(count, np.int64), steps.copy()
+
+    def compute(rows: slice | Array) -> None:
+        part = quantize(weights[rows], steps[rows], bits)
+        for whole, values in zip(found, part):
+            whole[rows] = values
+        added[rows] = _bias(part.totals, None if bias is None else bias[rows], steps[rows], source)
+        bounds[rows] = accumulator_bounds(part.magnitudes, added[rows], source.magnitude)
+
+    channels, before = 0, 0.0
+    for part in blocks(count, size, BLOCK):
+        compute(part)
+        before += float(found.errors[part].sum())
+        left = part.start + np.flatnonzero(bounds[part] >= ACCUMULATOR)
+        channels += len(left)
+        if not len(left) or not factors:
+            continue
+        base, index = steps[left], _first(found.magnitudes[left], size, source.magnitude, factors)
+        while len(left):
+            steps[left] = base * np.take(factors, index)
+            compute(left)
+            wide = (bounds[left] >= ACCUMULATOR) & (index + 1 < len(factors))
+            left, base, index = left[wide], base[wide], index[wide] + 1
+    most = int(bounds.max(initial=0))
+    if not channels or not factors:
+        return Sums(found.codes, added, steps, most)
+    after = float(found.errors.sum())
     lost = 10 * float(np.log10(after / before)) if before and after else 0.0
-    return Sums(codes, added, steps, int(bounds.max(initial=0)), Coarser(len(over), lost))
+    return Sums(found.codes, added, steps, most, Coarser(channels, lost))
 
 
-def _bias(codes: Array, bias: Array | None, steps: Array, source: Format) -> Array:
+def _first(magnitudes: Array, size: int, most: int, factors: Sequence[float]) -> Array:
+    """Return the index of the first factor at which the sums of channels (M,) might fit; the last one if none does.
+
+    ``magnitudes`` are the sums of their codes' at factor 1, of ``size`` weights each; ``most`` is an input's largest one.
+    Rounding takes less than 0.501 from each code, there and here.
+    """
+    least = (magnitudes[:, None] - 0.501 * size) / np.array(factors) - 0.501 * size
+    fits = least * most < ACCUMULATOR
+    fits[:, -1] = True
+    first: Array = fits.argmax(1)
+    return first
+
+
+def _bias(totals: Array, bias: Array | None, steps: Array, source: Format) -> Array:
     """Return the bias in units of the accumulator: - zero * sum of codes turns the sum over stored codes into the true one."""
-    added = np.zeros(len(codes), np.int64)
+    added = np.zeros(len(totals), np.int64)
     if bias is not None:
         added = quantize_bias(bias.astype(np.float64), steps * source.step)
-    total: Array = added - source.zero * codes.reshape(len(codes), -1).sum(1, dtype=np.int64)
-    return total
-
-
-def _error(weights: Array, codes: Array, steps: Array) -> float:
-    """Return the sum of the squared errors of the weights."""
-    total = 0.0
-    for part in blocks(len(weights), weights[0].size):
-        step = steps[part].reshape(-1, *(1,) * (weights.ndim - 1))
-        total += float(((weights[part] - codes[part] * step) ** 2).sum())
+    total: Array = added - source.zero * totals
     return total

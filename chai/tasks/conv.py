@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
-from ..fixed import Requantization, quantize_weights, requantize, weight_steps
+from ..fixed import Requantization, requantize, weight_steps
 from ..overlay import Limits
 from ..overlay.layout import image_bytes
 from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
@@ -317,8 +316,7 @@ class Conv(Task):
         source = target.formats["x"]
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
         bias = maker.random.standard_normal(outputs)
-        quantize = partial(quantize_weights, bits=maker.bits)
-        codes, bias, steps = target.sums(weights, bias, steps, maker.format(1.0), "x", "y", quantize)
+        codes, bias, steps = target.sums(weights, bias, steps, maker.format(1.0), "x", "y", target.quantize)
         r = target.requantization(steps.reshape(-1, 1, 1), "y", slope)
         task = cls(("x",), "y", (cls.kind,), codes, bias, window, group, r, source.zero)
         return maker.probe(name, task, target)

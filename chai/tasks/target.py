@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from functools import partial
 from math import frexp
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +13,7 @@ from ..fixed import (
     Format,
     Requantization,
     multipliers,
-    quantize_weights,
+    quantized,
     round_half_away,
     weight_steps,
 )
@@ -54,6 +53,7 @@ class Target:
 
     ``trained``  False if the weights are placeholders: no layer is refused because of their sums
     ``coarser``  the layers lowered with coarser weight steps, by their top
+    ``quantize`` computes the codes of weights: ``fixed.quantized``, or what is equal and faster
     """
 
     overlay: Overlay
@@ -61,6 +61,7 @@ class Target:
     shapes: Mapping[str, Shape]
     trained: bool = True
     coarser: dict[str, Coarser] = field(default_factory=dict)
+    quantize: Quantize = quantized
 
     def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
         """Return format and thresholds of a layer's weights: its precision_param's, else a format that covers them.
@@ -94,7 +95,7 @@ class Target:
         if thresholds is not None and len(thresholds) == 1:
             thresholds = np.repeat(thresholds, len(weights))
         steps = weight_steps(weights, format, thresholds, source.step)
-        return self.sums(weights, bias, steps, format, bottom, top, partial(quantize_weights, bits=format.bits))
+        return self.sums(weights, bias, steps, format, bottom, top, self.quantize)
 
     def sums(
         self,
@@ -109,7 +110,7 @@ class Target:
         """Return what ``weights`` does, for weights with ``steps`` in ``format``, and note in ``coarser`` if they changed."""
         source = self.formats[bottom]
         factors = FACTORS[format.scheme] if self.trained else []
-        fit = fitted(weights, bias, steps, source, factors, format.largest, quantize)
+        fit = fitted(weights, bias, steps, source, factors, format.bits, quantize)
         if self.trained and fit.bound >= ACCUMULATOR:
             most = f"beyond the accumulator's {ACCUMULATOR:,} even with weights in steps {factors[-1]:g} times"
             raise Unsupported(f"a sum could reach {fit.bound:,}, {most} as coarse")
@@ -159,5 +160,5 @@ class Target:
 
 def fraction(bits: int, values: Array) -> int:
     """Return the largest fraction length at which all values are in range."""
-    largest = float(np.abs(values).max(initial=0))
+    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
     return bits - 1 - frexp(largest)[1] if largest else bits - 1

@@ -134,3 +134,28 @@ def test_no_batch_at_all(tmp_path: Path) -> None:
     net = network(tmp_path, LINES, SHAPE, device="emulator")
     with pytest.raises(UsageError, match="calibrate: there is no batch"):
         net.calibrate(iter(()))
+
+
+def test_one_rewrite_for_all_plans(tmp_path: Path) -> None:
+    """Calibration and other input sizes keep the folded weights; parameters that may have changed are folded again."""
+    lines = f"a Convolution data -> a : {WIDE}\nb BatchNorm a -> a : {GLOBAL}"
+    net = network(tmp_path, lines, (1, 3, 5, 7), device="emulator")
+    net.reshape()
+    graph = net.offload.plan.graph
+    assert [layer.origin for layer in graph.layers if layer.blobs] == [("a", "b")]
+    x = IMAGES[:1, :, :5, :7]
+    before = net.forward(x)["a"]
+    assert net.offload.plan.graph is graph and net.offload.partition.engine("a") == "fpga"
+    net.forward(IMAGES[:1])
+    assert net.offload.plan.graph is graph
+    net.params["a"][0][...] *= 3
+    net.params["a"][1][...] = 0
+    net.calibrate(x)
+    assert net.offload.plan.graph is not graph
+    exact = network(tmp_path, lines, (1, 3, 5, 7))
+    for name, arrays in net.params.items():
+        for own, array in zip(exact.params[name], arrays):
+            own[...] = array
+    wanted = exact.forward(x)["a"]
+    net.calibrate(x)
+    assert np.abs(net.forward(x)["a"] - wanted).max() < 0.02 * np.abs(wanted).max() < np.abs(before - wanted).max()

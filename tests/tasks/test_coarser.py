@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from chai.fixed import ACCUMULATOR, Format, quantize_weights, weight_steps
+from chai.fixed import ACCUMULATOR, Format, Quantized, quantize_weights, quantized, weight_steps
+from chai.kernels import weights as kernels
 from chai.offload.schedule import DeviceStep
 from chai.tasks.coarser import FACTORS, fitted
 from tests.conftest import examples
@@ -34,9 +35,12 @@ def bound(weights: Array, bias: float, step: float, source: Format, largest: int
     unsigned=st.booleans(),
     spread=st.sampled_from([0.2, 0.5, 0.9]),
     addend=st.sampled_from([0.0, 300.0]),
+    quantize=st.sampled_from([quantized, kernels.quantized]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_the_smallest_factor_that_fits(scheme: str, unsigned: bool, spread: float, addend: float, seed: int) -> None:
+def test_the_smallest_factor_that_fits(
+    scheme: str, unsigned: bool, spread: float, addend: float, quantize: Callable[..., Quantized], seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.uniform(-1, 1, (5, SIZE, 1, 1)).astype(np.float32) ** 3
     weights[::2] = rng.uniform(-1, 1, (3, SIZE, 1, 1))
@@ -45,7 +49,7 @@ def test_the_smallest_factor_that_fits(scheme: str, unsigned: bool, spread: floa
     format = Format(scheme, 8, 6 if scheme == "DynamicFixed" else 0.0)
     source = Format("Xilinx", 8, 2.0, unsigned)
     steps = weight_steps(weights, format, None, source.step)
-    found = fitted(weights, bias, steps, source, FACTORS[scheme], 127, partial(quantize_weights, bits=8))
+    found = fitted(weights, bias, steps, source, FACTORS[scheme], 8, quantize)
     changed = 0
     for i, (w, b) in enumerate(zip(weights.reshape(5, -1), bias.tolist())):
         tries = [(f, *bound(w, b, steps[i] * f, source, 127)) for f in (1.0, *FACTORS[scheme])]

@@ -400,7 +400,7 @@ def test_pack_is_quantize(form: str, format: Format, others: list[float], strang
         x = x.astype(np.float32)
         if strange is not None:
             x[len(x) // 2] = strange
-        if np.isnan(x / np.float32(format.step)).any():  # with a step of 0 in float32, 0 has no quotient either
+        if np.isnan(x).any():
             for way in (kernels.pack, lambda x, f: f.quantize(x)):
                 with pytest.raises(ModelError, match="NaN"):
                     way(x, format)

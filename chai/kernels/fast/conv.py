@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ...fixed import ACCUMULATOR, accumulator_bounds
+from ...fixed import ACCUMULATOR, magnitudes
 from ...overlay.weights import Packed, is_depthwise, matrices
 from ...util.lazy_numpy import np
 from .. import codes
@@ -69,7 +69,7 @@ def _magnitudes(task: Conv) -> Array:
     """Return the sum of the magnitudes of each output's weights, int64 (M,)."""
     if isinstance(task.weights, Packed):
         return task.weights.magnitudes()
-    return accumulator_bounds(np.asarray(task.weights), np.zeros(1, np.int64), 1)
+    return magnitudes(np.asarray(task.weights))
 
 
 def form(task: Conv) -> Form | None:

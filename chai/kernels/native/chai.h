@@ -89,6 +89,8 @@ typedef struct {
     int lanes;                                                      /* outputs per vector */
     int64_t (*packed)(const operation *);                           /* bytes of packed weights */
     int (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
+    int (*quantize)(const float *, int64_t rows, int64_t size, const double *steps, int32_t largest, int8_t *, int64_t *, int64_t *,
+                    double *);
     int64_t (*items)(const operation *);                            /* pieces of work, in any order */
     void (*run)(const operation *, uint8_t *const *, int64_t item); /* one piece */
 } variant;

@@ -32,6 +32,12 @@ EXPORTED int chai_pack(int i, const operation *op, const int8_t *weights, int64_
     return variants[i]->pack(op, weights, outputs, inputs, bias, constants);
 }
 
+/* Quantise weights as quantize.h does; return whether a quotient is not finite. */
+EXPORTED int chai_quantize(int i, const float *weights, int64_t rows, int64_t size, const double *steps, int largest, int8_t *codes,
+                           int64_t *totals, int64_t *magnitudes, double *errors) {
+    return variants[i]->quantize(weights, rows, size, steps, largest, codes, totals, magnitudes, errors);
+}
+
 EXPORTED int64_t chai_check(int i, operation *ops, int64_t count, const extent *buffers, int64_t buffer_count) {
     return first_invalid(ops, count, buffers, buffer_count, variants[i]);
 }

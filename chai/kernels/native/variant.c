@@ -17,6 +17,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #endif
 #include "maps.h"
 #include "convert.h"
+#include "quantize.h"
 #include "lrn.h"
 #include "float32.h"
 #include "planes.h"
@@ -93,4 +94,4 @@ static void run(const operation *op, uint8_t *const *buffers, int64_t item) { ke
 #define QUOTED(name) TEXT(name)
 int NAMED(usable_, VARIANT)(void);
 const variant NAMED(variant_, VARIANT) = {
-    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, items, run};
+    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, quantize, items, run};

@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Iterable
+from math import prod
+from typing import TYPE_CHECKING
 
 from ..lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ...blob import Array, Shape
 
 MOST = 32 << 20  # bytes of a block that glibc may keep
 LARGE = 1 << 19  # bytes of an array whose memory is returned when it is freed
 _MMAP_THRESHOLD = -3  # malloc.h
+
+
+class Room:
+    """Memory for float32 arrays of these sizes (in elements), which is freed with the last of them.
+
+    As one block it has large pages, which numpy asks for from 4 MB on. Pages that no array uses are never taken.
+    """
+
+    def __init__(self, sizes: Iterable[int]) -> None:
+        self._rest: Array = np.empty(sum(map(_in_lines, sizes)), np.float32)
+
+    def take(self, shape: Shape) -> Array:
+        """Return an uninitialised array, in memory of its own if there is not enough left."""
+        size = prod(shape)
+        if size > len(self._rest):
+            return np.empty(shape, np.float32)
+        taken, self._rest = self._rest[:size], self._rest[_in_lines(size) :]
+        return taken.reshape(shape)
+
+
+def _in_lines(size: int) -> int:
+    """Return a number of float32, rounded up to whole lines of the cache."""
+    return -(-size // 16) * 16
 
 
 def keep_freed(size: int) -> None:
