@@ -159,3 +159,16 @@ def test_one_rewrite_for_all_plans(tmp_path: Path) -> None:
     wanted = exact.forward(x)["a"]
     net.calibrate(x)
     assert np.abs(net.forward(x)["a"] - wanted).max() < 0.02 * np.abs(wanted).max() < np.abs(before - wanted).max()
+
+
+def test_parameters_that_were_given_away_are_folded_for_each_size(tmp_path: Path) -> None:
+    """Whoever holds the arrays of ``params`` may change them at any time, and need not ask for them again."""
+    lines = f"a Convolution data -> a : {WIDE}\nb BatchNorm a -> a : {GLOBAL}"
+    net = network(tmp_path, lines, (1, 3, 5, 7), device="emulator")
+    arrays = net.params["a"]
+    net.calibrate(IMAGES[:1])
+    before = net.forward(IMAGES[:1, :, :5, :7])["a"]
+    arrays[0][...] = 0
+    after = net.forward(IMAGES[:1, :, :9, :11])["a"]
+    assert np.ptp(before, (2, 3)).any()
+    assert not np.ptp(after, (2, 3)).any()  # each channel is what the BatchNorm makes of the bias

@@ -25,7 +25,10 @@ class Room:
     """
 
     def __init__(self, sizes: Iterable[int]) -> None:
-        self._rest: Array = np.empty(sum(map(_in_lines, sizes)), np.float32)
+        try:
+            self._rest: Array = np.empty(sum(map(_in_lines, sizes)), np.float32)
+        except MemoryError:  # there may be enough for each, but not for one block of all
+            self._rest = np.empty(0, np.float32)
 
     def take(self, shape: Shape) -> Array:
         """Return an uninitialised array, in memory of its own if there is not enough left."""
