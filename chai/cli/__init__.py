@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
+    from typing import TextIO
 
     from .parsing import Parser
 
@@ -78,12 +79,13 @@ def _guarded_streams(work: Callable[[], int]) -> int:
         tell(sys.stderr, "interrupted")
         return 130
     except OSError as error:
-        _discard_output()
+        _discard_rest(sys.stdout)
         from contextlib import suppress
 
         name = f"{error.filename}: " if error.filename else ""
         with suppress(OSError):  # the full disk may be that of stderr
             tell(sys.stderr, f"error: {name}{error.strerror or error}")
+        _discard_rest(sys.stderr)
         return 74
 
 
@@ -182,9 +184,9 @@ def _stdout_is_closed() -> bool:
     return closed
 
 
-def _discard_output() -> None:
-    """Drop buffered output: on a full disk the interpreter would print a traceback when it flushes at exit."""
+def _discard_rest(stream: TextIO) -> None:
+    """Drop what a stream holds back: on a full disk the interpreter would fail when it flushes at exit."""
     try:
-        sys.stdout.flush()
+        stream.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -205,10 +205,15 @@ def test_a_full_disk_is_one_line_and_74() -> None:
         )
         assert done.returncode == 74
         assert done.stderr.strip().splitlines() == ["error: No space left on device"]
-        done = subprocess.run(
-            [sys.executable, "-m", "chai", "show", "lenet"], stdout=subprocess.DEVNULL, stderr=full, check=False
-        )
-        assert done.returncode == 74  # its hint is lost
+        for unbuffered in ("", "1"):
+            done = subprocess.run(
+                [sys.executable, "-m", "chai", "show", "lenet"],
+                stdout=subprocess.DEVNULL,
+                stderr=full,
+                env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+                check=False,
+            )
+            assert done.returncode == 74  # its hint is lost
 
 
 def test_a_closed_stdout_is_two_lines_and_74(tmp_path: Path) -> None:
