@@ -33,6 +33,7 @@ TESTS = {
         "tests/kernels/test_floats.py",
         "tests/kernels/test_elements.py",
         "tests/kernels/test_softmax.py",
+        "tests/kernels/test_weights.py",
         "tests/kernels/test_running.py",
         "tests/tasks/test_define.py",
         "tests/runtime/test_together.py",
