@@ -14,7 +14,7 @@ from chai.devices.rtlsim.tools import missing
 from chai.fixed import Requantization
 from chai.hw_overlays.rtl.ports import Stall
 from chai.overlay import Overlay
-from chai.overlay.records import value
+from chai.overlay.records import unpack
 from chai.tasks import tiling
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
@@ -45,7 +45,7 @@ def run(overlay: Overlay, seed: int, tasks: int = 5) -> set[int]:
             target = bench.add(task, bench.codes(target), Finished(array=i, window=0), target)
         else:
             target = bench.add(task, codes, Finished(array=int(random.integers(0, i + 1)), window=0))
-        stays.add(value(overlay.descriptor, bench.descriptors[-1], "stays"))
+        stays.add(unpack(overlay.descriptor, bench.descriptors[-1])["stays"])
     bench.run(LATENCIES[int(random.integers(len(LATENCIES)))], pick(random, 0, 0, 40, 200))
     return stays
 
@@ -65,7 +65,8 @@ def test_each_order_of_tiles_and_blocks(stays: int) -> None:
         task, codes = random_conv(SMALL, random, KINDS[seed % 2])
         bench = Bench(SMALL, seed)
         bench.add(task, codes)
-        of = [value(SMALL.descriptor, bench.descriptors[0], name) for name in ("stays", "tiles", "batch")]
+        stored = unpack(SMALL.descriptor, bench.descriptors[0])
+        of = [stored[name] for name in ("stays", "tiles", "batch")]
         if of[0] == stays and min(of[1:]) > 1 and task.weights.shape[0] > SMALL.array.outputs:
             bench.run((1, 40), pick(random, 0, 60))
             found += 1
@@ -131,7 +132,7 @@ def test_passes_follow_each_other_without_a_pause() -> None:
     task = Conv(("x",), "y", ("conv",), weights, random.integers(-99, 99, 16), window, 1, r)
     bench = Bench(SMALL, 2)
     bench.add(task, random.integers(-128, 128, (2, 16, 14, 16)).astype(np.int8))
-    assert value(SMALL.descriptor, bench.descriptors[0], "stays") == tiling.WEIGHTS
+    assert unpack(SMALL.descriptor, bench.descriptors[0])["stays"] == tiling.WEIGHTS
     simulation = bench.simulation()
     working = simulation.histogram("mac")
     cycles = simulation.run("finished", 50_000)

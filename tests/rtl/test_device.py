@@ -123,7 +123,7 @@ def test_waves_are_written_where_the_user_says(
     monkeypatch.setattr(program, "Simulation", lambda text, seed, waves, simulator: asked.append(waves))
     with pytest.raises(AttributeError):
         program.Simulated(overlay)
-    assert asked == [tmp_path / "task.vcd"]
+    assert asked == [str(tmp_path / "task.vcd")]
 
 
 @pytest.mark.slow
