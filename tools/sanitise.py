@@ -45,7 +45,7 @@ TESTS = {
         "tests/kernels/test_floats.py::test_lrn_has_the_same_bits_as_in_numpy",
         "tests/kernels/test_elements.py",
         "tests/runtime/test_together.py",
-        *("-k", "not fork"),
+        *("-k", "not fork and not pinned_caller"),  # a forked process may start no thread under this sanitiser
     ],
 }
 GAP = 256  # poisoned bytes between two blobs or tables
