@@ -34,13 +34,13 @@ def bases(blob: str, views: Mapping[str, View]) -> Iterator[View]:
 
 def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | None = None) -> View:
     """Return the view of a blob in the largest blob that it is a part of, itself if of none; of those ``among``."""
-    found, first = View(blob, 0), 0
+    view, first = View(blob, 0), 0
     while blob in views:
         blob, start = views[blob]
         first += start
         if among is None or blob in among:
-            found = View(blob, first)
-    return found
+            view = View(blob, first)
+    return view
 
 
 class Wholes(dict[str, View]):

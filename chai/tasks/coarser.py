@@ -63,14 +63,14 @@ def fitted(
     gets the last one; ``bound`` tells.
     """
     count, size = len(weights), weights[:1].size
-    found = Quantized(
+    rounded = Quantized(
         np.empty(weights.shape, np.int8), *(np.empty(count, kind) for kind in (np.int64, np.int64, float))
     )
     added, bounds, steps = np.empty(count, np.int64), np.empty(count, np.int64), steps.copy()
 
     def compute(rows: slice | Array) -> None:
         part = quantize(weights[rows], steps[rows], bits)
-        for whole, values in zip(found, part):
+        for whole, values in zip(rounded, part):
             whole[rows] = values
         added[rows] = _bias(part.totals, None if bias is None else bias[rows], steps[rows], source)
         bounds[rows] = accumulator_bounds(part.magnitudes, added[rows], source.magnitude)
@@ -78,12 +78,12 @@ def fitted(
     channels, before = 0, 0.0
     for part in blocks(count, size, BLOCK):
         compute(part)
-        before += float(found.errors[part].sum())
+        before += float(rounded.errors[part].sum())
         left = part.start + np.flatnonzero(bounds[part] >= ACCUMULATOR)
         channels += len(left)
         if not len(left) or not factors:
             continue
-        base, index = steps[left], _first(found.magnitudes[left], size, source.magnitude, factors)
+        base, index = steps[left], _first(rounded.magnitudes[left], size, source.magnitude, factors)
         while len(left):
             steps[left] = base * np.take(factors, index)
             compute(left)
@@ -91,10 +91,10 @@ def fitted(
             left, base, index = left[wide], base[wide], index[wide] + 1
     most = int(bounds.max(initial=0))
     if not channels or not factors:
-        return Sums(found.codes, added, steps, most)
-    after = float(found.errors.sum())
+        return Sums(rounded.codes, added, steps, most)
+    after = float(rounded.errors.sum())
     lost = 10 * float(np.log10(after / before)) if before and after else 0.0
-    return Sums(found.codes, added, steps, most, Coarser(channels, lost))
+    return Sums(rounded.codes, added, steps, most, Coarser(channels, lost))
 
 
 def _first(magnitudes: Array, size: int, most: int, factors: Sequence[float]) -> Array:

@@ -70,8 +70,8 @@ class _Init(_Method):
         if not fits or (len(values) < len(names) and not names.issubset((*values, *defaults, *factories))):
             super().__get__(instance, self.owner)(*given, **named)  # which says what is wrong
             return
-        made = {name: make() for name, make in factories.items() if name not in values}
-        vars(instance).update({**defaults, **made, **values})
+        new = {name: make() for name, make in factories.items() if name not in values}
+        vars(instance).update({**defaults, **new, **values})
         if hasattr(instance, "__post_init__"):
             instance.__post_init__()
 

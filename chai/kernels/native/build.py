@@ -124,23 +124,23 @@ def _build(target: str, cc: Sequence[str], variants: Mapping[str, Sequence[str]]
     with tempfile.TemporaryDirectory(prefix="chai-native-") as folder:
         objects, done = [], []
         for variant, flags in variants.items():
-            made = f"{folder}/{variant}.o"
+            compiled = f"{folder}/{variant}.o"
             defined = [f"-DVARIANT={variant}", f'-DSET="{variant}.h"']
-            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", f"{FOLDER}/variant.c", "-o", made])
+            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", f"{FOLDER}/variant.c", "-o", compiled])
             if problem:
                 sys.stderr.write(f"{variant} is left out: {problem}\n")
             else:
-                objects.append(made)
+                objects.append(compiled)
                 done.append(variant)
         if not done:
             raise Failed(f"{cc[0]} cannot compile {FOLDER}/variant.c")
         for part in COMMON:
-            made = f"{folder}/{part}.o"
+            compiled = f"{folder}/{part}.o"
             listed = " ".join(f"V({variant})" for variant in done)
             defined = [f'-DDIGEST="{digest()}"', f"-DVARIANTS={listed}"]
             lowest = variants[done[-1]]
-            _run([*cc, *FLAGS, *lowest, *defined, "-c", f"{FOLDER}/{part}.c", "-o", made], must=True)
-            objects.append(made)
+            _run([*cc, *FLAGS, *lowest, *defined, "-c", f"{FOLDER}/{part}.c", "-o", compiled], must=True)
+            objects.append(compiled)
         aside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}")
         exports = f"{folder}/exports.map"
         with open(exports, "w", encoding="ascii") as file:

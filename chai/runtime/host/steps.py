@@ -179,8 +179,8 @@ def native(prepared: PreparedLayer, rectified: bool) -> Native | None:
     layer = prepared.layer
     if layer.slope is not None or layer.ceiling is not None:
         return None
-    found = layer.native(prepared.bottoms, rectified)
-    return found if found is not None and all(map(is_plain, found.parameters)) else None
+    form = layer.native(prepared.bottoms, rectified)
+    return form if form is not None and all(map(is_plain, form.parameters)) else None
 
 
 def together(

@@ -35,7 +35,7 @@ def picture(steps: Iterable[StepTime]) -> str:
     first = min((start for _, _, start in bars), default=0.0)  # late for the last batch of a stream
     full = max((start + step.ms * 1000 for step, _, start in bars), default=0.0) - first or 1.0
     scale = _WIDTH / full
-    lanes = [lane for lane in LANES if any(found == lane for _, found, _ in bars)]
+    lanes = [lane for lane in LANES if any(own == lane for _, own, _ in bars)]
     height = _LANE * (len(lanes) + 1)
     parts = [
         f'<svg viewBox="0 0 {_LEFT + _WIDTH + 30} {height}" width="{_LEFT + _WIDTH + 30}" role="img" '
