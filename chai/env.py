@@ -8,6 +8,8 @@ from functools import lru_cache
 from .errors import UsageError
 from .util.lazy_dataclass import dataclass
 
+THREADS = 256  # at most: as many as share a run of the kernels in C
+
 
 @dataclass(frozen=True)
 class Env:
@@ -57,7 +59,7 @@ def env() -> Env:
         opencl_inprocess=os.environ.get("CHAI_OPENCL_INPROCESS", "0") not in ("", "0"),
         kernels=os.environ.get("CHAI_KERNELS", ""),
         rtl_vcd=os.environ.get("CHAI_RTL_VCD", ""),
-        threads=min(threads, 256),
+        threads=min(threads, THREADS),
     )
 
 

@@ -199,15 +199,14 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
     if format.scheme == "DynamicFixed":
         return np.full(count, format.step)
     if thresholds is None:
-        thresholds = largest_magnitudes(weights)
+        thresholds = largest_magnitudes(weights, tuple(range(1, weights.ndim)))
     steps = thresholds.astype(np.float32).astype(np.float64) / format.largest
     largest = steps.max(initial=0)
     return np.maximum(steps, largest / 256) if largest else np.full(count, input_step)
 
 
-def largest_magnitudes(values: Array) -> Array:
-    """Return the largest magnitude of each row (M, ...), without an array of all magnitudes."""
-    axes = tuple(range(1, values.ndim))
+def largest_magnitudes(values: Array, axes: tuple[int, ...] | None = None) -> Array:
+    """Return the largest magnitudes along some axes, default all, without an array of all; NaN where there is one."""
     largest: Array = np.maximum(values.max(axes, initial=0), 0 - values.min(axes, initial=0))
     return largest
 

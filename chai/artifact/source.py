@@ -105,7 +105,9 @@ class CompiledSource:
         return self._execution
 
     def host(self, _shapes: Mapping[str, Shape]) -> NoReturn:
-        raise NotImplementedError(self.device.name)
+        raise UsageError(
+            f"{self._name} is compiled for an overlay: the host alone cannot run it", hint="load the prototxt"
+        )
 
     def preview(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> None:
         """Do nothing: the file has a plan."""

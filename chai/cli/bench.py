@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..env import THREADS
 from ..errors import UsageError
 from ..evaluate.bench.peak import Roof
 from ..util.files import complete
@@ -36,7 +37,6 @@ WEIGHTS all run the same random ones. Peers are installed by: pip install
 converted to ONNX, and for ncnn. """
 PEERS = ("opencv", "onnxruntime", "openvino", "ncnn")
 STARTS = 20  # rounds of processes, at most
-THREADS = 256  # at most: as many as share a run of the kernels in C
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from zlib import crc32
 
 from ..blob import on_device
 from ..errors import ModelError, UsageError
+from ..fixed import largest_magnitudes
 from ..graph import Graph, Layer
 from ..util.data.shelf import Shelf
 from ..util.lazy_dataclass import dataclass
@@ -199,7 +200,7 @@ def _divided(graph: Graph, batches: Iterable[Batch], by_blob: Mapping[str, Array
 
 
 def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph: Graph, keep: bool) -> None:
-    largest = np.maximum(array.max(initial=0), -array.min(initial=0))  # NaN if there is one
+    largest = largest_magnitudes(array)
     if not np.isfinite(largest):
         what = "input" if layer is None else f"layer {layer.name!r} ({layer.type}): blob"
         raise ModelError(
@@ -208,8 +209,7 @@ def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph
         )
     observed.seen.setdefault(blob, Histogram()).add(array)
     if array.ndim == 4:
-        axes = 0, 2, 3
-        top = np.maximum(array.max(axes, initial=0), -array.min(axes, initial=0))
+        top = largest_magnitudes(array, (0, 2, 3))
         peaks = observed.peaks.setdefault(blob, [])
         if keep or not peaks:
             peaks.append(top)

@@ -298,7 +298,7 @@ class PrototxtSource:
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
             trained = self.trained or not self._tentative
             planned = plan(self.graph, shapes, self.overlay, self._chosen, self.formats, trained, self._rewritten)
-            if not self._read:  # else whoever holds the parameters may change them at any time
+            if not self._read:  # else the program has the arrays, and may change them at any time
                 self._rewritten = planned.graph
             kept = {blob for blob in self.graph.latest.values() if blob in keep}
             folded = Folded(self.graph, planned.graph, planned.schedule, shapes, kept)

@@ -180,7 +180,7 @@ class Conv(Task):
         }
 
     def _weight_bytes(self, overlay: Overlay) -> int:
-        """Return the bytes of packed weights with the padding behind them."""
+        """Return the bytes of packed weights and of the padding after them."""
         return round_up(weight_bytes(self.weights.shape, self.group, overlay.array), overlay.layout.alignment)
 
     def constants(self, memory: Memory) -> Sequence[Piece]:

@@ -90,7 +90,7 @@ class Constants:
         self._tables: dict[tuple[int, int], dict[str, Array]] = {}
 
     def weights(self, address: int, shape: Shape, group: int, overlay: Overlay) -> Packed:
-        """Return the packed weights (M, C/group, kh, kw) at an address, behind which there is padding."""
+        """Return the packed weights (M, C/group, kh, kw) at an address. The padding after them is checked to be 0."""
         size = weight_bytes(shape, group, overlay.array)
         start = self._offset("weights", address, size)
         padding = -size % overlay.layout.alignment

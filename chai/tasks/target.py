@@ -12,6 +12,7 @@ from ..fixed import (
     Coarser,
     Format,
     Requantization,
+    largest_magnitudes,
     multipliers,
     quantized,
     round_half_away,
@@ -160,5 +161,5 @@ class Target:
 
 def fraction(bits: int, values: Array) -> int:
     """Return the largest fraction length at which all values are in range."""
-    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    largest = float(largest_magnitudes(values))
     return bits - 1 - frexp(largest)[1] if largest else bits - 1

@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -207,33 +207,45 @@ def test_a_forked_process_starts_its_own_workers() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@needs_library
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system has no /proc of Linux")
-def test_the_worker_of_a_forked_process_is_kept_off_its_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux may wake it there, though another processor is idle."""
+def several_processors() -> set[int]:
+    """The processors that the process may use, at least two."""
     allowed = os.sched_getaffinity(0)
     if len(allowed) < 2:
         pytest.skip("one processor")
+    return allowed
+
+
+def with_two_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """A function that runs Tasks with two threads."""
     monkeypatch.setattr(programs, "threads", lambda: 2)
     tasks, shapes, views = inception()
     x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     with used(NAMES[0]):
-        made = program(tasks, {"x": x}, shapes, views, ("y",))
+        native = program(tasks, {"x": x}, shapes, views, ("y",))
+    return lambda: native.run({"x": x})
+
+
+@needs_library
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system has no /proc of Linux")
+def test_the_worker_of_a_forked_process_is_kept_off_its_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux may wake it there, though another processor is idle."""
+    allowed = several_processors()
+    run = with_two_threads(monkeypatch)
     child = fork()  # with one worker
     if not child:
         code = 2
         try:
             signal.alarm(HANG)  # which ends it, should that never be
-            made.run({"x": x})
+            run()
             (worker,) = {*map(int, os.listdir("/proc/self/task"))} - {os.getpid()}
             for own in (min(allowed), max(allowed)):
                 while os.sched_getaffinity(worker) != allowed - {own}:
                     os.sched_setaffinity(0, {own})
                     os.sched_setaffinity(0, allowed)  # from where it may move, or be on its own for a while
-                    made.run({"x": x})
+                    run()
             os.sched_setaffinity(worker, {max(allowed)})
             os.sched_setaffinity(0, {min(allowed)})
-            made.run({"x": x})
+            run()
             code = int(os.sched_getaffinity(worker) != {max(allowed)})  # a caller with one processor changes nothing
         finally:
             os._exit(code)
@@ -244,23 +256,17 @@ def test_the_worker_of_a_forked_process_is_kept_off_its_callers_processor(monkey
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system has no /proc of Linux")
 def test_workers_that_a_pinned_caller_has_started_are_kept_off_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have its processor, too, until a caller that has several begins a run, be it on the same one."""
-    allowed = os.sched_getaffinity(0)
-    if len(allowed) < 2:
-        pytest.skip("one processor")
-    monkeypatch.setattr(programs, "threads", lambda: 2)
-    tasks, shapes, views = inception()
-    x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
-    with used(NAMES[0]):
-        made = program(tasks, {"x": x}, shapes, views, ("y",))
+    allowed = several_processors()
+    run = with_two_threads(monkeypatch)
 
     def placed() -> bool:
         os.sched_setaffinity(0, {min(allowed)})
-        made.run({"x": x})
+        run()
         (worker,) = {*map(int, os.listdir("/proc/self/task"))} - {os.getpid()}
         os.sched_setaffinity(worker, allowed)
         os.sched_setaffinity(0, allowed)
         while os.sched_getaffinity(worker) == allowed:  # for a while the caller may be on its own
-            made.run({"x": x})
+            run()
         return len(os.sched_getaffinity(worker)) == len(allowed) - 1
 
     assert in_child(placed) == 0

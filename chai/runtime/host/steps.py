@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from ...kernels.native.chain import Chain
     from ...kernels.native.floats import Floats
 
-SMALL = (
-    4 << 20
-)  # bytes of a blob whose layers run together: their calls take a part of their time. Others run one by one
+SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together: their calls take a part of their time
 _weights = attrgetter("blobs")
 
 

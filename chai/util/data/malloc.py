@@ -1,4 +1,7 @@
-"""Tell malloc what to do with memory that is freed. Written for glibc: with another C library nothing may change."""
+"""Take memory in large blocks, and tell malloc what to do with what is freed.
+
+Written for glibc and numpy: with another C library nothing may change.
+"""
 
 from __future__ import annotations
 
