@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Piece = Union[bytes, "Packed", "Unpacked", Source]  # a piece of a Task's constants
 
-LONG = 1024  # weights of an output that could overflow an accumulator of 25 bits: their sums are needed
+LONG = 1000  # weights of an output that could overflow an accumulator of 25 bits with its bias: their sums are needed
 PART = 1 << 18  # bytes of packed weights that are checked at a time, which stay in a processor's cache
 WEIGHT = 127  # -128 would overflow the packed sums of two products in one DSP
 
