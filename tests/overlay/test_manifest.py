@@ -20,7 +20,7 @@ from hypothesis import given, strategies as st
 from chai import overlay, tasks
 from chai.errors import DeviceError, ParseError
 from chai.fixed import ACCUMULATOR
-from chai.overlay import Buffer, Overlay
+from chai.overlay import Buffer, Overlay, manifest
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool, PoolLimits
 from chai.util.data.jsonfile import BYTES, DEPTH, Document, _Reader, load, validate
@@ -189,6 +189,30 @@ def test_the_build_changes_with_the_hardware_only(tmp_path: Path) -> None:
         ('"offset": 48', '"offset": 80', False),
     ]:
         assert (overlay.load(written(tmp_path, edited(old, new))).build == build) is same, old
+
+
+def test_a_manifest_that_changed_since_a_network_was_compiled_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the build that a network was compiled for is not: compiling has checked it."""
+    known = overlay.load("pynq-z2")
+    checked: list[str] = []
+    monkeypatch.setattr(manifest, "check", lambda document: checked.append(document.path))
+    manifest._parsed.cache_clear()
+    assert overlay.load("pynq-z2", build=known.build) == known
+    assert checked == []
+    assert overlay.load("pynq-z2", build=known.build ^ 1) == overlay.load("pynq-z2") == known
+    assert checked == [known.file, known.file]
+    manifest._parsed.cache_clear()
+    monkeypatch.undo()
+
+    (tmp_path / "hw_overlays/pynq-z2").mkdir(parents=True)
+    for file in resource("hw_overlays").glob("*.schema.json"):
+        (tmp_path / "hw_overlays" / file.name).write_text(file.read_text())
+    written(tmp_path / "hw_overlays/pynq-z2", edited('"shift_max": 40', '"shift_max": "40"'))
+    monkeypatch.setattr(manifest, "shipped", lambda *parts: str(tmp_path.joinpath(*parts)))
+    with pytest.raises(ParseError, match=r"overlay\.json:\d+:\d+: requant\.shift_max: expected a whole number"):
+        overlay.load("pynq-z2", build=known.build)
 
 
 HOST = {"macs_per_us": 500, "elements_per_us": 30, "convert_bytes_per_us": 200, "call_us": 200}
@@ -535,11 +559,9 @@ def test_the_verdict_is_that_of_the_jsonschema_library(tmp_path: Path) -> None:
     library = jsonschema.Draft202012Validator(SCHEMA)
     library.check_schema(SCHEMA)
     manifests = [json.loads(resource("hw_overlays", n, "overlay.json").read_text()) for n in NAMES]
-    for manifest in manifests:  # a small one: most changes should not fall on the long tables
-        manifest["registers"]["list"] = manifest["registers"]["list"][:4]
-        manifest["descriptor"]["fields"] = (
-            manifest["descriptor"]["fields"][:3] + manifest["descriptor"]["fields"][10:11]
-        )
+    for values in manifests:  # a small one: most changes should not fall on the long tables
+        values["registers"]["list"] = values["registers"]["list"][:4]
+        values["descriptor"]["fields"] = values["descriptor"]["fields"][:3] + values["descriptor"]["fields"][10:11]
     rng = random.Random(7)
     verdicts = []
     path = tmp_path / "overlay.json"
