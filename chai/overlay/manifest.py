@@ -21,7 +21,6 @@ from ..util.files import sha256
 from ..util.lazy_dataclass import dataclass
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
-from .checks import check
 from .sections import (
     Array,
     Board,
@@ -182,41 +181,16 @@ def _parsed(path: str, text: str, build: int | None) -> Overlay:
     document = jsonfile.parse(text, path)
     digest = _digest(document.value)
     if build is None or build != _build(digest):
-        _check(document)
+        from .checks import check  # schemas, which most networks that were compiled do not need
+
+        check(document, ARRAY)
     own = named(document.value.get("architecture", ARRAY))
     return _overlay(path, digest, document.value, {} if own is None else own.sections(document.value))
-
-
-def _check(document: jsonfile.Document) -> None:
-    """Check a manifest. Raises ParseError, with the line."""
-    architecture = _architecture(document)
-    jsonfile.validate(document, _schema("overlay" if architecture == ARRAY else architecture))
-    if architecture == ARRAY:
-        check(document)
 
 
 def named(name: str) -> Architecture | None:
     """Return the architecture of that name, see ``overlay/architecture.py``; None for chai's own array."""
     return None if name == ARRAY else cast("Architecture", import_module(f"chai.{name}.architecture"))
-
-
-def _architecture(document: jsonfile.Document) -> str:
-    """Return the architecture of a manifest: one that has a schema. Raises ParseError for another."""
-    value = document.value
-    name = value.get("architecture", ARRAY) if isinstance(value, dict) else ARRAY
-    files, ending = os.listdir(shipped("hw_overlays")), ".schema.json"
-    known = [ARRAY, *sorted(file.removesuffix(ending) for file in files if file.endswith(ending))]
-    known.remove("overlay")
-    if name not in known:
-        hint = did_you_mean(str(name), known, listed="architectures")
-        raise document.error(f"architecture: there is no {name!r}", ("architecture",), hint=hint)
-    return str(name)
-
-
-@lru_cache(maxsize=4)
-def _schema(name: str) -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = jsonfile.load(shipped("hw_overlays", f"{name}.schema.json")).value
-    return schema
 
 
 # -- from JSON to dataclasses, after the schema has checked keys and types

@@ -20,12 +20,13 @@ from hypothesis import given, strategies as st
 from chai import overlay, tasks
 from chai.errors import DeviceError, ParseError
 from chai.fixed import ACCUMULATOR
-from chai.overlay import Buffer, Overlay, manifest
+from chai.overlay import Buffer, Overlay, checks, manifest
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool, PoolLimits
-from chai.util.data.jsonfile import BYTES, DEPTH, Document, _Reader, load, validate
+from chai.util.data.jsonfile import BYTES, DEPTH, VALUES, Document, load
+from chai.util.data.positions import Reader
+from chai.util.data.schema import validate
 from chai.util.paths import resource
-from chai.util.source import Source
 
 SCHEMA = json.loads(resource("hw_overlays", "overlay.schema.json").read_text())
 NAMES = ["kv260", "pynq-z2", "ultra96", "zcu102", "zcu104"]
@@ -197,7 +198,7 @@ def test_a_manifest_that_changed_since_a_network_was_compiled_is_checked(
     """One of the build that a network was compiled for is not: compiling has checked it."""
     known = overlay.load("pynq-z2")
     checked: list[str] = []
-    monkeypatch.setattr(manifest, "check", lambda document: checked.append(document.path))
+    monkeypatch.setattr(checks, "check", lambda document, array: checked.append(document.path))
     manifest._parsed.cache_clear()
     assert overlay.load("pynq-z2", build=known.build) == known
     assert checked == []
@@ -210,7 +211,8 @@ def test_a_manifest_that_changed_since_a_network_was_compiled_is_checked(
     for file in resource("hw_overlays").glob("*.schema.json"):
         (tmp_path / "hw_overlays" / file.name).write_text(file.read_text())
     written(tmp_path / "hw_overlays/pynq-z2", edited('"shift_max": 40', '"shift_max": "40"'))
-    monkeypatch.setattr(manifest, "shipped", lambda *parts: str(tmp_path.joinpath(*parts)))
+    for module in (manifest, checks):
+        monkeypatch.setattr(module, "shipped", lambda *parts: str(tmp_path.joinpath(*parts)))
     with pytest.raises(ParseError, match=r"overlay\.json:\d+:\d+: requant\.shift_max: expected a whole number"):
         overlay.load("pynq-z2", build=known.build)
 
@@ -487,7 +489,7 @@ def test_positions_change_no_value(token: str, depth: int, many: int) -> None:
             return None
 
     quick = read(lambda: Document(text, "a.json").value)
-    assert quick == read(lambda: _Reader(text, Source(text, "a.json")).value)
+    assert quick == read(lambda: Reader(text, "a.json", DEPTH, VALUES).value)
 
 
 # -- the validator against the jsonschema library
@@ -587,7 +589,9 @@ def check_place(document: Document, library: Any, value: Any) -> None:
         at = tuple(violation.absolute_path)
         theirs.add(document.where(at))
         if violation.validator == "additionalProperties":
-            theirs |= {document._source.where(document._reader.keys[(*at, key)][0]) for key in violation.instance}
+            theirs |= {
+                document._reader.source.where(document._reader.keys[(*at, key)][0]) for key in violation.instance
+            }
     assert (error.value.line, error.value.column) in theirs
 
 
