@@ -10,7 +10,6 @@ from .. import plugins, zoo
 from ..blob import Shape, show
 from ..env import env
 from ..errors import DeviceError, UsageError
-from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
 from ..runtime.host.layer import prepare
@@ -51,7 +50,7 @@ class CompiledSource:
         chosen: Mapping[str, str],
     ) -> None:
         artifact = read(path)
-        target = load_overlay(overlay if overlay is not None else overlay_of(artifact))
+        target = overlay_of(artifact, overlay)
         if not device.fixed:
             raise DeviceError(
                 f"{path} holds an overlay's Tasks in fixed point, device {device.name} computes in float32",
