@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import SIZE, choice, within
-from ..kernels import compiled, pooling
+from ..kernels import compiled
 from ..tasks.window import Window
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
@@ -63,6 +63,8 @@ class LRN(Layer):
         x = bottoms[0]
         p = self.params
         if p.norm_region == "WITHIN_CHANNEL":
+            from ..kernels import pooling  # channels are the usual region
+
             half = (p.local_size - 1) // 2
             window = Window((p.local_size, p.local_size), (1, 1), (half, half))
             size = x.shape[2:]
