@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import overlay as overlays, plugins
 from ..errors import UsageError
 from ..zoo import is_compiled
 from . import output
@@ -188,9 +189,7 @@ def offload(args: argparse.Namespace) -> dict[str, Any]:
 
 def scheme(args: argparse.Namespace) -> str:
     """Return the scheme of formats that chai chooses: --scheme, else the overlay's first. Raises UsageError."""
-    from .. import overlay
-
-    return overlay.load(args.overlay or overlay.default).scheme(args.scheme)
+    return overlays.load(args.overlay or overlays.default).scheme(args.scheme)
 
 
 def simulator(overlay: Overlay | None) -> str:
@@ -225,8 +224,6 @@ def shapes(texts: list[str]) -> dict[str, Shape]:
 
 def load_custom(args: argparse.Namespace) -> None:
     """Run the files of --custom."""
-    from .. import plugins
-
     for place in args.custom:
         plugins.load_custom(place)
 

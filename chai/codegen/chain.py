@@ -15,10 +15,8 @@ from ..overlay.weights import put, size_of
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
-from .cycles import chain_cycles
 from .dependencies import Finished
-from .host_blobs import HostBlobs
-from .memory_map import FIXED, REGION, Regions, split
+from .memory_map import FIXED, REGION, HostBlobs, Regions, split
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
@@ -64,6 +62,8 @@ class Chain(HostBlobs):
     @cached_property
     def cycles(self) -> int:
         """Return the clock cycles of a run in the cycle model."""
+        from .cycles import chain_cycles  # a pass needs none
+
         return chain_cycles(self.overlay, self.tasks, self.shapes, self.after)
 
     spent = None

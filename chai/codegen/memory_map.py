@@ -1,4 +1,4 @@
-"""Assign the blobs of a segment to addresses in a device's memory.
+"""Assign the blobs of a segment to addresses in a device's memory, and access them there.
 
 Blobs that the host writes, those it reads and those it never accesses are in separate regions, because caches are
 flushed and invalidated by whole regions. Until the regions are allocated, an address is a region's number, above bit
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from ..blob import View, outermost
 from ..errors import DeviceError
-from ..overlay.layout import Placed, blob_bytes, share
+from ..overlay.layout import Placed, blob_bytes, fetch, share, store
 from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from typing import Protocol
 
     from ..blob import Array, Shape
-    from ..overlay import Layout
+    from ..overlay import Layout, Overlay
 
     Moves = Sequence[tuple[Collection[str], str]]
 
@@ -80,6 +80,38 @@ class Regions:
         """Return a blob as a view of the outermost blob that it is a part of, which may be itself."""
         placed = self.blobs[blob]
         return View(placed.parent or blob, placed.first_channel)
+
+
+class HostBlobs:
+    """Blobs in regions, as the host stores and loads them; base of what an overlay runs for a segment."""
+
+    overlay: Overlay
+    shapes: Mapping[str, Shape]
+    regions: Regions
+
+    @property
+    def written(self) -> list[int]:
+        """Return the regions that the host writes before a run."""
+        return [region for region in self.regions.sizes if region in WRITTEN]
+
+    @property
+    def read(self) -> list[int]:
+        """Return the regions that the host reads after a run."""
+        return [region for region in self.regions.sizes if region in READ]
+
+    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
+        """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
+        store(codes, *self._memory(blob, memory))
+
+    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
+        """Load a blob's codes into ``out``, from channel ``first``."""
+        bytes, layout, start, channels = self._memory(blob, memory)
+        fetch(bytes, out, layout, start + first, channels)
+
+    def _memory(self, blob: str, memory: Mapping[int, Array]) -> tuple[Array, Layout, int, int]:
+        region, offset = split(self.regions.blobs[blob].offset)
+        whole, first = self.regions.whole(blob)
+        return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
 
 
 def regions(

@@ -16,7 +16,6 @@ from ..codegen.chain import inside
 from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
 from ..kernels.native.program import Native, Part
-from ..kernels.scratch import Scratch
 from ..tasks.work import Work
 from ..util.rounding import ceil_div
 from .base import Device, Program, Ran
@@ -49,6 +48,8 @@ class InNumpy:
 
     def run(self, blobs: dict[str, Array]) -> list[float]:
         """Run all Tasks, and return the milliseconds of each."""
+        from ..kernels.scratch import Scratch  # kernels in C have their own
+
         given, scratch = {*blobs}, Scratch()
         times, begin = [], perf_counter()
         for task, compute, done in self.kernels:

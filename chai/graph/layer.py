@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from .. import tasks
 from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
-from ..kernels.native.links import Native
+from ..kernels.native import Native
 from ..limits import limits
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..fixed import Format, Requantization, requantize
 from ..util.lazy_numpy import np
-from .compiled import SIZE
+from . import SIZE
 from .native import library
 from .native.single import Single
 from .native.table import Form, Kind

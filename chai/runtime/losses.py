@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph, Layer
-from ..passes.infer_shapes import infer_shapes
 from ..util.lazy_numpy import np
 from .batches import numbers
 from .host.layer import run_layer
@@ -57,6 +56,8 @@ class Losses:
         """
         if not self.layers:
             return {}, times
+        from ..passes.infer_shapes import infer_shapes  # a pass without labels needs no shapes
+
         begin = perf_counter()
         blobs, steps = {**values, **labels}, []
         layers = list(self._fed({*values, *labels}))

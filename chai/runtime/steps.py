@@ -11,7 +11,6 @@ from ..blob import Shape, View, bases, codes_of, on_device
 from ..env import env
 from ..errors import DeviceError, ModelError
 from ..kernels.codes import pack, unpack
-from ..kernels.unfold import unfolded
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step, Unpack
 from ..util.lazy_numpy import np
 from .dump import dump
@@ -71,6 +70,8 @@ class _Packing(_Conversion):
         try:
             codes = pack(slot.host[self.source], self.format)
             if self.unfold is not None:
+                from ..kernels.unfold import unfolded  # which some devices do without
+
                 codes = unfolded(codes, self.unfold, self.format.zero)
         except ModelError as error:
             writer = self.writers[self.source]

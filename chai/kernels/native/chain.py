@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...errors import DeviceError
 from ...overlay.layout import share
 from ...util.lazy_numpy import np
+from . import Link, Native
 from .library import ALIGNMENT, Frame, Library, address, aligned
-from .links import Link, Native
 from .order import Use, after
 from .single import OTHERS, SHARED, others, plain
 from .table import Extent, Form, Kind, Operation, Place, Table, sizes

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...blob import Shape, is_plain
-from ...kernels.native.links import Link, Native
+from ...kernels.native import Link, Native
 from ..times import Rows, Run
 from .layer import PreparedLayer, short_of_memory
 from .memory import Alive
