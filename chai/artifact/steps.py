@@ -162,8 +162,9 @@ class Steps:
             raise self.reader.error(f"section 'descriptors.{index}' has another number of Tasks than the header")
         descriptors = [listed[i * size : (i + 1) * size] for i in range(len(pieces))]
         stored = [unpack(overlay.descriptor, descriptor) for descriptor in descriptors]
-        constants = self.reader.section(f"constants.{index}")
-        memory = Memory(overlay, laid.blobs, shapes, Constants(constants, (FIXED << REGION) + head))
+        section = self.reader.section(f"constants.{index}")
+        constants = Constants(section, (FIXED << REGION) + head)
+        memory = Memory(overlay, laid.blobs, shapes, constants)
         tasks: dict[int, Task] = {}
         starts: dict[int, int] = {}  # addresses of their constants
         read_tables(((v, shapes[moves[p.task][1]]) for p, v in zip(pieces, stored) if not p.first), memory)
@@ -173,7 +174,7 @@ class Steps:
             entry, (ins, out) = entries[piece.task], moves[piece.task]
             notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
             task = decode(values, memory.of(piece.images), inputs=ins, output=out, images=piece.images, **notes)
-            self._check_notes(tag, task)
+            self._check_notes(tag, task, constants.largest_bias)
             tasks[piece.task] = task if task.images is None else replace(task, images=None)
             starts[piece.task] = constants_at(values)
         whole = [task for _, task in sorted(tasks.items())]
@@ -191,7 +192,7 @@ class Steps:
             if piece.first:  # for other images than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
         return tuple(whole), Chain(
-            overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, constants)]
+            overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, section)]
         )
 
     def _program(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Any]:
@@ -247,16 +248,16 @@ class Steps:
             raise self.reader.error("header: pieces: some images of a task are missing")
         return pieces
 
-    def _check_notes(self, tag: int, task: Task) -> None:
-        """Check that what a Task's descriptor does not have is possible."""
+    def _check_notes(self, tag: int, task: Task, largest_bias: int) -> None:
+        """Check that what a Task's descriptor does not have is possible; no bias in its segment is larger than that."""
         if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
         if isinstance(task, Conv) and isinstance(task.weights, Packed):
-            most, bias = self._format(task.inputs[0]).magnitude, np.abs(task.bias)
-            reached = WEIGHT * prod(task.weights.shape[1:]) * most + int(bias.max(initial=0))
-            if reached >= self.overlay.accumulator_bound:  # if all weights were the largest: what are they?
-                reached = int((task.weights.magnitudes() * most + bias).max(initial=0))
-            if reached >= self.overlay.accumulator_bound:
+            most, bound = self._format(task.inputs[0]).magnitude, self.overlay.accumulator_bound
+            reached = WEIGHT * prod(task.weights.shape[1:]) * most + largest_bias
+            if reached >= bound:  # if all weights were the largest: what are they?
+                reached = int((task.weights.magnitudes() * most + np.abs(task.bias)).max(initial=0))
+            if reached >= bound:
                 raise self.reader.error(f"task {tag}: a sum could reach {reached:,}, beyond the overlay's accumulator")
         for blob, unfold in self.unfolds.items():
             if unfolded_name(blob) in task.inputs and not (isinstance(task, Conv) and task.window == unfold.kernel):

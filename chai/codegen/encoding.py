@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ..tasks.fields import Place
 
 NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
-_CHAIN = ("tag", *(f"after_{engine}" for engine in Finished._fields))  # depend on its place in a chain
+_AFTER = tuple(f"after_{engine}" for engine in Finished._fields)
+_CHAIN = ("tag", *_AFTER)  # depend on its place in a chain
 _ZEROS = ("input_zero", "second_zero", "output_zero")
 
 
@@ -134,10 +135,10 @@ def _of(task: Task, error: DeviceError) -> DeviceError:
     return DeviceError(f"task {name} ({task.kind}): {error.message}", layer=name, hint=error.hint)
 
 
-def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
+def _known(own: dict[str, int], overlay: Overlay) -> dict[str, int]:
     """Return the fields that the overlay's descriptors have."""
     if overlay.unsigned:
-        return dict(own)
+        return own
     beyond = [name for name in _ZEROS if own.get(name)]
     if beyond:
         raise DeviceError(f"{beyond[0]}: overlay {overlay.name} has no unsigned codes")
@@ -146,7 +147,7 @@ def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
 
 def waiting(after: Finished) -> dict[str, int]:
     """Return the fields of what a descriptor waits for."""
-    return {f"after_{engine}": count for engine, count in after._asdict().items()}
+    return dict(zip(_AFTER, after))
 
 
 def _kind(overlay: Overlay, opcode: int) -> type[Task]:
