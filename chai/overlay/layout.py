@@ -7,7 +7,7 @@ Only devices depend on this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import accumulate, chain
 from math import prod
 from typing import TYPE_CHECKING
@@ -74,7 +74,7 @@ def spans(
 
 def planes(channels: int, layout: Layout) -> int:
     """Return the number of planes (groups of channels that share a word) for ``channels`` channels."""
-    return ceil_div(channels, layout.channels_per_word)
+    return -(-channels // layout.channels_per_word)
 
 
 # -- sharing

@@ -114,12 +114,14 @@ class Constants:
         columns = unpack_rows(record, data.data)
         check_multipliers(overlay, **{f"table: {name}": columns[name] for name in names})
         self.largest_bias = max(self.largest_bias, int(np.abs(columns["bias"]).max(initial=0)))
+        if not columns["negative"].any():
+            del columns["negative"]
         for span, begin, end in zip(spans, ends, ends[1:]):
             self._tables[span] = {name: column[begin:end] for name, column in columns.items()}
         self._unread = unread
 
     def table(self, overlay: Overlay, address: int, records: int) -> dict[str, Array]:
-        """Return the columns of the table at an address."""
+        """Return the columns of the table at an address; "negative" only if some table has such multipliers."""
         if (address, records) not in self._tables:
             self.read_tables(overlay, [(address, records)])
         return self._tables[address, records]
@@ -276,10 +278,14 @@ def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
 def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:
     """Return the bias (one per record) and the Requantization with multipliers of this shape."""
     columns = memory.constants.table(memory.overlay, values["table"], prod(shape))
-    above, below, leaky = columns["multiplier"], columns["negative"], values["leaky"]
-    if not leaky and below.any():
-        raise DeviceError("descriptor: its table has multipliers of negative sums, but leaky = 0")
-    numbers = values["shift"], values["low"], values["high"], below.reshape(shape) if leaky else None
+    above, below = columns["multiplier"], columns.get("negative")
+    if values["leaky"]:
+        below = (np.zeros_like(above) if below is None else below).reshape(shape)
+    elif below is not None:
+        if below.any():
+            raise DeviceError("descriptor: its table has multipliers of negative sums, but leaky = 0")
+        below = None
+    numbers = values["shift"], values["low"], values["high"], below
     return columns["bias"], Requantization(above.reshape(shape), *numbers, zero_point(values, "output"))
 
 
