@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
 from ..codegen.dependencies import Budget, check_listed, dependencies
-from ..codegen.encoding import check_fields, constants_at, decode, read_tables, waiting
+from ..codegen.encoding import check_fields, constants_at, decode, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
@@ -167,16 +167,12 @@ class Steps:
         memory = Memory(overlay, laid.blobs, shapes, constants)
         tasks: dict[int, Task] = {}
         starts: dict[int, int] = {}  # addresses of their constants
-        read_tables(((v, shapes[moves[p.task][1]]) for p, v in zip(pieces, stored) if not p.first), memory)
-        for tag, (piece, values) in enumerate(zip(pieces, stored)):
-            if piece.first:
-                continue
-            entry, (ins, out) = entries[piece.task], moves[piece.task]
-            notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
-            task = decode(values, memory.of(piece.images), inputs=ins, output=out, images=piece.images, **notes)
+        first = [tag for tag, piece in enumerate(pieces) if not piece.first]
+        decoded = decode([(stored[tag], _common(entries[pieces[tag].task], pieces[tag])) for tag in first], memory)
+        for tag, task in zip(first, decoded):
             self._check_notes(tag, task, constants.largest_bias)
-            tasks[piece.task] = task if task.images is None else replace(task, images=None)
-            starts[piece.task] = constants_at(values)
+            tasks[pieces[tag].task] = task if task.images is None else replace(task, images=None)
+            starts[pieces[tag].task] = constants_at(stored[tag])
         whole = [task for _, task in sorted(tasks.items())]
         # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
         check_listed(overlay.layout, whole, shapes, laid, self.budget)
@@ -278,6 +274,12 @@ class Steps:
     def _format_of(self) -> dict[str, str]:
         parts = {view.base: part for part, view in self.views.items() if view.base not in self.formats}
         return {**parts, **{unfolded_name(blob): blob for blob in self.unfolds}}
+
+
+def _common(entry: Mapping[str, Any], piece: Piece) -> dict[str, Any]:
+    """Return the fields that every kind of Task has, for some images of a Task of the header."""
+    names = {"inputs": tuple(entry["inputs"]), "output": entry["output"], "origin": tuple(entry["origin"])}
+    return {**names, "zero_weights": entry["zero_weights"], "images": piece.images}
 
 
 def check_order(

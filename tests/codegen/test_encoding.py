@@ -53,7 +53,8 @@ def decoded(
     """The Task of a descriptor, of which a file tells the blobs and images ``of`` it."""
     memory = Memory(overlay, address, shapes, Constants(constants, where), of.images)
     values = unpack(overlay.descriptor, descriptor)
-    return decode(values, memory, inputs=of.inputs, output=of.output, origin=(), images=of.images)
+    common = {"inputs": of.inputs, "output": of.output, "origin": (), "images": of.images}
+    return decode([(values, common)], memory)[0]
 
 
 def encoded(*given: Any, **chain: Any) -> tuple[bytes, bytes]:
