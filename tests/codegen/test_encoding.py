@@ -339,6 +339,27 @@ def conv(**changes: Any) -> Case:
     return Case(task, address, shapes, [])
 
 
+@pytest.mark.parametrize("below", [0, 3])
+def test_several_tasks_at_once(below: int) -> None:
+    """One of them is leaky, maybe with multipliers of 0 for negative sums; the other one has none."""
+    leaky = Requantization(np.array([5, 6]).reshape(2, 1, 1), 7, -32, 31, np.array([below, 0]).reshape(2, 1, 1))
+    cases, constants, stored = [conv(), conv(requantization=leaky)], b"", []
+    for case in cases:
+        descriptor, own = case.encode(where=WHERE + len(constants))
+        common = {"inputs": case.task.inputs, "output": case.task.output, "origin": ()}
+        stored.append((unpack(Z2.descriptor, descriptor), common))
+        constants += own + bytes(-len(own) % Z2.layout.alignment)
+    memory = Memory(Z2, cases[0].address, cases[0].shapes, Constants(constants, WHERE))
+    first, second = decode(stored, memory)
+    assert equal(first, cases[0].task) and equal(second, cases[1].task) and not equal(first, second)
+    stored[1][0]["leaky"] = 0
+    if below:
+        with pytest.raises(DeviceError, match="multipliers of negative sums, but leaky = 0"):
+            decode(stored, memory)
+    else:
+        assert equal(decode(stored, memory)[1], cases[0].task)
+
+
 def eltwise(**changes: Any) -> Case:
     r = Requantization(np.array(1), 16, 0, 127)
     task = replace(Eltwise(("a", "b"), "c", ("sum",), (1 << 16, -3), None, r), **changes)
