@@ -10,7 +10,7 @@ from .. import overlay as overlays
 from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import VALUES, Coarser, Format
-from ..graph import Composed, Graph, Layer, check_shape
+from ..graph import Composed, Graph, Layer, shape_problem
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
 from ..runtime.host.memory import claimed
@@ -142,7 +142,8 @@ def _composed(reader: Reader) -> dict[str, Composed]:
 
 def _shape(dims: list[int], blob: str) -> Shape:
     shape = tuple(dims)
-    check_shape(Layer(blob, type="blob"), shape)
+    if problem := shape_problem(shape):
+        raise Layer(blob, type="blob").wrong(problem)
     return shape
 
 

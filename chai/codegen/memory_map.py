@@ -8,6 +8,7 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,11 @@ class Regions:
 
     def whole(self, blob: str) -> View:
         """Return a blob as a view of the outermost blob that it is a part of, which may be itself."""
-        placed = self.blobs[blob]
-        return View(placed.parent or blob, placed.first_channel)
+        return self._wholes[blob]
+
+    @cached_property
+    def _wholes(self) -> dict[str, View]:
+        return {blob: View(placed.parent or blob, placed.first_channel) for blob, placed in self.blobs.items()}
 
 
 class HostBlobs:
@@ -136,7 +140,7 @@ def regions(
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
     given = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
     regions = _regions(wholes, given, writes)
-    lengths = {whole: blob_bytes(shapes[whole], layout) for whole in regions}
+    lengths = {blob: blob_bytes(shapes[blob], layout) for blob in blobs}
     if offsets is None:
         found = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves], apart)
     else:
@@ -148,16 +152,14 @@ def regions(
     placed = {}
     for blob, (whole, first) in wholes.items():
         parent = None if blob == whole else whole
-        placed[blob] = Placed(
-            (regions[whole] << REGION) + found[whole], blob_bytes(shapes[blob], layout), parent, first
-        )
+        placed[blob] = Placed((regions[whole] << REGION) + found[whole], lengths[blob], parent, first)
     return Regions(placed, given, list(writes), sizes)
 
 
 def _in_common(blobs: Collection[str], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> list[str]:
     """Return blobs that no Task uses but of which parts in use overlap: a Concat of which only slices are read."""
     parts: dict[str, list[tuple[int, int]]] = {}
-    for blob in blobs:
+    for blob in filter(views.__contains__, blobs):
         whole, first = outermost(blob, views)
         if whole not in blobs and outermost(blob, views, blobs).base == blob:
             parts.setdefault(whole, []).append((first, first + shapes[blob][1]))

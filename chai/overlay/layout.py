@@ -7,7 +7,7 @@ Only devices depend on this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import accumulate, chain
 from math import prod
 from typing import TYPE_CHECKING
@@ -45,9 +45,8 @@ def blob_bytes(shape: Shape, layout: Layout) -> int:
 
 def image_bytes(shape: Shape, layout: Layout) -> int:
     """Return the bytes from an image of a blob (N, C, ...) to the next: whole words, rounded up to the alignment."""
-    _, c, *size = (*shape, 1, 1)
     word = layout.channels_per_word * layout.images_per_word
-    return round_up(planes(c, layout) * prod(size) * word, layout.alignment)
+    return round_up(planes(shape[1], layout) * prod(shape[2:]) * word, layout.alignment)
 
 
 def word_bytes(shape: Shape, layout: Layout) -> int:
@@ -58,8 +57,8 @@ def word_bytes(shape: Shape, layout: Layout) -> int:
 
 def spans(
     offset: int, shape: Shape, first: int, channels: int, images: tuple[int, int], layout: Layout
-) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of the bytes of whole planes, of each image of (first, count): ``channels`` from ``first``.
+) -> list[tuple[int, int]]:
+    """Return (begin, end) of the bytes of whole planes, of each image of (first, count): ``channels`` from ``first``.
 
     The blob of this shape (N, C, ...) is at ``offset``; images without a gap between them are one span.
     """
@@ -69,14 +68,13 @@ def spans(
     start = offset + images[0] * image + plane * pitch
     length = (planes(first + channels, layout) - plane) * pitch
     if length == image:
-        yield start, start + images[1] * image
-    else:
-        yield from ((start + i * image, start + i * image + length) for i in range(images[1]))
+        return [(start, start + images[1] * image)]
+    return [(begin, begin + length) for begin in range(start, start + images[1] * image, image)]
 
 
 def planes(channels: int, layout: Layout) -> int:
     """Return the number of planes (groups of channels that share a word) for ``channels`` channels."""
-    return ceil_div(channels, layout.channels_per_word)
+    return -(-channels // layout.channels_per_word)
 
 
 # -- sharing

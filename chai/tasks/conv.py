@@ -105,7 +105,7 @@ class Conv(Task):
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         window, weights, group, source = self._geometry(shapes)
         word = overlay.layout.channels_per_word
-        if not is_depthwise(weights, group) and group > 1 and (weights[1] % word or weights[0] // group % word):
+        if group > 1 and not is_depthwise(weights, group) and (weights[1] % word or weights[0] // group % word):
             return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
         return super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
 

@@ -16,7 +16,8 @@ T = TypeVar("T")
 # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
 Refuse = Callable[[str, str], Exception]
 Read = Callable[[Any, str, Refuse], Any]
-_SIMPLE: dict[Any, Any] = {kind.__name__: kind for kind in (bool, int, float, str)}  # annotations, by their text
+_PLAIN = bool, int, float, str
+_SIMPLE: dict[Any, Any] = {kind.__name__: kind for kind in _PLAIN}  # annotations, by their text
 
 
 def plain(value: Any) -> Any:
@@ -57,15 +58,15 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
 def _dataclass(cls: Any) -> Read:
     declared = _members(cls)
     members = {name: (_read(kind), metadata) for name, (kind, metadata) in declared.items()}
-    # most values are of the type that their field declares, and nothing else is asked of them
-    plain = {name: kind for name, (kind, metadata) in declared.items() if kind in (bool, int, str) and not metadata}
+    # most values are of the type that their field declares, and little else is asked of them
+    plain = {name: kind for name, (kind, metadata) in declared.items() if kind in _PLAIN and not metadata}
 
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if not isinstance(value, Mapping):
             raise refuse(where, f"expected an object, found {_short(value)}")
         values = {}
         for name, item in value.items():
-            if type(item) is plain.get(name):
+            if type(item) is plain.get(name) and (type(item) is not float or math.isfinite(item)):
                 values[name] = item
                 continue
             place = f"{where}.{str(name)[:40]}"
@@ -101,7 +102,7 @@ def _read(cls: Any) -> Read:
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
-        if cls is Any or type(value) is cls or (cls not in (bool, int, float, str) and isinstance(value, cls)):
+        if cls is Any or type(value) is cls or (cls not in _PLAIN and isinstance(value, cls)):
             return value
         raise refuse(where, f"expected {getattr(cls, '__name__', cls)}, found {_short(value)}")
 
