@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -54,8 +55,9 @@ class _Conversion:
     def __init__(self, step: Pack | Unpack, name: str, shape: Shape, size: int) -> None:
         self.step, self.format, self.shape = step, step.format, shape
         ((_, self.source),), ((_, self.target),) = step.reads, step.writes
-        blob = (step.blob,)
-        self.rows = Rows(StepTime(f"{step.type} {name}", step.type, "host", 0.0, 0, size * prod(shape), blob, blob))
+        blob, written = (step.blob,), size * prod(shape)
+        row = partial(StepTime, f"{step.type} {name}", step.type, "host", 0.0, 0, written, blob, blob)
+        self.rows = Rows(written, lambda: [row()])
 
 
 class _Packing(_Conversion):
@@ -123,12 +125,15 @@ class _Segment:
     """A segment on the device: the Programs of its Use, one for all Tasks or one for each."""
 
     def __init__(self, step: DeviceStep, rows: Rows, codes: _Codes) -> None:
+        self.step, self.codes, self.rows = step, codes, rows
+        self.whole = Rows(rows.bytes, self._whole)
+
+    def _whole(self) -> Iterator[StepTime]:
+        step, rows = self.step, self.rows
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
         layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
-        macs = sum(row.macs for row in rows.steps)
-        ends = step.inputs, step.outputs
-        self.step, self.codes, self.rows = step, codes, rows
-        self.whole = Rows(StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers))
+        macs, ends = sum(row.macs for row in rows.steps), (step.inputs, step.outputs)
+        yield StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers)
 
     def __call__(self, slot: Slot, use: Use) -> Run:
         begin, codes = perf_counter(), slot.codes
@@ -143,8 +148,8 @@ class _Segment:
         if times is None:
             known = [ms for ms in device if ms is not None]
             return Run(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
-        if len(times) != len(self.rows.steps):
-            raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.rows.steps)}")
+        if len(times) != len(self.step.tasks):
+            raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.step.tasks)}")
         return Run(self.rows, times, at, device if len(device) == len(times) else None)
 
     def _each(self, use: Use, codes: dict[str, Array]) -> tuple[Sequence[float] | None, list[float | None], float]:
@@ -196,19 +201,29 @@ class _TaskRows:
     """Makes the rows of segments, one per Task, without times."""
 
     def __init__(self, plan: Plan, executed: Schedule) -> None:
-        self._shapes = plan.device_shapes
-        self._together: dict[str, list[Layer]] = {}  # layers that run as one Task, by the blob that it writes
-        for layer in plan.graph.layers:
-            views = [executed.views[top] for top in layer.tops if top in executed.views]
-            for base in dict.fromkeys(view.base for view in views if view.base in executed.shapes):
-                self._together.setdefault(base, []).append(layer)
-        packs = (step for step in executed.steps if isinstance(step, Pack))
-        # network blobs by the names of their codes, which differ if they are unfolded
-        self._packed = {coded: step.blob for step in packs for _, coded in step.writes}
+        self._shapes, self._graph, self._executed = plan.device_shapes, plan.graph, executed
+
+    @cached_property
+    def _together(self) -> dict[str, list[Layer]]:
+        """Return the layers that run as one Task, by the blob that it writes."""
+        found: dict[str, list[Layer]] = {}
+        views, shapes = self._executed.views, self._executed.shapes
+        for layer in self._graph.layers:
+            wholes = [views[top].base for top in layer.tops if top in views]
+            for base in dict.fromkeys(whole for whole in wholes if whole in shapes):
+                found.setdefault(base, []).append(layer)
+        return found
+
+    @cached_property
+    def _packed(self) -> dict[str, str]:
+        """Return the network's blobs by the names of their codes, which differ if they are unfolded."""
+        packs = (step for step in self._executed.steps if isinstance(step, Pack))
+        return {coded: step.blob for step in packs for _, coded in step.writes}
 
     def of(self, step: DeviceStep) -> Rows:
         """Return the rows of a segment."""
-        return Rows(*map(self._row, step.tasks))
+        written = sum([prod(self._shapes[task.output]) for task in step.tasks])
+        return Rows(written, lambda: map(self._row, step.tasks))
 
     def _row(self, task: Task) -> StepTime:
         macs = task.macs(*(self._shapes[b] for b in task.inputs))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import field
 from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
-from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -106,7 +104,6 @@ class Extent(ctypes.Structure):
     _fields_ = [("size", ctypes.c_int64), ("writable", ctypes.c_int64)]
 
 
-@dataclass(frozen=True)
 class Form:
     """A Task as an operation, without its places.
 
@@ -118,17 +115,23 @@ class Form:
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
     """
 
-    kind: int
-    requantization: Requantization | None = None
-    window: Window = POINT
-    group: int = 1
-    weights: Array | Packed | None = None
-    bias: Array | None = None
-    zeros: tuple[int, ...] = (0,)
-    factors: tuple[int, ...] = ()
-    negative: tuple[int, ...] | None = None
-    numbers: tuple[float, ...] = ()
-    rectified: bool = False
+    def __init__(
+        self,
+        kind: int,
+        requantization: Requantization | None = None,
+        window: Window = POINT,
+        group: int = 1,
+        weights: Array | Packed | None = None,
+        bias: Array | None = None,
+        zeros: tuple[int, ...] = (0,),
+        factors: tuple[int, ...] = (),
+        negative: tuple[int, ...] | None = None,
+        numbers: tuple[float, ...] = (),
+        rectified: bool = False,
+    ) -> None:
+        self.kind, self.requantization, self.window, self.group = kind, requantization, window, group
+        self.weights, self.bias, self.zeros = weights, bias, zeros
+        self.factors, self.negative, self.numbers, self.rectified = factors, negative, numbers, rectified
 
     @property
     def border(self) -> tuple[int, int]:
@@ -176,12 +179,12 @@ def fits(r: Requantization | None) -> bool:
     return most < 1 << 17 and 0 <= r.shift <= 40 and -AT <= r.low <= r.high < AT and -AT <= r.zero < AT
 
 
-@dataclass
 class Constants:
     """One buffer of weights and tables, each at a multiple of 64 bytes; filled after all sizes are known."""
 
-    size: int = 0
-    parts: list[tuple[int, Array]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.size = 0
+        self.parts: list[tuple[int, Array]] = []
 
     def reserve(self, size: int) -> int:
         """Return the offset of ``size`` more bytes."""

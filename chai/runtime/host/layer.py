@@ -66,8 +66,12 @@ class PreparedLayer:
 
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])
-        ends, macs = (layer.bottoms, layer.tops), layer.macs(bottoms, tops)
-        return Rows(StepTime(layer.name, layer.type, layer.engine, 0.0, macs, written, *ends, layers=layer.origin))
+
+        def row() -> tuple[StepTime]:
+            kind, ends = (layer.name, layer.type, layer.engine), (layer.bottoms, layer.tops)
+            return (StepTime(*kind, 0.0, layer.macs(bottoms, tops), written, *ends, layers=layer.origin),)
+
+        return Rows(written, row)
 
 
 def run_layer(
