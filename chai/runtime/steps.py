@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from .times import Rows, Run, StepTime
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..graph import Layer
+    from ..graph import Graph, Layer
     from ..offload.plan import Plan
     from ..tasks import Task
 
@@ -32,15 +32,14 @@ Prepared = Callable[[Slot, Use], Run]
 def prepared(plan: Plan, executed: Schedule) -> list[Prepared]:
     """Return the steps of ``executed``, the plan's schedule as a device executes it, ready to run."""
     graph, shapes, formats = plan.graph, plan.shapes, plan.formats
-    writers = {top: layer for layer in graph.layers for top in layer.tops}
     blobs = _Codes(shapes, plan.device_shapes, executed.views)
     rows = _TaskRows(plan, executed)
 
     def one(step: Step) -> Prepared:
         if isinstance(step, Pack):
-            return _Packing(step, graph.caffe_name(step.blob), plan.device_shapes, writers)
+            return _Packing(step, graph, plan.device_shapes)
         if isinstance(step, Unpack):
-            return _Unpacking(step, graph.caffe_name(step.blob), shapes[step.blob])
+            return _Unpacking(step, graph, shapes)
         if isinstance(step, HostStep):
             layer = PreparedLayer(step.layer, shapes, 1 if step.codes else 4)
             return _OnCodes(layer, step.layer.on_codes(shapes, formats)) if step.codes else _OnHost(layer)
@@ -52,21 +51,28 @@ def prepared(plan: Plan, executed: Schedule) -> list[Prepared]:
 class _Conversion:
     """A conversion of a blob between float32 and codes; its result has this shape and size in bytes."""
 
-    def __init__(self, step: Pack | Unpack, name: str, shape: Shape, size: int) -> None:
-        self.step, self.format, self.shape = step, step.format, shape
+    def __init__(self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int) -> None:
+        self.step, self.graph, self.format, self.shape = step, graph, step.format, shape
         ((_, self.source),), ((_, self.target),) = step.reads, step.writes
-        blob, written = (step.blob,), size * prod(shape)
-        row = partial(StepTime, f"{step.type} {name}", step.type, "host", 0.0, 0, written, blob, blob)
-        self.rows = Rows(written, lambda: [row()])
+        self.rows = Rows(size * prod(shape), self._row)
+
+    @property
+    def name(self) -> str:
+        """Return the prototxt's name of the blob."""
+        return self.graph.caffe_name(self.step.blob)
+
+    def _row(self) -> Iterator[StepTime]:
+        step, blob = self.step, (self.step.blob,)
+        yield StepTime(f"{step.type} {self.name}", step.type, "host", 0.0, 0, self.rows.bytes, blob, blob)
 
 
 class _Packing(_Conversion):
     """The codes of a blob of the host."""
 
-    def __init__(self, step: Pack, name: str, shapes: Mapping[str, Shape], writers: Mapping[str, Layer]) -> None:
+    def __init__(self, step: Pack, graph: Graph, shapes: Mapping[str, Shape]) -> None:
         ((_, target),) = step.writes
-        super().__init__(step, name, shapes[target], 1)
-        self.name, self.writers, self.unfold = name, writers, step.unfold
+        super().__init__(step, graph, shapes[target], 1)
+        self.unfold = step.unfold
 
     def __call__(self, slot: Slot, _: Use) -> Run:
         begin = perf_counter()
@@ -75,7 +81,7 @@ class _Packing(_Conversion):
             if self.unfold is not None:
                 codes = unfolded(codes, self.unfold, self.format.zero)
         except ModelError as error:
-            writer = self.writers[self.source]
+            writer = next(layer for layer in self.graph.layers if self.source in layer.tops)
             what = f"layer {writer.name!r} ({writer.type}): blob {self.name!r}"
             raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
         slot.codes[self.target] = codes.reshape(self.shape)
@@ -85,8 +91,8 @@ class _Packing(_Conversion):
 class _Unpacking(_Conversion):
     """The float32 values of a blob of the device."""
 
-    def __init__(self, step: Unpack, name: str, shape: Shape) -> None:
-        super().__init__(step, name, shape, 4)
+    def __init__(self, step: Unpack, graph: Graph, shapes: Mapping[str, Shape]) -> None:
+        super().__init__(step, graph, shapes[step.blob], 4)
 
     def __call__(self, slot: Slot, _: Use) -> Run:
         begin = perf_counter()

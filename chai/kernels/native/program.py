@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...blob import View, Wholes, codes_of
+from ...blob import Wholes, codes_of
 from ...errors import DeviceError
 from ...overlay.layout import share
 from ...overlay.weights import Packed
@@ -96,7 +96,7 @@ class Native:
         library: Library,
         tasks: Sequence[tuple[Task, Form]],
         shapes: Mapping[str, Shape],
-        views: Mapping[str, View],
+        wholes: Wholes,
         loads: Collection[Part],
         stores: Collection[Part],
     ) -> None:
@@ -104,7 +104,7 @@ class Native:
         self._loads, self._stores = [*loads], [*stores]
         moved = [(Kind.LOAD, part) for part in loads] + [(Kind.STORE, part) for part in stores]
         self._numbers = {key: number for number, key in enumerate(moved, HOST)}
-        self._views, self._wholes = views, Wholes(views)
+        self._wholes = wholes
         self._blobs: dict[str, _Blob] = {}
         self._constants = Constants()
         self._files: list[Array] = []  # weights that are read where they are stored
@@ -122,7 +122,7 @@ class Native:
         places, self._size = self._lay_out(steps)
         self._table = (Operation * len(steps))(*map(self._operation, steps))
         self._batch = int(self._table[0].images)
-        alike = bool(loads) and all(operation.images == self._batch for operation in self._table)
+        alike = bool(loads) and {blob.shape[0] for blob in self._blobs.values()} == {self._batch}
         self._fewest = 1 if alike else self._batch  # images of a run
         macs = (task.macs(*(shapes[blob] for blob in task.inputs)) for task in self.tasks)
         self._shared = threads() > 1 and sum(macs) >= SHARED
@@ -342,7 +342,7 @@ class Native:
         return images
 
     def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
-        codes, shape = codes_of(part.blob, blobs, self._shapes, self._views), self._shapes[part.blob]
+        codes, shape = codes_of(part.blob, blobs, self._shapes, self._wholes.views), self._shapes[part.blob]
         if codes.shape != shape or codes.dtype != np.int8:
             raise DeviceError(f"blob {part.blob!r}: expected int8 {shape}, found {codes.dtype} {codes.shape}")
         if part.channels == shape[1]:

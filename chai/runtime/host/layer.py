@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from operator import attrgetter
 from time import perf_counter
@@ -67,9 +67,9 @@ class PreparedLayer:
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])
 
-        def row() -> tuple[StepTime]:
+        def row() -> Iterator[StepTime]:
             kind, ends = (layer.name, layer.type, layer.engine), (layer.bottoms, layer.tops)
-            return (StepTime(*kind, 0.0, layer.macs(bottoms, tops), written, *ends, layers=layer.origin),)
+            yield StepTime(*kind, 0.0, layer.macs(bottoms, tops), written, *ends, layers=layer.origin)
 
         return Rows(written, row)
 
