@@ -211,22 +211,21 @@ class Native:
             r, entries = form.requantization, prod(size) if form.kind == Kind.AVERAGE else outputs
             assert r is not None
             operation.constants = CONSTANTS
-            operation.scale = self._constants.table(r.multiplier * 2.0**-r.shift, entries)
+            operation.scale = self._constants.scales(r.multiplier, r.shift, entries)
             if r.negative is not None:
-                operation.negative = self._constants.table(r.negative * 2.0**-r.shift, entries)
+                operation.negative = self._constants.scales(r.negative, r.shift, entries)
         if step.kind == Kind.IN_PLACE:
             assert isinstance(form.weights, Packed)
             assert form.weights.mapped is not None
-            assert form.bias is not None
             operation.kind = step.kind
             *_, operation.block_inputs, operation.block_outputs = form.weights.axes
             operation.file = HOST + len(self._loads) + len(self._stores) + len(self._files)
-            operation.bias = self._constants.table(form.bias.astype(np.int32), outputs)
             self._files.append(form.weights.mapped)
         elif form.weights is not None:
             packed = self._library.calls.chai_packed(self._library.number, ctypes.byref(operation))
             operation.weights = self._constants.reserve(packed)
-            operation.bias = self._constants.table(np.zeros(outputs, np.int32), outputs)
+        if form.bias is not None:
+            operation.bias = self._constants.integers(form.bias, outputs)
         return operation
 
     def _moving(self, step: _Step, part: Part) -> Operation:
@@ -249,8 +248,7 @@ class Native:
     def _packed(self) -> Array:
         """Return the constants: tables, and weights in the order of the kernels."""
         memory = aligned(self._constants.size)
-        for offset, part in self._constants.parts:
-            memory[offset : offset + part.nbytes] = part.view(np.uint8)
+        self._constants.write(memory)
         stored = [form.weights.bytes for _, form in self._weights if isinstance(form.weights, Packed)]
         scratch = np.empty(max(stored, default=0), np.int8)  # one for all: new pages take longer than reading
         for operation, form in self._weights:

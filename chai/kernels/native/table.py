@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...tasks.window import Window
 from ...util.lazy_numpy import np
@@ -184,7 +184,7 @@ class Constants:
 
     def __init__(self) -> None:
         self.size = 0
-        self.parts: list[tuple[int, Array]] = []
+        self._tables: list[tuple[int, int, Array, float, np.dtype[Any]]] = []
 
     def reserve(self, size: int) -> int:
         """Return the offset of ``size`` more bytes."""
@@ -192,13 +192,25 @@ class Constants:
         self.size += -(-size // 64) * 64
         return offset
 
-    def table(self, values: Array, count: int) -> int:
-        """Return the offset of a table: ``values`` broadcast to ``count`` entries, and zeros that vectors may read."""
-        padded = np.zeros(count + SPARE, values.dtype)
-        padded[:count] = values.reshape(-1)
-        offset = self.reserve(padded.nbytes)
-        self.parts.append((offset, padded))
+    def integers(self, values: Array, count: int) -> int:
+        """Return the offset of a table of int32: ``values`` broadcast to ``count``, and zeros that vectors may read."""
+        return self._table(values, count, 1, np.dtype(np.int32))
+
+    def scales(self, multiplier: Array, shift: int, count: int) -> int:
+        """Return the offset of such a table of float64: multiplier * 2^-shift."""
+        return self._table(multiplier, count, 2.0**-shift, np.dtype(np.float64))
+
+    def _table(self, values: Array, count: int, factor: float, type: np.dtype[Any]) -> int:
+        offset = self.reserve((count + SPARE) * type.itemsize)
+        self._tables.append((offset, count, values, factor, type))
         return offset
+
+    def write(self, memory: Array) -> None:
+        """Write the tables into memory of ``size`` bytes."""
+        for offset, count, values, factor, type in self._tables:
+            table = memory[offset : offset + (count + SPARE) * type.itemsize].view(type)
+            table[:count] = values.reshape(-1) * factor
+            table[count:] = 0
 
 
 def plain_strides(shape: Shape, size: int = 1) -> tuple[int, int, int, int]:
