@@ -162,22 +162,22 @@ class Native:
         for part in self._stores:
             stored.setdefault(self._wholes[part.blob].base, []).append(part)
         for part in self._loads:
-            whole, channels = self._inside(part)
+            whole, channels = self._inside(*part)
             yield from border(0, whole)
             yield _Step(0, Kind.LOAD, part, (), whole, channels)
         for i, (task, form) in enumerate(tasks):
-            whole, channels = self._inside(Part(task.output, *task.channels(self._shapes)))
+            whole, channels = self._inside(task.output, *task.channels(self._shapes))
             yield from border(i, whole)
             reads = tuple([self._wholes[blob].base for blob in task.inputs])
             yield _Step(i, self._kind(task, form), (task, form), reads, whole, channels)
             if last[whole] == i:
                 for part in stored.get(whole, ()):
-                    yield _Step(i, Kind.STORE, part, (whole,), "", self._inside(part)[1])
+                    yield _Step(i, Kind.STORE, part, (whole,), "", self._inside(*part)[1])
 
-    def _inside(self, part: Part) -> tuple[str, range]:
-        """Return the outermost blob of a part, and its channels there."""
-        whole, first = self._wholes[part.blob]
-        return whole, range(first + part.first, first + part.first + part.channels)
+    def _inside(self, blob: str, first: int, channels: int) -> tuple[str, range]:
+        """Return the outermost blob of a blob, and there the channels from its ``first`` on."""
+        whole, start = self._wholes[blob]
+        return whole, range(start + first, start + first + channels)
 
     def _kind(self, task: Task, form: Form) -> int:
         """Return the kind of a Task's operation: large weights that few pixels need stay in their file."""
