@@ -161,9 +161,9 @@ def lonely() -> None:
             assert memory is not None
             inside = []
             for blob in self._blobs.values():
-                (rows, columns), at = blob.border, blob.place
-                begin = at.offset - rows * at.row - columns * at.pixel
-                inside.append((begin, begin + blob.shape[0] * at.image + 3))
+                (rows, columns), (_, offset, image, _, row, pixel) = blob.border, blob.place
+                begin = offset - rows * row - columns * pixel
+                inside.append((begin, begin + blob.shape[0] * image + 3))
             poison(memory, inside)
             self._frames.append(frame)
         return run(self, blobs)

@@ -143,7 +143,7 @@ def in_tiles(variant: str, channels: int, outputs: int, size: tuple[int, int], g
     found = library.variant(variant)
     assert found is not None
     form = table.Form(table.Kind.CONVOLUTION, window=Window((3, 3), (1, 1), (1, 1)), group=group)
-    place = table.Place(pixel=group * channels)
+    place = 0, 0, 0, 0, 0, group * channels
     operation = form.operation((2, group * channels, *size), (2, group * outputs, *size), [place], place)
     return bool(
         found.calls.chai_packed(found.number, ctypes.byref(operation)) > 3 * group * (outputs + 16) * (channels + 4) * 9

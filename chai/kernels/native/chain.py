@@ -18,7 +18,7 @@ from .library import ALIGNMENT, Frame, Library, address, aligned
 from .links import Link, Native
 from .order import Use, after
 from .single import OTHERS, SHARED, others, plain
-from .table import Extent, Form, Kind, Operation, Place, Table
+from .table import Extent, Form, Kind, Operation, Table
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -197,8 +197,9 @@ class Chain:
         size, whole = self._bytes(step.source) // step.parts, self._bytes(step.target) // step.parts
         rows = gcd(size, ROWS)
         shape = step.parts, size // rows, rows, 1
-        read = Place(0, 0, source or size, 1, size // rows, size // rows)
-        return Form(Kind.COPY).operation(shape, shape, [read], read._replace(image=target or whole))
+        inside = 1, size // rows, size // rows
+        read, written = (0, 0, source or size, *inside), (0, 0, target or whole, *inside)
+        return Form(Kind.COPY).operation(shape, shape, [read], written)
 
     def _extents(self) -> ctypes.Array[Extent]:
         """Return the sizes of the buffers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...blob import Wholes, codes_of
 from ...errors import DeviceError
@@ -32,12 +32,13 @@ FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are
 SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
 
 
-class Part(NamedTuple):
+class Part:
     """Some channels of a blob, which may be a view."""
 
-    blob: str
-    first: int
-    channels: int
+    __slots__ = ("blob", "channels", "first")
+
+    def __init__(self, blob: str, first: int, channels: int) -> None:
+        self.blob, self.first, self.channels = blob, first, channels
 
 
 class _Blob:
@@ -46,7 +47,8 @@ class _Blob:
     __slots__ = ("border", "place", "shape", "zero")
 
     def __init__(self, shape: Shape) -> None:
-        self.shape, self.border, self.zero, self.place = shape, (0, 0), 0, NOWHERE
+        self.shape, self.border, self.zero = shape, (0, 0), 0
+        self.place: Place = NOWHERE
 
     @property
     def strides(self) -> tuple[int, int, int, int]:
@@ -63,11 +65,12 @@ class _Blob:
         """Let its bytes begin at an offset in the arena."""
         image, channel, row, pixel = self.strides
         first = offset + self.border[0] * row + self.border[1] * pixel
-        self.place = Place(ARENA, first, image, channel, row, pixel)
+        self.place = ARENA, first, image, channel, row, pixel
 
     def channels(self, first: int) -> Place:
         """Return the place of its channels from ``first`` on."""
-        return self.place._replace(offset=self.place.offset + first) if first else self.place
+        buffer, offset, image, channel, row, pixel = self.place
+        return buffer, offset + first, image, channel, row, pixel
 
 
 class _Step(Use):
@@ -162,22 +165,22 @@ class Native:
         for part in self._stores:
             stored.setdefault(self._wholes[part.blob].base, []).append(part)
         for part in self._loads:
-            whole, channels = self._inside(*part)
+            whole, channels = self._inside(part)
             yield from border(0, whole)
             yield _Step(0, Kind.LOAD, part, (), whole, channels)
         for i, (task, form) in enumerate(tasks):
-            whole, channels = self._inside(task.output, *task.channels(self._shapes))
+            whole, channels = self._inside(Part(task.output, *task.channels(self._shapes)))
             yield from border(i, whole)
             reads = tuple([self._wholes[blob].base for blob in task.inputs])
             yield _Step(i, self._kind(task, form), (task, form), reads, whole, channels)
             if last[whole] == i:
                 for part in stored.get(whole, ()):
-                    yield _Step(i, Kind.STORE, part, (whole,), "", self._inside(*part)[1])
+                    yield _Step(i, Kind.STORE, part, (whole,), "", self._inside(part)[1])
 
-    def _inside(self, blob: str, first: int, channels: int) -> tuple[str, range]:
-        """Return the outermost blob of a blob, and there the channels from its ``first`` on."""
-        whole, start = self._wholes[blob]
-        return whole, range(start + first, start + first + channels)
+    def _inside(self, part: Part) -> tuple[str, range]:
+        """Return the outermost blob of a part, and its channels there."""
+        whole, first = self._wholes[part.blob]
+        return whole, range(first + part.first, first + part.first + part.channels)
 
     def _kind(self, task: Task, form: Form) -> int:
         """Return the kind of a Task's operation: large weights that few pixels need stay in their file."""
@@ -240,8 +243,9 @@ class Native:
         own = blob.channels(step.channels.start)
         if blob.border == (0, 0):  # pixels follow each other: any size with as many of them will do
             height, width = _rows(*shape[2:])
-            shape, own = (*shape[:2], height, width), own._replace(row=width * own.pixel)
-        host = Place(self._numbers[kind, part], 0, *plain_strides(shape))
+            buffer, offset, image, channel, _, pixel = own
+            shape, own = (*shape[:2], height, width), (buffer, offset, image, channel, width * pixel, pixel)
+        host = self._numbers[kind, part], 0, *plain_strides(shape)
         source, target = (host, own) if kind == Kind.LOAD else (own, host)
         return Form(kind).operation(shape, shape, [source], target, step.task)
 

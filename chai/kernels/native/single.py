@@ -11,7 +11,7 @@ from ...blob import is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
-from .table import FLOATS, Extent, Form, Kind, Operation, Place, plain_strides
+from .table import FLOATS, Extent, Form, Kind, Operation, plain_strides
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class Single:
     ) -> None:
         input_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.PACK) else np.int8)
         output_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.UNPACK) else np.int8)
-        inputs = [Place(INPUT, 0, *plain_strides(source, input_type.itemsize))]
+        inputs = [(INPUT, 0, *plain_strides(source, input_type.itemsize))]
         if form.kind in FLOATS:
-            inputs.append(Place(0, 0, *plain_strides(source, 4)))
-        output = Place(OUTPUT, 0, *plain_strides(target, output_type.itemsize))
+            inputs.append((0, 0, *plain_strides(source, 4)))
+        output = OUTPUT, 0, *plain_strides(target, output_type.itemsize)
         operation = form.operation(source, target, inputs, output)
         for name, buffer in zip(OTHERS, others(range(SECOND, SECOND + len(parameters)))):
             setattr(operation, name, buffer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...tasks.window import Window
 from ...util.lazy_numpy import np
@@ -21,23 +21,13 @@ AT = 128  # a stored code of 0, as a byte
 BLOCK_OUTPUTS = 64  # of a block of IN_PLACE, at most
 SPARE = 64  # entries of a table beyond the last output, which a vector may read
 POINT = Window((1, 1), (1, 1), (0, 0))
-
-
-class Place(NamedTuple):
-    """Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer."""
-
-    buffer: int = 0
-    offset: int = 0
-    image: int = 0
-    channel: int = 0
-    row: int = 0
-    pixel: int = 0
-
-
-NOWHERE = Place()
+# element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer
+_PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
+Place = tuple[int, int, int, int, int, int]
+NOWHERE = (0, 0, 0, 0, 0, 0)
 FIELDS = (
     *("kind", "task"),
-    *(f"{place}_{name}" for place in ("input", "second", "output") for name in Place._fields),
+    *(f"{place}_{name}" for place in ("input", "second", "output") for name in _PLACE),
     *("images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width"),
     *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
     *("group", "shift", "factor", "second_factor", "negative_factor", "negative_second"),
