@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 
 from ..blob import Shape, on_device
 from ..fixed import Coarser, Format
@@ -57,7 +58,7 @@ class Plan:
     open_sums: frozenset[str] = frozenset()
     coarser: Mapping[str, Coarser] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def device_shapes(self) -> dict[str, Shape]:
         """Shapes of all blobs as a device has them."""
         return {blob: on_device(shape) for blob, shape in self.shapes.items()}

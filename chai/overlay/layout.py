@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import accumulate, chain
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
@@ -86,12 +87,12 @@ def share(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tup
     if max((first for first, _ in lives.values()), default=0) <= min((last for _, last in lives.values()), default=0):
         ends = accumulate((sizes[b] for b in largest_first), initial=0)  # all are alive at one moment
         return dict(zip(largest_first, ends)), sum(sizes[b] for b in lives)
-    # neither greedy order is best for every network, and both are fast: take the smaller buffer
     crowds = _crowds(lives, sizes)
     crowded_first = sorted(lives, key=lambda b: (-crowds[b], -sizes[b], lives[b], b))
-    tries = [_in_order(order, lives, sizes) for order in (crowded_first, largest_first)]
-    peaks = [max((found[b] + sizes[b] for b in found), default=0) for found in tries]
-    return tries[peaks.index(min(peaks))], min(peaks)
+    offsets, size = _in_order(crowded_first, lives, sizes)
+    if size > max(crowds.values()):  # neither greedy order is best for every network, and both are fast
+        offsets, size = min((offsets, size), _in_order(largest_first, lives, sizes), key=itemgetter(1))
+    return offsets, size
 
 
 def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -105,8 +106,10 @@ def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> d
     return {blob: max(alive[first : last + 1]) for blob, (first, last) in lives.items()}
 
 
-def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return offsets: each blob in turn gets the smallest sufficient gap between blobs alive at the same time."""
+def _in_order(
+    order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]
+) -> tuple[dict[str, int], int]:
+    """Return offsets and size: each blob in turn gets the smallest sufficient gap between blobs alive at the same time."""
     offsets: dict[str, int] = {}
     begun: dict[int, list[str]] = {}  # blobs that have an offset, by the moment of their first use
     alive: dict[int, list[str]] = {}  # and by each moment of their lives
@@ -124,7 +127,7 @@ def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Map
         begun.setdefault(first, []).append(blob)
         for moment in range(first, last + 1):
             alive.setdefault(moment, []).append(blob)
-    return offsets
+    return offsets, max(offset + sizes[blob] for blob, offset in offsets.items())
 
 
 # -- codes
