@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph, Layer
 from ..passes.infer_shapes import infer_shapes
+from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from .batches import numbers
 from .host.layer import run_layer

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import field
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
-from ...util.lazy_dataclass import dataclass
+from ...util.lazy_dataclass import dataclass, field
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
