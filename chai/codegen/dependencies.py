@@ -144,12 +144,13 @@ def check_listed(
         write(task.output, *task.channels(shapes))
 
 
-class _Bytes(NamedTuple):
+class _Bytes:
     """Bytes with one history: the outermost blob they hold, the Task that wrote it, the last Tasks that read it."""
 
-    blob: str | None = None
-    written: Finished = NONE
-    read: Finished = NONE
+    __slots__ = ("blob", "read", "written")
+
+    def __init__(self, blob: str | None = None, written: Finished = NONE, read: Finished = NONE) -> None:
+        self.blob, self.written, self.read = blob, written, read
 
 
 class _Memory:

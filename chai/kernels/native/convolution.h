@@ -136,11 +136,15 @@ static int64_t outputs_together(const given_weights *s, int64_t o, int64_t m) {
     return least(m - o, least(s->outputs - o % s->outputs, LANES - o % LANES));
 }
 
-/* Return the weights of ``n`` outputs, one in each lane, and 0 in the lanes beyond. */
+/* Return ``n`` weights, one in each lane, and 0 in the lanes beyond. */
 static inline __attribute__((always_inline)) signed32 lanes_of(const int8_t *w, int64_t n) {
+#ifdef WIDENED
+    return (signed32)widened(w, n);
+#else
     signed32 lanes = {0};
     for (int64_t k = 0; k < n; k++) lanes[k] = w[k];
     return lanes;
+#endif
 }
 
 static inline signed32 sizes_of(signed32 w) {
