@@ -165,23 +165,23 @@ class _Memory:
         """Record a read; return the Tasks that wrote these bytes. Raises DeviceError unless they hold ``whole``."""
         after = NONE
         for i in self._pieces(begin, end):
-            held, written, read = self.history[i]
-            if held is None:
+            piece = self.history[i]
+            if piece.blob is None:
                 raise DeviceError(f"blob {blob!r} is read before anything has written it")
-            if held != whole:
+            if piece.blob != whole:
                 raise DeviceError(f"another blob is written over {blob!r}, which is still read")
-            after |= written
-            self.history[i] = _Bytes(whole, written, read | reader)
+            after |= piece.written
+            self.history[i] = _Bytes(whole, piece.written, piece.read | reader)
         return after
 
     def write(self, begin: int, end: int, now: _Bytes) -> Finished:
         """Record a write; return the Tasks that wrote or read these bytes before. Raises DeviceError if they hold the blob."""
         pieces = self._pieces(begin, end)
         after = NONE
-        for held, written, read in self.history[pieces.start : pieces.stop]:
-            if held == now.blob:
-                raise DeviceError(f"blob {held!r} is written twice")
-            after |= written | read
+        for piece in self.history[pieces.start : pieces.stop]:
+            if piece.blob == now.blob:
+                raise DeviceError(f"blob {now.blob!r} is written twice")
+            after |= piece.written | piece.read
         self.begins[pieces.start : pieces.stop] = [begin]
         self.history[pieces.start : pieces.stop] = [now]
         return after
