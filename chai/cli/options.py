@@ -197,17 +197,19 @@ def simulator(overlay: Overlay | None) -> str:
     return "" if overlay is None or overlay.own is None else f" --device {overlay.simulator}"
 
 
-def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> None:
-    """Raise UsageError for --bits, --scheme and ``others`` if the prototxt has formats (precision_param)."""
+def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
+    """Return whether the prototxt has formats (precision_param). If so, raise UsageError for --bits, --scheme and ``others``."""
     from ..offload.formats import given
 
-    if given(graph):
+    brought = given(graph)
+    if brought:
         refuse(
             args,
             (*FORMATS, *others),
             f"for {args.net}, which brings its formats (precision_param)",
             hint="chai quantize makes others",
         )
+    return brought
 
 
 def shapes(texts: list[str]) -> dict[str, Shape]:
