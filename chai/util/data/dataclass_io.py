@@ -6,6 +6,7 @@ A field's metadata may have ``within`` (low, high) for a number or a tuple of th
 from __future__ import annotations
 
 import math
+import sys
 import types
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -127,10 +128,30 @@ def _tuple(inside: tuple[Any, ...]) -> Read:
 
 def _members(cls: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
     """Return the type and the metadata of each field of a dataclass, by name."""
-    hints: dict[str, Any] = {field.name: _SIMPLE.get(field.type) for field in fields(cls)}
-    if None in hints.values():  # evaluating annotations takes as long as reading a manifest
+    hints: dict[str, Any] = {}
+    try:
+        for base in reversed(cls.__mro__):
+            names = vars(sys.modules[base.__module__])
+            hints |= {name: _kind(text, names) for name, text in vars(base).get("__annotations__", {}).items()}
+    except KeyError:
         hints = get_type_hints(cls)
     return {field.name: (hints[field.name], field.metadata) for field in fields(cls)}
+
+
+def _kind(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """Return the type that an annotation describes in one of the usual forms; evaluating all takes as long as reading a manifest.
+
+    Raises KeyError for any other form.
+    """
+    if not isinstance(annotation, str):
+        return annotation
+    if annotation.endswith(" | None"):
+        return _kind(annotation.removesuffix(" | None"), names) | None
+    if not annotation.startswith("tuple["):
+        return _SIMPLE.get(annotation) or names[annotation]
+    *inside, last = annotation.removeprefix("tuple[").removesuffix("]").split(", ")
+    kinds = [_kind(each, names) for each in inside]
+    return types.GenericAlias(tuple, (*kinds, ... if last == "..." else _kind(last, names)))
 
 
 def _short(value: Any) -> str:
