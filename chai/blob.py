@@ -48,10 +48,10 @@ class Wholes(dict[str, View]):
 
     def __init__(self, views: Mapping[str, View]) -> None:
         super().__init__()
-        self._views = views
+        self.views = views
 
     def __missing__(self, blob: str) -> View:
-        view = self[blob] = outermost(blob, self._views)
+        view = self[blob] = outermost(blob, self.views)
         return view
 
 

@@ -120,7 +120,8 @@ class Net(Shared):
         for what, value, known_values in (("bits", bits, (8, 6)), ("scheme", scheme or SCHEMES[0], SCHEMES)):
             if value not in known_values:
                 raise UsageError(f"{what} {value!r}: expected {' or '.join(map(str, known_values))}")
-        on = devices.open(device or env().device or devices.DEFAULT)
+        with Uncollected():
+            on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
         if is_compiled(prototxt):
             settled = {"phase": phase, "level": level, "stages": (*stages,), "start_layer": start_layer}

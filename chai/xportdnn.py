@@ -11,6 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from .cli import guarded, main as chai_command
+from .cli.parsing import Parser
 from .util.text import tell
 
 _XILINX_ONLY = {
@@ -47,14 +49,10 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         tell(sys.stderr, f"error: {error}")
         return 2
-    from .cli import main as chai_command
-
     return chai_command(command)
 
 
 def _parser() -> argparse.ArgumentParser:
-    from .cli.parsing import Parser
-
     parser = Parser(
         prog="python -m chai.xportdnn",
         description="Quantise a network with XportDNN's arguments and defaults.",
@@ -97,7 +95,6 @@ def _complete(args: argparse.Namespace) -> None:
 
 
 def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: tuple[int, int, int]) -> int:
-    from .cli import guarded
     from .quantizer.uniform import write_uniform
 
     def write() -> int:

@@ -159,8 +159,12 @@ def lonely() -> None:
             frame = self._frame(self._memory)
             memory = frame.buffers[0]
             assert memory is not None
-            ends = {name: b.offset + b.shape[0] * b.strides[0] + 3 for name, b in self._blobs.items()}
-            poison(memory, [(b.offset, ends[name]) for name, b in self._blobs.items()])
+            inside = []
+            for blob in self._blobs.values():
+                (rows, columns), (_, offset, image, _, row, pixel) = blob.border, blob.place
+                begin = offset - rows * row - columns * pixel
+                inside.append((begin, begin + blob.shape[0] * image + 3))
+            poison(memory, inside)
             self._frames.append(frame)
         return run(self, blobs)
 

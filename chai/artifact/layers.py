@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .. import layers as types, plugins
+from .. import layers as types
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..graph import Layer
 from ..graph.params import Precision
 from ..limits import limits
 from .reader import Reader
+
+if TYPE_CHECKING:
+    from ..plugins import Registry
 
 
 class OnDevice(Layer):
@@ -21,7 +24,7 @@ class OnDevice(Layer):
 
 
 def layers(
-    reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Callable[[], plugins.Registry]
+    reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Callable[[], Registry]
 ) -> dict[str, Layer]:
     """Return the layers by name, in order. Only those that run on the host have weights and parameters."""
     entries = reader.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
@@ -53,7 +56,7 @@ def _layer(
     name: str,
     entry: dict[str, Any],
     shapes: Mapping[str, Shape],
-    custom: Callable[[], plugins.Registry],
+    custom: Callable[[], Registry],
 ) -> Layer:
     bottoms, tops = tuple(entry["bottoms"]), tuple(entry["tops"])
     layer: Layer
@@ -83,12 +86,14 @@ def _layer(
     return layer
 
 
-def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Callable[[], plugins.Registry]) -> Layer:
+def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:
+    from ..plugins import CustomParams, make  # which few files need
+
     about = reader.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
-    params = reader.restore(plugins.CustomParams, entry.get("params", {}), f"layer {name!r}")
+    params = reader.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
     key, network = about["type"], reader.get("name", str)
-    layer = plugins.make(custom(), name, entry["type"], params, True, lambda: values, network, key)
+    layer = make(custom(), name, entry["type"], params, True, lambda: values, network, key)
     assert layer is not None
     if layer.custom.version != about["version"]:
         there, here = (v or "(none)" for v in (about["version"], layer.custom.version))

@@ -10,7 +10,7 @@ from .. import overlay as overlays
 from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import VALUES, Coarser, Format
-from ..graph import Composed, Graph, Layer, check_shape
+from ..graph import Composed, Graph, Layer, shape_problem
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
 from ..runtime.host.memory import claimed
@@ -19,6 +19,8 @@ from . import container, layers, steps
 from .reader import Reader
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..overlay import Overlay
     from ..plugins import Registry
     from ..zoo.card import Card
@@ -30,18 +32,18 @@ class Input(Layer):
     source = True
 
 
-def overlay_of(artifact: container.Artifact) -> str:
-    """Return the name of the overlay that an artifact was compiled for.
+def overlay_of(artifact: container.Artifact, chosen: str | Path | None) -> Overlay:
+    """Return the overlay that was ``chosen``, None for the one that an artifact was compiled for.
 
-    Raises DeviceError unless chai ships it: a file must not choose other files to read.
+    Raises DeviceError unless chai ships that one: a file must not choose other files to read.
     """
-    name: str = Reader(artifact).get("overlay", {"name": str, "build": int})["name"]
-    if name not in overlays.names():
+    compiled = Reader(artifact).get("overlay", {"name": str, "build": int})
+    if chosen is None and compiled["name"] not in overlays.names():
         raise DeviceError(
-            f"{artifact.path} was compiled for overlay {name[:40]!r}, which chai does not ship",
+            f"{artifact.path} was compiled for overlay {compiled['name'][:40]!r}, which chai does not ship",
             hint="name its manifest: --overlay PATH/overlay.json",
         )
-    return name
+    return overlays.load(compiled["name"] if chosen is None else chosen, build=compiled["build"])
 
 
 def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, Card | None]:
@@ -140,7 +142,8 @@ def _composed(reader: Reader) -> dict[str, Composed]:
 
 def _shape(dims: list[int], blob: str) -> Shape:
     shape = tuple(dims)
-    check_shape(Layer(blob, type="blob"), shape)
+    if problem := shape_problem(shape):
+        raise Layer(blob, type="blob").wrong(problem)
     return shape
 
 

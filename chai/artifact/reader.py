@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import repeat
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,20 +40,25 @@ class Reader:
         """Return ``value`` after checking its ``kind`` as ``get`` does; ``where`` is its place in the header."""
         if type(value) is kind:
             return value
-        if isinstance(kind, list):
-            if not isinstance(value, list):
-                raise self.error(f"header: {where}: expected a list")
-            return [self.of(v, kind[0], where) for v in value]
-        if isinstance(kind, dict) and str in kind:
-            if not isinstance(value, dict):
-                raise self.error(f"header: {where}: expected an object")
-            return {k: self.of(v, kind[str], where) for k, v in value.items()}
-        if isinstance(kind, dict):
-            if not isinstance(value, dict) or any(k not in value for k in kind):
-                raise self.error(f"header: {where}: expected an object with {', '.join(kind)}")
-            return {**value, **{k: self.of(value[k], inner, where) for k, inner in kind.items()}}
-        if kind is not Any and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        if isinstance(kind, type):
             raise self.error(f"header: {where}: expected {kind.__name__}, found {repr(value)[:40]}")
+        items: Iterable[Any]
+        kinds: Iterable[Any]
+        if isinstance(kind, list):
+            if type(value) is not list:
+                raise self.error(f"header: {where}: expected a list")
+            items, kinds = value, repeat(kind[0])
+        elif str in kind:
+            if type(value) is not dict:
+                raise self.error(f"header: {where}: expected an object")
+            items, kinds = value.values(), repeat(kind[str])
+        else:
+            if type(value) is not dict or not kind.keys() <= value.keys():
+                raise self.error(f"header: {where}: expected an object with {', '.join(kind)}")
+            items, kinds = map(value.__getitem__, kind), kind.values()
+        for item, inner in zip(items, kinds):
+            if type(item) is not inner:
+                self.of(item, inner, where)
         return value
 
     def restore(self, cls: type[T], value: Any, where: str) -> T:

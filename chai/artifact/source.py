@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .. import plugins, zoo
+from .. import zoo
 from ..blob import Shape, show
 from ..env import env
 from ..errors import DeviceError, UsageError
-from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
 from ..runtime.host.layer import prepare
@@ -51,13 +50,19 @@ class CompiledSource:
         chosen: Mapping[str, str],
     ) -> None:
         artifact = read(path)
-        target = load_overlay(overlay if overlay is not None else overlay_of(artifact))
+        target = overlay_of(artifact, overlay)
         if not device.fixed:
             raise DeviceError(
                 f"{path} holds an overlay's Tasks in fixed point, device {device.name} computes in float32",
                 hint=f"--device {target.simulator}, or load the prototxt and caffemodel",
             )
-        registry: Callable[[], Registry] = cache(lambda: plugins.registry_of(custom, strict))
+
+        @cache
+        def registry() -> Registry:
+            from ..plugins import registry_of  # of custom layers, which few files have
+
+            return registry_of(custom, strict)
+
         if custom is not None or env().custom:
             registry()  # the user's files are run, whether the network needs them or not
         plan, self._card = load(artifact, target, registry)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
 from ..codegen.dependencies import Budget, check_listed, dependencies
-from ..codegen.encoding import check_fields, constants_at, decode, read_tables, waiting
+from ..codegen.encoding import check_fields, constants_at, decode, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
@@ -24,7 +23,7 @@ from ..tasks.conv import Conv
 from ..tasks.fields import Constants, Memory
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, field, replace
 from ..util.lazy_numpy import np
 from .layers import OnDevice
 from .reader import Reader
@@ -162,20 +161,17 @@ class Steps:
             raise self.reader.error(f"section 'descriptors.{index}' has another number of Tasks than the header")
         descriptors = [listed[i * size : (i + 1) * size] for i in range(len(pieces))]
         stored = [unpack(overlay.descriptor, descriptor) for descriptor in descriptors]
-        constants = self.reader.section(f"constants.{index}")
-        memory = Memory(overlay, laid.blobs, shapes, Constants(constants, (FIXED << REGION) + head))
+        section = self.reader.section(f"constants.{index}")
+        constants = Constants(section, (FIXED << REGION) + head)
+        memory = Memory(overlay, laid.blobs, shapes, constants)
         tasks: dict[int, Task] = {}
         starts: dict[int, int] = {}  # addresses of their constants
-        read_tables(((v, shapes[moves[p.task][1]]) for p, v in zip(pieces, stored) if not p.first), memory)
-        for tag, (piece, values) in enumerate(zip(pieces, stored)):
-            if piece.first:
-                continue
-            entry, (ins, out) = entries[piece.task], moves[piece.task]
-            notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
-            task = decode(values, memory.of(piece.images), inputs=ins, output=out, images=piece.images, **notes)
-            self._check_notes(tag, task)
-            tasks[piece.task] = task if task.images is None else replace(task, images=None)
-            starts[piece.task] = constants_at(values)
+        first = [tag for tag, piece in enumerate(pieces) if not piece.first]
+        decoded = decode([(stored[tag], _common(entries[pieces[tag].task], pieces[tag])) for tag in first], memory)
+        for tag, task in zip(first, decoded):
+            self._check_notes(tag, task, constants.largest_bias)
+            tasks[pieces[tag].task] = task if task.images is None else replace(task, images=None)
+            starts[pieces[tag].task] = constants_at(stored[tag])
         whole = [task for _, task in sorted(tasks.items())]
         # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
         check_listed(overlay.layout, whole, shapes, laid, self.budget)
@@ -191,7 +187,7 @@ class Steps:
             if piece.first:  # for other images than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
         return tuple(whole), Chain(
-            overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, constants)]
+            overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, section)]
         )
 
     def _program(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Any]:
@@ -247,16 +243,16 @@ class Steps:
             raise self.reader.error("header: pieces: some images of a task are missing")
         return pieces
 
-    def _check_notes(self, tag: int, task: Task) -> None:
-        """Check that what a Task's descriptor does not have is possible."""
+    def _check_notes(self, tag: int, task: Task, largest_bias: int) -> None:
+        """Check that what a Task's descriptor does not have is possible; no bias in its segment is larger than that."""
         if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
         if isinstance(task, Conv) and isinstance(task.weights, Packed):
-            most, bias = self._format(task.inputs[0]).magnitude, np.abs(task.bias)
-            reached = WEIGHT * prod(task.weights.shape[1:]) * most + int(bias.max(initial=0))
-            if reached >= self.overlay.accumulator_bound:  # if all weights were the largest: what are they?
-                reached = int((task.weights.magnitudes() * most + bias).max(initial=0))
-            if reached >= self.overlay.accumulator_bound:
+            most, bound = self._format(task.inputs[0]).magnitude, self.overlay.accumulator_bound
+            reached = WEIGHT * prod(task.weights.shape[1:]) * most + largest_bias
+            if reached >= bound:  # if all weights were the largest: what are they?
+                reached = int((task.weights.magnitudes() * most + np.abs(task.bias)).max(initial=0))
+            if reached >= bound:
                 raise self.reader.error(f"task {tag}: a sum could reach {reached:,}, beyond the overlay's accumulator")
         for blob, unfold in self.unfolds.items():
             if unfolded_name(blob) in task.inputs and not (isinstance(task, Conv) and task.window == unfold.kernel):
@@ -277,6 +273,12 @@ class Steps:
     def _format_of(self) -> dict[str, str]:
         parts = {view.base: part for part, view in self.views.items() if view.base not in self.formats}
         return {**parts, **{unfolded_name(blob): blob for blob in self.unfolds}}
+
+
+def _common(entry: Mapping[str, Any], piece: Piece) -> dict[str, Any]:
+    """Return the fields that every kind of Task has, for some images of a Task of the header."""
+    names = {"inputs": tuple(entry["inputs"]), "output": entry["output"], "origin": tuple(entry["origin"])}
+    return {**names, "zero_weights": entry["zero_weights"], "images": piece.images}
 
 
 def check_order(

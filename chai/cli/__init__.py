@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .. import __version__
 from ..util.text import tell
 
 TYPE_CHECKING = False
@@ -95,8 +96,6 @@ def _main(argv: list[str]) -> int:
         tell(sys.stdout, *_HELP.format(commands=commands).split("\n"))
         return 0
     if argv[0] in ("-V", "--version"):
-        from .. import __version__
-
         tell(sys.stdout, f"chai {__version__}")
         return 0
     if argv[0] not in COMMANDS:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import overlay as overlays, plugins
 from ..errors import UsageError
 from ..zoo import is_compiled
 from . import output
@@ -188,9 +189,7 @@ def offload(args: argparse.Namespace) -> dict[str, Any]:
 
 def scheme(args: argparse.Namespace) -> str:
     """Return the scheme of formats that chai chooses: --scheme, else the overlay's first. Raises UsageError."""
-    from .. import overlay
-
-    return overlay.load(args.overlay or overlay.default).scheme(args.scheme)
+    return overlays.load(args.overlay or overlays.default).scheme(args.scheme)
 
 
 def simulator(overlay: Overlay | None) -> str:
@@ -198,17 +197,19 @@ def simulator(overlay: Overlay | None) -> str:
     return "" if overlay is None or overlay.own is None else f" --device {overlay.simulator}"
 
 
-def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> None:
-    """Raise UsageError for --bits, --scheme and ``others`` if the prototxt has formats (precision_param)."""
+def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
+    """Return whether the prototxt has formats (precision_param). If so, raise UsageError for --bits, --scheme and ``others``."""
     from ..offload.formats import given
 
-    if given(graph):
+    brought = given(graph)
+    if brought:
         refuse(
             args,
             (*FORMATS, *others),
             f"for {args.net}, which brings its formats (precision_param)",
             hint="chai quantize makes others",
         )
+    return brought
 
 
 def shapes(texts: list[str]) -> dict[str, Shape]:
@@ -225,8 +226,6 @@ def shapes(texts: list[str]) -> dict[str, Shape]:
 
 def load_custom(args: argparse.Namespace) -> None:
     """Run the files of --custom."""
-    from .. import plugins
-
     for place in args.custom:
         plugins.load_custom(place)
 

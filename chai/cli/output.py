@@ -13,6 +13,7 @@ from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..env import env
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
 from ..util.files import obstacle
 from ..util.log import show_with
@@ -34,8 +35,6 @@ class _Lines(logging.Formatter):
 
 def start_logging(verbose: bool, quiet: bool = False) -> None:
     """Log warnings of chai to stderr, with --verbose or CHAI_DEBUG what it loads too; show how far long work is."""
-    from ..env import env
-
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
     logger = logging.getLogger("chai")
@@ -58,8 +57,6 @@ def report(error: ChaiError) -> int:
 
 def fault(error: Exception) -> int:
     """Print an error that is chai's own fault, with CHAI_DEBUG its traceback; return the exit code."""
-    from ..env import env
-
     if env().debug:
         import traceback
 

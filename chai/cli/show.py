@@ -166,14 +166,11 @@ def _planned(args: argparse.Namespace) -> View:
     refuse(args, ("params", "dot"), "with --overlay or --engine", hint="leave those out, or it")
     logging.getLogger("chai").setLevel(logging.ERROR)  # the summary line already reports missing weights
     net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
-    options.check_formats(args, net.graph)
+    brought = options.check_formats(args, net.graph)
     net.plan()
     from ..offload.cost import costs
-    from ..offload.formats import given
 
-    formats = (
-        "of its precision_param" if given(net.graph) else f"{args.bits}-bit {options.scheme(args)}, at first batch"
-    )
+    formats = "of its precision_param" if brought else f"{args.bits}-bit {options.scheme(args)}, at first batch"
     estimates = tuple(costs(net.schedule, net.overlay, net.offload.shapes))
     return _on_overlay(net, net.graph.path, formats, estimates)
 

@@ -6,19 +6,16 @@ Descriptors are encoded before the addresses of the memory regions are known; ``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..overlay.records import pack, unpack
 from ..overlay.weights import put, size_of
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
-from .cycles import chain_cycles
 from .dependencies import Finished
-from .host_blobs import HostBlobs
-from .memory_map import FIXED, REGION, Regions, split
+from .memory_map import FIXED, REGION, HostBlobs, Regions, split
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
@@ -64,6 +61,8 @@ class Chain(HostBlobs):
     @cached_property
     def cycles(self) -> int:
         """Return the clock cycles of a run in the cycle model."""
+        from .cycles import chain_cycles  # a pass needs none
+
         return chain_cycles(self.overlay, self.tasks, self.shapes, self.after)
 
     spent = None

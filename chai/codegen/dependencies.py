@@ -9,7 +9,7 @@ dependencies on its own engine count too.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
@@ -72,16 +72,17 @@ def dependencies(
     """
     memory, waits = _Memory(budget or Budget()), []
     done = dict.fromkeys(Finished._fields, 0)
-    wholes = {blob: placed.parent or blob for blob, placed in laid.blobs.items()}
 
-    def bytes_of(blob: str, first: int, channels: int, images: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        placed = laid.blobs[blob]
-        first += placed.first_channel
-        return spans(placed.offset, shapes[wholes[blob]], first, channels, images, overlay.layout)
+    def bytes_of(
+        blob: str, first: int, channels: int, images: tuple[int, int]
+    ) -> tuple[str, Iterable[tuple[int, int]]]:
+        whole, start = laid.whole(blob)
+        return whole, spans(laid.blobs[blob].offset, shapes[whole], start + first, channels, images, overlay.layout)
 
     for blob in laid.given:
-        for begin, end in bytes_of(blob, 0, shapes[blob][1], (0, shapes[blob][0])):
-            memory.write(begin, end, _Bytes(wholes[blob]))
+        whole, runs = bytes_of(blob, 0, shapes[blob][1], (0, shapes[blob][0]))
+        for begin, end in runs:
+            memory.write(begin, end, _Bytes(whole))
     for task in tasks:
         batch = shapes[task.output][0]
         if batch > overlay.batch_max:
@@ -94,19 +95,20 @@ def dependencies(
         images = task.images or (0, batch)
         after = NONE
         for blob in dict.fromkeys(task.inputs):
-            whole = wholes[blob]
-            for begin, end in bytes_of(blob, 0, shapes[blob][1], images):
+            whole, runs = bytes_of(blob, 0, shapes[blob][1], images)
+            for begin, end in runs:
                 after |= memory.read(begin, end, blob, whole, me)
-        whole = wholes[task.output]
-        for begin, end in bytes_of(task.output, *task.channels(shapes), images):
+        whole, runs = bytes_of(task.output, *task.channels(shapes), images)
+        for begin, end in runs:
             before = memory.write(begin, end, _Bytes(whole, me))
             if before.array >= me.array > 0 or before.window >= me.window > 0:
                 raise DeviceError(f"blob {whole!r} is written over what it is made of")
             after |= before
         waits.append(after)
     for blob, first, channels in wanted:
-        for begin, end in bytes_of(blob, first, channels, (0, shapes[blob][0])):
-            memory.read(begin, end, blob, wholes[blob], NONE)
+        whole, runs = bytes_of(blob, first, channels, (0, shapes[blob][0]))
+        for begin, end in runs:
+            memory.read(begin, end, blob, whole, NONE)
     return waits
 
 
@@ -142,12 +144,13 @@ def check_listed(
         write(task.output, *task.channels(shapes))
 
 
-class _Bytes(NamedTuple):
+class _Bytes:
     """Bytes with one history: the outermost blob they hold, the Task that wrote it, the last Tasks that read it."""
 
-    blob: str | None = None
-    written: Finished = NONE
-    read: Finished = NONE
+    __slots__ = ("blob", "read", "written")
+
+    def __init__(self, blob: str | None = None, written: Finished = NONE, read: Finished = NONE) -> None:
+        self.blob, self.written, self.read = blob, written, read
 
 
 class _Memory:

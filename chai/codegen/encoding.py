@@ -8,9 +8,8 @@ overlay without unsigned codes have no fields for zero points.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from .. import tasks as kinds
 from ..errors import DeviceError
 from ..overlay.records import pack
 from ..tasks.fields import Memory, same
+from ..util.lazy_dataclass import fields
 from .dependencies import NONE, Finished
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from ..tasks.fields import Place
 
 NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
-_CHAIN = ("tag", *(f"after_{engine}" for engine in Finished._fields))  # depend on its place in a chain
+_AFTER = tuple(f"after_{engine}" for engine in Finished._fields)
+_CHAIN = ("tag", *_AFTER)  # depend on its place in a chain
 _ZEROS = ("input_zero", "second_zero", "output_zero")
 
 
@@ -56,29 +57,31 @@ def encode(
         raise _of(task, error) from error
 
 
-def decode(values: Mapping[str, int], memory: Memory, **common: Any) -> Task:
-    """Return the Task of a descriptor with these values; ``common`` are its fields that every kind has, with its blobs.
+def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory: Memory) -> list[Task]:
+    """Return the Tasks of descriptors; each is its values and the fields that every kind has, its blobs among them.
 
-    Its weights stay in the ``constants`` of ``memory``. Raises DeviceError for anything that ``encode`` does not write for
-    a Task with these fields, at whatever place in a chain.
+    Their weights stay in the ``constants`` of ``memory``. Raises DeviceError for anything that ``encode`` does not write
+    for a Task with these fields, at whatever place in a chain.
     """
+    with suppress(DeviceError):  # all tables at once is faster; if one is wrong, its Task says so
+        memory.constants.read_tables(memory.overlay, [_table(*each, memory) for each in stored if each[0]["table"]])
+    tasks = [_decoded(*each, memory) for each in stored]
+    for (values, _), task in zip(stored, tasks):  # not in between: weights displace all else from a processor's cache
+        check_fields(values, task, memory.of(task.images), constants_at(values))
+    return tasks
+
+
+def _table(values: Mapping[str, int], common: Mapping[str, Any], memory: Memory) -> tuple[int, int]:
+    """Return the address and the number of records of a descriptor's table."""
+    return values["table"], prod(memory.shape(common["output"])[_kind(memory.overlay, values["opcode"]).table])
+
+
+def _decoded(values: Mapping[str, int], common: Mapping[str, Any], memory: Memory) -> Task:
+    """Return the Task of a descriptor; nothing but what it is made of is checked."""
     kind = _kind(memory.overlay, values["opcode"])
     if len(common["inputs"]) != kind.operands:
         raise DeviceError(f"descriptor: a {kind.kind} reads {kind.operands} blobs, found {', '.join(common['inputs'])}")
-    task = kind.from_fields(values, memory, **common)
-    check_fields(values, task, memory, constants_at(values))
-    return task
-
-
-def read_tables(stored: Iterable[tuple[Mapping[str, int], Shape]], memory: Memory) -> None:
-    """Read the tables of descriptors, with the shapes of their outputs, before these are decoded, which is faster."""
-    spans = [
-        (values["table"], prod(output[_kind(memory.overlay, values["opcode"]).table]))
-        for values, output in stored
-        if values["table"]
-    ]
-    with suppress(DeviceError):  # decoding says whose table it is
-        memory.constants.read_tables(memory.overlay, spans)
+    return kind.from_fields(values, memory.of(common.get("images")), **common)
 
 
 def check_fields(values: Mapping[str, int], task: Task, memory: Memory, where: int) -> None:
@@ -134,10 +137,10 @@ def _of(task: Task, error: DeviceError) -> DeviceError:
     return DeviceError(f"task {name} ({task.kind}): {error.message}", layer=name, hint=error.hint)
 
 
-def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
+def _known(own: dict[str, int], overlay: Overlay) -> dict[str, int]:
     """Return the fields that the overlay's descriptors have."""
     if overlay.unsigned:
-        return dict(own)
+        return own
     beyond = [name for name in _ZEROS if own.get(name)]
     if beyond:
         raise DeviceError(f"{beyond[0]}: overlay {overlay.name} has no unsigned codes")
@@ -146,7 +149,7 @@ def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
 
 def waiting(after: Finished) -> dict[str, int]:
     """Return the fields of what a descriptor waits for."""
-    return {f"after_{engine}": count for engine, count in after._asdict().items()}
+    return dict(zip(_AFTER, after))
 
 
 def _kind(overlay: Overlay, opcode: int) -> type[Task]:

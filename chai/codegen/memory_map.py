@@ -1,4 +1,4 @@
-"""Assign the blobs of a segment to addresses in a device's memory.
+"""Assign the blobs of a segment to addresses in a device's memory, and access them there.
 
 Blobs that the host writes, those it reads and those it never accesses are in separate regions, because caches are
 flushed and invalidated by whole regions. Until the regions are allocated, an address is a region's number, above bit
@@ -8,19 +8,20 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..blob import View, outermost
 from ..errors import DeviceError
-from ..overlay.layout import Placed, blob_bytes, share
+from ..overlay.layout import Placed, blob_bytes, fetch, share, store
 from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from typing import Protocol
 
     from ..blob import Array, Shape
-    from ..overlay import Layout
+    from ..overlay import Layout, Overlay
 
     Moves = Sequence[tuple[Collection[str], str]]
 
@@ -78,8 +79,43 @@ class Regions:
 
     def whole(self, blob: str) -> View:
         """Return a blob as a view of the outermost blob that it is a part of, which may be itself."""
-        placed = self.blobs[blob]
-        return View(placed.parent or blob, placed.first_channel)
+        return self._wholes[blob]
+
+    @cached_property
+    def _wholes(self) -> dict[str, View]:
+        return {blob: View(placed.parent or blob, placed.first_channel) for blob, placed in self.blobs.items()}
+
+
+class HostBlobs:
+    """Blobs in regions, as the host stores and loads them; base of what an overlay runs for a segment."""
+
+    overlay: Overlay
+    shapes: Mapping[str, Shape]
+    regions: Regions
+
+    @property
+    def written(self) -> list[int]:
+        """Return the regions that the host writes before a run."""
+        return [region for region in self.regions.sizes if region in WRITTEN]
+
+    @property
+    def read(self) -> list[int]:
+        """Return the regions that the host reads after a run."""
+        return [region for region in self.regions.sizes if region in READ]
+
+    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
+        """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
+        store(codes, *self._memory(blob, memory))
+
+    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
+        """Load a blob's codes into ``out``, from channel ``first``."""
+        bytes, layout, start, channels = self._memory(blob, memory)
+        fetch(bytes, out, layout, start + first, channels)
+
+    def _memory(self, blob: str, memory: Mapping[int, Array]) -> tuple[Array, Layout, int, int]:
+        region, offset = split(self.regions.blobs[blob].offset)
+        whole, first = self.regions.whole(blob)
+        return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
 
 
 def regions(
@@ -104,7 +140,7 @@ def regions(
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
     given = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
     regions = _regions(wholes, given, writes)
-    lengths = {whole: blob_bytes(shapes[whole], layout) for whole in regions}
+    lengths = {blob: blob_bytes(shapes[blob], layout) for blob in blobs}
     if offsets is None:
         found = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves], apart)
     else:
@@ -116,16 +152,14 @@ def regions(
     placed = {}
     for blob, (whole, first) in wholes.items():
         parent = None if blob == whole else whole
-        placed[blob] = Placed(
-            (regions[whole] << REGION) + found[whole], blob_bytes(shapes[blob], layout), parent, first
-        )
+        placed[blob] = Placed((regions[whole] << REGION) + found[whole], lengths[blob], parent, first)
     return Regions(placed, given, list(writes), sizes)
 
 
 def _in_common(blobs: Collection[str], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> list[str]:
     """Return blobs that no Task uses but of which parts in use overlap: a Concat of which only slices are read."""
     parts: dict[str, list[tuple[int, int]]] = {}
-    for blob in blobs:
+    for blob in filter(views.__contains__, blobs):
         whole, first = outermost(blob, views)
         if whole not in blobs and outermost(blob, views, blobs).base == blob:
             parts.setdefault(whole, []).append((first, first + shapes[blob][1]))

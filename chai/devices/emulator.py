@@ -6,7 +6,7 @@ equal the definitions (``chai/kernels/fast``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -16,13 +16,12 @@ from ..codegen.chain import inside
 from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
 from ..kernels.native.program import Native, Part
-from ..kernels.scratch import Scratch
 from ..tasks.work import Work
 from ..util.rounding import ceil_div
 from .base import Device, Program, Ran
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
     from ..kernels.native.table import Form
     from ..tasks import Task
     from ..tasks.unfold import Unfold
@@ -38,22 +37,24 @@ MORE = {"avx512vnni": 1.3}
 class InNumpy:
     """Some Tasks with one kernel each; views share their parent's memory and are dropped with it after its last use."""
 
-    def __init__(self, work: Work, tasks: Sequence[Task], kept: set[str]) -> None:
-        self.shapes, self.views, self.wholes = work.shapes, work.views, Wholes(work.views)
+    def __init__(self, shapes: Mapping[str, Shape], wholes: Wholes, tasks: Sequence[Task], kept: set[str]) -> None:
+        self.shapes, self.wholes = shapes, wholes
         used = [{self.wholes[b].base for b in (*task.inputs, task.output)} for task in tasks]
         done = []
-        for wholes in reversed(used):
-            done.append(wholes - kept)
-            kept |= wholes
+        for blobs in reversed(used):
+            done.append(blobs - kept)
+            kept |= blobs
         self.kernels = list(zip(tasks, map(kernel, tasks), reversed(done)))
 
     def run(self, blobs: dict[str, Array]) -> list[float]:
         """Run all Tasks, and return the milliseconds of each."""
+        from ..kernels.scratch import Scratch  # kernels in C have their own
+
         given, scratch = {*blobs}, Scratch()
         times, begin = [], perf_counter()
         for task, compute, done in self.kernels:
-            inputs = [codes_of(b, blobs, self.shapes, self.views) for b in task.inputs]
-            whole = codes_of(task.output, blobs, self.shapes, self.views)
+            inputs = [codes_of(b, blobs, self.shapes, self.wholes.views) for b in task.inputs]
+            whole = codes_of(task.output, blobs, self.shapes, self.wholes.views)
             compute(*inputs, task.written(whole, self.shapes[task.inputs[0]][1]), scratch)
             for blob in [b for b in blobs if b not in given and self.wholes[b].base in done]:
                 del blobs[blob]
@@ -86,12 +87,12 @@ class EmulatedProgram(Program):
             if used is not None and native:
                 wholes = {self.wholes[b].base for task, _ in native for b in task.inputs}
                 loads = [part for part in before if self.wholes[part.blob].base in wholes]
-                self.parts.append(Native(used, native, work.shapes, work.views, loads, [*self._stores(native, later)]))
+                self.parts.append(Native(used, native, work.shapes, self.wholes, loads, [*self._stores(native, later)]))
             else:
                 kept = {self.wholes[b].base for b in work.writes or work.shapes}
                 kept |= {self.wholes[b].base for task in later for b in (*task.inputs, task.output)}
-                self.parts.append(InNumpy(work, [task for task, _ in run], kept))
-            before += [self._written(task) for task, _ in run if self._maps(task)]
+                self.parts.append(InNumpy(work.shapes, self.wholes, [task for task, _ in run], kept))
+            before += [self._written(task) for task, _ in run if later and self._maps(task)]
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         times = (
@@ -125,7 +126,7 @@ class EmulatedProgram(Program):
             written.add(self.wholes[task.output].base)
 
     def _maps(self, task: Task) -> bool:
-        return all(len(self.work.shapes[self.wholes[blob].base]) == 4 for blob in (*task.inputs, task.output))
+        return {len(self.work.shapes[self.wholes[blob].base]) for blob in (*task.inputs, task.output)} == {4}
 
     def _written(self, task: Task) -> Part:
         return Part(task.output, *task.channels(self.work.shapes))

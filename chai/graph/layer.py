@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from .. import tasks
 from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
-from ..kernels.native.links import Native
+from ..kernels.native import Native
 from ..limits import limits
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
@@ -343,11 +343,18 @@ class Layer:
 
 def check_shape(layer: Layer, shape: Shape) -> None:
     """Refuse the shape of a top with negative, overflowing or far too large sizes."""
+    if problem := shape_problem(shape):
+        raise layer.wrong(problem)
+
+
+def shape_problem(shape: Shape) -> str | None:
+    """Return why no top has this shape; None if one may have it."""
     bound = limits()
     if len(shape) > bound.axes:
-        raise layer.wrong(f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape)))
-    if any(d < 0 for d in shape):
-        raise layer.wrong(f"top of shape {show(shape)}: a size is negative")
-    elements = prod(size or 1 for size in shape)  # an empty array has a largest size, too
+        return f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape))
+    if min(shape, default=0) < 0:
+        return f"top of shape {show(shape)}: a size is negative"
+    elements = prod(filter(None, shape))  # an empty array has a largest size, too
     if elements > bound.blob_elements:
-        raise layer.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", elements))
+        return f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", elements)
+    return None

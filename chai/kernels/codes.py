@@ -8,14 +8,14 @@ as much time as they save on ``PAYS`` elements: it is loaded after so many.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..fixed import Format, Requantization, requantize
+from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
-from .compiled import SIZE
+from . import SIZE
 from .native import library
 from .native.single import Single
 from .native.table import Form, Kind
@@ -62,7 +62,7 @@ def pack(x: Array, format: Format) -> Array:
     """Return the codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
     if not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
-    if (single := _conversion(library.library(), Kind.PACK, x.shape, format)) is not None:
+    if (single := _conversion(Kind.PACK, x.shape, format)) is not None:
         nan = np.zeros(1, np.uint8)
         codes = single.run(x, nan).reshape(x.shape)
         return format.quantize(x) if nan[0] else codes
@@ -80,7 +80,7 @@ def unpack(codes: Array, format: Format) -> Array:
     """Return the float32 values of codes: ``format.dequantize`` in one pass."""
     if not codes.flags.c_contiguous:
         return format.dequantize(codes)
-    if (single := _conversion(library.library(), Kind.UNPACK, codes.shape, format)) is not None:
+    if (single := _conversion(Kind.UNPACK, codes.shape, format)) is not None:
         return single.run(codes).reshape(codes.shape)
     compiled = _loops(codes.size)
     if compiled is None:
@@ -90,14 +90,18 @@ def unpack(codes: Array, format: Format) -> Array:
     return out
 
 
-@lru_cache(maxsize=KEPT)
-def _conversion(used: Library | None, kind: int, shape: Shape, format: Format) -> Single | None:
+def _conversion(kind: int, shape: Shape, format: Format) -> Single | None:
     """Return the operation that converts a contiguous array; None without a library, and for a size beyond it."""
+    return _made(library.library(), kind, shape, format.step, format.zero, *format.packed)
+
+
+@lru_cache(maxsize=KEPT)
+def _made(used: Library | None, kind: int, shape: Shape, step: float, zero: int, low: int, high: int) -> Single | None:
     four = (1, 1, 1, 1, *shape[:3], prod(shape[3:]))[-4:] if len(shape) > 3 else (1, 1, 1, 1, *shape)[-4:]
     if used is None or not all(0 < size <= SIZE for size in four):
         return None
-    clamp = Requantization(np.ones(1, np.int64), 0, *format.packed, zero=format.zero)
-    form = Form(kind, requantization=clamp, zeros=(format.zero,), numbers=(format.step,))
+    clamp = Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
+    form = Form(kind, requantization=clamp, zeros=(zero,), numbers=(step,))
     return Single(used, form, four, four, (1,) if kind == Kind.PACK else (), prod(four) / RATE)
 
 

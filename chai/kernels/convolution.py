@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from .compiled import compiled
+from . import compiled
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from .native.links import Native
+    from .native import Native
     from .scratch import Scratch
 
 POINT = Window((1, 1), (1, 1), (0, 0))

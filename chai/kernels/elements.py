@@ -7,11 +7,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ..util.lazy_numpy import np
-from .compiled import compiled
+from . import compiled
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from .native.links import Native
+    from .native import Native
 
 
 def native_pair(operation: str, shape: Shape, factors: Sequence[float], rectified: bool) -> Native | None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from .compiled import compiled
+from . import compiled
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
+    from .native import Native
     from .native.floats import Floats
-    from .native.links import Native
 
 SEEN = 2048  # columns of a window, and of 16 times its stride, at most, in C
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..errors import ModelError
+from ..fixed import Format, Quantized, round_half_away, with_sums
 from ..graph import Layer
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..fixed import Quantized
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -32,7 +32,6 @@ class AffineLayer(Layer):
         return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Target) -> list[Task]:
-        from ..fixed import Format, round_half_away, with_sums
         from ..tasks.conv import Affine  # float networks need no Tasks
 
         affine = self.affine()

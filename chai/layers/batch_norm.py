@@ -13,7 +13,7 @@ from ._affine import AffineLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ._broadcast import BroadcastLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
 
 
 @dataclass(frozen=True)

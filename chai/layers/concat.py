@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count, show
 from ..graph import Layer
 from ..graph.params import axis_index, within
-from ..kernels.compiled import compiled
-from ..kernels.native.links import Native
+from ..kernels import compiled
+from ..kernels.native import Native
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 

@@ -13,7 +13,7 @@ from ._window import WindowLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph import Layer
 from ..graph.params import choice
 from ..kernels.elements import native_pair
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.eltwise import Eltwise as EltwiseTask
     from ..tasks.target import Target
 
 
@@ -51,11 +51,9 @@ class Eltwise(Layer):
         return bottoms[:1]
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        from ..tasks.eltwise import Eltwise as EltwiseTask  # float networks need no Tasks
-
         if self.params.operation != "SUM":
             return f"the overlay adds; it has no {self.params.operation}"
-        unit = EltwiseTask.limits(overlay)
+        unit = _task().limits(overlay)
         if unit is not None and len(bottoms) > unit.inputs:
             return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
         if len(bottoms[0]) != 4:
@@ -63,15 +61,13 @@ class Eltwise(Layer):
         return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Target) -> list[Task]:
-        from ..tasks.eltwise import Eltwise as EltwiseTask  # float networks need no Tasks
-
         coeff = self.params.coeff or (1.0,) * len(self.bottoms)
         steps = np.array([c * target.formats[b].step for c, b in zip(coeff, self.bottoms)])
         r = target.requantization(steps, self.tops[0], self.slope, self.ceiling)
         negative = None if r.negative is None else tuple(map(int, r.negative))
         factors, one = tuple(map(int, r.multiplier)), replace(r, multiplier=np.array(1), negative=None)
         zeros = tuple(target.formats[b].zero for b in self.bottoms)
-        return [EltwiseTask(self.bottoms, self.tops[0], self.origin, factors, negative, one, zeros)]
+        return [_task()(self.bottoms, self.tops[0], self.origin, factors, negative, one, zeros)]
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         p = self.params
@@ -92,3 +88,9 @@ class Eltwise(Layer):
         for x in bottoms[2:]:
             y = operation(y, x)
         return (y,)
+
+
+def _task() -> type[EltwiseTask]:
+    from ..tasks.eltwise import Eltwise  # float networks need no Tasks
+
+    return Eltwise

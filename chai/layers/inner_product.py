@@ -15,7 +15,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import SIZE, choice, within
-from ..kernels import pooling
-from ..kernels.compiled import compiled
+from ..kernels import compiled
 from ..tasks.window import Window
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
 
 BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
 
@@ -64,6 +63,8 @@ class LRN(Layer):
         x = bottoms[0]
         p = self.params
         if p.norm_region == "WITHIN_CHANNEL":
+            from ..kernels import pooling  # channels are the usual region
+
             half = (p.local_size - 1) // 2
             window = Window((p.local_size, p.local_size), (1, 1), (half, half))
             size = x.shape[2:]

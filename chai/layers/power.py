@@ -11,7 +11,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..kernels.native.links import Native
+    from ..kernels.native import Native
     from ..overlay import Overlay
 
 

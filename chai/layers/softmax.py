@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count
 from ..graph import Layer, OutputKind
 from ..graph.params import axis_index
-from ..kernels.compiled import compiled
+from ..kernels import compiled
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native import Native
     from ..kernels.native.floats import Floats
-    from ..kernels.native.links import Native
 
 
 @dataclass(frozen=True)

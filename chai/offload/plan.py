@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from functools import cached_property
 
 from ..blob import Shape, on_device
 from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..overlay import Overlay
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, field
 from .schedule import Schedule
 
 
@@ -57,7 +57,7 @@ class Plan:
     open_sums: frozenset[str] = frozenset()
     coarser: Mapping[str, Coarser] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def device_shapes(self) -> dict[str, Shape]:
         """Shapes of all blobs as a device has them."""
         return {blob: on_device(shape) for blob, shape in self.shapes.items()}

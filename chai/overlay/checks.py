@@ -1,14 +1,48 @@
-"""Checks that a manifest's schema cannot express: overlapping fields and contradictory numbers."""
+"""Checks of a manifest: its schema, and what that cannot express, overlapping fields and contradictory numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
-from ..util.data.jsonfile import Document, Pointer
+from ..util.data import jsonfile
+from ..util.data.jsonfile import Document
+from ..util.data.positions import Pointer
+from ..util.data.schema import validate
+from ..util.paths import shipped
+from ..util.suggest import did_you_mean
 
 
-def check(document: Document) -> None:
+def check(document: Document, array: str) -> None:
+    """Check a manifest; ``array`` is the architecture of chai's own accelerator. Raises ParseError, with the line."""
+    architecture = _architecture(document, array)
+    validate(document, _schema("overlay" if architecture == array else architecture))
+    if architecture == array:
+        _check_contents(document)
+
+
+def _architecture(document: Document, array: str) -> str:
+    """Return the architecture of a manifest: one that has a schema. Raises ParseError for another."""
+    value = document.value
+    name = value.get("architecture", array) if isinstance(value, dict) else array
+    files, ending = os.listdir(shipped("hw_overlays")), ".schema.json"
+    known = [array, *sorted(file.removesuffix(ending) for file in files if file.endswith(ending))]
+    known.remove("overlay")
+    if name not in known:
+        hint = did_you_mean(str(name), known, listed="architectures")
+        raise document.error(f"architecture: there is no {name!r}", ("architecture",), hint=hint)
+    return str(name)
+
+
+@lru_cache(maxsize=4)
+def _schema(name: str) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = jsonfile.load(shipped("hw_overlays", f"{name}.schema.json")).value
+    return schema
+
+
+def _check_contents(document: Document) -> None:
     """Check a manifest that is valid by its schema. Raises ParseError, with the line."""
     for section in ("descriptor", "table"):
         _check_record(document, section)

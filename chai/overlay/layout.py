@@ -7,9 +7,10 @@ Only devices depend on this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import accumulate, chain
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
@@ -45,9 +46,8 @@ def blob_bytes(shape: Shape, layout: Layout) -> int:
 
 def image_bytes(shape: Shape, layout: Layout) -> int:
     """Return the bytes from an image of a blob (N, C, ...) to the next: whole words, rounded up to the alignment."""
-    _, c, *size = (*shape, 1, 1)
     word = layout.channels_per_word * layout.images_per_word
-    return round_up(planes(c, layout) * prod(size) * word, layout.alignment)
+    return round_up(planes(shape[1], layout) * prod(shape[2:]) * word, layout.alignment)
 
 
 def word_bytes(shape: Shape, layout: Layout) -> int:
@@ -58,8 +58,8 @@ def word_bytes(shape: Shape, layout: Layout) -> int:
 
 def spans(
     offset: int, shape: Shape, first: int, channels: int, images: tuple[int, int], layout: Layout
-) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of the bytes of whole planes, of each image of (first, count): ``channels`` from ``first``.
+) -> list[tuple[int, int]]:
+    """Return (begin, end) of the bytes of whole planes, of each image of (first, count): ``channels`` from ``first``.
 
     The blob of this shape (N, C, ...) is at ``offset``; images without a gap between them are one span.
     """
@@ -69,14 +69,13 @@ def spans(
     start = offset + images[0] * image + plane * pitch
     length = (planes(first + channels, layout) - plane) * pitch
     if length == image:
-        yield start, start + images[1] * image
-    else:
-        yield from ((start + i * image, start + i * image + length) for i in range(images[1]))
+        return [(start, start + images[1] * image)]
+    return [(begin, begin + length) for begin in range(start, start + images[1] * image, image)]
 
 
 def planes(channels: int, layout: Layout) -> int:
     """Return the number of planes (groups of channels that share a word) for ``channels`` channels."""
-    return ceil_div(channels, layout.channels_per_word)
+    return -(-channels // layout.channels_per_word)
 
 
 # -- sharing
@@ -88,12 +87,12 @@ def share(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tup
     if max((first for first, _ in lives.values()), default=0) <= min((last for _, last in lives.values()), default=0):
         ends = accumulate((sizes[b] for b in largest_first), initial=0)  # all are alive at one moment
         return dict(zip(largest_first, ends)), sum(sizes[b] for b in lives)
-    # neither greedy order is best for every network, and both are fast: take the smaller buffer
     crowds = _crowds(lives, sizes)
     crowded_first = sorted(lives, key=lambda b: (-crowds[b], -sizes[b], lives[b], b))
-    tries = [_in_order(order, lives, sizes) for order in (crowded_first, largest_first)]
-    peaks = [max((found[b] + sizes[b] for b in found), default=0) for found in tries]
-    return tries[peaks.index(min(peaks))], min(peaks)
+    offsets, size = _in_order(crowded_first, lives, sizes)
+    if size > max(crowds.values()):  # neither greedy order is best for every network, and both are fast
+        offsets, size = min((offsets, size), _in_order(largest_first, lives, sizes), key=itemgetter(1))
+    return offsets, size
 
 
 def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -107,8 +106,10 @@ def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> d
     return {blob: max(alive[first : last + 1]) for blob, (first, last) in lives.items()}
 
 
-def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return offsets: each blob in turn gets the smallest sufficient gap between blobs alive at the same time."""
+def _in_order(
+    order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]
+) -> tuple[dict[str, int], int]:
+    """Return offsets and size: each blob in turn gets the smallest sufficient gap between blobs alive at the same time."""
     offsets: dict[str, int] = {}
     begun: dict[int, list[str]] = {}  # blobs that have an offset, by the moment of their first use
     alive: dict[int, list[str]] = {}  # and by each moment of their lives
@@ -126,7 +127,7 @@ def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Map
         begun.setdefault(first, []).append(blob)
         for moment in range(first, last + 1):
             alive.setdefault(moment, []).append(blob)
-    return offsets
+    return offsets, max(offset + sizes[blob] for blob, offset in offsets.items())
 
 
 # -- codes

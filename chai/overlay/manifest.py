@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -18,10 +17,9 @@ from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
 from ..util.files import sha256
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, fields
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
-from .checks import check
 from .sections import (
     Array,
     Board,
@@ -111,7 +109,7 @@ class Overlay:
     @property
     def build(self) -> int:
         """Return the value of the register BUILD: the first 32 bits of the digest."""
-        return int(self.digest[:8], 16)
+        return _build(self.digest)
 
     @property
     def macs(self) -> int:
@@ -159,33 +157,34 @@ def names(architecture: str | None = None) -> list[str]:
     return found if architecture is None else [name for name in found if load(name).architecture == architecture]
 
 
-def load(name_or_path: str | Path = default) -> Overlay:
+def load(name_or_path: str | Path = default, *, build: int | None = None) -> Overlay:
     """Return the shipped overlay of that name, or the manifest at a path (a Path, or text with a slash or ``.json``).
 
-    Raises DeviceError for an unknown name, ParseError (with line) for an invalid manifest, OSError if it cannot be read.
+    A shipped manifest of this ``build`` was checked when a network was compiled for it, and is not checked again. Raises
+    DeviceError for an unknown name, ParseError (with line) for an invalid manifest, OSError if it cannot be read.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, os.PathLike) or "/" in text or "\\" in text or text.endswith(".json"):
-        path = os.path.join(text, "overlay.json") if os.path.isdir(text) else text
+        path, build = os.path.join(text, "overlay.json") if os.path.isdir(text) else text, None
     elif text in names():
         path = shipped("hw_overlays", text, "overlay.json")
     else:
         hint = did_you_mean(text.lower(), names(), listed="overlays")
         raise DeviceError(f"there is no overlay {text!r}", hint=hint)
-    return _parsed(path, jsonfile.read(path))
+    return _parsed(path, jsonfile.read(path), build)
 
 
 @lru_cache(maxsize=8)
-def _parsed(path: str, text: str) -> Overlay:
-    """Return the overlay of a manifest's text. It is cached: every network loads one, and the checks take 40 ms."""
+def _parsed(path: str, text: str, build: int | None) -> Overlay:
+    """Return the overlay of a manifest's text. It is cached, since every network loads one."""
     document = jsonfile.parse(text, path)
-    architecture = _architecture(document)
-    jsonfile.validate(document, _schema("overlay" if architecture == ARRAY else architecture))
-    own = named(architecture)
-    if own is not None:
-        return _build(path, document.value, own.sections(document.value))
-    check(document)
-    return _build(path, document.value, {})
+    digest = _digest(document.value)
+    if build is None or build != _build(digest):
+        from .checks import check  # schemas, which most networks that were compiled do not need
+
+        check(document, ARRAY)
+    own = named(document.value.get("architecture", ARRAY))
+    return _overlay(path, digest, document.value, {} if own is None else own.sections(document.value))
 
 
 def named(name: str) -> Architecture | None:
@@ -193,29 +192,10 @@ def named(name: str) -> Architecture | None:
     return None if name == ARRAY else cast("Architecture", import_module(f"chai.{name}.architecture"))
 
 
-def _architecture(document: jsonfile.Document) -> str:
-    """Return the architecture of a manifest: one that has a schema. Raises ParseError for another."""
-    value = document.value
-    name = value.get("architecture", ARRAY) if isinstance(value, dict) else ARRAY
-    files, ending = os.listdir(shipped("hw_overlays")), ".schema.json"
-    known = [ARRAY, *sorted(file.removesuffix(ending) for file in files if file.endswith(ending))]
-    known.remove("overlay")
-    if name not in known:
-        hint = did_you_mean(str(name), known, listed="architectures")
-        raise document.error(f"architecture: there is no {name!r}", ("architecture",), hint=hint)
-    return str(name)
-
-
-@lru_cache(maxsize=4)
-def _schema(name: str) -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = jsonfile.load(shipped("hw_overlays", f"{name}.schema.json")).value
-    return schema
-
-
 # -- from JSON to dataclasses, after the schema has checked keys and types
 
 
-def _build(path: str, value: Mapping[str, Any], own: Mapping[str, Any]) -> Overlay:
+def _overlay(path: str, digest: str, value: Mapping[str, Any], own: Mapping[str, Any]) -> Overlay:
     """Return the Overlay of a manifest, with the sections ``own`` of its architecture in place of the manifest's."""
     every = {**value, **own}
     sections = [
@@ -225,9 +205,17 @@ def _build(path: str, value: Mapping[str, Any], own: Mapping[str, Any]) -> Overl
     facts = {key: {"name": key, **every[key]} for key in ("descriptor", "table")}
     known = {f.name for f in fields(Overlay)} if own else every.keys() - {"schema"}
     facts |= {key: item for key, item in every.items() if key in known and key not in (*facts, "tasks")}
-    digest = sha256(json.dumps(_facts(value), sort_keys=True).encode())
     whole = {**facts, "file": path, "tasks": sections, "digest": digest}
     return restore(Overlay, whole, lambda where, text: ParseError(f"{where.lstrip('.')}: {text}", path=path))
+
+
+def _digest(value: Any) -> str:
+    """Return the SHA-256 of what a bitstream or a compiled network depends on."""
+    return sha256(json.dumps(_facts(value), sort_keys=True).encode())
+
+
+def _build(digest: str) -> int:
+    return int(digest[:8], 16)
 
 
 def _facts(value: Any) -> Any:

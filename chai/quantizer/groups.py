@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..fixed import Coarser, Format
@@ -12,7 +11,7 @@ from ..graph.params import Precision
 from ..kernels.weights import quantized
 from ..offload.partition import only_scores
 from ..tasks.coarser import FACTORS, Sums, fitted
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, field, replace
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field, replace
+from dataclasses import asdict
 from typing import Any
 
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, field, replace
 from .ranges import METHODS
 
 AFTER = "after"

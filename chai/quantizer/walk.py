@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from ..runtime.host.layer import run_layer
 from ..tasks.target import Target, Unsupported
 from ..tasks.work import Work
 from ..util.data.shelf import Shelf
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

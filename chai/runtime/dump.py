@@ -11,7 +11,6 @@ from ..blob import show
 from ..env import env
 from ..errors import UsageError
 from ..util.lazy_numpy import np
-from ..util.log import logger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..graph import Graph
     from .times import Times
-
-log = logger("chai")
 
 
 def dump(blob: str, layer: str, array: Array) -> None:
@@ -56,9 +53,13 @@ def _file(folder: str | Path, blob: str, layer: str) -> str:
 
 def log_pass(graph: Graph, values: Mapping[str, Array], times: Times) -> None:
     """Log the time of every step at CHAI_DEBUG=2, and the range of every kept blob at 3."""
-    if env().debug >= 2:
-        for step in times.steps:
-            log.info("%-6s %9.3f ms  %s (%s)", step.engine, step.ms, step.name, step.type)
+    if env().debug < 2:
+        return
+    from ..util.log import logger  # of which a pass makes no use otherwise
+
+    log = logger("chai")
+    for step in times.steps:
+        log.info("%-6s %9.3f ms  %s (%s)", step.engine, step.ms, step.name, step.type)
     if env().debug >= 3:
         for blob, value in values.items():
             log.info("%s %s [%g, %g]", graph.caffe_name(blob), show(value.shape), value.min(), value.max())

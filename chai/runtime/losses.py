@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph, Layer
-from ..passes.infer_shapes import infer_shapes
+from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from .batches import numbers
 from .host.layer import run_layer
@@ -57,6 +56,8 @@ class Losses:
         """
         if not self.layers:
             return {}, times
+        from ..passes.infer_shapes import infer_shapes  # a pass without labels needs no shapes
+
         begin = perf_counter()
         blobs, steps = {**values, **labels}, []
         layers = list(self._fed({*values, *labels}))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -11,7 +12,6 @@ from ..blob import Shape, View, bases, codes_of, on_device
 from ..env import env
 from ..errors import DeviceError, ModelError
 from ..kernels.codes import pack, unpack
-from ..kernels.unfold import unfolded
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step, Unpack
 from ..util.lazy_numpy import np
 from .dump import dump
@@ -21,7 +21,7 @@ from .times import Rows, Run, StepTime
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..graph import Layer
+    from ..graph import Graph, Layer
     from ..offload.plan import Plan
     from ..tasks import Task
 
@@ -31,15 +31,14 @@ Prepared = Callable[[Slot, Use], Run]
 def prepared(plan: Plan, executed: Schedule) -> list[Prepared]:
     """Return the steps of ``executed``, the plan's schedule as a device executes it, ready to run."""
     graph, shapes, formats = plan.graph, plan.shapes, plan.formats
-    writers = {top: layer for layer in graph.layers for top in layer.tops}
     blobs = _Codes(shapes, plan.device_shapes, executed.views)
     rows = _TaskRows(plan, executed)
 
     def one(step: Step) -> Prepared:
         if isinstance(step, Pack):
-            return _Packing(step, graph.caffe_name(step.blob), plan.device_shapes, writers)
+            return _Packing(step, graph, plan.device_shapes)
         if isinstance(step, Unpack):
-            return _Unpacking(step, graph.caffe_name(step.blob), shapes[step.blob])
+            return _Unpacking(step, graph, shapes)
         if isinstance(step, HostStep):
             layer = PreparedLayer(step.layer, shapes, 1 if step.codes else 4)
             return _OnCodes(layer, step.layer.on_codes(shapes, formats)) if step.codes else _OnHost(layer)
@@ -51,29 +50,39 @@ def prepared(plan: Plan, executed: Schedule) -> list[Prepared]:
 class _Conversion:
     """A conversion of a blob between float32 and codes; its result has this shape and size in bytes."""
 
-    def __init__(self, step: Pack | Unpack, name: str, shape: Shape, size: int) -> None:
-        self.step, self.format, self.shape = step, step.format, shape
+    def __init__(self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int) -> None:
+        self.step, self.graph, self.format, self.shape = step, graph, step.format, shape
         ((_, self.source),), ((_, self.target),) = step.reads, step.writes
-        blob = (step.blob,)
-        self.rows = Rows(StepTime(f"{step.type} {name}", step.type, "host", 0.0, 0, size * prod(shape), blob, blob))
+        self.rows = Rows(size * prod(shape), self._row)
+
+    @property
+    def name(self) -> str:
+        """Return the prototxt's name of the blob."""
+        return self.graph.caffe_name(self.step.blob)
+
+    def _row(self) -> Iterator[StepTime]:
+        step, blob = self.step, (self.step.blob,)
+        yield StepTime(f"{step.type} {self.name}", step.type, "host", 0.0, 0, self.rows.bytes, blob, blob)
 
 
 class _Packing(_Conversion):
     """The codes of a blob of the host."""
 
-    def __init__(self, step: Pack, name: str, shapes: Mapping[str, Shape], writers: Mapping[str, Layer]) -> None:
+    def __init__(self, step: Pack, graph: Graph, shapes: Mapping[str, Shape]) -> None:
         ((_, target),) = step.writes
-        super().__init__(step, name, shapes[target], 1)
-        self.name, self.writers, self.unfold = name, writers, step.unfold
+        super().__init__(step, graph, shapes[target], 1)
+        self.unfold = step.unfold
 
     def __call__(self, slot: Slot, _: Use) -> Run:
         begin = perf_counter()
         try:
             codes = pack(slot.host[self.source], self.format)
             if self.unfold is not None:
+                from ..kernels.unfold import unfolded  # which some devices do without
+
                 codes = unfolded(codes, self.unfold, self.format.zero)
         except ModelError as error:
-            writer = self.writers[self.source]
+            writer = next(layer for layer in self.graph.layers if self.source in layer.tops)
             what = f"layer {writer.name!r} ({writer.type}): blob {self.name!r}"
             raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
         slot.codes[self.target] = codes.reshape(self.shape)
@@ -83,8 +92,8 @@ class _Packing(_Conversion):
 class _Unpacking(_Conversion):
     """The float32 values of a blob of the device."""
 
-    def __init__(self, step: Unpack, name: str, shape: Shape) -> None:
-        super().__init__(step, name, shape, 4)
+    def __init__(self, step: Unpack, graph: Graph, shapes: Mapping[str, Shape]) -> None:
+        super().__init__(step, graph, shapes[step.blob], 4)
 
     def __call__(self, slot: Slot, _: Use) -> Run:
         begin = perf_counter()
@@ -123,12 +132,15 @@ class _Segment:
     """A segment on the device: the Programs of its Use, one for all Tasks or one for each."""
 
     def __init__(self, step: DeviceStep, rows: Rows, codes: _Codes) -> None:
+        self.step, self.codes, self.rows = step, codes, rows
+        self.whole = Rows(rows.bytes, self._whole)
+
+    def _whole(self) -> Iterator[StepTime]:
+        step, rows = self.step, self.rows
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
         layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
-        macs = sum(row.macs for row in rows.steps)
-        ends = step.inputs, step.outputs
-        self.step, self.codes, self.rows = step, codes, rows
-        self.whole = Rows(StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers))
+        macs, ends = sum(row.macs for row in rows.steps), (step.inputs, step.outputs)
+        yield StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers)
 
     def __call__(self, slot: Slot, use: Use) -> Run:
         begin, codes = perf_counter(), slot.codes
@@ -143,8 +155,8 @@ class _Segment:
         if times is None:
             known = [ms for ms in device if ms is not None]
             return Run(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
-        if len(times) != len(self.rows.steps):
-            raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.rows.steps)}")
+        if len(times) != len(self.step.tasks):
+            raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.step.tasks)}")
         return Run(self.rows, times, at, device if len(device) == len(times) else None)
 
     def _each(self, use: Use, codes: dict[str, Array]) -> tuple[Sequence[float] | None, list[float | None], float]:
@@ -196,19 +208,29 @@ class _TaskRows:
     """Makes the rows of segments, one per Task, without times."""
 
     def __init__(self, plan: Plan, executed: Schedule) -> None:
-        self._shapes = plan.device_shapes
-        self._together: dict[str, list[Layer]] = {}  # layers that run as one Task, by the blob that it writes
-        for layer in plan.graph.layers:
-            views = [executed.views[top] for top in layer.tops if top in executed.views]
-            for base in dict.fromkeys(view.base for view in views if view.base in executed.shapes):
-                self._together.setdefault(base, []).append(layer)
-        packs = (step for step in executed.steps if isinstance(step, Pack))
-        # network blobs by the names of their codes, which differ if they are unfolded
-        self._packed = {coded: step.blob for step in packs for _, coded in step.writes}
+        self._shapes, self._graph, self._executed = plan.device_shapes, plan.graph, executed
+
+    @cached_property
+    def _together(self) -> dict[str, list[Layer]]:
+        """Return the layers that run as one Task, by the blob that it writes."""
+        found: dict[str, list[Layer]] = {}
+        views, shapes = self._executed.views, self._executed.shapes
+        for layer in self._graph.layers:
+            wholes = [views[top].base for top in layer.tops if top in views]
+            for base in dict.fromkeys(whole for whole in wholes if whole in shapes):
+                found.setdefault(base, []).append(layer)
+        return found
+
+    @cached_property
+    def _packed(self) -> dict[str, str]:
+        """Return the network's blobs by the names of their codes, which differ if they are unfolded."""
+        packs = (step for step in self._executed.steps if isinstance(step, Pack))
+        return {coded: step.blob for step in packs for _, coded in step.writes}
 
     def of(self, step: DeviceStep) -> Rows:
         """Return the rows of a segment."""
-        return Rows(*map(self._row, step.tasks))
+        written = sum([prod(self._shapes[task.output]) for task in step.tasks])
+        return Rows(written, lambda: map(self._row, step.tasks))
 
     def _row(self, task: Task) -> StepTime:
         macs = task.macs(*(self._shapes[b] for b in task.inputs))

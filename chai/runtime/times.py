@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from math import fsum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ..graph import Composed
@@ -51,12 +50,23 @@ class StepTime:
 
 
 class Rows:
-    """One step of a schedule, or each Task of a segment, without times; and the bytes of all."""
+    """One step of a schedule, or each Task of a segment, without times; and the bytes of all.
 
-    __slots__ = ("bytes", "steps")
+    ``make`` makes them when they are looked at first, as most passes of a short process never are.
+    """
 
-    def __init__(self, *steps: StepTime) -> None:
-        self.steps, self.bytes = steps, sum([step.bytes for step in steps])
+    __slots__ = ("_steps", "bytes")
+
+    def __init__(self, bytes: int, make: Callable[[], Iterable[StepTime]]) -> None:
+        self._steps: tuple[StepTime, ...] | Callable[[], Iterable[StepTime]] = make
+        self.bytes = bytes
+
+    @property
+    def steps(self) -> tuple[StepTime, ...]:
+        steps = self._steps
+        if not isinstance(steps, tuple):
+            self._steps = steps = tuple(steps())  # which lets go of the layers and Tasks that ``make`` needs
+        return steps
 
     def run(self, begin: float, end: float, started: float) -> Run:
         """Return the times of a single step, from seconds of a clock; ``started`` is the start of the pass."""

@@ -7,7 +7,6 @@ of +-largest.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from ..fixed import Requantization, requantize, weight_steps
 from ..overlay import Limits
 from ..overlay.layout import image_bytes
 from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from . import Task
@@ -105,7 +104,7 @@ class Conv(Task):
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         window, weights, group, source = self._geometry(shapes)
         word = overlay.layout.channels_per_word
-        if not is_depthwise(weights, group) and group > 1 and (weights[1] % word or weights[0] // group % word):
+        if group > 1 and not is_depthwise(weights, group) and (weights[1] % word or weights[0] // group % word):
             return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
         return super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
 
@@ -245,7 +244,7 @@ class Conv(Task):
             return None
         unfolded = np.asarray(self.weights)
         weights = unfold.plain_weights(unfolded)
-        if not np.array_equal(unfold.weights(weights), unfolded):  # of a file: rows beyond the kernel are not zeros
+        if weights is None:  # of a file: rows beyond the kernel are not zeros
             return None
         zeros = self.zero_weights + weights.size - unfolded.size
         return replace(self, inputs=(blob,), weights=weights, window=unfold.window, zero_weights=zeros)

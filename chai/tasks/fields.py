@@ -59,25 +59,19 @@ class View(NamedTuple):
 
     def input(self) -> dict[str, int]:
         """Return the fields of a Task's (first) input."""
-        return {**self._all("input"), "batch": self.batch}
+        return dict(zip(_INPUT, self))
 
     def output(self) -> dict[str, int]:
         """Return the fields of a Task's output."""
-        return self._all("output")
+        return dict(zip(_OUTPUT, (*self[:3], *self[4:])))
 
     def place(self, name: str) -> dict[str, int]:
         """Return the fields of a blob's location, without its sizes."""
         return {name: self.address, f"{name}_image": self.image}
 
-    def _all(self, name: str) -> dict[str, int]:
-        return {
-            name: self.address,
-            f"{name}_pitch": self.pitch,
-            f"{name}_image": self.image,
-            f"{name}_channels": self.channels,
-            f"{name}_height": self.height,
-            f"{name}_width": self.width,
-        }
+
+_INPUT = "input", "input_pitch", "input_image", "batch", "input_channels", "input_height", "input_width"  # as in View
+_OUTPUT = "output", "output_pitch", "output_image", "output_channels", "output_height", "output_width"
 
 
 class Constants:
@@ -86,6 +80,7 @@ class Constants:
     def __init__(self, data: Buffer | Source, where: int) -> None:
         self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
+        self.largest_bias = 0  # magnitude in the tables that were read
         self._unread = len(self.source)  # bytes that may still be those of a table
         self._tables: dict[tuple[int, int], dict[str, Array]] = {}
 
@@ -118,12 +113,15 @@ class Constants:
             self.source.read(offset, data[begin * record.bytes : end * record.bytes])
         columns = unpack_rows(record, data.data)
         check_multipliers(overlay, **{f"table: {name}": columns[name] for name in names})
+        self.largest_bias = max(self.largest_bias, int(np.abs(columns["bias"]).max(initial=0)))
+        if not columns["negative"].any():
+            del columns["negative"]
         for span, begin, end in zip(spans, ends, ends[1:]):
             self._tables[span] = {name: column[begin:end] for name, column in columns.items()}
         self._unread = unread
 
     def table(self, overlay: Overlay, address: int, records: int) -> dict[str, Array]:
-        """Return the columns of the table at an address."""
+        """Return the columns of the table at an address; "negative" only if some table has such multipliers."""
         if (address, records) not in self._tables:
             self.read_tables(overlay, [(address, records)])
         return self._tables[address, records]
@@ -181,15 +179,16 @@ class Memory:
 
     def view(self, blob: str) -> View:
         """Return the View of a blob."""
-        if blob in self._views:
-            return self._views[blob]
+        if (known := self._views.get(blob)) is not None:
+            return known
         if blob not in self.address:
             raise DeviceError(f"blob {blob!r} has no address")
         place = self.address[blob]
-        n, c, h, w = self.shape(blob)
+        n, c, h, w = shape = self.shape(blob)
         if place.first_channel % self.step:
             raise DeviceError(f"plane: blob {blob!r} begins at channel {place.first_channel}, not at a plane's first")
-        pitch, image = h * w * self.step, image_bytes(self.shape(place.parent or blob), self.overlay.layout)
+        whole = shape if place.parent is None else self.shape(place.parent)
+        pitch, image = h * w * self.step, image_bytes(whole, self.overlay.layout)
         first = self.images[0] if self.images else 0
         address = place.offset + first * image + place.first_channel // self.step * pitch
         self._views[blob] = view = View(address, pitch, image, n, c, h, w)
@@ -279,10 +278,14 @@ def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
 def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:
     """Return the bias (one per record) and the Requantization with multipliers of this shape."""
     columns = memory.constants.table(memory.overlay, values["table"], prod(shape))
-    above, below, leaky = columns["multiplier"], columns["negative"], values["leaky"]
-    if not leaky and below.any():
-        raise DeviceError("descriptor: its table has multipliers of negative sums, but leaky = 0")
-    numbers = values["shift"], values["low"], values["high"], below.reshape(shape) if leaky else None
+    above, below = columns["multiplier"], columns.get("negative")
+    if values["leaky"]:
+        below = (np.zeros_like(above) if below is None else below).reshape(shape)
+    elif below is not None:
+        if below.any():
+            raise DeviceError("descriptor: its table has multipliers of negative sums, but leaky = 0")
+        below = None
+    numbers = values["shift"], values["low"], values["high"], below
     return columns["bias"], Requantization(above.reshape(shape), *numbers, zero_point(values, "output"))
 
 

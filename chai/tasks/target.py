@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from math import frexp
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +17,7 @@ from ..fixed import (
     round_half_away,
     weight_steps,
 )
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from .coarser import FACTORS, fitted
 

@@ -56,9 +56,10 @@ class Unfold:
         apart = padded.reshape(m, c, taps, self.rows, columns).transpose(0, 3, 4, 1, 2)
         return np.ascontiguousarray(apart).reshape(m, -1, taps, 1)
 
-    def plain_weights(self, weights: Array) -> Array:
-        """Return weights (M, C, kh, kw) for the blob as it was: the inverse of ``weights``."""
+    def plain_weights(self, weights: Array) -> Array | None:
+        """Return weights (M, C, kh, kw) for the blob as it was: the inverse of ``weights``, None if they are none of its."""
         m, _, taps, _ = weights.shape
         height, columns = self.window.kernel
         together = weights.reshape(m, self.rows, columns, -1, taps).transpose(0, 3, 4, 1, 2)
-        return np.ascontiguousarray(together.reshape(m, -1, taps * self.rows, columns)[:, :, :height])
+        rows = together.reshape(m, -1, taps * self.rows, columns)
+        return None if rows[:, :, height:].any() else np.ascontiguousarray(rows[:, :, :height])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from ..util.lazy_dataclass import dataclass
+from ..util.lazy_dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ..blob import Shape, View

@@ -10,4 +10,4 @@ def ceil_div(value: int, step: int) -> int:
 
 def round_up(value: int, step: int) -> int:
     """Return ``value`` rounded up to a multiple of ``step``."""
-    return ceil_div(value, step) * step
+    return -(-value // step) * step

@@ -14,8 +14,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.host_blobs import HostBlobs
-from ..codegen.memory_map import FIXED, INPUT, MARKS, REGION, REGIONS, Regions, split
+from ..codegen.memory_map import FIXED, INPUT, MARKS, REGION, REGIONS, HostBlobs, Regions, split
 from ..errors import DeviceError
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np

@@ -53,7 +53,8 @@ def decoded(
     """The Task of a descriptor, of which a file tells the blobs and images ``of`` it."""
     memory = Memory(overlay, address, shapes, Constants(constants, where), of.images)
     values = unpack(overlay.descriptor, descriptor)
-    return decode(values, memory, inputs=of.inputs, output=of.output, origin=(), images=of.images)
+    common = {"inputs": of.inputs, "output": of.output, "origin": (), "images": of.images}
+    return decode([(values, common)], memory)[0]
 
 
 def encoded(*given: Any, **chain: Any) -> tuple[bytes, bytes]:
@@ -336,6 +337,27 @@ def conv(**changes: Any) -> Case:
     address = {"in": Placed(0x1000, 64), "out": Placed(0x2000, 64, "concat", 32), "concat": Placed(0x2000, 64)}
     shapes = {"in": (2, 3, 5, 7), "out": (2, 2, 4, 4), "concat": (2, 40, 4, 4)}
     return Case(task, address, shapes, [])
+
+
+@pytest.mark.parametrize("below", [0, 3])
+def test_several_tasks_at_once(below: int) -> None:
+    """One of them is leaky, maybe with multipliers of 0 for negative sums; the other one has none."""
+    leaky = Requantization(np.array([5, 6]).reshape(2, 1, 1), 7, -32, 31, np.array([below, 0]).reshape(2, 1, 1))
+    cases, constants, stored = [conv(), conv(requantization=leaky)], b"", []
+    for case in cases:
+        descriptor, own = case.encode(where=WHERE + len(constants))
+        common = {"inputs": case.task.inputs, "output": case.task.output, "origin": ()}
+        stored.append((unpack(Z2.descriptor, descriptor), common))
+        constants += own + bytes(-len(own) % Z2.layout.alignment)
+    memory = Memory(Z2, cases[0].address, cases[0].shapes, Constants(constants, WHERE))
+    first, second = decode(stored, memory)
+    assert equal(first, cases[0].task) and equal(second, cases[1].task) and not equal(first, second)
+    stored[1][0]["leaky"] = 0
+    if below:
+        with pytest.raises(DeviceError, match="multipliers of negative sums, but leaky = 0"):
+            decode(stored, memory)
+    else:
+        assert equal(decode(stored, memory)[1], cases[0].task)
 
 
 def eltwise(**changes: Any) -> Case:

@@ -16,7 +16,7 @@ import pytest
 from chai import overlay
 from chai.blob import View
 from chai.devices.emulator import EmulatedProgram
-from chai.kernels.native import library, single as singles
+from chai.kernels.native import library, program as programs, single as singles
 from chai.kernels.native.single import Single
 from chai.tasks import Task
 from chai.tasks.work import Work
@@ -34,7 +34,15 @@ def used(name: str) -> Iterator[None]:
     chosen = library.variant(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "state", lambda: library.State(LIBRARY.variants, LIBRARY.reason, chosen))
+        patch.setattr(programs, "aligned", _used_before)
         yield
+
+
+def _used_before(size: int) -> np.ndarray:
+    """Memory that is not 0, as the process may get it: whatever a kernel reads has to be written first."""
+    memory = library.aligned(size)
+    memory[...] = 0xA5
+    return memory
 
 
 def with_calls(known: library.Library, calls: Any) -> library.Library:

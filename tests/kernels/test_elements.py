@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.graph import Layer
-from chai.kernels.native import chain as chains
+from chai.kernels.native import Link, chain as chains
 from chai.kernels.native.build import machine
 from chai.kernels.native.floats import Floats
 from chai.kernels.native.library import variant as find
-from chai.kernels.native.links import Link
 from chai.layers.batch_norm import BatchNorm, BatchNormParams
 from chai.layers.bias import Bias, BiasParams
 from chai.layers.eltwise import Eltwise, EltwiseParams

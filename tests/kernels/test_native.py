@@ -142,9 +142,9 @@ def in_tiles(variant: str, channels: int, outputs: int, size: tuple[int, int], g
     """Whether a 3 x 3 convolution of two images is computed from tiles: its packed weights are larger then."""
     found = library.variant(variant)
     assert found is not None
-    values = table.Form(table.Kind.CONVOLUTION, window=Window((3, 3), (1, 1), (1, 1)), group=group).fields()
-    values |= table.sizes((2, group * channels, *size), (2, group * outputs, *size))
-    operation = table.Operation(**values, input_pixel=group * channels)
+    form = table.Form(table.Kind.CONVOLUTION, window=Window((3, 3), (1, 1), (1, 1)), group=group)
+    place = 0, 0, 0, 0, 0, group * channels
+    operation = form.operation((2, group * channels, *size), (2, group * outputs, *size), [place], place)
     return bool(
         found.calls.chai_packed(found.number, ctypes.byref(operation)) > 3 * group * (outputs + 16) * (channels + 4) * 9
     )

@@ -196,7 +196,7 @@ def test_copies_at_the_end_of_a_batch_are_computed_once(variant: str) -> None:
 
 
 def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs.Native, "_lay_out", lambda *_: 64)  # less than the blobs take
+    monkeypatch.setattr(programs, "share", lambda lives, _: (dict.fromkeys(lives, 0), 64))  # less than the blobs take
     x = np.zeros((1, 6, 7, 18), np.int8)
     with used(NAMES[0]), pytest.raises(DeviceError, match=r"operation \d+ \((load|border)\) would leave its memory"):
         program([conv(6, 35, 3)], {"x": x}, {"y": (1, 35, 7, 18)}, None, ("y",))

@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs, threads
 from chai.kernels.native.order import Use, after
 from chai.kernels.native.program import Native
+from chai.kernels.native.table import Table
 from chai.tasks.conv import Conv
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
@@ -106,6 +107,32 @@ def test_codes_are_those_of_one_thread(variant: str, count: int, monkeypatch: py
     assert all(np.array_equal(blobs[blob], wanted[blob]) for blob in ("whole", "y"))
     if Path("/proc/self/task").is_dir():
         assert workers() >= count - 1
+
+
+@needs_library
+def test_a_table_that_was_made_for_one_thread_runs_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no order between its operations."""
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(3).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    counts, run = list[int](), library.Library.run
+
+    def counted(self: library.Library, table: Table, frame: library.Frame, threads: int = 1) -> Sequence[float]:
+        counts.append(threads)
+        return run(self, table, frame, threads)
+
+    monkeypatch.setattr(library.Library, "run", counted)
+    ordered = []
+    with used(NAMES[0]):
+        for count in (1, 3):
+            with monkeypatch.context() as patch:
+                patch.setattr(programs, "threads", lambda count=count: count)
+                made = program(tasks, {"x": x}, shapes, views, ("y",))
+            made.run({"x": x})
+            (part,) = made.parts
+            assert isinstance(part, Native)
+            ordered.append(any(operation.after for operation in part._table))
+    assert counts == [1, 3]
+    assert ordered == [False, True]
 
 
 def workers() -> int:

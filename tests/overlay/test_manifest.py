@@ -20,12 +20,13 @@ from hypothesis import given, strategies as st
 from chai import overlay, tasks
 from chai.errors import DeviceError, ParseError
 from chai.fixed import ACCUMULATOR
-from chai.overlay import Buffer, Overlay
+from chai.overlay import Buffer, Overlay, checks, manifest
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool, PoolLimits
-from chai.util.data.jsonfile import BYTES, DEPTH, Document, _Reader, load, validate
+from chai.util.data.jsonfile import BYTES, DEPTH, VALUES, Document, load
+from chai.util.data.positions import Reader
+from chai.util.data.schema import validate
 from chai.util.paths import resource
-from chai.util.source import Source
 
 SCHEMA = json.loads(resource("hw_overlays", "overlay.schema.json").read_text())
 NAMES = ["kv260", "pynq-z2", "ultra96", "zcu102", "zcu104"]
@@ -189,6 +190,31 @@ def test_the_build_changes_with_the_hardware_only(tmp_path: Path) -> None:
         ('"offset": 48', '"offset": 80', False),
     ]:
         assert (overlay.load(written(tmp_path, edited(old, new))).build == build) is same, old
+
+
+def test_a_manifest_that_changed_since_a_network_was_compiled_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the build that a network was compiled for is not: compiling has checked it."""
+    known = overlay.load("pynq-z2")
+    checked: list[str] = []
+    monkeypatch.setattr(checks, "check", lambda document, array: checked.append(document.path))
+    manifest._parsed.cache_clear()
+    assert overlay.load("pynq-z2", build=known.build) == known
+    assert checked == []
+    assert overlay.load("pynq-z2", build=known.build ^ 1) == overlay.load("pynq-z2") == known
+    assert checked == [known.file, known.file]
+    manifest._parsed.cache_clear()
+    monkeypatch.undo()
+
+    (tmp_path / "hw_overlays/pynq-z2").mkdir(parents=True)
+    for file in resource("hw_overlays").glob("*.schema.json"):
+        (tmp_path / "hw_overlays" / file.name).write_text(file.read_text())
+    written(tmp_path / "hw_overlays/pynq-z2", edited('"shift_max": 40', '"shift_max": "40"'))
+    for module in (manifest, checks):
+        monkeypatch.setattr(module, "shipped", lambda *parts: str(tmp_path.joinpath(*parts)))
+    with pytest.raises(ParseError, match=r"overlay\.json:\d+:\d+: requant\.shift_max: expected a whole number"):
+        overlay.load("pynq-z2", build=known.build)
 
 
 HOST = {"macs_per_us": 500, "elements_per_us": 30, "convert_bytes_per_us": 200, "call_us": 200}
@@ -463,7 +489,7 @@ def test_positions_change_no_value(token: str, depth: int, many: int) -> None:
             return None
 
     quick = read(lambda: Document(text, "a.json").value)
-    assert quick == read(lambda: _Reader(text, Source(text, "a.json")).value)
+    assert quick == read(lambda: Reader(text, "a.json", DEPTH, VALUES).value)
 
 
 # -- the validator against the jsonschema library
@@ -535,11 +561,9 @@ def test_the_verdict_is_that_of_the_jsonschema_library(tmp_path: Path) -> None:
     library = jsonschema.Draft202012Validator(SCHEMA)
     library.check_schema(SCHEMA)
     manifests = [json.loads(resource("hw_overlays", n, "overlay.json").read_text()) for n in NAMES]
-    for manifest in manifests:  # a small one: most changes should not fall on the long tables
-        manifest["registers"]["list"] = manifest["registers"]["list"][:4]
-        manifest["descriptor"]["fields"] = (
-            manifest["descriptor"]["fields"][:3] + manifest["descriptor"]["fields"][10:11]
-        )
+    for values in manifests:  # a small one: most changes should not fall on the long tables
+        values["registers"]["list"] = values["registers"]["list"][:4]
+        values["descriptor"]["fields"] = values["descriptor"]["fields"][:3] + values["descriptor"]["fields"][10:11]
     rng = random.Random(7)
     verdicts = []
     path = tmp_path / "overlay.json"
@@ -565,7 +589,9 @@ def check_place(document: Document, library: Any, value: Any) -> None:
         at = tuple(violation.absolute_path)
         theirs.add(document.where(at))
         if violation.validator == "additionalProperties":
-            theirs |= {document._source.where(document._reader.keys[(*at, key)][0]) for key in violation.instance}
+            theirs |= {
+                document._reader.source.where(document._reader.keys[(*at, key)][0]) for key in violation.instance
+            }
     assert (error.value.line, error.value.column) in theirs
 
 

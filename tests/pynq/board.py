@@ -228,7 +228,7 @@ class Accelerator:
         read = Constants(memoryview(constants.device), constants.address) if constants else None
         memory = Memory(self.overlay, address, shapes, read)
         inputs = tuple(name for name in ("input", "second") if name in address)
-        task = decode(values, memory, inputs=inputs, output="output", origin=())
+        (task,) = decode([(values, {"inputs": inputs, "output": "output", "origin": ()})], memory)
         late = self.random.random() < 0.5
         if late:
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from html.parser import HTMLParser
 from itertools import count
@@ -29,7 +30,7 @@ from chai.report import timeline
 from chai.runtime import batches, execution, slot, steps
 from chai.runtime.host import forward, layer as host_layer, steps as host_steps
 from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, spread, summary
-from chai.runtime.times import joined
+from chai.runtime.times import Rows, joined
 from chai.tasks.work import Work
 from chai.util.text import visible
 from tests.conftest import ROOT, examples, need_models
@@ -704,6 +705,19 @@ def test_the_null_device_is_timed_by_segments() -> None:
     on_device = ([s.bytes for s in n.perf.steps if s.engine == "fpga"] for n in (net, measured))
     assert len({*map(sum, on_device)}) == 1
     assert sum(s.macs for s in found) == sum(s.macs for s in measured.perf.steps if s.engine == "fpga")
+
+
+def test_rows_are_made_once_and_keep_nothing_of_the_network() -> None:
+    """So that the times of many networks, once looked at, do not hold their weights."""
+    weights = np.ones(5)
+    freed = weakref.ref(weights)
+    rows = Rows(28, lambda weights=weights: [StepTime("ip", "InnerProduct", "host", 0.0, weights.size, 28)])
+    del weights
+    assert freed() is not None
+    assert [row.macs for row in rows.steps] == [5]
+    assert freed() is None
+    assert rows.steps is rows.steps
+    assert rows.bytes == rows.steps[0].bytes
 
 
 def test_the_docs_page_shows_what_is_printed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from chai.codegen.encoding import encode, equal
 from chai.errors import DeviceError, ParseError
 from chai.evaluate import selftest
 from chai.kernels import fast
-from chai.overlay import Overlay, manifest
+from chai.overlay import Overlay, checks
 from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.overlay.weights import joined
@@ -118,7 +118,7 @@ def extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overlay:
     sections["mirror"] = copy.deepcopy(sections["copy"])
     sections["mirror"]["properties"]["words_per_cycle"] = {"type": "integer", "minimum": 1}
     sections["mirror"]["required"].append("words_per_cycle")
-    monkeypatch.setattr(manifest, "_schema", lambda _name: schema)
+    monkeypatch.setattr(checks, "_schema", lambda _name: schema)
     path = tmp_path / "overlay.json"
     path.write_text(json.dumps(value))
     return overlays.load(path)

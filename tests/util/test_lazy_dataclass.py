@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from copy import copy, deepcopy
+from functools import cached_property
 from threading import Barrier
 from typing import Any, ClassVar
 
 import pytest
 
 from chai.util import lazy_dataclass
-
-Decorator = Callable[..., Any]
-PAIR = (lazy_dataclass.dataclass, dataclasses.dataclass)
 
 
 @pytest.fixture(autouse=True, params=[0, lazy_dataclass.FEW])
@@ -27,8 +26,10 @@ def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def pair(frozen: bool, eq: bool = True) -> tuple[Any, Any]:
     """Return the same class, made by chai's decorator and by Python's."""
 
-    def made(dataclass: Decorator) -> Any:
-        @dataclass(frozen=frozen, eq=eq)
+    def made(own: Any) -> Any:
+        field = own.field
+
+        @own.dataclass(frozen=frozen, eq=eq)
         class Base:
             """Of both."""
 
@@ -39,7 +40,7 @@ def pair(frozen: bool, eq: bool = True) -> tuple[Any, Any]:
             d: float = field(default=0.5, kw_only=True, repr=False)
             e: tuple[int, ...] = field(default_factory=lambda: (1, 2), init=False)
 
-        @dataclass(frozen=frozen, eq=eq)
+        @own.dataclass(frozen=frozen, eq=eq)
         class Point(Base):
             """With more, and with checks."""
 
@@ -52,7 +53,7 @@ def pair(frozen: bool, eq: bool = True) -> tuple[Any, Any]:
 
         return Point
 
-    return made(PAIR[0]), made(PAIR[1])
+    return made(lazy_dataclass), made(dataclasses)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -152,14 +153,18 @@ def test_methods_of_the_class_stay() -> None:
 
 
 def test_only_what_is_used_is_compiled() -> None:
-    cls, _ = pair(frozen=True)
-    compiled = [name for name in ("__init__", "__eq__", "__hash__") if inspect.isfunction(vars(cls)[name])]
+    @lazy_dataclass.dataclass(frozen=True)
+    class Pair:
+        a: int
+        b: list[int] = lazy_dataclass.field(default_factory=list)
+
+    compiled = [name for name in ("__init__", "__eq__", "__hash__") if inspect.isfunction(vars(Pair)[name])]
     assert compiled == []
     for _ in range(lazy_dataclass.FEW):
-        cls(1)
-    assert not inspect.isfunction(vars(cls)["__init__"])
-    cls(1)
-    compiled = [name for name in ("__init__", "__eq__", "__hash__") if inspect.isfunction(vars(cls)[name])]
+        Pair(1)
+    assert not inspect.isfunction(vars(Pair)["__init__"])
+    Pair(1)
+    compiled = [name for name in ("__init__", "__eq__", "__hash__") if inspect.isfunction(vars(Pair)[name])]
     assert compiled == ["__init__"]
 
 
@@ -174,3 +179,55 @@ def test_threads_may_be_the_first_to_use_it() -> None:
 
         with ThreadPoolExecutor(4) as threads:
             assert all(threads.map(use, range(4)))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_functions_are_those_of_dataclasses(frozen: bool) -> None:
+    """For a class, for an object, and for a class that Python derives from it."""
+    ours, own = pair(frozen)
+
+    def facts(module: Any, cls: Any) -> list[object]:
+        value = module.replace(cls(1, c=[2]), a=3, d=1.5)
+        names = ("name", "type", "init", "repr", "compare", "kw_only", "metadata")
+        known = [[tuple(getattr(f, name) for name in names) for f in module.fields(of)] for of in (cls, value)]
+        return [known, vars(value), module.is_dataclass(cls), module.is_dataclass(value), module.is_dataclass(int)]
+
+    for derived in (lambda cls: cls, dataclasses.dataclass(frozen=frozen), lambda cls: type("Sub", (cls,), {})):
+        first, second = (derived(type("Sub", (cls,), {"__annotations__": {"g": "int"}, "g": 7})) for cls in (ours, own))
+        assert facts(lazy_dataclass, first) == facts(dataclasses, second)
+        assert facts(dataclasses, first) == facts(dataclasses, second)
+    with pytest.raises(TypeError):
+        lazy_dataclass.fields(int)
+
+
+@lazy_dataclass.dataclass(frozen=True)
+class Kept:
+    a: int
+    b: tuple[int, ...] = ()
+
+    @cached_property
+    def sum(self) -> int:
+        return self.a + sum(self.b)
+
+
+def test_objects_are_copied_stored_matched_and_remember() -> None:
+    value = Kept(1, (2, 3))
+    assert value.sum == 6
+    assert vars(value)["sum"] == 6
+    copies = (copy(value), deepcopy(value), pickle.loads(pickle.dumps(value)))
+    assert all(other == value and hash(other) == hash(value) for other in copies)
+    match value:
+        case Kept(first, rest):
+            assert (first, rest) == (1, (2, 3))
+        case _:
+            pytest.fail("no match")
+
+
+def test_classes_that_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+        lazy_dataclass.dataclass(type("Other", (Kept,), {}))
+    with pytest.raises(TypeError, match="its base Pythons is a dataclass of Python's own"):
+        lazy_dataclass.dataclass(type("Other", (dataclasses.dataclass(type("Pythons", (), {})),), {}))
+    shared = lazy_dataclass.dataclass(type("Shared", (), {"__annotations__": {"a": "list"}, "a": []}))
+    with pytest.raises(ValueError, match="mutable default <class 'list'> for field a is not allowed"):
+        shared()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ...util.lazy_numpy import np
 from ..native.table import Form, Kind, fits
-from ..pooling import max_pool
 
 if TYPE_CHECKING:
     from ...tasks.pool import Pool
@@ -20,6 +19,8 @@ def kernel(task: Pool) -> Kernel | None:
     """Return the kernel of a MAX; averages run by their definition."""
     if task.requantization is not None:
         return None
+    from ..pooling import max_pool  # which operations in C do without
+
     return lambda x, out, _: np.copyto(out, max_pool(x, task.window, task.out))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
-FOLDER = os.path.dirname(os.path.realpath(__file__))
+FOLDER = os.path.dirname(os.path.abspath(__file__))
 COMMAND = "python -m chai.kernels.native.build"
 EXPORTS = "{ global: chai_*; local: *; };"
 FLAGS = [
@@ -78,8 +78,8 @@ def digest() -> str:
     """Return a digest of sources and flags, which a library carries."""
     crc = 0  # each start pays for it, and it is to notice edits only: hashlib loads OpenSSL, pathlib takes as long as this
     for name in sorted(name for name in os.listdir(FOLDER) if name.endswith((".c", ".h")) or name == "build.py"):
-        with open(f"{FOLDER}/{name}", "rb") as file:
-            crc = zlib.crc32(name.encode() + b"\0" + file.read(), crc)
+        with open(f"{FOLDER}/{name}", "rb", buffering=0) as file:
+            crc = zlib.crc32(file.read(), zlib.crc32(name.encode() + b"\0", crc))
     return f"sources {crc:08x}"
 
 

@@ -41,26 +41,26 @@ enum kind {
 
 #define FIELDS(F) \
     F(kind) F(task)                                  /* index of the Task whose time it counts as */ \
-    F(after)                                         /* operations that have to be complete before it begins */ \
-    F(first) F(items)                                /* its pieces of work, numbered through the table by the check */ \
     PLACE(F, input) PLACE(F, second) PLACE(F, output) \
     F(images) F(channels) F(height) F(width)         /* of the input */ \
     F(batch)                                         /* images that weights are packed for; images may be fewer */ \
     F(outputs) F(out_height) F(out_width)            /* channels and size of the output */ \
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
-    F(constants)                                     /* buffer of the four following, which are offsets in it */ \
-    F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
-                                                        leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input;
-                                                        of PRODUCT and from PLUS to NORMALISE: 0 if results below 0
-                                                        become 0, else -1 */ \
-    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE, PRODUCT, MEAN, NORMALISE: buffer of the
-                                                        weights; channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM; the first two are
                                                         the bits of a float32, except of SUM: the step of PACK,
                                                         UNPACK, alpha and k of LRN, factors of PLUS, eps */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
+    F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */ \
+    F(negative)                                      /* offset as of the following, or -1. Of SUM: what a leaky ReLU looks
+                                                        at: -1 nothing, 0 the sum, 1 the input; of PRODUCT and from PLUS
+                                                        to NORMALISE: 0 if results below 0 become 0, else -1 */ \
+    F(constants)                                     /* buffer of negative and the following, which are offsets in it */ \
+    F(weights) F(bias) F(scale)                      /* int8 as packed; int32; float64 as negative */ \
     F(narrow)                                        /* of packed weights: no sum leaves the integers of float32 */ \
-    F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */
+    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE, PRODUCT, MEAN, NORMALISE: buffer of the
+                                                        weights; channels of a block */ \
+    F(after)                                         /* operations that have to be complete before it begins */ \
+    F(first) F(items)                                /* its pieces of work, numbered through the table by the check */
 
 #define FIELD(name) int64_t name;
 typedef struct {

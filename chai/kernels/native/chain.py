@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...errors import DeviceError
 from ...overlay.layout import share
 from ...util.lazy_numpy import np
+from . import Link, Native
 from .library import ALIGNMENT, Frame, Library, address, aligned
-from .links import Link, Native
 from .order import Use, after
 from .single import OTHERS, SHARED, others, plain
-from .table import Extent, Form, Kind, Operation, Place, Table, sizes
+from .table import Extent, Form, Kind, Operation, Table
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -89,10 +89,11 @@ class Chain:
         self._parameters: list[Array] = []
         offsets, self.size = self._lay_out(uses)
         self._table: Table = (Operation * len(steps))(*(self._operation(step, offsets) for step in steps))
-        for operation, count in zip(self._table, after(uses, self._memory(offsets))):
-            operation.after = count
         singles = [link.native.single for link in links]
-        self._shared = any(single is not None and single.ns >= SHARED for single in singles)
+        self._shared = threads() > 1 and any(single is not None and single.ns >= SHARED for single in singles)
+        if self._shared:
+            for operation, count in zip(self._table, after(uses, self._memory(offsets))):
+                operation.after = count
         aliased = [(self._root(blob), shapes[blob]) for blob in self.writes]
         self._aliases = [] if self.writes == [*self._results] else aliased
         self._frames: list[Frame] = []
@@ -152,7 +153,7 @@ class Chain:
         """Return the offset of each blob inside, shared by blobs that are never used at the same time, and the size of all."""
         lives: dict[str, tuple[int, int]] = {}
         for moment, use in enumerate(uses):
-            for blob in (*use.reads, use.writes):
+            for blob in use.blobs:
                 if blob not in self._results:
                     lives[blob] = lives.get(blob, (moment,))[0], moment
         return share(lives, {blob: -(-self._bytes(blob) // ALIGNMENT) * ALIGNMENT for blob in lives})
@@ -196,10 +197,9 @@ class Chain:
         size, whole = self._bytes(step.source) // step.parts, self._bytes(step.target) // step.parts
         rows = gcd(size, ROWS)
         shape = step.parts, size // rows, rows, 1
-        values = {**Form(Kind.COPY).fields(), **sizes(shape, shape)}
-        values |= Place(0, 0, source or size, 1, size // rows, size // rows).fields("input")
-        values |= Place(0, 0, target or whole, 1, size // rows, size // rows).fields("output")
-        return Operation(**values)
+        inside = 1, size // rows, size // rows
+        read, written = (0, 0, source or size, *inside), (0, 0, target or whole, *inside)
+        return Form(Kind.COPY).operation(shape, shape, [read], written)
 
     def _extents(self) -> ctypes.Array[Extent]:
         """Return the sizes of the buffers."""

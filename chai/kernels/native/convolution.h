@@ -11,6 +11,8 @@
 
 #define WIDEST 16 /* pixels of a block, at most */
 
+typedef int32_t signed32 __attribute__((vector_size(4 * LANES)));
+
 typedef void block(const uint8_t *const *, const int32_t *, runs, const int8_t *, const finish *, uint8_t *const *);
 
 #define BLOCK(MP, NV) \
@@ -134,32 +136,58 @@ static int64_t outputs_together(const given_weights *s, int64_t o, int64_t m) {
     return least(m - o, least(s->outputs - o % s->outputs, LANES - o % LANES));
 }
 
+/* Return ``n`` weights, one in each lane, and 0 in the lanes beyond. */
+static inline __attribute__((always_inline)) signed32 lanes_of(const int8_t *w, int64_t n) {
+#ifdef WIDENED
+    return (signed32)widened(w, n);
+#else
+    signed32 lanes = {0};
+    for (int64_t k = 0; k < n; k++) lanes[k] = w[k];
+    return lanes;
+#endif
+}
+
+static inline signed32 sizes_of(signed32 w) {
+    signed32 sign = w >> 31;
+    return (w ^ sign) - sign;
+}
+
+/* Return whether channels are packed one by one: their number is no multiple of 4, and they follow each other in a row of the kernel,
+   so that those of a dword belong to several columns. */
+static int one_by_one(const operation *op, runs r) {
+    int64_t c = op->channels / op->group;
+    return op->kernel_w > 1 && r.bytes == c * op->kernel_w && c % 4;
+}
+
 /* Pack the weights of ``n`` outputs from ``o`` on of a group, and their bias; return whether float32 holds every sum. */
 static inline __attribute__((always_inline)) int pack_outputs(const operation *op, const given_weights *s, runs r, int64_t g, int64_t o,
                                                               int64_t n, const int32_t *bias, int8_t *to, int32_t *packed_bias) {
-    static const int8_t none[LANES];
     int64_t m = op->outputs / op->group, c = op->channels / op->group, kh = op->kernel_h, kw = op->kernel_w;
     int64_t wide = block_vectors(op), vectors = vectors_of(op), run = ceil_div(r.bytes, 4), panel = r.dwords * LANES * 4;
-    int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first);
+    int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first), tap = s->inputs * s->outputs;
     int8_t *base = to + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 4;
-    int row = r.bytes == c * kw && r.count == kh, step = row && c % 4 ? 1 : 4; /* channels of a dword that are taken at once */
-    int32_t sum[LANES] = {0}, size[LANES] = {0};
-    for (int64_t i = 0; i < c; i += step) {
-        const int8_t *w[4] = {none, none, none, none};
-        int64_t next[4] = {0};
-        for (int j = 0; j < least(step, c - i); j++) w[j] = given_at(s, g, o, i + j), next[j] = s->inputs * s->outputs;
+    int row = r.bytes == c * kw && r.count == kh, single = one_by_one(op, r);
+    signed32 sum = {0}, size = {0};
+    for (int64_t i = 0; i < c; i += single ? 1 : 4) {
+        const int8_t *w[4];
+        int64_t together = single ? 1 : least(4, c - i), close = s->inputs - i % s->inputs;
+        for (int64_t j = 0; j < together; j++) w[j] = j && j < close ? w[0] + j * s->outputs : given_at(s, g, o, i + j);
         for (int64_t y = 0; y < kh; y++)
             for (int64_t x = 0; x < kw; x++) {
-                int64_t byte = row ? x * c + i : i, d = (row ? y : y * kw + x) * run + byte / 4;
-                uint32_t *at = (uint32_t *)(base + d * count * LANES * 4);
-                for (int64_t k = 0; k < n; k++) {
-                    int32_t a = w[0][k], b = w[1][k], e = w[2][k], f = w[3][k];
-                    uint32_t low = (uint8_t)a | (uint32_t)(uint8_t)b << 8;
-                    at[k] |= (low | (uint32_t)(uint8_t)e << 16 | (uint32_t)(uint8_t)f << 24) << byte % 4 * 8;
-                    sum[k] += a + b + e + f;
-                    size[k] += (a < 0 ? -a : a) + (b < 0 ? -b : b) + (e < 0 ? -e : e) + (f < 0 ? -f : f);
+                int64_t byte = row ? x * c + i : i, d = (row ? y : y * kw + x) * run + byte / 4, t = (y * kw + x) * tap;
+                int8_t *at = base + d * count * LANES * 4;
+                signed32 dwords = {0}, before = {0};
+                UNROLL for (int j = 0; j < 4; j++)
+                    if (j < together) {
+                        signed32 one = lanes_of(w[j] + t, n);
+                        sum += one, size += sizes_of(one);
+                        dwords |= (one & 255) << 8 * j;
+                    }
+                if (single) {
+                    memcpy(&before, at, n * 4);
+                    dwords = before | dwords << byte % 4 * 8;
                 }
-                for (int j = 0; j < 4; j++) w[j] += next[j];
+                memcpy(at, &dwords, n * 4);
             }
     }
     int narrow = 1;
@@ -174,7 +202,7 @@ static int convolution_pack(const operation *op, const int8_t *from, int64_t out
     given_weights s = given_as(op, from, outputs, inputs);
     runs r = runs_of(op);
     int narrow = 1;
-    memset(to, 0, convolution_bytes(op));
+    if (one_by_one(op, r) || op->outputs / op->group % LANES) memset(to, 0, convolution_bytes(op)); /* else everything is written */
     for (int64_t g = 0, m = op->outputs / op->group; g < op->group; g++)
         for (int64_t o = 0, n; o < m; o += n) {
             n = outputs_together(&s, o, m);

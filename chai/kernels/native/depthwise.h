@@ -25,7 +25,6 @@ enum {
 };
 
 typedef uint32_t sums32 __attribute__((vector_size(4 * LANES)));
-typedef int32_t signed32 __attribute__((vector_size(4 * LANES)));
 
 typedef struct {
     dword quads[4];

@@ -8,8 +8,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ...tasks.window import Window
+from . import Link, Native
 from .library import Library, library
-from .links import Link, Native
 from .single import Single, plain
 from .table import Form, Kind
 

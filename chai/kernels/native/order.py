@@ -14,6 +14,11 @@ class Use:
     def __init__(self, reads: tuple[str, ...], writes: str, channels: range) -> None:
         self.reads, self.writes, self.channels = reads, writes, channels
 
+    @property
+    def blobs(self) -> tuple[str, ...]:
+        """Return the blobs that it reads or writes, one of them perhaps twice."""
+        return (*self.reads, self.writes) if self.writes else self.reads
+
 
 def after(uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> Iterator[int]:
     """Yield for each operation how many of the first ones have to be complete before it.
@@ -28,7 +33,7 @@ def after(uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> Iterato
     written: dict[str, int] = {}
     parts: dict[str, list[tuple[range, int]]] = {}
     for i, use in enumerate(uses, 1):
-        blobs = dict.fromkeys((*use.reads, use.writes) if use.writes else use.reads)
+        blobs = use.blobs
         for blob in blobs:
             if blob not in born:
                 born[blob] = max((last[old] for old in memory.replaced(blob, places[blob])), default=0)

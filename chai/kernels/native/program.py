@@ -9,18 +9,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ...blob import View, Wholes, codes_of
+from ...blob import Wholes, codes_of
 from ...errors import DeviceError
 from ...overlay.layout import share
 from ...overlay.weights import Packed
-from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
 from .library import ALIGNMENT, Frame, Library, address, aligned, pointer
 from .order import Use, after
-from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides, sizes
+from .table import BLOCK_OUTPUTS, NOWHERE, POINT, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -33,22 +32,23 @@ FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are
 SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
 
 
-class Part(NamedTuple):
+class Part:
     """Some channels of a blob, which may be a view."""
 
-    blob: str
-    first: int
-    channels: int
+    __slots__ = ("blob", "channels", "first")
+
+    def __init__(self, blob: str, first: int, channels: int) -> None:
+        self.blob, self.first, self.channels = blob, first, channels
 
 
-@dataclass
 class _Blob:
-    """An outermost blob: rows and columns of its border, the code of 0 there, and its offset in the arena."""
+    """An outermost blob: rows and columns of its border, the code of 0 there, and the place of its first code."""
 
-    shape: Shape
-    border: tuple[int, int] = (0, 0)
-    zero: int = 0
-    offset: int = 0
+    __slots__ = ("border", "place", "shape", "zero")
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape, self.border, self.zero = shape, (0, 0), 0
+        self.place: Place = NOWHERE
 
     @property
     def strides(self) -> tuple[int, int, int, int]:
@@ -61,20 +61,34 @@ class _Blob:
         """Return its size; the last pixel may be read in whole dwords."""
         return -(-(self.shape[0] * self.strides[0] + 4) // ALIGNMENT) * ALIGNMENT
 
-    def place(self, first: int) -> Place:
-        """Return the place of its channels from ``first`` on."""
+    def put(self, offset: int) -> None:
+        """Let its bytes begin at an offset in the arena."""
         image, channel, row, pixel = self.strides
-        start = self.offset + self.border[0] * row + self.border[1] * pixel + first
-        return Place(ARENA, start, image, channel, row, pixel)
+        first = offset + self.border[0] * row + self.border[1] * pixel
+        self.place = ARENA, first, image, channel, row, pixel
+
+    def channels(self, first: int) -> Place:
+        """Return the place of its channels from ``first`` on."""
+        buffer, offset, image, channel, row, pixel = self.place
+        return buffer, offset + first, image, channel, row, pixel
 
 
-class _Step:
+class _Step(Use):
     """An operation to be: a Task with its form, or a part of a blob to move; its time counts as that of Task ``task``."""
 
-    __slots__ = ("form", "kind", "task", "what")
+    __slots__ = ("kind", "task", "what")
 
-    def __init__(self, task: int, kind: int, what: Task | Part, form: Form | None = None) -> None:
-        self.task, self.kind, self.what, self.form = task, kind, what, form
+    def __init__(
+        self,
+        task: int,
+        kind: int,
+        what: tuple[Task, Form] | Part,
+        reads: tuple[str, ...],
+        writes: str,
+        channels: range,
+    ) -> None:
+        super().__init__(reads, writes, channels)
+        self.task, self.kind, self.what = task, kind, what
 
 
 class Native:
@@ -85,7 +99,7 @@ class Native:
         library: Library,
         tasks: Sequence[tuple[Task, Form]],
         shapes: Mapping[str, Shape],
-        views: Mapping[str, View],
+        wholes: Wholes,
         loads: Collection[Part],
         stores: Collection[Part],
     ) -> None:
@@ -93,7 +107,7 @@ class Native:
         self._loads, self._stores = [*loads], [*stores]
         moved = [(Kind.LOAD, part) for part in loads] + [(Kind.STORE, part) for part in stores]
         self._numbers = {key: number for number, key in enumerate(moved, HOST)}
-        self._views, self._wholes = views, Wholes(views)
+        self._wholes = wholes
         self._blobs: dict[str, _Blob] = {}
         self._constants = Constants()
         self._files: list[Array] = []  # weights that are read where they are stored
@@ -106,27 +120,26 @@ class Native:
             if rows or columns:
                 source.border = max(source.border[0], rows), max(source.border[1], columns)
                 source.zero = form.zeros[0]
-        steps = [*self._steps(tasks)]
-        size = self._lay_out(steps)
         self.tasks = [task for task, _ in tasks]
+        steps = [*self._steps(tasks)]
+        places, self._size = self._lay_out(steps)
         self._table = (Operation * len(steps))(*map(self._operation, steps))
         self._batch = int(self._table[0].images)
-        alike = bool(loads) and all(operation.images == self._batch for operation in self._table)
+        alike = bool(loads) and {blob.shape[0] for blob in self._blobs.values()} == {self._batch}
         self._fewest = 1 if alike else self._batch  # images of a run
-        places = {name: (blob.offset, blob.offset + blob.bytes) for name, blob in self._blobs.items()}
-        for operation, count in zip(self._table, after(map(self._use, steps), places)):
-            operation.after = count
-        macs = sum(task.macs(*(shapes[blob] for blob in task.inputs)) for task, _ in tasks)
-        self._shared = macs >= SHARED
+        macs = (task.macs(*(shapes[blob] for blob in task.inputs)) for task in self.tasks)
+        self._shared = threads() > 1 and sum(macs) >= SHARED
+        if self._shared:
+            for operation, count in zip(self._table, after(steps, places)):
+                operation.after = count
         self._weights = [
-            (operation, step.form)
+            (operation, step.what[1])
             for operation, step in zip(self._table, steps)
-            if step.form is not None and operation.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
+            if step.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE) and not isinstance(step.what, Part)
         ]
         self._memory: Array | None = None
         self._frames: list[Frame] = []
         self._partial: dict[int, Table] = {}  # the table for fewer images
-        self._size = size
         self._packing = Mutex()
         self._check(self._table)
 
@@ -142,7 +155,7 @@ class Native:
 
         def border(i: int, whole: str) -> Iterator[_Step]:
             if whole not in bordered and any(self._blobs[whole].border):
-                yield _Step(i, Kind.BORDER, Part(whole, 0, self._blobs[whole].shape[1]))
+                yield _Step(i, Kind.BORDER, Part(whole, 0, self._blobs[whole].shape[1]), (), whole, range(0))
             bordered.add(whole)
 
         last = {}  # Task that writes a blob last
@@ -152,14 +165,22 @@ class Native:
         for part in self._stores:
             stored.setdefault(self._wholes[part.blob].base, []).append(part)
         for part in self._loads:
-            yield from border(0, self._wholes[part.blob].base)
-            yield _Step(0, Kind.LOAD, part)
+            whole, channels = self._inside(part)
+            yield from border(0, whole)
+            yield _Step(0, Kind.LOAD, part, (), whole, channels)
         for i, (task, form) in enumerate(tasks):
-            whole = self._wholes[task.output].base
+            whole, channels = self._inside(Part(task.output, *task.channels(self._shapes)))
             yield from border(i, whole)
-            yield _Step(i, self._kind(task, form), task, form)
+            reads = tuple([self._wholes[blob].base for blob in task.inputs])
+            yield _Step(i, self._kind(task, form), (task, form), reads, whole, channels)
             if last[whole] == i:
-                yield from (_Step(i, Kind.STORE, part) for part in stored.get(whole, ()))
+                for part in stored.get(whole, ()):
+                    yield _Step(i, Kind.STORE, part, (whole,), "", self._inside(part)[1])
+
+    def _inside(self, part: Part) -> tuple[str, range]:
+        """Return the outermost blob of a part, and its channels there."""
+        whole, first = self._wholes[part.blob]
+        return whole, range(first + part.first, first + part.first + part.channels)
 
     def _kind(self, task: Task, form: Form) -> int:
         """Return the kind of a Task's operation: large weights that few pixels need stay in their file."""
@@ -169,93 +190,69 @@ class Native:
         few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= BLOCK_OUTPUTS
         return Kind.IN_PLACE if few and weights.mapped is not None else form.kind
 
-    def _lay_out(self, steps: Sequence[_Step]) -> int:
-        """Give each blob an offset, shared by blobs that are never used at the same time; return the size of all."""
+    def _lay_out(self, steps: Sequence[_Step]) -> tuple[dict[str, tuple[int, int]], int]:
+        """Give each blob bytes, shared by blobs that are never used at the same time; return their ends, and the size of all."""
         lives: dict[str, tuple[int, int]] = {}
         for moment, step in enumerate(steps):
-            what = step.what
-            for blob in (what.blob,) if isinstance(what, Part) else (*what.inputs, what.output):
-                whole = self._wholes[blob].base
+            for whole in step.blobs:
                 lives[whole] = lives.get(whole, (moment,))[0], moment
-        offsets, size = share(lives, {whole: self._blobs[whole].bytes for whole in lives})
+        sizes = {whole: self._blobs[whole].bytes for whole in lives}
+        offsets, size = share(lives, sizes)
         for whole, offset in offsets.items():
-            self._blobs[whole].offset = offset
-        return size
+            self._blobs[whole].put(offset)
+        return {whole: (offset, offset + sizes[whole]) for whole, offset in offsets.items()}, size
 
     def _operation(self, step: _Step) -> Operation:
-        task, kind, what, form = step.task, step.kind, step.what, step.form
-        if isinstance(what, Part):
-            return self._moving(task, kind, what)
-        assert form is not None
-        shape, out = self._shapes[what.inputs[0]], self._shapes[what.output]
-        whole, first = self._wholes[what.output]
-        start, outputs = what.channels(self._shapes)
-        values = {**form.fields(), "task": task, **sizes(shape, (shape[0], outputs, *out[2:]))}
-        values |= self._blobs[whole].place(first + start).fields("output")
-        for name, blob in zip(("input", "second"), what.inputs):
-            source, channel = self._wholes[blob]
-            values |= self._blobs[source].place(channel).fields(name)
+        if isinstance(step.what, Part):
+            return self._moving(step, step.what)
+        (task, form), channels = step.what, step.channels
+        shape, (_, _, *size) = self._shapes[task.inputs[0]], self._shapes[task.output]
+        inputs = [self._blobs[whole].channels(first) for whole, first in map(self._wholes.__getitem__, task.inputs)]
+        output, outputs = self._blobs[step.writes].channels(channels.start), len(channels)
+        operation = form.operation(shape, (shape[0], outputs, *size), inputs, output, step.task)
         if form.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE, Kind.AVERAGE):
-            r, entries = form.requantization, prod(out[2:]) if form.kind == Kind.AVERAGE else outputs
+            r, entries = form.requantization, prod(size) if form.kind == Kind.AVERAGE else outputs
             assert r is not None
-            values["constants"] = CONSTANTS
-            values["scale"] = self._constants.table(r.multiplier * 2.0**-r.shift, entries)
+            operation.constants = CONSTANTS
+            operation.scale = self._constants.scales(r.multiplier, r.shift, entries)
             if r.negative is not None:
-                values["negative"] = self._constants.table(r.negative * 2.0**-r.shift, entries)
-        operation = Operation(**values)
-        if kind == Kind.IN_PLACE:
+                operation.negative = self._constants.scales(r.negative, r.shift, entries)
+        if step.kind == Kind.IN_PLACE:
             assert isinstance(form.weights, Packed)
             assert form.weights.mapped is not None
-            assert form.bias is not None
-            operation.kind, (*_, inputs, wide) = kind, form.weights.axes
-            operation.block_inputs, operation.block_outputs = inputs, wide
+            operation.kind = step.kind
+            *_, operation.block_inputs, operation.block_outputs = form.weights.axes
             operation.file = HOST + len(self._loads) + len(self._stores) + len(self._files)
-            operation.bias = self._constants.table(form.bias.astype(np.int32), outputs)
             self._files.append(form.weights.mapped)
         elif form.weights is not None:
-            size = self._library.calls.chai_packed(self._library.number, ctypes.byref(operation))
-            operation.weights = self._constants.reserve(size)
-            operation.bias = self._constants.table(np.zeros(outputs, np.int32), outputs)
+            packed = self._library.calls.chai_packed(self._library.number, ctypes.byref(operation))
+            operation.weights = self._constants.reserve(packed)
+        if form.bias is not None:
+            operation.bias = self._constants.integers(form.bias, outputs)
         return operation
 
-    def _use(self, step: _Step) -> Use:
-        """Return what an operation reads and writes; a border has none of a blob's channels."""
-        what = step.what
-        if isinstance(what, Part):
-            whole, first = self._wholes[what.blob]
-            if step.kind == Kind.STORE:
-                return Use((whole,), "", range(0))
-            start = first + what.first
-            return Use((), whole, range(start, start + what.channels * (step.kind == Kind.LOAD)))
-        whole, first = self._wholes[what.output]
-        start, outputs = what.channels(self._shapes)
-        reads = tuple(self._wholes[blob].base for blob in what.inputs)
-        return Use(reads, whole, range(first + start, first + start + outputs))
-
-    def _moving(self, task: int, kind: int, part: Part) -> Operation:
+    def _moving(self, step: _Step, part: Part) -> Operation:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
-        whole, first = self._wholes[part.blob]
-        shape = self._shape(part)
-        values = {**Form(kind).fields(), "task": task, **sizes(shape, shape)}
-        own = self._blobs[whole].place(first + part.first)
+        (whole,), shape = step.blobs, self._shape(part)
+        blob, kind = self._blobs[whole], step.kind
         if kind == Kind.BORDER:
-            values |= dict(zip(("pad_h", "pad_w"), self._blobs[whole].border)) | own.fields("output")
-            values["zero_out"] = self._blobs[whole].zero
-        else:
-            if self._blobs[whole].border == (0, 0):  # pixels follow each other: any size with as many of them will do
-                height, width = _rows(*shape[2:])
-                shape, own = (*shape[:2], height, width), own._replace(row=width * own.pixel)
-                values |= sizes(shape, shape)
-            host = Place(self._numbers[kind, part], 0, *plain_strides(shape))
-            values |= (host if kind == Kind.LOAD else own).fields("input")
-            values |= (own if kind == Kind.LOAD else host).fields("output")
-        return Operation(**values)
+            form = Form(kind, window=POINT._replace(pad=blob.border))
+            operation = form.operation(shape, shape, (), blob.place, step.task)
+            operation.zero_out = blob.zero
+            return operation
+        own = blob.channels(step.channels.start)
+        if blob.border == (0, 0):  # pixels follow each other: any size with as many of them will do
+            height, width = _rows(*shape[2:])
+            buffer, offset, image, channel, _, pixel = own
+            shape, own = (*shape[:2], height, width), (buffer, offset, image, channel, width * pixel, pixel)
+        host = self._numbers[kind, part], 0, *plain_strides(shape)
+        source, target = (host, own) if kind == Kind.LOAD else (own, host)
+        return Form(kind).operation(shape, shape, [source], target, step.task)
 
     def _packed(self) -> Array:
         """Return the constants: tables, and weights in the order of the kernels."""
         memory = aligned(self._constants.size)
-        for offset, part in self._constants.parts:
-            memory[offset : offset + part.nbytes] = part.view(np.uint8)
+        self._constants.write(memory)
         stored = [form.weights.bytes for _, form in self._weights if isinstance(form.weights, Packed)]
         scratch = np.empty(max(stored, default=0), np.int8)  # one for all: new pages take longer than reading
         for operation, form in self._weights:
@@ -347,7 +344,7 @@ class Native:
         return images
 
     def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
-        codes, shape = codes_of(part.blob, blobs, self._shapes, self._views), self._shapes[part.blob]
+        codes, shape = codes_of(part.blob, blobs, self._shapes, self._wholes.views), self._shapes[part.blob]
         if codes.shape != shape or codes.dtype != np.int8:
             raise DeviceError(f"blob {part.blob!r}: expected int8 {shape}, found {codes.dtype} {codes.shape}")
         if part.channels == shape[1]:

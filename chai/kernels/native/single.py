@@ -11,7 +11,7 @@ from ...blob import is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
-from .table import FLOATS, Extent, Form, Kind, Operation, Place, plain_strides, sizes
+from .table import FLOATS, Extent, Form, Kind, Operation, plain_strides
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -41,14 +41,15 @@ class Single:
     ) -> None:
         input_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.PACK) else np.int8)
         output_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.UNPACK) else np.int8)
-        values = {**form.fields(), **sizes(source, target)}
-        values |= Place(INPUT, 0, *plain_strides(source, input_type.itemsize)).fields("input")
-        values |= Place(OUTPUT, 0, *plain_strides(target, output_type.itemsize)).fields("output")
+        inputs = [(INPUT, 0, *plain_strides(source, input_type.itemsize))]
         if form.kind in FLOATS:
-            values |= Place(0, 0, *plain_strides(source, 4)).fields("second")
-        values |= zip(OTHERS, others(range(SECOND, SECOND + len(parameters))))
-        values["bias"] = 0 if len(parameters) > 1 else -1
-        self._library, self._target, self._table = library, target, (Operation * 1)(Operation(**values))
+            inputs.append((0, 0, *plain_strides(source, 4)))
+        output = OUTPUT, 0, *plain_strides(target, output_type.itemsize)
+        operation = form.operation(source, target, inputs, output)
+        for name, buffer in zip(OTHERS, others(range(SECOND, SECOND + len(parameters)))):
+            setattr(operation, name, buffer)
+        operation.bias = 0 if len(parameters) > 1 else -1
+        self._library, self._target, self._table = library, target, (Operation * 1)(operation)
         self._type, self._notes = output_type, form.kind == Kind.PACK
         self._sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters
         self.ns = ns

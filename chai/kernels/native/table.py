@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import field
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from struct import Struct
+from typing import TYPE_CHECKING, Any
 
 from ...tasks.window import Window
-from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...blob import Array, Shape
     from ...fixed import Requantization
     from ...overlay.weights import Packed
@@ -20,21 +21,21 @@ AT = 128  # a stored code of 0, as a byte
 BLOCK_OUTPUTS = 64  # of a block of IN_PLACE, at most
 SPARE = 64  # entries of a table beyond the last output, which a vector may read
 POINT = Window((1, 1), (1, 1), (0, 0))
-_PLACES = {  # fields of the places of an operation
-    place: tuple(f"{place}_{name}" for name in ("buffer", "offset", "image", "channel", "row", "pixel"))
-    for place in ("input", "second", "output")
-}
-_WINDOW = tuple(f"{name}_{axis}" for name in Window._fields for axis in "hw")
-_SIZES = ("images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width")
+# element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer
+_PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
+Place = tuple[int, int, int, int, int, int]
+NOWHERE = (0, 0, 0, 0, 0, 0)
 FIELDS = (
-    *("kind", "task", "after", "first", "items"),
-    *chain.from_iterable(_PLACES.values()),
-    *_SIZES,
-    *_WINDOW,
-    *("group", "constants", "weights", "bias", "scale", "negative", "file", "block_outputs", "block_inputs"),
-    *("shift", "factor", "second_factor", "negative_factor", "negative_second"),
-    *("low", "high", "narrow", "zero_in", "zero_second", "zero_out"),
+    *("kind", "task"),
+    *(f"{place}_{name}" for place in ("input", "second", "output") for name in _PLACE),
+    *("images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width"),
+    *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
+    *("group", "shift", "factor", "second_factor", "negative_factor", "negative_second"),
+    *("low", "high", "zero_in", "zero_second", "zero_out", "negative"),
+    *("constants", "weights", "bias", "scale", "narrow", "file", "block_outputs", "block_inputs"),
+    *("after", "first", "items"),
 )
+_KNOWN = Struct(f"{FIELDS.index('constants')}q")  # fields that a Form, places and sizes determine
 
 
 class Kind:
@@ -93,22 +94,6 @@ class Extent(ctypes.Structure):
     _fields_ = [("size", ctypes.c_int64), ("writable", ctypes.c_int64)]
 
 
-class Place(NamedTuple):
-    """Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer."""
-
-    buffer: int
-    offset: int
-    image: int
-    channel: int
-    row: int
-    pixel: int
-
-    def fields(self, name: str) -> dict[str, int]:
-        """Return the fields of this place in an operation."""
-        return dict(zip(_PLACES[name], self))
-
-
-@dataclass(frozen=True)
 class Form:
     """A Task as an operation, without its places.
 
@@ -120,43 +105,60 @@ class Form:
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
     """
 
-    kind: int
-    requantization: Requantization | None = None
-    window: Window = POINT
-    group: int = 1
-    weights: Array | Packed | None = None
-    bias: Array | None = None
-    zeros: tuple[int, ...] = (0,)
-    factors: tuple[int, ...] = ()
-    negative: tuple[int, ...] | None = None
-    numbers: tuple[float, ...] = ()
-    rectified: bool = False
+    def __init__(
+        self,
+        kind: int,
+        requantization: Requantization | None = None,
+        window: Window = POINT,
+        group: int = 1,
+        weights: Array | Packed | None = None,
+        bias: Array | None = None,
+        zeros: tuple[int, ...] = (0,),
+        factors: tuple[int, ...] = (),
+        negative: tuple[int, ...] | None = None,
+        numbers: tuple[float, ...] = (),
+        rectified: bool = False,
+    ) -> None:
+        self.kind, self.requantization, self.window, self.group = kind, requantization, window, group
+        self.weights, self.bias, self.zeros = weights, bias, zeros
+        self.factors, self.negative, self.numbers, self.rectified = factors, negative, numbers, rectified
 
     @property
     def border(self) -> tuple[int, int]:
         """Return the rows and columns around its input that it reads."""
         return self.window.pad if self.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE) else (0, 0)
 
-    def fields(self) -> dict[str, int]:
-        """Return the fields that do not depend on places and sizes."""
-        values = dict(zip(_WINDOW, chain.from_iterable(self.window)))
-        values |= {"kind": self.kind, "group": self.group, "low": -AT, "high": AT - 1, "negative": self.rectified - 1}
-        values |= zip(("zero_in", "zero_second"), self.zeros)
-        if (r := self.requantization) is not None:
-            values |= {"low": r.low, "high": r.high, "zero_out": r.zero}
-        if self.numbers:
-            bits = np.array(self.numbers, np.float32).view(np.int32).tolist()
-            values |= zip(("factor", "second_factor"), bits)
+    def operation(
+        self, source: Shape, target: Shape, inputs: Sequence[Place], output: Place, task: int = 0
+    ) -> Operation:
+        """Return the operation without constants, from blobs of one shape (N, C, H, W) at two places at most to another."""
+        (first, second), r = (*inputs, NOWHERE, NOWHERE)[:2], self.requantization
+        low, high, zero = (-AT, AT - 1, 0) if r is None else (r.low, r.high, r.zero)
+        operation = Operation()
+        _KNOWN.pack_into(
+            operation,
+            0,
+            *(self.kind, task, *first, *second, *output, *source, source[0], *target[1:]),
+            *(*chain.from_iterable(self.window), self.group, *self._factors()),
+            *(low, high, *(*self.zeros, 0)[:2], zero, self._negative()),
+        )
+        return operation
+
+    def _factors(self) -> tuple[int, ...]:
+        """Return the shift and the factors of a SUM; for others the bits of two numbers at most as the first factors."""
         if self.kind == Kind.SUM:
             assert self.requantization is not None
-            shift, below = self.requantization.shift, self.negative or (0,)
-            none = shift > 29  # sums stay below 2^26, so that every code is 0
-            first, second = (0, 0) if none else (*self.factors, 0)[:2]
-            minus, other = (0, 0) if none else (*below, 0)[:2]
-            looks = -1 if self.negative is None else len(self.factors) == 1
-            values |= {"shift": 0 if none else shift, "factor": first, "second_factor": second}
-            values |= {"negative_factor": minus, "negative_second": other, "negative": looks}
-        return values
+            shift, below = self.requantization.shift, self.negative or ()
+            if shift <= 29:  # else each code is 0, as sums stay below 2^26
+                return shift, *(*self.factors, 0)[:2], *(*below, 0, 0)[:2]
+        elif self.numbers:
+            return 0, *(*np.array(self.numbers, np.float32).view(np.int32).tolist(), 0)[:2], 0, 0
+        return 0, 0, 0, 0, 0
+
+    def _negative(self) -> int:
+        if self.kind == Kind.SUM and self.negative is not None:
+            return len(self.factors) == 1
+        return self.rectified - 1
 
 
 def fits(r: Requantization | None) -> bool:
@@ -167,12 +169,12 @@ def fits(r: Requantization | None) -> bool:
     return most < 1 << 17 and 0 <= r.shift <= 40 and -AT <= r.low <= r.high < AT and -AT <= r.zero < AT
 
 
-@dataclass
 class Constants:
     """One buffer of weights and tables, each at a multiple of 64 bytes; filled after all sizes are known."""
 
-    size: int = 0
-    parts: list[tuple[int, Array]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.size = 0
+        self._tables: list[tuple[int, int, Array, float, np.dtype[Any]]] = []
 
     def reserve(self, size: int) -> int:
         """Return the offset of ``size`` more bytes."""
@@ -180,21 +182,28 @@ class Constants:
         self.size += -(-size // 64) * 64
         return offset
 
-    def table(self, values: Array, count: int) -> int:
-        """Return the offset of a table: ``values`` broadcast to ``count`` entries, and zeros that vectors may read."""
-        padded = np.zeros(count + SPARE, values.dtype)
-        padded[:count] = values.reshape(-1)
-        offset = self.reserve(padded.nbytes)
-        self.parts.append((offset, padded))
+    def integers(self, values: Array, count: int) -> int:
+        """Return the offset of a table of int32: ``values`` broadcast to ``count``, and zeros that vectors may read."""
+        return self._table(values, count, 1, np.dtype(np.int32))
+
+    def scales(self, multiplier: Array, shift: int, count: int) -> int:
+        """Return the offset of such a table of float64: multiplier * 2^-shift."""
+        return self._table(multiplier, count, 2.0**-shift, np.dtype(np.float64))
+
+    def _table(self, values: Array, count: int, factor: float, type: np.dtype[Any]) -> int:
+        offset = self.reserve((count + SPARE) * type.itemsize)
+        self._tables.append((offset, count, values, factor, type))
         return offset
+
+    def write(self, memory: Array) -> None:
+        """Write the tables into memory of ``size`` bytes."""
+        for offset, count, values, factor, type in self._tables:
+            table = memory[offset : offset + (count + SPARE) * type.itemsize].view(type)
+            table[:count] = values.reshape(-1) * factor
+            table[count:] = 0
 
 
 def plain_strides(shape: Shape, size: int = 1) -> tuple[int, int, int, int]:
     """Return image, channel, row and pixel of a contiguous array (N, C, H, W), in bytes; its numbers take ``size`` each."""
     _, c, h, w = shape
     return size * c * h * w, size * h * w, size * w, size
-
-
-def sizes(shape: Shape, out: Shape) -> dict[str, int]:
-    """Return the fields of the sizes of input and output, both (N, C, H, W)."""
-    return dict(zip(_SIZES, (*shape, shape[0], *out[1:])))

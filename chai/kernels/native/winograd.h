@@ -74,9 +74,8 @@ static inline __attribute__((always_inline)) int points_of_outputs(const operati
             if (i + j < c) {
                 const int8_t *w = given_at(s, g, o, i + j);
                 for (int t = 0; t < 9; t++, w += s->inputs * s->outputs) {
-                    for (int64_t k = 0; k < n; k++) taps[t][k] = w[k];
-                    signed32 sign = taps[t] >> 31;
-                    sum += taps[t], size += (taps[t] ^ sign) - sign;
+                    taps[t] = lanes_of(w, n);
+                    sum += taps[t], size += sizes_of(taps[t]);
                 }
             }
             for (int x = 0; x < 3; x++) weights_at_points(taps + x, 3, half + x, 3);
@@ -98,7 +97,7 @@ static int winograd_pack(const operation *op, const int8_t *from, int64_t output
                          int8_t *packed, int32_t *packed_bias) {
     given_weights s = given_as(op, from, outputs, inputs);
     int narrow = 1;
-    memset(packed, 0, winograd_bytes(op));
+    if (op->outputs / op->group % LANES) memset(packed, 0, winograd_bytes(op)); /* else everything is written */
     for (int64_t g = 0, m = op->outputs / op->group; g < op->group; g++)
         for (int64_t o = 0, n; o < m; o += n) {
             n = outputs_together(&s, o, m);

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ...blob import Shape
 from ...env import env
 from ...graph import Graph, Layer
-from ...kernels.compiled import compiled
-from ...kernels.native.links import Native
+from ...kernels import compiled
+from ...kernels.native import Native
 from ...util.lazy_numpy import np
 from ..times import Run, Steps, Times
 from .layer import PreparedLayer, check_weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from operator import attrgetter
 from time import perf_counter
@@ -66,8 +66,12 @@ class PreparedLayer:
 
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])
-        ends, macs = (layer.bottoms, layer.tops), layer.macs(bottoms, tops)
-        return Rows(StepTime(layer.name, layer.type, layer.engine, 0.0, macs, written, *ends, layers=layer.origin))
+
+        def row() -> Iterator[StepTime]:
+            kind, ends = (layer.name, layer.type, layer.engine), (layer.bottoms, layer.tops)
+            yield StepTime(*kind, 0.0, layer.macs(bottoms, tops), written, *ends, layers=layer.origin)
+
+        return Rows(written, row)
 
 
 def run_layer(

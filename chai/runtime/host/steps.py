@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...blob import Shape, is_plain
-from ...kernels.native.links import Link, Native
+from ...kernels.native import Link, Native
 from ..times import Rows, Run
 from .layer import PreparedLayer, short_of_memory
 from .memory import Alive
@@ -127,9 +127,10 @@ class Together(NamedTuple):
         finished = {blob for step in steps for blob in step.dropped}
         tops = {top for layer in layers for top in layer.tops}
         links = [Link(step.native, layer.bottoms, layer.tops) for step, layer in zip(steps, layers) if step.native]
-        rows = tuple([row for step in steps if step.layer is not None for row in step.layer.rows.steps])
+        rows = [step.layer.rows for step in steps if step.layer is not None]
+        every = Rows(sum([each.bytes for each in rows]), lambda: chained.from_iterable(each.steps for each in rows))
         chain = kernels.chain(links, shapes, tops - finished)
-        return cls(chain, Rows(*rows), layers, _weights_of(layers), [*finished.difference(tops)], memory)
+        return cls(chain, every, layers, _weights_of(layers), [*finished.difference(tops)], memory)
 
     @property
     def fixed(self) -> bool:

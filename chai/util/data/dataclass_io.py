@@ -6,17 +6,20 @@ A field's metadata may have ``within`` (low, high) for a number or a tuple of th
 from __future__ import annotations
 
 import math
+import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..lazy_dataclass import fields, is_dataclass
 
 T = TypeVar("T")
 # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
 Refuse = Callable[[str, str], Exception]
 Read = Callable[[Any, str, Refuse], Any]
-_SIMPLE: dict[Any, Any] = {kind.__name__: kind for kind in (bool, int, float, str)}  # annotations, by their text
+_PLAIN = bool, int, float, str
+_SIMPLE: dict[Any, Any] = {kind.__name__: kind for kind in _PLAIN}  # annotations, by their text
 
 
 def plain(value: Any) -> Any:
@@ -57,15 +60,15 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
 def _dataclass(cls: Any) -> Read:
     declared = _members(cls)
     members = {name: (_read(kind), metadata) for name, (kind, metadata) in declared.items()}
-    # most values are of the type that their field declares, and nothing else is asked of them
-    plain = {name: kind for name, (kind, metadata) in declared.items() if kind in (bool, int, str) and not metadata}
+    # most values are of the type that their field declares, and little else is asked of them
+    plain = {name: kind for name, (kind, metadata) in declared.items() if kind in _PLAIN and not metadata}
 
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if not isinstance(value, Mapping):
             raise refuse(where, f"expected an object, found {_short(value)}")
         values = {}
         for name, item in value.items():
-            if type(item) is plain.get(name):
+            if type(item) is plain.get(name) and (type(item) is not float or math.isfinite(item)):
                 values[name] = item
                 continue
             place = f"{where}.{str(name)[:40]}"
@@ -101,7 +104,7 @@ def _read(cls: Any) -> Read:
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
-        if cls is Any or type(value) is cls or (cls not in (bool, int, float, str) and isinstance(value, cls)):
+        if cls is Any or type(value) is cls or (cls not in _PLAIN and isinstance(value, cls)):
             return value
         raise refuse(where, f"expected {getattr(cls, '__name__', cls)}, found {_short(value)}")
 
@@ -125,10 +128,30 @@ def _tuple(inside: tuple[Any, ...]) -> Read:
 
 def _members(cls: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
     """Return the type and the metadata of each field of a dataclass, by name."""
-    hints: dict[str, Any] = {field.name: _SIMPLE.get(field.type) for field in fields(cls)}
-    if None in hints.values():  # evaluating annotations takes as long as reading a manifest
+    hints: dict[str, Any] = {}
+    try:
+        for base in reversed(cls.__mro__):
+            names = vars(sys.modules[base.__module__])
+            hints |= {name: _kind(text, names) for name, text in vars(base).get("__annotations__", {}).items()}
+    except KeyError:
         hints = get_type_hints(cls)
     return {field.name: (hints[field.name], field.metadata) for field in fields(cls)}
+
+
+def _kind(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """Return the type that an annotation describes in one of the usual forms; evaluating all takes as long as reading a manifest.
+
+    Raises KeyError for any other form.
+    """
+    if not isinstance(annotation, str):
+        return annotation
+    if annotation.endswith(" | None"):
+        return _kind(annotation.removesuffix(" | None"), names) | None
+    if not annotation.startswith("tuple["):
+        return _SIMPLE.get(annotation) or names[annotation]
+    *inside, last = annotation.removeprefix("tuple[").removesuffix("]").split(", ")
+    kinds = [_kind(each, names) for each in inside]
+    return types.GenericAlias(tuple, (*kinds, ... if last == "..." else _kind(last, names)))
 
 
 def _short(value: Any) -> str:

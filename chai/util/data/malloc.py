@@ -6,7 +6,6 @@ Written for glibc and numpy: with another C library nothing may change.
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
@@ -60,8 +59,10 @@ def keep_freed(size: int) -> None:
 
 def claim(size: int) -> None:
     """Take pages for so many bytes from the system, as ``keep_freed`` keeps them: taking them one by one takes long."""
+    from mmap import PAGESIZE  # a library of its own
+
     keep_freed(size)
-    np.empty(min(size, MOST), np.uint8)[:: mmap.PAGESIZE] = 0
+    np.empty(min(size, MOST), np.uint8)[::PAGESIZE] = 0
 
 
 def return_large_arrays() -> bool:

@@ -1,0 +1,178 @@
+"""JSON that is read character by character, for the positions of its values and of its first error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ...errors import ParseError
+from ..source import Source
+from ..suggest import did_you_mean
+
+Pointer = tuple[str | int, ...]  # path of keys and indices to a value; () is the whole file
+
+MAGNITUDE = 1 << 64  # nothing here is wider than a 64-bit word
+
+_BLANK = r"[ \t\r\n]*"
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+_WORD = r"[A-Za-z0-9_+.-]+"
+_STRING = json.JSONDecoder()
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+class Reader:
+    """The ``value`` of a text, with the offsets of start and end of its ``values`` and ``keys``.
+
+    Raises ParseError unless it is exactly one value, of at most so many ``values``, ``depth`` of them inside each other.
+    """
+
+    def __init__(self, text: str, path: str, depth: int, values: int) -> None:
+        self.text = text
+        self.source = Source(text, path)
+        self._depth, self._most = depth, values
+        self.at = 0
+        self.values: dict[Pointer, tuple[int, int]] = {}
+        self.keys: dict[Pointer, tuple[int, int]] = {}
+        self.value = self._run()
+
+    def _run(self) -> Any:
+        if self.text.startswith("\ufeff"):
+            raise self._error("a byte order mark before the text", hint="save the file as UTF-8 without it")
+        value = self._value((), 0)
+        if self._next():
+            raise self._error(f"expected the end of the file, found {self._found()}")
+        return value
+
+    def _next(self) -> str:
+        """Return the next character that is not a blank without consuming it; "" at the end."""
+        first = self.text[self.at : self.at + 1]
+        if first > " " or not first:  # most do not follow a blank
+            return first
+        blank = re.compile(_BLANK).match(self.text, self.at)
+        assert blank is not None
+        self.at = blank.end()
+        return self.text[self.at : self.at + 1]
+
+    def _found(self) -> str:
+        word = re.compile(_WORD).match(self.text, self.at)
+        return ascii(word.group()[:40] if word else self.text[self.at]) if self.at < len(self.text) else "its end"
+
+    def _error(self, message: str, hint: str | None = None) -> ParseError:
+        word = re.compile(_WORD).match(self.text, self.at)
+        return self.source.error(message, self.at, word.end() if word else None, hint)
+
+    def _value(self, pointer: Pointer, depth: int) -> Any:
+        first = self._next()
+        start = self.at
+        if depth > self._depth:
+            raise self._error(f"more than {self._depth} objects and lists inside each other")
+        if len(self.values) >= self._most:
+            raise self._error(f"more than {self._most:,} values")
+        self.values[pointer] = start, start + 1
+        value: Any
+        if first == "{":
+            value = self._object(pointer, depth)
+        elif first == "[":
+            value = self._list(pointer, depth)
+        elif first == '"':
+            value = self._string()
+        elif first and first in "-0123456789":
+            value = self._number()
+        else:
+            word = re.compile(_WORD).match(self.text, start)
+            if word is None or word.group() not in _CONSTANTS:
+                raise self._error(f"expected a value, found {self._found()}", _advice(word.group() if word else first))
+            value = _CONSTANTS[word.group()]
+            self.at = word.end()
+        self.values[pointer] = start, self.at
+        return value
+
+    def _object(self, pointer: Pointer, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for first in self._members("}"):
+            if first != '"':
+                raise self._error(f"expected a key in double quotes, found {self._found()}", _advice(first))
+            start = self.at
+            key = self._string()
+            if key in result:
+                line, _ = self.source.where(self.keys[(*pointer, key)][0])
+                raise self.source.error(f"key {quoted(key)} is here twice (first in line {line})", start, self.at)
+            self.keys[(*pointer, key)] = start, self.at
+            if self._next() != ":":
+                raise self._error(f"expected ':' after the key {quoted(key)}, found {self._found()}")
+            self.at += 1
+            result[key] = self._value((*pointer, key), depth + 1)
+        return result
+
+    def _list(self, pointer: Pointer, depth: int) -> list[Any]:
+        result: list[Any] = []
+        for _ in self._members("]"):
+            result.append(self._value((*pointer, len(result)), depth + 1))
+        return result
+
+    def _members(self, closing: str) -> Iterable[str]:
+        """Yield the first character of each member, which the caller consumes; brackets and commas are consumed here."""
+        self.at += 1
+        first = self._next()
+        if first == closing:
+            self.at += 1
+            return
+        while True:
+            yield first
+            mark = self._next()
+            if mark not in (",", closing):  # or "", the end of the file
+                raise self._error(f"expected ',' or '{closing}', found {self._found()}")
+            self.at += 1
+            if mark == closing:
+                return
+            first = self._next()
+            if first == closing:
+                raise self._error(f"expected a value between the comma and '{closing}'", "JSON takes no trailing comma")
+
+    def _string(self) -> str:
+        try:
+            value, end = _STRING.raw_decode(self.text, self.at)
+        except json.JSONDecodeError as error:
+            self.at = min(error.pos, len(self.text))
+            raise self._error(
+                error.msg[0].lower() + error.msg[1:].removesuffix(" at").removesuffix(" starting")
+            ) from None
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            raise self._error("this string has half a surrogate pair, which is no character")
+        self.at = end
+        return str(value)
+
+    def _number(self) -> int | float:
+        found = re.compile(_NUMBER).match(self.text, self.at)
+        word = re.compile(_WORD).match(self.text, self.at)
+        if found is None or word is None or found.end() != word.end():
+            raise self._error(
+                f"{self._found()} is not a number of JSON", "decimal digits; no leading zero, sign or hex"
+            )
+        token = found.group()
+        whole = found.group(1) is None and found.group(2) is None
+        # int() takes quadratic time; a number with more digits than 2^64 is too large, integer or not
+        number = int(token) if whole and len(token) <= 21 else float(token)
+        if not abs(number) < MAGNITUDE:
+            raise self._error(f"the number {self._found()} is too large")
+        self.at = found.end()
+        return int(number) if number == int(number) else number  # 1e3 and 100.0 are integers too
+
+
+def _advice(found: str) -> str | None:
+    """Return a hint for a token that is not JSON."""
+    if found in ("NaN", "Infinity", "-Infinity"):
+        return "JSON has finite numbers only"
+    if found.startswith("'"):
+        return "strings take double quotes"
+    if found.startswith(("/", "#")):
+        return "JSON has no comments"
+    return did_you_mean(found.lower(), _CONSTANTS, quoted=False)
+
+
+def quoted(value: Any) -> str:
+    """Return a value as JSON, shortened."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
