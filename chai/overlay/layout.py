@@ -7,7 +7,7 @@ Only devices depend on this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate, chain
 from math import prod
 from operator import itemgetter
@@ -58,10 +58,11 @@ def word_bytes(shape: Shape, layout: Layout) -> int:
 
 def spans(
     offset: int, shape: Shape, first: int, channels: int, images: tuple[int, int], layout: Layout
-) -> list[tuple[int, int]]:
+) -> Iterable[tuple[int, int]]:
     """Return (begin, end) of the bytes of whole planes, of each image of (first, count): ``channels`` from ``first``.
 
-    The blob of this shape (N, C, ...) is at ``offset``; images without a gap between them are one span.
+    The blob of this shape (N, C, ...) is at ``offset``; images without a gap between them are one span. Others are computed
+    one by one, as a damaged file may have any number of them.
     """
     step = layout.channels_per_word
     pitch, plane = prod(shape[2:]) * step, first // step
@@ -70,7 +71,7 @@ def spans(
     length = (planes(first + channels, layout) - plane) * pitch
     if length == image:
         return [(start, start + images[1] * image)]
-    return [(begin, begin + length) for begin in range(start, start + images[1] * image, image)]
+    return ((begin, begin + length) for begin in range(start, start + images[1] * image, image))
 
 
 def planes(channels: int, layout: Layout) -> int:

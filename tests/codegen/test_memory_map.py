@@ -20,7 +20,7 @@ from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, regions,
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Layout, layout, load
-from chai.overlay.layout import Placed, blob_bytes, share
+from chai.overlay.layout import Placed, blob_bytes, share, spans
 from chai.runtime.execution import Execution
 from chai.tasks import Task
 from tests.conftest import examples, need_models, report
@@ -195,6 +195,15 @@ def test_parts_of_a_concat_lie_in_it() -> None:
 )
 def test_bytes_of_a_blob(shape: Shape, bytes: int) -> None:
     assert blob_bytes(shape, LAYOUT) == bytes
+
+
+def test_as_many_images_as_a_damaged_file_says_take_no_memory() -> None:
+    shape = (1 << 40, 3 * LAYOUT.channels_per_word, 1, 1)
+    image = blob_bytes((1, *shape[1:]), LAYOUT)
+    one = iter(spans(0, shape, LAYOUT.channels_per_word, 1, (7, shape[0]), LAYOUT))
+    begin, end = next(one)
+    assert next(one) == (begin + image, end + image)
+    assert 7 * image < begin < end < 8 * image
 
 
 def test_image_pairs_take_whole_words() -> None:
