@@ -113,15 +113,18 @@ static int bias_in(weighed w, int64_t offset, int32_t bias, int32_t *to) {
 typedef struct {
     const int8_t *from;
     int64_t outputs, inputs, blocks_out, blocks_in, taps;
+    int64_t apart; /* bytes from an output to the next one, of a block or of all that are stored row by row */
 } given_weights;
 
 static given_weights given_as(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs) {
+    int64_t taps = op->kernel_h * op->kernel_w, blocks_in = ceil_div(op->channels / op->group, inputs);
     return (given_weights){from,
                     outputs,
                     inputs,
                     ceil_div(op->outputs / op->group, outputs),
-                    ceil_div(op->channels / op->group, inputs),
-                    op->kernel_h * op->kernel_w};
+                    blocks_in,
+                    taps,
+                    outputs > 1 ? 1 : blocks_in * taps * inputs};
 }
 
 /* Return the weights of a group's output ``o`` for input channel ``i``. The outputs of a block follow it, the next tap comes after
@@ -131,13 +134,14 @@ static const int8_t *given_at(const given_weights *s, int64_t g, int64_t o, int6
     return s->from + (block * s->taps * s->inputs + i % s->inputs) * s->outputs + o % s->outputs;
 }
 
-/* Return how many outputs from ``o`` on, of ``m``, are together in a stored block and in a vector. */
+/* Return how many outputs from ``o`` on, of ``m``, are together in a stored block, if there are such, and in a vector. */
 static int64_t outputs_together(const given_weights *s, int64_t o, int64_t m) {
-    return least(m - o, least(s->outputs - o % s->outputs, LANES - o % LANES));
+    int64_t block = s->outputs > 1 ? s->outputs - o % s->outputs : m;
+    return least(m - o, least(block, LANES - o % LANES));
 }
 
-/* Return ``n`` weights, one in each lane, and 0 in the lanes beyond. */
-static inline __attribute__((always_inline)) signed32 lanes_of(const int8_t *w, int64_t n) {
+/* Return ``n`` weights side by side, one in each lane, and 0 in the lanes beyond. */
+static inline __attribute__((always_inline)) signed32 side_lanes(const int8_t *w, int64_t n) {
 #ifdef WIDENED
     return (signed32)widened(w, n);
 #else
@@ -145,6 +149,14 @@ static inline __attribute__((always_inline)) signed32 lanes_of(const int8_t *w, 
     for (int64_t k = 0; k < n; k++) lanes[k] = w[k];
     return lanes;
 #endif
+}
+
+/* Return ``n`` weights that are ``apart``. */
+static inline __attribute__((always_inline)) signed32 lanes_of(const int8_t *w, int64_t apart, int64_t n) {
+    if (apart == 1) return side_lanes(w, n);
+    int8_t few[LANES] = {0};
+    for (int64_t k = 0; k < n; k++) few[k] = w[k * apart];
+    return side_lanes(few, LANES);
 }
 
 static inline signed32 sizes_of(signed32 w) {
@@ -161,7 +173,8 @@ static int one_by_one(const operation *op, runs r) {
 
 /* Pack the weights of ``n`` outputs from ``o`` on of a group, and their bias; return whether float32 holds every sum. */
 static inline __attribute__((always_inline)) int pack_outputs(const operation *op, const given_weights *s, runs r, int64_t g, int64_t o,
-                                                              int64_t n, const int32_t *bias, int8_t *to, int32_t *packed_bias) {
+                                                              int64_t n, int64_t apart, const int32_t *bias, int8_t *to,
+                                                              int32_t *packed_bias) {
     int64_t m = op->outputs / op->group, c = op->channels / op->group, kh = op->kernel_h, kw = op->kernel_w;
     int64_t wide = block_vectors(op), vectors = vectors_of(op), run = ceil_div(r.bytes, 4), panel = r.dwords * LANES * 4;
     int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first), tap = s->inputs * s->outputs;
@@ -179,7 +192,7 @@ static inline __attribute__((always_inline)) int pack_outputs(const operation *o
                 signed32 dwords = {0}, before = {0};
                 UNROLL for (int j = 0; j < 4; j++)
                     if (j < together) {
-                        signed32 one = lanes_of(w[j] + t, n);
+                        signed32 one = lanes_of(w[j] + t, apart, n);
                         sum += one, size += sizes_of(one);
                         dwords |= (one & 255) << 8 * j;
                     }
@@ -206,12 +219,14 @@ static int convolution_pack(const operation *op, const int8_t *from, int64_t out
     for (int64_t g = 0, m = op->outputs / op->group; g < op->group; g++)
         for (int64_t o = 0, n; o < m; o += n) {
             n = outputs_together(&s, o, m);
-            if (n == LANES) /* a constant makes vectors of the loops */
-                narrow &= pack_outputs(op, &s, r, g, o, LANES, bias, to, packed_bias);
-            else if (LANES > 8 && n == 8)
-                narrow &= pack_outputs(op, &s, r, g, o, 8, bias, to, packed_bias);
+            if (s.apart == 1 && n == LANES) /* constants make vectors of the loops */
+                narrow &= pack_outputs(op, &s, r, g, o, LANES, 1, bias, to, packed_bias);
+            else if (s.apart == 1 && LANES > 8 && n == 8)
+                narrow &= pack_outputs(op, &s, r, g, o, 8, 1, bias, to, packed_bias);
+            else if (n == LANES)
+                narrow &= pack_outputs(op, &s, r, g, o, LANES, s.apart, bias, to, packed_bias);
             else
-                narrow &= pack_outputs(op, &s, r, g, o, n, bias, to, packed_bias);
+                narrow &= pack_outputs(op, &s, r, g, o, n, s.apart, bias, to, packed_bias);
         }
     return narrow;
 }

@@ -61,8 +61,8 @@ static inline __attribute__((always_inline)) void weights_at_points(const signed
 /* Pack U of the weights of ``n`` outputs from ``o`` on of a group, two input channels at once, and their bias; return whether
    float32 holds every sum. */
 static inline __attribute__((always_inline)) int points_of_outputs(const operation *op, const given_weights *s, int64_t g, int64_t o,
-                                                                   int64_t n, const int32_t *bias, int8_t *packed,
-                                                                   int32_t *packed_bias) {
+                                                                   int64_t n, int64_t apart, const int32_t *bias,
+                                                                   int8_t *packed, int32_t *packed_bias) {
     int64_t m = op->outputs / op->group, c = op->channels / op->group, pairs = pairs_of(op), vectors = vectors_of(op);
     int64_t v = o / LANES, first = v / WIDE * WIDE, count = least(WIDE, vectors - first);
     int16_t *to = (int16_t *)packed + (g * vectors + first) * POINTS * pairs * LANES * 2 + ((v - first) * LANES + o % LANES) * 2;
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) int points_of_outputs(const operati
             if (i + j < c) {
                 const int8_t *w = given_at(s, g, o, i + j);
                 for (int t = 0; t < 9; t++, w += s->inputs * s->outputs) {
-                    taps[t] = lanes_of(w, n);
+                    taps[t] = lanes_of(w, apart, n);
                     sum += taps[t], size += sizes_of(taps[t]);
                 }
             }
@@ -101,12 +101,12 @@ static int winograd_pack(const operation *op, const int8_t *from, int64_t output
     for (int64_t g = 0, m = op->outputs / op->group; g < op->group; g++)
         for (int64_t o = 0, n; o < m; o += n) {
             n = outputs_together(&s, o, m);
-            if (n == LANES)
-                narrow &= points_of_outputs(op, &s, g, o, LANES, bias, packed, packed_bias);
-            else if (LANES > 8 && n == 8)
-                narrow &= points_of_outputs(op, &s, g, o, 8, bias, packed, packed_bias);
+            if (s.apart == 1 && n == LANES)
+                narrow &= points_of_outputs(op, &s, g, o, LANES, 1, bias, packed, packed_bias);
+            else if (s.apart == 1 && LANES > 8 && n == 8)
+                narrow &= points_of_outputs(op, &s, g, o, 8, 1, bias, packed, packed_bias);
             else
-                narrow &= points_of_outputs(op, &s, g, o, n, bias, packed, packed_bias);
+                narrow &= points_of_outputs(op, &s, g, o, n, s.apart, bias, packed, packed_bias);
         }
     return narrow;
 }
