@@ -34,15 +34,16 @@ def used(name: str) -> Iterator[None]:
     chosen = library.variant(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "state", lambda: library.State(LIBRARY.variants, LIBRARY.reason, chosen))
-        patch.setattr(programs, "aligned", _used_before)
+        aligned = programs.aligned
+
+        def used_before(size: int) -> np.ndarray:
+            """Memory that is not 0, as the process may get it: whatever a kernel reads has to be written first."""
+            memory = aligned(size)
+            memory[...] = 0xA5
+            return memory
+
+        patch.setattr(programs, "aligned", used_before)
         yield
-
-
-def _used_before(size: int) -> np.ndarray:
-    """Memory that is not 0, as the process may get it: whatever a kernel reads has to be written first."""
-    memory = library.aligned(size)
-    memory[...] = 0xA5
-    return memory
 
 
 def with_calls(known: library.Library, calls: Any) -> library.Library:
