@@ -213,13 +213,13 @@ class _TaskRows:
     @cached_property
     def _together(self) -> dict[str, list[Layer]]:
         """Return the layers that run as one Task, by the blob that it writes."""
-        found: dict[str, list[Layer]] = {}
+        layers: dict[str, list[Layer]] = {}
         views, shapes = self._executed.views, self._executed.shapes
         for layer in self._graph.layers:
             wholes = [views[top].base for top in layer.tops if top in views]
             for base in dict.fromkeys(whole for whole in wholes if whole in shapes):
-                found.setdefault(base, []).append(layer)
-        return found
+                layers.setdefault(base, []).append(layer)
+        return layers
 
     @cached_property
     def _packed(self) -> dict[str, str]:

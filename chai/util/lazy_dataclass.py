@@ -1,8 +1,8 @@
 """``dataclass``, ``field``, ``fields``, ``replace`` and ``is_dataclass``, as of ``dataclasses``, which work at first use.
 
 A command defines some hundred dataclasses and uses half of them, each for a few of its methods and most for a few objects.
-Examining and compiling all of them took a third of the start-up time. Anything else that asks for a class's fields, such as
-``dataclasses.asdict`` or a dataclass of Python's own that derives from one of these, gets Python's, made then.
+Examining and compiling all of them took a third of the start-up time. What asks for a class's fields in another way, such as
+``dataclasses.asdict`` or a dataclass of Python's own that derives from one of these, gets Python's fields, created at that time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 _FIELDS, _PARAMS = "__dataclass_fields__", "__dataclass_params__"  # where Python's functions look
-FEW = 100  # objects of a class that are made before its __init__ is compiled, which takes as long as they do
+FEW = 100  # objects of a class before its __init__ is compiled, which takes as long as filling them without
 _MISSING: Any = object()
 
 
@@ -93,12 +93,12 @@ class _Definition:
     def __init__(self, owner: type, frozen: bool) -> None:
         self.owner, self.frozen = owner, frozen
         # Python has an attribute for each default, too, and none for a factory
-        self.given = {name: value for name, value in vars(owner).items() if type(value) is _Field}
-        for name, given in self.given.items():
-            if given.default is _MISSING:
+        self.declared = {name: value for name, value in vars(owner).items() if type(value) is _Field}
+        for name, one in self.declared.items():
+            if one.default is _MISSING:
                 delattr(owner, name)
             else:
-                setattr(owner, name, given.default)
+                setattr(owner, name, one.default)
         for base in owner.__mro__[1:]:
             definition = vars(base).get(_FIELDS, self)
             if not isinstance(definition, _Definition):
@@ -117,7 +117,7 @@ class _Definition:
         for name, kind in own.get("__annotations__", {}).items():
             if str(kind).partition("[")[0].endswith("ClassVar"):
                 continue
-            one = result[name] = self.given.get(name) or _Field(default=own.get(name, _MISSING))
+            one = result[name] = self.declared.get(name) or _Field(default=own.get(name, _MISSING))
             one.name, one.type = name, kind
             if type(one.default).__hash__ is None:
                 raise ValueError(
@@ -127,17 +127,17 @@ class _Definition:
 
     @cached_property
     def _pythons(self) -> dict[str, Any]:
-        """Return the fields as Python's own, made with a class that has nothing else."""
+        """Return the fields as Python's own, of a class of Python's that has nothing else."""
         python, specified = _python(), []
         for one in self.fields.values():
             options = {name: value for name, value in vars(one).items() if value is not _MISSING}
             name, kind = options.pop("name"), options.pop("type")
             specified.append((name, kind, python.field(**options)))
-        made = python.make_dataclass(self.owner.__name__, specified, init=False, repr=False, eq=False)
-        params = getattr(made, _PARAMS)
+        twin = python.make_dataclass(self.owner.__name__, specified, init=False, repr=False, eq=False)
+        params = getattr(twin, _PARAMS)
         params.frozen = self.frozen  # which subclasses have to be, too
         setattr(self.owner, _PARAMS, params)
-        result: dict[str, Any] = getattr(made, _FIELDS)
+        result: dict[str, Any] = getattr(twin, _FIELDS)
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> dict[str, Any]:
@@ -183,14 +183,14 @@ class _Init(_Later):
         after = getattr(self.definition.owner, "__post_init__", None)
         compiled, put = super().__get__, object.__setattr__
 
-        def fill(instance: Any, /, *given: Any, **named: Any) -> None:
-            values = {**defaults, **dict(zip(positional, given)), **named}
+        def fill(instance: Any, /, *arguments: Any, **named: Any) -> None:
+            values = {**defaults, **dict(zip(positional, arguments)), **named}
             for name, make in factories:
                 if name not in values:
                     values[name] = make()
-            twice = len(given) > len(positional) or not named.keys().isdisjoint(positional[: len(given)])
+            twice = len(arguments) > len(positional) or not named.keys().isdisjoint(positional[: len(arguments)])
             if twice or values.keys() != names:
-                compiled(instance)(*given, **named)  # which says what is wrong
+                compiled(instance)(*arguments, **named)  # which says what is wrong
                 return
             put(instance, "__dict__", values)
             if after is not None:
