@@ -52,7 +52,7 @@ class StepTime:
 class Rows:
     """One step of a schedule, or each Task of a segment, without times; and the bytes of all.
 
-    ``make`` makes them when they are looked at first, as most passes of a short process never are.
+    ``make`` returns the steps. It is called when they are first asked for, which many a short process never does.
     """
 
     __slots__ = ("_steps", "bytes")

@@ -110,7 +110,7 @@ def test_codes_are_those_of_one_thread(variant: str, count: int, monkeypatch: py
 
 
 @needs_library
-def test_a_table_that_was_made_for_one_thread_runs_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_for_one_thread_runs_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no order between its operations."""
     tasks, shapes, views = inception()
     x = np.random.default_rng(3).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
@@ -126,9 +126,9 @@ def test_a_table_that_was_made_for_one_thread_runs_in_one(monkeypatch: pytest.Mo
         for count in (1, 3):
             with monkeypatch.context() as patch:
                 patch.setattr(programs, "threads", lambda count=count: count)
-                made = program(tasks, {"x": x}, shapes, views, ("y",))
-            made.run({"x": x})
-            (part,) = made.parts
+                compiled = program(tasks, {"x": x}, shapes, views, ("y",))
+            compiled.run({"x": x})
+            (part,) = compiled.parts
             assert isinstance(part, Native)
             ordered.append(any(operation.after for operation in part._table))
     assert counts == [1, 3]

@@ -140,8 +140,8 @@ static int64_t outputs_together(const given_weights *s, int64_t o, int64_t m) {
     return least(m - o, least(block, LANES - o % LANES));
 }
 
-/* Return ``n`` weights side by side, one in each lane, and 0 in the lanes beyond. */
-static inline __attribute__((always_inline)) signed32 side_lanes(const int8_t *w, int64_t n) {
+/* Return ``n`` weights that follow each other, one in each lane, and 0 in the lanes beyond. */
+static inline __attribute__((always_inline)) signed32 adjacent_lanes(const int8_t *w, int64_t n) {
 #ifdef WIDENED
     return (signed32)widened(w, n);
 #else
@@ -151,12 +151,12 @@ static inline __attribute__((always_inline)) signed32 side_lanes(const int8_t *w
 #endif
 }
 
-/* Return ``n`` weights that are ``apart``. */
+/* Return ``n`` weights that are ``apart`` bytes from each other, likewise. */
 static inline __attribute__((always_inline)) signed32 lanes_of(const int8_t *w, int64_t apart, int64_t n) {
-    if (apart == 1) return side_lanes(w, n);
+    if (apart == 1) return adjacent_lanes(w, n);
     int8_t few[LANES] = {0};
     for (int64_t k = 0; k < n; k++) few[k] = w[k * apart];
-    return side_lanes(few, LANES);
+    return adjacent_lanes(few, LANES);
 }
 
 static inline signed32 sizes_of(signed32 w) {
