@@ -73,7 +73,7 @@ def checked(start: int, count: int, machine: Machine, areas: Sequence[Area], *, 
     data = home.data[start - home.start :][: count * BYTES].tobytes()
     program = decode(data, machine.encoding)
     loops = [i for i in program if isinstance(i, (Gemm, Alu))]
-    macs = BLOCK * BLOCK * sum(i.outer * i.inner * max(0, i.end - i.first) for i in loops)
+    macs = BLOCK * BLOCK * sum(i.outer * i.inner * max(1, i.end - i.first) for i in loops)
     if macs > limits().macs:
         raise DeviceError(limits().exceeded("macs", macs))
     checker = _Checker(machine, areas, distance)

@@ -84,8 +84,10 @@ def addresses_are_those_of_the_program(m: Machine) -> None:
         m.run(ready(), [a.load(memory, 0, count - 2, 2, tokens=tokens), *take, FINISH])
         for dram, columns, rows, stride in ((count - 2, 3, 1, 0), (count, 1, 1, 0), (-1, 2, 1, 0), (0, 1, 2, count)):
             word = a.load(memory, 0, dram, columns, rows, stride, tokens=tokens)
-            refuses(m, ready(), [word, *take, FINISH], "may be loaded into")
-    words = [a.load(UOP, 0, 0, 16), a.alu(ADD, 0, 16, 0, tokens=PUSH_NEXT)]
+            refuses(
+                m, ready(), [word, *take, FINISH], "rows = 2" if memory == UOP and rows > 1 else "may be loaded into"
+            )
+    words = [a.load(UOP, 0, 0, 16), a.load(ACC, 0, 0, 16), a.alu(ADD, 0, 16, 0, tokens=PUSH_NEXT)]
     most = (0x10000 - 0xC000) // 16
     for dram, columns, rows, stride in ((most - 1, 2, 1, 0), (-1, 1, 1, 0), (most, 1, 1, 0), (0, 1, 2, most)):
         store = a.store(0, dram, columns, rows, stride)
@@ -256,4 +258,25 @@ def what_the_hardware_lacks(m: Machine) -> None:
             refuses(m, ready(), [a.alu(operation, 0, 1, 0), FINISH], "is not in the hardware")
         for memory in (OUT, 5, 6, 7):
             refuses(m, ready(), [(memory << 7, 1 | 1 << 16), FINISH], "cannot be loaded")
-    refuses(m, ready(), [a.load(UOP, 0, 0, 16), a.gemm(0, 16, 16383, 16383), FINISH], "micro-ops in one instruction")
+    for pads in ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)):  # the zeros would be written
+        words = [a.load(INP, 0, 0, 0, pads=pads, tokens=PUSH_NEXT), a.load(UOP, 0, 0, 0, tokens=POP_PREV), FINISH]
+        refuses(m, ready(), words, "columns = 0 with pads")
+    refuses(m, ready(), [a.load(UOP, 0, 0, 4, 2, 4), FINISH], "rows = 2 of micro-ops")
+    refuses(m, ready(), [a.load(UOP, 0, 0, 0, 3), FINISH], "rows = 3 of micro-ops")
+
+
+@rule
+def loops_end_soon(m: Machine) -> None:
+    """Loops around no micro-op too: a machine would run them, and a check must not have an array of their steps."""
+    a = m.asm
+    load = a.load(UOP, 0, 0, 16)
+    for first, end, outer, inner in (
+        (0, 0, 1025, 1024),
+        (4, 2, 1025, 1024),
+        (0, 0, 16383, 16383),
+        (0, 16, 16383, 16383),
+    ):
+        for word in (a.gemm(first, end, outer, inner), a.alu(ADD, first, end, 0, outer, inner)):
+            refuses(m, ready(), [load, word, FINISH], "micro-ops in one instruction")
+    for first, end, outer, inner in ((0, 0, 1024, 1024), (0, 16, 0, 16383), (0, 16, 16383, 0)):
+        m.run(ready(), [load, a.gemm(first, end, outer, inner), FINISH])
