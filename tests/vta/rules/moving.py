@@ -116,13 +116,3 @@ def no_columns_move_nothing_but_tokens(m: Machine) -> None:
         FINISH,
     ]
     assert m.run(image, words).outputs(0, 4) == [ZEROS, LANES, ZEROS, ZEROS]
-
-
-@rule
-def nothing_is_cleared_between_programs(m: Machine) -> None:
-    image = Image().put(WGT, 0, 3 * IDENTITY).put(INP, 0, LANES).put(UOP, 0, [uop()]).put(ACC, 0, entry(10))
-    a = m.asm
-    m.compute(image, [], 0)
-    image.put(INP, 0, ZEROS).put(WGT, 0, 0 * IDENTITY).put(ACC, 0, ZEROS)
-    words = [a.load(UOP, 0, 0, 1), a.gemm(0, 1, tokens=PUSH_NEXT), a.store(0, 0, 1), TAKE, FINISH]
-    assert m.run(image, words).outputs(0, 1) == [[10 + 3 * i for i in LANES]]
