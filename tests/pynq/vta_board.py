@@ -124,6 +124,9 @@ class VtaBoard(Board):
 
     accelerator: Any
 
+    def __init__(self, overlay: Overlay, clock: Clock, *, coherent: bool = True, **options: Any) -> None:
+        super().__init__(overlay, clock, coherent=coherent, **options)
+
     def made(self, exact: bool, clock: Clock) -> Blocks:
         self.loads: list[tuple[str, float]] = []
         self.refuses: str = ""  # an error of every download
