@@ -44,9 +44,10 @@ class Compiled(Protocol):
 
 
 def place(segment: Compiled, memory: Buffers) -> None:
-    """Write descriptors and constants."""
+    """Write descriptors and constants into new buffers."""
     segment.fix(memory.addresses, memory.bytes[FIXED])
-    memory.flush([FIXED])
+    # and what only the accelerator writes: lines of it that are dirty would be written back over results later
+    memory.flush([region for region in memory.addresses if region not in segment.written])
 
 
 def run(

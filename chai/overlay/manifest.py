@@ -46,14 +46,15 @@ default = "pynq-z2"
 ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest without the key describes
 
 # changing these does not invalidate a bitstream or a compiled network
-_PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about")
+_PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about", "coherent")
 
 
 @dataclass(frozen=True)
 class Overlay:
     """One manifest, in ``file``. ``assumed`` names figures that were never measured; times derived from them must be marked.
 
-    ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats.
+    ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats. ``coherent`` is whether
+    its memory ports go through the processor's caches; otherwise these are flushed and invalidated.
     """
 
     file: str
@@ -86,6 +87,7 @@ class Overlay:
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
     host: Host | None = None  # None: unknown, so no layer is moved because of its cost
     unsigned: bool = False
+    coherent: bool = False
     architecture: str = ARRAY
     machine: Any = None  # what only its architecture knows
 

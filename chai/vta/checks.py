@@ -73,7 +73,7 @@ def checked(start: int, count: int, machine: Machine, areas: Sequence[Area], *, 
     data = home.data[start - home.start :][: count * BYTES].tobytes()
     program = decode(data, machine.encoding)
     loops = [i for i in program if isinstance(i, (Gemm, Alu))]
-    macs = BLOCK * BLOCK * sum(i.outer * i.inner * max(0, i.end - i.first) for i in loops)
+    macs = BLOCK * BLOCK * sum(i.outer * i.inner * max(1, i.end - i.first) for i in loops)
     if macs > limits().macs:
         raise DeviceError(limits().exceeded("macs", macs))
     checker = _Checker(machine, areas, distance)
@@ -119,8 +119,8 @@ class _Checker:
     def __post_init__(self) -> None:
         depths = self.machine.depths
         self.micro_ops = np.zeros(depths[Memory.UOP], np.uint32)
-        self.known = np.zeros(depths[Memory.UOP], bool)  # micro-ops that the program has loaded
-        self.filled = np.zeros(depths[Memory.OUT], bool)  # entries of OUT that it has computed
+        # entries that the program has loaded, or computed from such: the others hold what earlier programs left
+        self.filled = [np.zeros(depth, bool) for depth in depths]
         self.orders = [_Order(depths[memory]) for memory in Memory]
         self.readable = [[area for area in self.areas if memory in area.loads] for memory in Memory]
         self.writable = [area for area in self.areas if area.writable]
@@ -152,16 +152,16 @@ class _Checker:
         data = self._dram(load, memory, step, self.readable[memory])
         if step.unit == Unit.LOAD:
             self.orders[memory].access(memory, entries, step, write=True)
+        self.filled[memory][entries] = True
         if memory == Memory.UOP:
             self.micro_ops[entries] = np.ascontiguousarray(data).view("<u4").reshape(-1)
-            self.known[entries] = True
             self.recent.clear()
         return data
 
     def _store(self, store: Store, step: Step) -> Array:
         entries = self._entries(Memory.OUT, store.entry, store.rows * store.columns)
-        if not self.filled[entries].all():
-            raise DeviceError("it stores entries of OUT that no GEMM or ALU has written")
+        if not self.filled[Memory.OUT][entries].all():
+            raise DeviceError("it stores entries of OUT that no GEMM or ALU has written from entries that were loaded")
         self.orders[Memory.OUT].access(Memory.OUT, entries, step, write=False)
         return self._dram(store, Memory.OUT, step, self.writable)
 
@@ -181,12 +181,27 @@ class _Checker:
             self.orders[Memory.INP].access(Memory.INP, inputs, step, write=False)
             self.orders[Memory.WGT].access(Memory.WGT, weights, step, write=False)
         self.orders[Memory.OUT].access(Memory.OUT, accumulators, step, write=True)
-        self.filled[accumulators] = True
+        self._fill(instruction, known)
         return known
+
+    def _fill(self, instruction: Gemm | Alu, known: Indices) -> None:
+        """Record which of the accumulators that an instruction writes it has computed from filled entries alone."""
+        _, wgt, inp, acc, out = self.filled
+        accumulators, sources, weights = known.used
+        if isinstance(instruction, Gemm):
+            if not (inp[sources].all() and wgt[weights].all()):
+                acc[known.dst[~(inp[known.src] & wgt[known.wgt])]] = False
+        elif known.reads_src and not acc[sources].all():
+            for run in known.runs:
+                acc[known.dst[run]] &= acc[known.src[run]]
+        out[accumulators] = acc[accumulators]
+        if isinstance(instruction, Gemm) and instruction.reset:
+            acc[accumulators] = True
 
     def _indices(self, first: int, end: int, loops: Nest, reads_src: bool, gemm: bool) -> Indices:
         """Return the indices of micro-ops that are loaded now."""
-        if end > len(self.known) or not self.known[first:end].all():
+        loaded = self.filled[Memory.UOP]
+        if end > len(loaded) or not loaded[first:end].all():
             raise DeviceError(f"micro-ops {first} to {end} were not all loaded by the program")
         key = self.micro_ops[first:end].tobytes(), loops, reads_src, gemm
         if key not in self.nests:

@@ -6,9 +6,10 @@ published hardware (Apache-2.0): batch 1, blocks of 16 x 16, int8 inputs and wei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DeviceError
@@ -260,16 +261,18 @@ def decode(data: bytes | bytearray | memoryview, encoding: str) -> list[Instruct
     words = np.frombuffer(data, "<u8").reshape(-1, BYTES * 8 // WORD)
     opcodes = (words[:, 0] & np.uint64(7)).astype(np.int64)
     program: list[Any] = [None] * len(words)
-    wrong = opcodes >= len(Opcode)
+    refusals = [(int(i), f"opcode {opcodes[i]} is unknown") for i in np.flatnonzero(opcodes >= len(Opcode))[:1]]
     for opcode, cls in _CLASSES.items():
         chosen = np.flatnonzero(opcodes == opcode)
         values = _values(words[chosen], fields(encoding)[opcode])
-        wrong[chosen] = _wrong(opcode, words[chosen], values, encoding)
-        if not wrong[chosen].any():
+        for refused, reason in _rules(opcode, words[chosen], values, encoding):
+            refusals += [(int(chosen[i]), f"{opcode.name}: {reason(i)}") for i in np.flatnonzero(refused)[:1]]
+        if not refusals:
             for number, row in zip(chosen.tolist(), zip(*(_column(name, values) for name in cls._fields))):
                 program[number] = cls._make(row)
-    if wrong.any():
-        raise _error(int(np.flatnonzero(wrong)[0]), data, encoding)
+    if refusals:
+        number, text = min(refusals, key=itemgetter(0))  # of the first instruction, the first rule
+        raise DeviceError(f"instruction {number}: {text}")
     return program
 
 
@@ -283,22 +286,38 @@ def _values(words: Array, known: Iterable[Field]) -> dict[str, Array]:
     return values
 
 
-def _wrong(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: str) -> Array:
-    """Return which instructions of one opcode ``_check`` refuses, bool (n,)."""
+# which instructions are refused, bool (n,), and what is wrong with one of them
+Rule = tuple[Any, Callable[[int], str]]
+
+
+def _rules(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: str) -> Iterator[Rule]:
+    """Yield the rules for instructions of one opcode: they refuse what the hardware lacks, or does in another way."""
     used = sum((1 << field.width) - 1 << field.position for field in fields(encoding)[opcode])
-    unused = np.array([~used & (1 << WORD) - 1, ~(used >> WORD) & (1 << WORD) - 1], np.uint64)
-    wrong = [(words & unused).any(1)]
-    if opcode in (Opcode.LOAD, Opcode.STORE):
+    excess = words & np.array([~used & (1 << WORD) - 1, ~(used >> WORD) & (1 << WORD) - 1], np.uint64)
+
+    def bit(i: int) -> str:
+        bits = int(excess[i, 0]) | int(excess[i, 1]) << WORD
+        return f"bit {(bits & -bits).bit_length() - 1} is set, but belongs to no field"
+
+    def unused(name: str, where: Array | bool = True) -> Rule:
+        return (values[name] != 0) & where, lambda i: f"{name} = {values[name][i]} where the hardware has none"
+
+    yield excess.any(1), bit
+    if opcode == Opcode.STORE:
+        yield from map(unused, _PADS)
+        yield values["memory"] != Memory.OUT & (1 << ENCODINGS[encoding]) - 1, lambda _: "memory is not OUT"
+    if opcode == Opcode.LOAD:
+        memory, rows = values["memory"], values["rows"]
+        yield memory >= Memory.OUT, lambda i: f"memory {memory[i]} cannot be loaded"
+        yield from (unused(side, memory != Memory.INP) for side in _PADS)
         padded = np.any([values[side] != 0 for side in _PADS], 0)
-        memory = values["memory"]
-        elsewhere = memory != Memory.OUT & (1 << ENCODINGS[encoding]) - 1
-        unknown = (memory >= Memory.OUT) | padded & (memory != Memory.INP)
-        wrong.append(padded | elsewhere if opcode == Opcode.STORE else unknown)
+        yield padded & (values["columns"] == 0), lambda _: "columns = 0 with pads, which the hardware would write"
+        yield (memory == Memory.UOP) & (rows > 1), lambda i: f"rows = {rows[i]} of micro-ops: the hardware loads one"
     if opcode == Opcode.ALU:
-        wrong += [values["reset"] != 0, values["operation"] >= len(Operation)]
-        wrong.append((values["is_immediate"] == 0) & (values["immediate"] != 0))
-    refused: Array = np.any(wrong, 0)
-    return refused
+        operation = values["operation"]
+        yield unused("reset")
+        yield operation >= len(Operation), lambda i: f"operation {operation[i]} is not in the hardware"
+        yield unused("immediate", values["is_immediate"] == 0)
 
 
 def _column(name: str, values: Mapping[str, Array]) -> list[Any]:
@@ -318,50 +337,6 @@ def _column(name: str, values: Mapping[str, Array]) -> list[Any]:
 
 _TOKENS = [Tokens(*(i >> bit & 1 for bit in range(4))) for i in range(16)]
 _MEMORIES, _OPERATIONS = [*Memory], [*Operation]
-
-
-def _error(number: int, data: bytes | bytearray | memoryview, encoding: str) -> DeviceError:
-    """Return the error of a wrong instruction, in words."""
-    try:
-        _check(int.from_bytes(data[number * BYTES : (number + 1) * BYTES], "little"), encoding)
-    except DeviceError as error:
-        return DeviceError(f"instruction {number}: {error.message}")
-    return DeviceError(f"instruction {number} is unknown")
-
-
-def _check(total: int, encoding: str) -> None:
-    """Raise DeviceError for the bits of an instruction that the hardware does not have."""
-    if total & 7 not in _CLASSES:
-        raise DeviceError(f"opcode {total & 7} is unknown")
-    opcode = Opcode(total & 7)
-    values: dict[str, int] = {}
-    for field in fields(encoding)[opcode]:
-        mask = (1 << field.width) - 1
-        values[field.name] = total >> field.position & mask
-        total &= ~(mask << field.position)
-    if total:
-        raise DeviceError(f"{opcode.name}: bit {(total & -total).bit_length() - 1} is set, but belongs to no field")
-    if opcode == Opcode.STORE:
-        _check_unused(opcode, values, _PADS)
-        if values["memory"] != Memory.OUT & (1 << ENCODINGS[encoding]) - 1:
-            raise DeviceError("STORE: memory is not OUT")
-    if opcode == Opcode.LOAD:
-        if values["memory"] not in range(Memory.OUT):
-            raise DeviceError(f"LOAD: memory {values['memory']} cannot be loaded")
-        if values["memory"] != Memory.INP:
-            _check_unused(opcode, values, _PADS)
-    if opcode == Opcode.ALU:
-        _check_unused(opcode, values, ("reset",))
-        if values["operation"] not in range(len(Operation)):
-            raise DeviceError(f"ALU: operation {values['operation']} is not in the hardware")
-        if not values["is_immediate"]:
-            _check_unused(opcode, values, _SIGNED)
-
-
-def _check_unused(opcode: Opcode, values: Mapping[str, int], names: Iterable[str]) -> None:
-    for name in names:
-        if values[name]:
-            raise DeviceError(f"{opcode.name}: {name} = {values[name]} where the hardware has none")
 
 
 def decode_micro_op(word: int) -> MicroOp:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Entries = slice | Array
 
-MOST = 1 << 20  # micro-ops that one instruction runs: more than any layer needs of memories this size
+MOST = 1 << 20  # steps of one instruction's loops: more than any layer needs of memories this size
 FORGET = 16  # micro-ops after which a written accumulator is surely seen: the pipeline forwards nothing
 
 
@@ -105,16 +105,19 @@ def _distinct(indices: Array) -> Entries:
 def indices(micro_ops: Array, nest: Nest, limits: tuple[int, int, int], reads_src: bool) -> Indices:
     """Return the micro-ops (uint32) that the loops run; each index must be below its limit (dst, src, wgt).
 
-    Raises DeviceError for an index beyond its memory, or more than MOST micro-ops.
+    Raises DeviceError for an index beyond its memory, or more than MOST steps: loops around no micro-op take time, too.
     """
-    count = nest.outer * nest.inner * len(micro_ops)
+    count = nest.outer * nest.inner * max(1, len(micro_ops))
     if count > MOST:
         raise DeviceError(f"{count:,} micro-ops in one instruction, expected at most {MOST:,}")
+    if not nest.outer * nest.inner * len(micro_ops):
+        nothing = np.zeros(0, np.int64)
+        return Indices(nothing, nothing, nothing, reads_src)
     indices = []
     for field, steps, limit in zip(MICRO_OP, (nest.dst, nest.src, nest.wgt), limits):
         first = (micro_ops >> np.uint32(field.position) & np.uint32((1 << field.width) - 1)).astype(np.int64)
-        largest = int(first.max(initial=0)) + (nest.outer - 1) * steps[0] + (nest.inner - 1) * steps[1]
-        if count and largest >= limit:
+        largest = int(first.max()) + (nest.outer - 1) * steps[0] + (nest.inner - 1) * steps[1]
+        if largest >= limit:
             raise DeviceError(f"index {largest} of {field.name} is beyond a memory of {limit} entries")
         loops = np.add.outer(np.arange(nest.outer) * steps[0], np.arange(nest.inner) * steps[1])
         indices.append(np.add.outer(loops, first).reshape(-1))

@@ -80,7 +80,7 @@ def shift_of(r: Requantization, channels: int, silent: Array | None = None) -> S
     if right.min() < -LEFT or right.max() > RIGHT:
         return f"its sums are shifted by {right.min()} to {right.max()} bits, expected {-LEFT} to {RIGHT}"
     if right.min() <= 0 < right.max():
-        return "some of its channels are shifted to the left, some to the right"
+        return "some of its channels are shifted to the right, others not"
     if not r.low <= 0 <= r.high:
         return f"its codes are clamped to {r.low}..{r.high}, without 0"
     return Shift(right, r.low, r.high)

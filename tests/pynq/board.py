@@ -1,8 +1,7 @@
 """A board without a board: a pynq Device whose memory, registers and accelerator are simulated.
 
-Host and accelerator see memories of their own until a buffer is flushed or invalidated, so what a real cache would hide
-on most days fails every time. The accelerator knows nothing of chai's plans: it fetches descriptors from its memory,
-decodes them, and does what the Tasks' definitions say.
+The host has a write-back cache, which does what a real one does on its worst day (``Buffer``). The accelerator knows nothing of
+chai's plans: it fetches descriptors from its memory, decodes them, and does what the Tasks' definitions say.
 """
 
 from __future__ import annotations
@@ -42,28 +41,44 @@ from .clock import Clock
 from .hardware_files import base, controller
 
 PAGE = 4096
-DIRTY, STALE = 0xCC, 0xDD  # what a new buffer holds, on either side
+LINE = 32  # bytes of the cache's lines
+DIRTY, STALE = 0xCC, 0xDD  # what a new buffer holds, in the cache and in DDR
 
 
 class BusError(Exception):
     """An address that nothing answers at."""
 
 
-@dataclass
 class Buffer:
-    """Contiguous memory of the accelerator, and the host's own view of it."""
+    """Contiguous memory, and the host's write-back cache of it: bytes in DDR, and as the ``host`` sees them.
 
-    address: int
-    size: int
-    device: np.ndarray
-    host: np.ndarray
+    Every line is in the cache, and is fetched again only after it was invalidated; a new buffer's are dirty. Dirty lines are
+    written back when they are flushed, or when the cache needs the room (``evict``). A line that is invalidated is dropped, dirty
+    or not. The accelerator sees DDR, or through a ``coherent`` port what the host sees: its writes then make lines dirty.
+    """
+
+    def __init__(self, address: int, size: int, coherent: bool) -> None:
+        self.address, self.size = address, size
+        self.host, self._ddr = np.full(size, DIRTY, np.uint8), np.full(size, STALE, np.uint8)
+        self._clean = self._ddr.copy()  # what lines held when they were fetched or written back
+        self.device = self.host if coherent else self._ddr
+
+    def evict(self, end: int | None = None) -> None:
+        """Write dirty lines back, those before ``end``."""
+        dirty = np.logical_or.reduceat(self.host != self._clean, np.arange(0, self.size, LINE))
+        bytes = np.flatnonzero(np.repeat(dirty, LINE)[: self.size][:end])
+        self._ddr[bytes] = self._clean[bytes] = self.host[bytes]
+
+    def invalidate(self) -> None:
+        """Drop all lines, as a 32-bit Arm's outer cache does, and fetch them again."""
+        self.host[...] = self._clean[...] = self._ddr
 
 
 class Ddr:
     """A finite pool. ``fail_at`` makes the n-th allocation from now fail; ``held`` is what is not given back yet."""
 
-    def __init__(self, begin: int, size: int) -> None:
-        self.begin, self.size = begin, size
+    def __init__(self, begin: int, size: int, coherent: bool) -> None:
+        self.begin, self.size, self.coherent = begin, size, coherent
         self.held: dict[int, Buffer] = {}
         self.fail_at = 0
         self.on_release: Callable[[], None] = lambda: None
@@ -78,13 +93,18 @@ class Ddr:
             address = buffer.address + -(-buffer.size // PAGE) * PAGE + PAGE  # a page between any two
         if self.fail_at == 0 or address + room > self.begin + self.size:
             raise RuntimeError("BO allocation failed: Cannot allocate memory")
-        made = Buffer(address, size, np.full(size, STALE, np.uint8), np.full(size, DIRTY, np.uint8))
+        made = Buffer(address, size, self.coherent)
         self.held[address] = made
         return made
 
     def release(self, address: int) -> None:
         self.on_release()
         del self.held[address]
+
+    def written(self, address: int) -> None:
+        """Let the cache write back, after the accelerator wrote at an address, what is dirty of that buffer: over the results."""
+        if not self.coherent:
+            self.around(address).evict()
 
     def at(self, address: int, size: int) -> np.ndarray:
         """What the accelerator has at an address. BusError outside of what is allocated, by a byte even."""
@@ -252,6 +272,7 @@ class Accelerator:
             yield
             self.at = i
             rows.write(out)
+        self.memory.written(values["output"])
         self.values["CYCLES"] += task.cycles(self.overlay, shapes)
 
     def _rows(self, values: dict[str, int], name: str, sizes: str) -> Iterator[Rows]:
@@ -391,11 +412,18 @@ class Counts:
 class Board(pynq.Device):
     """The Device that pynq is given. ``lose`` drops a flush or an invalidate: (kind, how many to let pass first).
 
-    ``on_use`` is called before whatever the caller's thread does: registers, buffers, downloads.
+    ``on_use`` is called before whatever the caller's thread does: registers, buffers, downloads. ``coherent`` is what its ports
+    are, whatever the manifest says.
     """
 
     def __init__(
-        self, overlay: Overlay, clock: Clock, memory: int = 64 << 20, exact: bool = True, interrupt: str = ""
+        self,
+        overlay: Overlay,
+        clock: Clock,
+        memory: int = 64 << 20,
+        exact: bool = True,
+        interrupt: str = "",
+        coherent: bool = False,
     ) -> None:
         super().__init__(f"board{id(self)}")
         self.name = "simulated"
@@ -403,7 +431,7 @@ class Board(pynq.Device):
         self.capabilities = {"REGISTER_RW": True}
         self.overlay = overlay
         # buffers above 4 GB need both words of an address
-        self.memory = Ddr(0x1000_0000 if self.arch == "armv7l" else 0x8_0000_0000, memory)
+        self.memory = Ddr(0x1000_0000 if self.arch == "armv7l" else 0x8_0000_0000, memory, coherent)
         self.accelerator = self.made(exact, clock)
         self.controller = Controller(lambda: self.accelerator.line, interrupt == "edge") if interrupt else None
         self.busy = threading.RLock()  # the thread that serves interrupts comes here too
@@ -483,8 +511,9 @@ class Board(pynq.Device):
 
     # -- memory
 
-    def allocate(self, shape: Any, dtype: Any = "u4", **_: Any) -> PynqBuffer:
+    def allocate(self, shape: Any, dtype: Any = "u4", cacheable: bool = False, **_: Any) -> PynqBuffer:
         self._use()
+        assert cacheable, "the host would be slow, and past the cache that a coherent port uses"
         made = self.memory.allocate(int(np.prod(shape)) * np.dtype(dtype).itemsize)
         self.counts.allocations += 1
         view = np.frombuffer(memoryview(made.host), np.uint8)
@@ -502,14 +531,13 @@ class Board(pynq.Device):
         self._use()
         self.counts.flushed += bo.size
         if not self._lost("flush"):
-            reached = bo.size // 2 if self.halves else bo.size
-            bo.device[:reached] = bo.host[:reached]
+            bo.evict(bo.size // 2 if self.halves else None)
 
     def invalidate(self, bo: Buffer, *_: Any) -> None:
         self._use()
         self.counts.invalidated += bo.size
         if not self._lost("invalidate"):
-            bo.host[...] = bo.device
+            bo.invalidate()
 
     # -- bitstreams
 

@@ -182,6 +182,34 @@ def test_each_blob_can_be_kept(board: VtaBoard) -> None:
     assert all(np.array_equal(nets[1].blobs[b], values) for b, values in nets[0].blobs.items())
 
 
+# -- ports that go through the processor's caches, and others
+
+
+def marked(board: VtaBoard, coherent: bool) -> VtaBoard:
+    """Write into the manifest what the board's ports are, right or wrong."""
+    text = board.overlay.path.read_text()
+    board.overlay.path.write_text(text.replace('"coherent": true', f'"coherent": {str(coherent).lower()}'))
+    return board
+
+
+@pytest.mark.parametrize("coherent", [True, False])
+def test_each_kind_of_port(board_of: Any, wanted: Wanted, coherent: bool) -> None:
+    """Nothing is flushed or invalidated where the results may be in the cache alone; everything is, where they never are."""
+    board = marked(board_of("vta-z7020", coherent=coherent), coherent)
+    with digits(board) as net:
+        right(net, wanted)
+        right(net, wanted)
+    assert (board.counts.flushed == 0) == (board.counts.invalidated == 0) == coherent
+
+
+@pytest.mark.parametrize("coherent", [True, False])
+def test_the_other_kind_of_port_is_found_before_anything_runs(board_of: Any, coherent: bool) -> None:
+    board = marked(board_of("vta-z7020", coherent=coherent), not coherent)
+    error = refused(board, "the bitstream of overlay vta-z7020 does not run a (known )?program")
+    assert "is the manifest for another board?" in str(error.hint)
+    assert not board.memory.held
+
+
 # -- which bitstream
 
 

@@ -16,7 +16,7 @@ import pynq
 
 from chai.overlay import Overlay
 from chai.vta.checks import Area, Checked, checked
-from chai.vta.isa import BYTES, Memory
+from chai.vta.isa import BYTES, ENTRY_BYTES, Memory, Store
 from chai.vta.simulator import Chip
 
 from .board import Board, BusError, Ddr
@@ -92,6 +92,8 @@ class Blocks:
                 self.ends = np.inf
                 return False
             self.chip.run([step])
+            if isinstance(step.instruction, Store) and step.instruction.columns:
+                self.memory.written(step.instruction.dram * ENTRY_BYTES[Memory.OUT])
         self.corrupt()
         self.ran += 1
         return True
@@ -121,6 +123,9 @@ class VtaBoard(Board):
     """The simulated board with VTA's published design; ``loads`` are what was downloaded: digest and MHz of FCLK0."""
 
     accelerator: Any
+
+    def __init__(self, overlay: Overlay, clock: Clock, *, coherent: bool = True, **options: Any) -> None:
+        super().__init__(overlay, clock, coherent=coherent, **options)
 
     def made(self, exact: bool, clock: Clock) -> Blocks:
         self.loads: list[tuple[str, float]] = []

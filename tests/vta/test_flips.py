@@ -17,6 +17,14 @@ from chai.vta.simulator import Chip
 from .random_tasks import MACHINE, alone, buffers
 
 
+def full() -> Chip:
+    """Return a chip with other things on it than zeros."""
+    chip = Chip(MACHINE)
+    for number, memory in enumerate((chip.inp, chip.wgt, chip.acc, chip.out)):
+        memory[...] = np.random.default_rng(number).integers(-128, 128, memory.shape)
+    return chip
+
+
 class Small:
     """A small convolution's program in memory."""
 
@@ -37,7 +45,10 @@ class Small:
         self.micro_ops = range(micro_ops, micro_ops + first.columns * 4)
 
     def refused(self, byte: int, bit: int) -> bool:
-        """Flip a bit of FIXED and run; return whether that is refused. Asserts that only outputs change."""
+        """Flip a bit of FIXED and run; return whether that is refused.
+
+        Asserts that only outputs change, to what does not depend on what was on the chip before.
+        """
         before = {region: data.copy() for region, data in self.memory.items()}
         self.memory[FIXED][byte] ^= 1 << bit
         try:
@@ -45,7 +56,11 @@ class Small:
         except DeviceError:
             return True
         else:
-            Chip(MACHINE).run(steps)
+            outputs = []
+            for chip in (Chip(MACHINE), full()):
+                chip.run(steps)
+                outputs.append([self.memory[region].tobytes() for region in (OUTPUT, MARKS)])
+            assert outputs[0] == outputs[1]
             return False
         finally:
             self.memory[FIXED][byte] ^= 1 << bit

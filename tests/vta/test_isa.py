@@ -73,6 +73,7 @@ def bits(width: int) -> st.SearchStrategy[int]:
 
 
 PADS = "top", "bottom", "left", "right"
+NO_PADS = dict.fromkeys(PADS, st.just(0))
 TOKENS = st.builds(Tokens, *[bits(1)] * 4)
 LOOPS = {"first": bits(13), "end": bits(14), "outer": bits(14), "inner": bits(14), "tokens": TOKENS}
 MOVES: dict[str, Any] = {name: bits(16) for name in ("entry", "rows", "columns", "stride")}
@@ -82,10 +83,11 @@ TENSOR = {f"{name}_{loop}": bits(11) for name in ("dst", "src") for loop in ("ou
 NUMBER = st.none() | st.integers(-(1 << 15), (1 << 15) - 1)
 PROGRAMS = st.lists(
     st.one_of(
+        st.builds(Load, st.sampled_from([Memory.WGT, Memory.INP, Memory.ACC]), **MOVES, **NO_PADS),
+        st.builds(Load, st.just(Memory.UOP), **{**MOVES, "rows": bits(1)}, **NO_PADS),
         st.builds(
-            Load, st.sampled_from([Memory.UOP, Memory.WGT, Memory.ACC]), **MOVES, **dict.fromkeys(PADS, st.just(0))
+            Load, st.just(Memory.INP), **{**MOVES, "columns": st.integers(1, 65535)}, **dict.fromkeys(PADS, bits(4))
         ),
-        st.builds(Load, st.just(Memory.INP), **MOVES, **dict.fromkeys(PADS, bits(4))),
         st.builds(Store, **MOVES),
         st.builds(Gemm, **LOOPS, **STEPS, reset=bits(1)),
         st.builds(Alu, st.sampled_from(Operation), **LOOPS, **TENSOR, immediate=NUMBER),

@@ -20,6 +20,7 @@ def test_its_facts() -> None:
     assert (vta.architecture, vta.schemes, vta.unsigned, vta.clock_mhz) == ("vta", ("DynamicFixed",), False, 100.0)
     assert (vta.layout.channels_per_word, vta.layout.alignment) == (16, 256)
     assert vta.kinds == ("conv", "pool", "eltwise", "copy")
+    assert vta.coherent  # its masters are at the ACP
     machine = vta.machine.machine
     assert (machine.encoding, machine.instructions, machine.tokens) == ("old", 512, 1024)
     assert [machine.depths[memory] for memory in Memory] == [8192, 1024, 2048, 2048, 2048]
@@ -37,6 +38,16 @@ def test_its_facts() -> None:
     ]
 
 
+def test_the_kind_of_its_ports_is_for_the_driver_alone(tmp_path: Path) -> None:
+    """A network that was compiled before the manifest said so still runs, and no array has the key."""
+    path = tmp_path / "overlay.json"
+    path.write_text(TEXT.replace('"coherent": true', '"coherent": false'))
+    other, vta = overlays.load(path), overlays.load("vta-z7020")
+    assert (other.coherent, other.digest) == (False, vta.digest)
+    assert vta.build == 0xAD3DB3E7  # as without the key
+    assert [name for name in overlays.names(ARRAY) if overlays.load(name).coherent] == []
+
+
 def test_overlays_are_listed_by_architecture() -> None:
     assert overlays.names("vta") == ["vta-z7020"]
     assert sorted([*overlays.names(ARRAY), *overlays.names("vta")]) == overlays.names()
@@ -51,6 +62,8 @@ def test_overlays_are_listed_by_architecture() -> None:
         ('["DynamicFixed"]', '["Xilinx"]', "json:.*DynamicFixed"),
         ('"encoding": "old",\n    "memories"', '"encoding": "odd",\n    "memories"', "json:.*odd"),
         ('"queues":', '"cues":', "json:.*cues"),
+        ('"coherent": true', '"coherent": "ACP"', 'json:15:15: coherent: expected a boolean, found "ACP"'),
+        ('  "coherent": true,\n', "", "json:.*coherent"),
     ],
 )
 def test_a_mistake_is_reported_with_its_line(tmp_path: Path, old: str, new: str, why: str) -> None:

@@ -9,10 +9,10 @@ from weakref import WeakSet
 
 from ...errors import DeviceError
 from .finding import claim
+from .memory import Memory
 
 if TYPE_CHECKING:
     from ...overlay import Overlay
-    from .memory import Memory
 
 
 class Board:
@@ -51,6 +51,10 @@ class Board:
                 f"process {self.process} has the board, and this one was forked from it",
                 hint='start workers before the first network is loaded, or with multiprocessing\'s "spawn"',
             )
+
+    def memory(self, segment: Any) -> Memory:
+        """Return buffers for a program. Raises DeviceError when there is no room."""
+        return Memory(segment.sizes, self.device, self.overlay.coherent)
 
     def check_program(self, segment: Any, memory: Memory) -> None:
         """Check a program that was placed in memory, before its first run. Raises DeviceError."""

@@ -39,15 +39,20 @@ kept: list[Memory] = []  # what nothing has stopped, or the parent of a fork, ma
 
 
 class Memory:
-    """One pynq buffer per region of a Chain. Raises DeviceError, with sizes and a remedy, when there is no room."""
+    """One pynq buffer per region of a Chain. Raises DeviceError, with sizes and a remedy, when there is no room.
 
-    def __init__(self, sizes: Mapping[int, int], device: Any) -> None:
+    ``coherent``  whether the accelerator goes through the host's caches: results are then in them, perhaps nowhere else, and
+    to invalidate would drop them
+    """
+
+    def __init__(self, sizes: Mapping[int, int], device: Any, coherent: bool) -> None:
         needed = sum(sizes.values())
         total, free = _contiguous()
         # what is not free may hold pages that the kernel can move: only the pool's size is a reason not to try
         if 0 < total < needed:
             raise _no_room(needed, total, free)
         self.buffers: dict[int, Any] = {}
+        self._coherent = coherent
         self._process = os.getpid()
         try:
             for region, size in sizes.items():
@@ -75,13 +80,13 @@ class Memory:
     def flush(self, regions: Collection[int]) -> None:
         """Flush the host's writes to the accelerator."""
         with answering("a buffer cannot be flushed"):
-            for region in regions:
+            for region in () if self._coherent else regions:
                 self.buffers[region].flush()
 
     def invalidate(self, regions: Collection[int]) -> None:
         """Invalidate the host's cache, so that it reads the accelerator's writes."""
         with answering("a buffer cannot be read"):
-            for region in regions:
+            for region in () if self._coherent else regions:
                 self.buffers[region].invalidate()
 
 

@@ -83,10 +83,10 @@ class PynqProgram(Program):
     def _placed(self, board: Board) -> Memory:
         """Return memory with the program and its constants in it."""
         try:
-            memory = Memory(self.segment.sizes, board.device)
+            memory = board.memory(self.segment)
         except DeviceError:
             gc.collect()  # unreferenced networks may still hold buffers
-            memory = Memory(self.segment.sizes, board.device)
+            memory = board.memory(self.segment)
         try:
             place(self.segment, memory)
             board.check_program(self.segment, memory)

@@ -140,7 +140,7 @@ class Published(Board):
 
     def _prove(self, proof: Proof) -> None:
         """Run a proof. Raises DeviceError if it does not come out right."""
-        memory = Memory(proof.segment.sizes, self.device)
+        memory = self.memory(proof.segment)
         try:
             place(proof.segment, memory)
             self.check_program(proof.segment, memory)

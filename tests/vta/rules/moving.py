@@ -61,12 +61,12 @@ def loads_of_every_kind_have_rows_and_strides(m: Machine) -> None:
     for i in range(8):
         image.put(WGT, i, (i + 1) * IDENTITY)
     image.put(UOP, 0, [uop(15 - i, 15 - i) for i in range(32) if i < 16])
-    image.put(UOP, 20, [uop(0, 0, 0), uop(1, 1, 1), uop(63, 63, 63), uop(2, 2, 2), uop(3, 3, 3)])
+    image.put(UOP, 20, [uop(0, 0, 0), uop(1, 1, 1), uop(2, 2, 2), uop(3, 3, 3)])
     words = [
         a.load(WGT, 0, 1, 2, 2, 3),  # 1 2, 4 5: factors 2 3 5 6
         a.load(INP, 0, 3, 2, 2, 7, tokens=PUSH_NEXT),  # 3 4, 10 11
         a.load(ACC, 0, 1, 1, 4, 10, tokens=POP_PREV),  # 1 11 21 31
-        a.load(UOP, 5, 20, 2, 2, 3),  # the first two and the last two
+        a.load(UOP, 5, 20, 4),  # in one row: the hardware knows no other
         a.gemm(5, 9, tokens=PUSH_NEXT),
         a.store(0, 0, 4),
         TAKE,
@@ -116,13 +116,3 @@ def no_columns_move_nothing_but_tokens(m: Machine) -> None:
         FINISH,
     ]
     assert m.run(image, words).outputs(0, 4) == [ZEROS, LANES, ZEROS, ZEROS]
-
-
-@rule
-def nothing_is_cleared_between_programs(m: Machine) -> None:
-    image = Image().put(WGT, 0, 3 * IDENTITY).put(INP, 0, LANES).put(UOP, 0, [uop()]).put(ACC, 0, entry(10))
-    a = m.asm
-    m.compute(image, [], 0)
-    image.put(INP, 0, ZEROS).put(WGT, 0, 0 * IDENTITY).put(ACC, 0, ZEROS)
-    words = [a.load(UOP, 0, 0, 1), a.gemm(0, 1, tokens=PUSH_NEXT), a.store(0, 0, 1), TAKE, FINISH]
-    assert m.run(image, words).outputs(0, 1) == [[10 + 3 * i for i in LANES]]

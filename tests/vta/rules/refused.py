@@ -84,8 +84,10 @@ def addresses_are_those_of_the_program(m: Machine) -> None:
         m.run(ready(), [a.load(memory, 0, count - 2, 2, tokens=tokens), *take, FINISH])
         for dram, columns, rows, stride in ((count - 2, 3, 1, 0), (count, 1, 1, 0), (-1, 2, 1, 0), (0, 1, 2, count)):
             word = a.load(memory, 0, dram, columns, rows, stride, tokens=tokens)
-            refuses(m, ready(), [word, *take, FINISH], "may be loaded into")
-    words = [a.load(UOP, 0, 0, 16), a.alu(ADD, 0, 16, 0, tokens=PUSH_NEXT)]
+            refuses(
+                m, ready(), [word, *take, FINISH], "rows = 2" if memory == UOP and rows > 1 else "may be loaded into"
+            )
+    words = [a.load(UOP, 0, 0, 16), a.load(ACC, 0, 0, 16), a.alu(ADD, 0, 16, 0, tokens=PUSH_NEXT)]
     most = (0x10000 - 0xC000) // 16
     for dram, columns, rows, stride in ((most - 1, 2, 1, 0), (-1, 1, 1, 0), (most, 1, 1, 0), (0, 1, 2, most)):
         store = a.store(0, dram, columns, rows, stride)
@@ -157,6 +159,47 @@ def only_computed_entries_are_stored(m: Machine) -> None:
 
 
 @rule
+def what_is_stored_is_the_programs_own(m: Machine) -> None:
+    """Entries that it has not loaded hold what earlier programs left; what is computed from them is not stored."""
+    a = m.asm
+    image = copied(Image().put(WGT, 0, IDENTITY).put(INP, 0, [LANES] * 64))
+    m.compute(image, [], 0)  # loads some of each memory, for the programs after it in vain
+    uops, sums = a.load(UOP, 0, 0, 16), a.load(ACC, 0, 0, 16)
+    inputs, weights = a.load(INP, 0, 0, 15, tokens=PUSH_NEXT), a.load(WGT, 0, 0, 1, tokens=PUSH_NEXT)
+    wait, give = a.load(UOP, 0, 0, 0, tokens=POP_PREV), a.load(UOP, 0, 0, 0, tokens=PUSH_NEXT)
+
+    def stores(loads: list[tuple[int, int]], computes: list[tuple[int, int]], most: int) -> None:
+        """Assert that the first ``most`` entries are stored, and no more."""
+        waits = [wait for low, _ in loads if low >> 3 & PUSH_NEXT]
+        begin = [uops, *loads, *waits, *computes, give]
+        for entries in range(1, most + 1):
+            m.run(image, [*begin, a.store(0, 0, entries), TAKE, FINISH])
+        refuses(m, image, [*begin, a.store(0, 0, most + 1), TAKE, FINISH], "from entries that were loaded")
+
+    gemm, reset, add = a.gemm(0, 16), a.gemm(0, 16, reset=1), a.alu(ADD, 0, 16, 0)
+    stores([sums, inputs, weights], [gemm], 15)  # the last micro-op reads an input more
+    stores([sums, a.load(INP, 0, 0, 16, tokens=PUSH_NEXT)], [gemm], 0)
+    stores([sums, weights], [gemm], 0)
+    stores([inputs, weights], [gemm], 0)
+    stores([sums, inputs, weights], [gemm, add], 15)
+    stores([inputs, weights], [gemm, sums], 0)  # it is OUT that is stored
+    stores([inputs, weights], [gemm, sums, add], 16)
+    stores([], [add], 0)
+    stores([sums], [add], 16)
+    stores([sums, inputs, weights], [reset], 15)
+    stores([], [reset], 0)
+    stores([], [reset, add], 16)
+    image.put(
+        UOP, 0, [uop(i, i + 1) for i in range(16)]
+    )  # each accumulator gets the one after it, the last a strange one
+    stores([sums], [a.alu(ADD, 0, 16)], 15)
+    stores([sums], [a.alu(ADD, 0, 16, None, 3)], 13)  # three times
+    image.put(UOP, 0, [uop(15 - i, 16 - i) for i in range(16)])  # it comes first, and reaches every other
+    stores([sums], [a.alu(ADD, 0, 16)], 0)
+    stores([sums], [a.alu(ADD, 1, 16)], 15)
+
+
+@rule
 def sixteen_micro_ops_lie_between_write_and_read(m: Machine) -> None:
     a = m.asm
     load = a.load(UOP, 0, 0, 128)
@@ -202,7 +245,7 @@ def _long(m: Machine, words: list[tuple[int, int]]) -> None:
 def units_wait_for_each_other(m: Machine) -> None:
     """Entries that two units use are ordered by tokens, or the program is refused."""
     a = m.asm
-    uops, inputs = a.load(UOP, 0, 0, 16), a.load(INP, 0, 0, 16, tokens=PUSH_NEXT)
+    uops, sums, inputs = a.load(UOP, 0, 0, 16), a.load(ACC, 0, 0, 16), a.load(INP, 0, 0, 16, tokens=PUSH_NEXT)
     wait = a.load(UOP, 0, 0, 0, tokens=POP_PREV)
     early = [uops, a.load(INP, 0, 0, 16, tokens=PUSH_NEXT), a.gemm(0, 16), wait, FINISH]
     refuses(m, ready(), early, "reads INP without waiting for LOAD")
@@ -221,10 +264,10 @@ def units_wait_for_each_other(m: Machine) -> None:
         FINISH,
     ]
     m.run(ready(), ordered)
-    out = [uops, a.alu(ADD, 0, 16, 0, tokens=PUSH_NEXT), a.store(0, 0, 4), a.alu(ADD, 0, 16, 0), TAKE, FINISH]
+    out = [uops, sums, a.alu(ADD, 0, 16, 0, tokens=PUSH_NEXT), a.store(0, 0, 4), a.alu(ADD, 0, 16, 0), TAKE, FINISH]
     refuses(m, ready(), out, "OUT without waiting for (STORE|COMPUTE)")
     # a STORE and a LOAD of the same bytes: through compute, since they give each other no tokens
-    stored = [uops, a.alu(ADD, 0, 16, 0, tokens=PUSH_NEXT), a.store(0, 0, 4)]
+    stored = [uops, sums, a.alu(ADD, 0, 16, 0, tokens=PUSH_NEXT), a.store(0, 0, 4)]
     place = (0xC000 - 0x1000) // 16
     refuses(
         m,
@@ -256,4 +299,25 @@ def what_the_hardware_lacks(m: Machine) -> None:
             refuses(m, ready(), [a.alu(operation, 0, 1, 0), FINISH], "is not in the hardware")
         for memory in (OUT, 5, 6, 7):
             refuses(m, ready(), [(memory << 7, 1 | 1 << 16), FINISH], "cannot be loaded")
-    refuses(m, ready(), [a.load(UOP, 0, 0, 16), a.gemm(0, 16, 16383, 16383), FINISH], "micro-ops in one instruction")
+    for pads in ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)):  # the zeros would be written
+        words = [a.load(INP, 0, 0, 0, pads=pads, tokens=PUSH_NEXT), a.load(UOP, 0, 0, 0, tokens=POP_PREV), FINISH]
+        refuses(m, ready(), words, "columns = 0 with pads")
+    refuses(m, ready(), [a.load(UOP, 0, 0, 4, 2, 4), FINISH], "rows = 2 of micro-ops")
+    refuses(m, ready(), [a.load(UOP, 0, 0, 0, 3), FINISH], "rows = 3 of micro-ops")
+
+
+@rule
+def loops_end_soon(m: Machine) -> None:
+    """Loops around no micro-op too: a machine would run them, and a check must not have an array of their steps."""
+    a = m.asm
+    load = a.load(UOP, 0, 0, 16)
+    for first, end, outer, inner in (
+        (0, 0, 1025, 1024),
+        (4, 2, 1025, 1024),
+        (0, 0, 16383, 16383),
+        (0, 16, 16383, 16383),
+    ):
+        for word in (a.gemm(first, end, outer, inner), a.alu(ADD, first, end, 0, outer, inner)):
+            refuses(m, ready(), [load, word, FINISH], "micro-ops in one instruction")
+    for first, end, outer, inner in ((0, 0, 1024, 1024), (0, 16, 0, 16383), (0, 16, 16383, 0)):
+        m.run(ready(), [load, a.gemm(first, end, outer, inner), FINISH])
