@@ -1,10 +1,11 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first five.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first six.
 
 tests    this Python, with the newest dependencies
 extras   this Python, and the libraries of the extras opencl and hdf5: the tests that need them
 driver   this Python, and the pynq library on a simulated board
 rtl      this Python, and the tools of the extra rtl: a small array, simulated; with -- -m slow: whole networks on the real one
 lint     ruff and mypy, as .pre-commit-config.yaml has them
+docs     the pages as a site, in build/site: links are checked, diagrams drawn, nothing is loaded from elsewhere
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
 pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, and
@@ -57,6 +58,13 @@ def lint(session: nox.Session) -> None:
     """Check style and types."""
     session.install("-e", ".[dev]")
     session.run("pre-commit", "run", "--all-files")
+
+
+@nox.session(tags=["ci"])
+def docs(session: nox.Session) -> None:
+    """Build the site."""
+    session.install("mkdocs-material>=9.5", "mermaidx>=0.10")
+    session.run("mkdocs", "build", env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 @nox.session(python="3.10")
