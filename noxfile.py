@@ -1,14 +1,15 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first four.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first six.
 
 tests    this Python, with the newest dependencies
 extras   this Python, and the libraries of the extras opencl and hdf5: the tests that need them
 driver   this Python, and the pynq library on a simulated board
 rtl      this Python, and the tools of the extra rtl: a small array, simulated; with -- -m slow: whole networks on the real one
+lint     ruff and mypy, as .pre-commit-config.yaml has them
+docs     the pages as a site, in build/site: links are checked, diagrams drawn, nothing is loaded from elsewhere
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
 pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, and
          the driver on the RTL
-lint     ruff and mypy
 wheel    dist/*.whl with the kernels of every machine, compiled by zig; the same bytes each time
 arm      the Arm kernels under qemu-user (tools/arm.sh)
 sanitise the kernels' tests with an address sanitiser, and with a thread sanitiser
@@ -52,6 +53,20 @@ def rtl(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-q", "tests/rtl", *TWO, *session.posargs)
 
 
+@nox.session(tags=["ci"])
+def lint(session: nox.Session) -> None:
+    """Check style and types."""
+    session.install("-e", ".[dev]")
+    session.run("pre-commit", "run", "--all-files")
+
+
+@nox.session(tags=["ci"])
+def docs(session: nox.Session) -> None:
+    """Build the site."""
+    session.install("mkdocs-material>=9.5", "mermaidx>=0.10")
+    session.run("mkdocs", "build", env={"NO_MKDOCS_2_WARNING": "1"})
+
+
 @nox.session(python="3.10")
 def board(session: nox.Session) -> None:
     """Run the suite on a board's versions."""
@@ -77,15 +92,6 @@ def through_pynq(session: nox.Session, version: str) -> None:
     """Run tests/pynq with this version of pynq."""
     session.install("-e", ".[pynq,rtl]", f"pynq=={version}", "hatchling>=1.18", *BOARD_TESTS)
     session.run("python", "-m", "pytest", "-q", "tests/pynq", *session.posargs)
-
-
-@nox.session
-def lint(session: nox.Session) -> None:
-    """Check style and types."""
-    session.install("-e", ".[dev]")
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
 
 
 @nox.session

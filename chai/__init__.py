@@ -13,7 +13,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # typing is not imported: it would take half of the time of ``chai --help``
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "Net": "net",

@@ -75,11 +75,6 @@ def test_show_prints_what_the_readme_shows(capsys: pytest.CaptureFixture[str]) -
     assert len(lines) == 11 and [line for line in lines if not same(line, printed)] == []
 
 
-def test_links_lead_somewhere() -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / link).exists(), link
-
-
 def test_the_wheels_for_a_board_without_internet_are_all() -> None:
     """Named one by one, as pip is told to look for no others; in the versions that are tested."""
     page = (ROOT / "docs" / "board.md").read_text()

@@ -132,7 +132,8 @@ def install(system: Path, architecture: str, run: Run) -> None:
     with TemporaryDirectory() as folder:
         wheels = Path(folder)
         pip = [sys.executable, "-m", "pip"]
-        subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", folder, str(ROOT)], check=True)
+        no_library = {**os.environ, "CHAI_BUILD": "none"}
+        subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", folder, str(ROOT)], check=True, env=no_library)
         (wheel,) = wheels.glob("*.whl")
         assert wheel.name.endswith("-py3-none-any.whl"), wheel.name
         platforms = ["any"] + [f"manylinux_{glibc}_{machine}" for glibc in MANYLINUX] * bool(binary)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ..plugins import Registry
     from ..zoo.card import Card
 
+UNNAMED = "0.1.0"  # the version of chai whose files do not name it
+
 
 class Input(Layer):
     """The inputs of the network."""
@@ -102,6 +104,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
         path=reader.artifact.path,
         folded=folded,
         composed=_composed(reader),
+        notes=[f"compiled by chai {reader.of(reader.header.get('chai', UNNAMED), str, 'chai')[:40]}"],
     )
     schedule = Schedule(list(steps.Steps(reader, overlay, made, coded, formats, views, unfolds).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)

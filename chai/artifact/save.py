@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import chai
+
 from ..codegen.chain import head_bytes
 from ..codegen.compile import chain
 from ..codegen.encoding import NOTES
@@ -54,6 +56,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
     if image:
         preprocess["mean"] = weights.add(mean)
     header: dict[str, Any] = {
+        "chai": chai.__version__,
         "name": net.name,
         "overlay": {"name": net.overlay.name, "build": net.overlay.build},
         "inputs": list(graph.inputs),

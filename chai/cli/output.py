@@ -13,6 +13,7 @@ from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import __version__
 from ..env import env
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
 from ..util.files import obstacle
@@ -154,7 +155,10 @@ def listed(label: str, text: str, items: Sequence[str] = ()) -> None:
 
 
 def as_json(content: Schema) -> None:
-    """Print one JSON object, marked with its schema. JSON has no NaN: numbers that are not finite become null."""
+    """Print one JSON object, marked with its schema and chai's version.
+
+    JSON has no NaN: numbers that are not finite become null.
+    """
     result(*_json(plain_values(content)).split("\n"))
 
 
@@ -165,7 +169,7 @@ class Growing:
     """
 
     def __init__(self, schema: type[Schema], name: str) -> None:
-        self._before = f'{{\n "schema": "{schema.schema}",\n "{name}": ['
+        self._before = f'{{\n "schema": "{schema.schema}",\n "chai": "{__version__}",\n "{name}": ['
         self._between = "\n"
 
     def add(self, item: Mapping[str, Any]) -> None:
@@ -195,7 +199,7 @@ def plain_values(content: Schema) -> dict[str, Any]:
     """Return what ``as_json`` prints: dictionaries, lists, text, finite numbers and None."""
     from dataclasses import asdict
 
-    values: dict[str, Any] = _finite({"schema": content.schema, **asdict(content)})
+    values: dict[str, Any] = _finite({"schema": content.schema, "chai": __version__, **asdict(content)})
     return values
 
 

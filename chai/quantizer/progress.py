@@ -120,5 +120,6 @@ def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Ma
         "network weights": digest(weights) if weights is not None else "",
         "images": images.hexdigest(),
         "float outputs": outputs.hexdigest(),
-        "options": {**options, "version": chai.__version__},
+        "version of chai": chai.__version__,
+        "options": dict(options),
     }

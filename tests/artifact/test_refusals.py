@@ -240,6 +240,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "overlay is text": (change("overlay", to="pynq-z2"), "overlay: expected an object with name, build"),
     "no steps": (change("steps", drop=True), "'steps' is missing"),
     "name is a number": (change("name", to=3), "name: expected str, found 3"),
+    "version is a number": (change("chai", to=2), "chai: expected str, found 2"),
     "layers is a list": (change("layers", to=[]), "layers: expected an object"),
     "reads what nobody wrote": (
         change("layers", "c2", "bottoms", to=["out"]),

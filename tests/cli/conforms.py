@@ -6,6 +6,7 @@ import types
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+import chai
 from chai.cli import schema_parts, schema_show, schemas
 from chai.evaluate.bench.roofline import Operation
 from chai.report.layer_rows import LayerRow
@@ -61,7 +62,8 @@ def differences(value: Any, kind: Any, place: str = "") -> list[str]:
 
 def checked(content: dict[str, Any], schema: str) -> dict[str, Any]:
     assert content["schema"] == schema
-    assert differences({k: v for k, v in content.items() if k != "schema"}, SCHEMAS[schema]) == []
+    assert content["chai"] == chai.__version__
+    assert differences({k: v for k, v in content.items() if k not in ("schema", "chai")}, SCHEMAS[schema]) == []
     return content
 
 

@@ -47,6 +47,7 @@ def test_compile_show_and_run(chai_command, tmp_path: Path) -> None:  # type: ig
     assert lines[2].split()[:3] == ["conv1/3x3", "Convolution", "2x16x8x8"] and "  fpga    Xilinx(u8, th " in lines[2]
     assert "why host a custom layer: classifier" in lines and "why host no Softmax unit: prob" in lines
     assert any(line.startswith("compiled for pynq-z2 (build ") for line in lines)
+    assert f"note     compiled by chai {chai.__version__}" in lines
     listed = json.loads(chai_command("show", "digits.chai", "--json").stdout)
     assert [la["engine"] for la in listed["layers"]][-3:] == ["fpga", "custom", "host"]
     planned = json.loads(chai_command("show", "digits", "--overlay", "pynq-z2", "--batch", "2", "--json").stdout)

@@ -295,6 +295,7 @@ def test_the_journal_of_another_run_is_refused(chai_command, tmp_path: Path) -> 
     assert other.returncode == 2
     assert "journal j.jsonl is of another run: its images, options differ" in other.stderr
     assert "start this one over with --restart" in other.stderr
+    assert json.loads((tmp_path / "j.jsonl").read_text().splitlines()[0])["version of chai"] == chai.__version__
     anew = chai_command("evaluate", "digits", *options, "--limit", "10", "--restart")
     assert anew.returncode == 0 and sorted(records(tmp_path / "j.jsonl")) == list(range(10))
 

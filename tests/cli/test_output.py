@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import chai
 from chai.cli import output
 from chai.cli.schemas import Schema
 from chai.util import log
@@ -147,7 +148,7 @@ class NotFinite(Schema):
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     output.as_json(NotFinite())
     found = json.loads(capsys.readouterr().out, parse_constant=lambda c: pytest.fail(c))
-    assert found == {"schema": "chai.x/1", "a": None, "b": [1.5, None], "c": {"d": [None, 2]}}
+    assert found == {"schema": "chai.x/1", "chai": chai.__version__, "a": None, "b": [1.5, None], "c": {"d": [None, 2]}}
 
 
 def test_plain_tables_align() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,26 @@ def test_a_library_of_other_sources_is_not_used(fresh: pytest.MonkeyPatch) -> No
 
 
 # -- building
+
+
+@pytest.mark.parametrize(
+    ("kernel", "bits", "name"),
+    [
+        ("x86_64", 64, "x86_64"),
+        ("x86_64", 32, "i686"),
+        ("aarch64", 64, "aarch64"),
+        ("aarch64", 32, "armv7l"),
+        ("armv8l", 32, "armv7l"),
+        ("armv7l", 32, "armv7l"),
+    ],
+)
+def test_a_library_is_named_for_what_python_runs_as(
+    kernel: str, bits: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a Python of 32 bits loads no library of 64, nor a wheel for another machine is named for this one."""
+    monkeypatch.setattr("os.uname", lambda: os.uname_result(("Linux", "board", "6.1", "#1", kernel)))
+    monkeypatch.setattr("sys.maxsize", (1 << bits - 1) - 1)
+    assert build.machine() == name
 
 
 def compiler(folder: Path, script: str) -> list[str]:

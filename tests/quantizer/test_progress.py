@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import chai
 from chai.errors import ParseError, UsageError
 from chai.quantizer import quantize
 from chai.quantizer.build import Builder, Built
@@ -95,13 +96,16 @@ def test_the_costs_in_the_journal_are_exact(tmp_path: Path) -> None:
     assert all(len(x["costs"]) == 12 for x in lines)
 
 
-def test_other_images_or_options_are_refused(tmp_path: Path) -> None:
+def test_other_images_options_or_versions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path, "whole", journal=tmp_path / "j", effort="fast")
     with pytest.raises(UsageError, match=r"is of another run: its .*images differ"):
         run(tmp_path, "again", journal=tmp_path / "j", effort="fast", images=13)
     with pytest.raises(UsageError, match="is of another run: its options differ"):
         run(tmp_path, "again", journal=tmp_path / "j", effort="fast", seed=5)
     run(tmp_path, "again", journal=tmp_path / "j", effort="fast", seed=5, restart=True)
+    monkeypatch.setattr(chai, "__version__", "0.0.9")
+    with pytest.raises(UsageError, match="is of another run: its version of chai differ"):
+        run(tmp_path, "again", journal=tmp_path / "j", effort="fast", seed=5)
 
 
 def test_a_custom_layer_that_computes_something_else_is_another_run(tmp_path: Path) -> None:

@@ -99,9 +99,10 @@ class Job:
 
     def key(self) -> dict[str, Any]:
         """Return everything that the numbers depend on, by name, without the paths of files."""
-        places = ("network", "reference", "custom", "calibration", "mean", "sample", "maps", "digests")
+        places = ("network", "reference", "custom", "calibration", "mean", "sample", "maps", "digests", "version")
         files = {role: value for role, value in self.digests.items() if role != "first image"}
-        return {**files, "options": {k: v for k, v in self.to_json().items() if k not in places}}
+        options = {k: v for k, v in self.to_json().items() if k not in places}
+        return {**files, "version of chai": self.version, "options": options}
 
     def check(self) -> None:
         """Raise UsageError unless this machine has the same chai and the same files."""

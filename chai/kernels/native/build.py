@@ -64,8 +64,8 @@ class Failed(Exception):
 def machine() -> str:
     """Return the machine's name in file names: x86_64, aarch64, armv7l, ..."""
     name = os.uname().machine.lower() if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "").lower()
-    if name == "aarch64" and sys.maxsize < 1 << 32:  # a system of 32 bits on a processor of 64
-        return "armv7l"
+    if sys.maxsize < 1 << 32:  # a system of 32 bits on a processor of 64
+        name = {"aarch64": "armv7l", "armv8l": "armv7l", "x86_64": "i686"}.get(name, name)
     return "x86_64" if name == "amd64" else name
 
 
