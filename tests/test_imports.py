@@ -151,13 +151,6 @@ def test_each_library_has_its_place(path: Path) -> None:
         assert owners is None or any(inside.startswith(o) for o in owners), f"{inside}:{line} imports {name}"
 
 
-def test_dataclasses_are_compiled_at_their_first_use() -> None:
-    """All of them: a frozen dataclass of Python's own cannot derive from one of chai's, nor can either take the other's field."""
-    own = [path for path in FILES if path.name != "lazy_dataclass.py"]
-    pythons = {line for path in own for line in path.read_text().splitlines() if "from dataclasses import" in line}
-    assert {line.strip() for line in pythons} <= {"from dataclasses import asdict"}
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_layer_classes_are_known_to_layers_and_passes_only(path: Path) -> None:
     """What anybody else has to know of a type is a property of Layer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from time import monotonic
@@ -19,7 +20,6 @@ from ..quantizer.report import Verdict, verdict
 from ..report import page as reports
 from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
-from ..util.lazy_dataclass import replace
 from ..util.text import visible
 from ..zoo import card as cards
 from ..zoo.locate import locate

@@ -8,9 +8,9 @@ not. Every key is always present; its value is null if it is unknown or does not
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..util.lazy_dataclass import dataclass
 from .schema import Schema
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.interpreter import Uncollected
-from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo import is_compiled

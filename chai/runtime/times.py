@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, chain
 from math import fsum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-
-from ..util.lazy_dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ..graph import Composed

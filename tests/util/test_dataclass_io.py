@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -12,7 +12,6 @@ from chai import layers
 from chai.overlay import Overlay, sections
 from chai.util.data import dataclass_io
 from chai.util.data.dataclass_io import problem, restore
-from chai.util.lazy_dataclass import is_dataclass
 
 
 @dataclass(frozen=True)

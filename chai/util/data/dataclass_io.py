@@ -9,10 +9,9 @@ import math
 import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
-
-from ..lazy_dataclass import fields, is_dataclass
 
 T = TypeVar("T")
 # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
