@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ParseError
 from ..limits import limits
-from ..util.data.jsonfile import unique
 from ..util.files import opened_file
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
         return float(word)
 
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=number, parse_float=number)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=number, parse_float=number)
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise bad(f"header: {error}") from error
     except RecursionError:
@@ -207,6 +206,14 @@ def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad("header: expected an object")
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object from its keys and values, as ``object_pairs_hook`` of json. Raises ValueError for a key twice."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return members
 
 
 def _spans(table: Any, size: int, bad: _Bad) -> dict[str, tuple[int, int, int]]:
