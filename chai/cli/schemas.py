@@ -166,7 +166,7 @@ class Bench(Schema):
     ``load`` is the machine's load before all, ``kernels`` the instructions that chai used, ``versions`` are the peers'.
     """
 
-    schema = "chai.bench/3"
+    schema = "chai.bench/4"
     network: str
     inputs: dict[str, list[int]]
     random_weights: bool

@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from chai.cli import schema_parts, schema_show, schemas
-from chai.evaluate.bench.roofline import Operation
 from chai.report.layer_rows import LayerRow
 
 NAMES = {
@@ -15,7 +14,6 @@ NAMES = {
     **vars(schemas),
     **vars(schema_show),
     "LayerRow": LayerRow,
-    "Operation": Operation,
     "Shape": tuple[int, ...],
 }
 
