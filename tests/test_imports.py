@@ -26,7 +26,7 @@ RANKS = {
     12: ["artifact", "report"],
     13: ["net"],
     14: ["evaluate", "quantizer"],
-    15: ["__init__", "__main__", "aliases", "chaidnn", "cli", "notebooks", "pycaffe", "xportdnn"],
+    15: ["__init__", "__main__", "chaidnn", "cli", "cv", "notebooks", "pycaffe", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
