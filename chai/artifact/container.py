@@ -23,6 +23,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -68,13 +69,13 @@ class Section:
             raise ParseError("the file was cut short while it was in use", path=self._file.path)
 
 
+@dataclass(eq=False, slots=True)
 class Artifact:
     """An opened file: its header without "sections", and the sections."""
 
-    __slots__ = ("header", "path", "sections")
-
-    def __init__(self, path: str, header: dict[str, Any], sections: Mapping[str, Section]) -> None:
-        self.path, self.header, self.sections = path, header, sections
+    path: str
+    header: dict[str, Any]
+    sections: Mapping[str, Section]
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """Return a ParseError that names the file."""

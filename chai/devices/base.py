@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..tasks.work import Work
 
 
+@dataclass(eq=False, slots=True)
 class Ran:
     """Milliseconds of a run.
 
@@ -20,10 +21,8 @@ class Ran:
     ``device``  by the device's own clock; None if it has none
     """
 
-    __slots__ = ("device", "tasks")
-
-    def __init__(self, tasks: Sequence[float] | None = None, device: float | None = None) -> None:
-        self.tasks, self.device = tasks, device
+    tasks: Sequence[float] | None = None
+    device: float | None = None
 
 
 class Program:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -122,13 +123,13 @@ def pointer(array: Array) -> ctypes.c_void_p:
     return ctypes.c_void_p(address(array))
 
 
+@dataclass(eq=False, slots=True)
 class State:
     """Every variant that can run here, best first, or the reason why there is none; and the one in use."""
 
-    __slots__ = ("reason", "used", "variants")
-
-    def __init__(self, variants: tuple[Library, ...], reason: str, used: Library | None) -> None:
-        self.variants, self.reason, self.used = variants, reason, used
+    variants: tuple[Library, ...]
+    reason: str
+    used: Library | None
 
 
 def library() -> Library | None:

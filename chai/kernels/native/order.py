@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 
+@dataclass(eq=False, slots=True)
 class Use:
     """The blobs of an operation: those it reads, the one it writes ("" for none), and which of its channels."""
 
-    __slots__ = ("channels", "reads", "writes")
-
-    def __init__(self, reads: tuple[str, ...], writes: str, channels: range) -> None:
-        self.reads, self.writes, self.channels = reads, writes, channels
+    reads: tuple[str, ...]
+    writes: str
+    channels: range
 
     @property
     def blobs(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -32,13 +33,13 @@ FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are
 SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
 
 
+@dataclass(eq=False, slots=True)
 class Part:
     """Some channels of a blob, which may be a view."""
 
-    __slots__ = ("blob", "channels", "first")
-
-    def __init__(self, blob: str, first: int, channels: int) -> None:
-        self.blob, self.first, self.channels = blob, first, channels
+    blob: str
+    first: int
+    channels: int
 
 
 class _Blob:
