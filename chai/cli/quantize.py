@@ -90,7 +90,7 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="share of the multiply-accumulates that mixed may give 8 bits, 0 to 100 (default: 10)",
     )
-    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), help=options.SCHEME)
+    options.flag(group, "scheme")
     group.add_argument(
         "--layer-bits",
         action="append",
@@ -147,11 +147,8 @@ def execute(args: argparse.Namespace) -> int:
     if not args.json:
         output.result(inputs.header(args, job))
     net_options = {
-        "overlay": args.overlay,
+        **options.of_net(args, "overlay", "phase", "stages", "shapes"),
         "batch": min(args.batch, len(files)),
-        "phase": args.phase,
-        "stages": args.stage,
-        "shapes": options.shapes(args.shape),
     }
     return_large_arrays()
     result = quantize(

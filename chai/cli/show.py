@@ -140,7 +140,7 @@ def _sized(args: argparse.Namespace) -> tuple[Graph, Path | None, dict[str, Shap
     path, weights = locate(args.net, args.weights)
     graph = read_graph(path, phase=args.phase, stages=args.stage, strict=args.strict)
     inputs = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
-    inputs.update(options.shapes(args.shape))
+    inputs.update(options.of_net(args, "shapes")["shapes"])
     return graph, weights, infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)
 
 
