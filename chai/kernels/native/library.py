@@ -16,6 +16,7 @@ from ...env import env
 from ...errors import DeviceError, UsageError
 from ...util.lazy_numpy import np
 from . import build
+from .table import Kind
 
 if TYPE_CHECKING:
     from ...blob import Array
@@ -44,6 +45,12 @@ class Library:
         """Return the first operation of a table that could leave its buffers, which have these sizes; -1 if none can."""
         counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
         return int(self.calls.chai_check(self.number, table, counts[0], extents, counts[1]))
+
+    def verify(self, table: Table, extents: ctypes.Array[Extent]) -> None:
+        """Raise DeviceError if an operation of a table could leave its buffers, which have these sizes."""
+        wrong = self.check(table, extents)
+        if wrong >= 0:
+            raise DeviceError(f"operation {wrong} ({Kind.name(table[wrong].kind)}) would leave its memory")
 
     def run_one(
         self,
