@@ -44,12 +44,11 @@ _HOME = {
     ),
 }
 __all__ = sorted([*_HOME, "__version__"])
-__path__ += [f"{folder}/aliases" for folder in __path__]  # modules in folders: ``import chai.trace``, ``chai.cv``
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from .aliases import cv as cv
+    from . import cv as cv
     from .errors import (
         ChaiError as ChaiError,
         DeviceError as DeviceError,

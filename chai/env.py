@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 
 from .errors import UsageError
-from .util.lazy_dataclass import dataclass
 
 THREADS = 256  # at most: as many as share a run of the kernels in C
 

@@ -8,12 +8,12 @@ value = (code - zero) * step. ``round`` is half away from zero everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from math import frexp
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import ModelError
-from .util.lazy_dataclass import dataclass
 from .util.lazy_numpy import np
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ A limit is raised by name: ``CHAI_LIMITS=text_bytes=100000000,layers=50000``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 from .env import env
 from .errors import UsageError
-from .util.lazy_dataclass import dataclass, fields, replace
 
 
 @dataclass(frozen=True)

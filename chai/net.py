@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import cached_property
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import artifact, devices, runtime
 from .blob import Shape, show
 from .env import env
 from .errors import UsageError
-from .fixed import SCHEMES, Format
+from .fixed import Format
 from .graph import Graph
-from .overlay import default, load as load_overlay
 from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
@@ -23,10 +22,12 @@ from .runtime.losses import Losses
 from .runtime.shared import Shared
 from .runtime.times import Times
 from .util.interpreter import Uncollected
+from .util.keywords import takes
 from .util.paths import stem
 from .util.suggest import did_you_mean
 from .util.text import visible
 from .zoo import is_compiled
+from .zoo.options import Options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,11 +40,26 @@ if TYPE_CHECKING:
     from .offload.schedule import Schedule
     from .overlay import Overlay
     from .parser.caffemodel import Weights
-    from .plugins.loading import Sources
     from .runtime import PerfInfo
     from .runtime.execution import Execution
     from .runtime.source import Source
     from .zoo.card import Card
+
+
+def _opened(options: Options, partial: bool) -> Source:
+    """Return the source of a network: a .chai file, or a prototxt with its weights, of which some layers may have none."""
+    with Uncollected():
+        device = devices.open(options.device or env().device or devices.DEFAULT)
+    if is_compiled(options.prototxt):
+        changed = "a caffemodel" if options.caffemodel is not None else next(options.changed(), None)
+        if changed:
+            raise UsageError(
+                f"{options.prototxt} is compiled: {changed} cannot be given any more",
+                hint="give it to chai compile, or load the prototxt",
+            )
+        with Uncollected():
+            return artifact.CompiledSource(options, device)
+    return runtime.PrototxtSource(options, device, partial)
 
 
 class Net(Shared):
@@ -86,79 +102,36 @@ class Net(Shared):
 
     _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
 
-    def __init__(
-        self,
-        prototxt: str | Path,
-        caffemodel: str | Path | None = None,
-        device: str | Device | None = None,
-        *,
-        overlay: str | Path | None = None,
-        custom: Sources | None = None,
-        batch: int | None = None,
-        keep: str | Sequence[str] = "outputs",
-        phase: str = "TEST",
-        level: int = 0,
-        stages: Sequence[str] = (),
-        shapes: Mapping[str, Shape] | None = None,
-        engine: Mapping[str, str] | None = None,
-        start_layer: str = "",
-        end_layer: str = "",
-        calibrate: Any = None,
-        bits: int = 8,
-        scheme: str | None = None,
-        autotune: bool = False,
-        strict: bool = False,
-        jit: bool = True,
-        **unknown: NoReturn,
-    ) -> None:
+    @takes(Options, UsageError)
+    def __init__(self, options: Options) -> None:
         super().__init__()
         self._last = Pass({}, Times())
         self._shapes: dict[str, Shape] = {}
-        known = Net.__init__.__kwdefaults__ or {}
-        for name in unknown:
-            raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
-        for what, value, known_values in (("bits", bits, (8, 6)), ("scheme", scheme or SCHEMES[0], SCHEMES)):
-            if value not in known_values:
-                raise UsageError(f"{what} {value!r}: expected {' or '.join(map(str, known_values))}")
-        with Uncollected():
-            on = devices.open(device or env().device or devices.DEFAULT)
-        self._source: Source
-        if is_compiled(prototxt):
-            settled = {"phase": phase, "level": level, "stages": (*stages,), "start_layer": start_layer}
-            settled |= {"end_layer": end_layer, "bits": bits, "scheme": scheme}
-            changed = [name for name, value in settled.items() if value != known[name]]
-            if caffemodel is not None or changed:
-                raise UsageError(
-                    f"{prototxt} is compiled: {changed[0] if changed else 'a caffemodel'} cannot be given any more",
-                    hint="give it to chai compile, or load the prototxt",
-                )
-            with Uncollected():
-                self._source = artifact.CompiledSource(prototxt, on, overlay, custom, strict, engine or {})
-        else:
-            state, part = (phase, level, stages), (start_layer, end_layer)
-            graph, weights = runtime.read_network(prototxt, caffemodel, custom, strict, state, part, shapes or {})
-            if any(part):
-                shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
-            target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
-            form = SCHEMES[0] if target is None else target.scheme(scheme)
-            self._source = runtime.PrototxtSource(graph, weights, on, target, engine or {}, bits, form, self._partial)
+        self._source = _opened(options, self._partial)
         for layer in self.graph.layers:
-            layer.enter(self, autotune, jit)
+            layer.enter(self, options.autotune, options.jit)
         self._losses = Losses(self.graph)
-        self._keep = frozenset(kept_blobs(self.graph, keep) | self._losses.reads)
+        self._keep = frozenset(kept_blobs(self.graph, options.keep) | self._losses.reads)
+        sizes = self._sizes(options)
+        if len(sizes) == len(self.graph.inputs):
+            self.reshape(**sizes)
+        if options.calibrate is not None:
+            inputs = options.calibrate
+            self.calibrate(**inputs) if isinstance(inputs, Mapping) else self.calibrate(inputs)
+            if options.batch is not None or options.shapes:  # requested sizes, not those of the images
+                self.reshape(**sizes)
+
+    def _sizes(self, options: Options) -> dict[str, Shape]:
+        """Return the sizes of the inputs that are known: the file's, with those that the options ask for."""
         sizes = dict(self.graph.inputs)
-        for blob, shape in (shapes or {}).items():
-            sizes[input_of(self.graph, self.name, blob)] = tuple(shape)
-        if batch is not None:
-            if batch < 1:
-                raise UsageError(f"batch {batch}: expected at least 1")
-            sizes = {b: None if s is None else (batch, *s[1:]) for b, s in sizes.items()}
-        if all(s is not None for s in sizes.values()):
-            self.reshape(**{b: s for b, s in sizes.items() if s is not None})
-        if calibrate is not None:
-            self.calibrate(**calibrate) if isinstance(calibrate, Mapping) else self.calibrate(calibrate)
-            if batch is not None or shapes:  # requested sizes, not those of the images
-                self.reshape(**{b: s for b, s in sizes.items() if s is not None})
+        for blob, shape in (options.shapes or {}).items():
+            if blob in sizes or not (options.start_layer or options.end_layer):  # else of an input that was cut away
+                sizes[input_of(self.graph, self.name, blob)] = tuple(shape)
+        if options.batch is not None:
+            if options.batch < 1:
+                raise UsageError(f"batch {options.batch}: expected at least 1")
+            sizes = {b: None if s is None else (options.batch, *s[1:]) for b, s in sizes.items()}
+        return {b: s for b, s in sizes.items() if s is not None}
 
     # -- attributes
 

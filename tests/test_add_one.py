@@ -28,7 +28,7 @@ DOUBLE = dedent('''
     from ..graph import Layer
     from ..graph.params import within
     from ..tasks.copy import Copy
-    from ..util.lazy_dataclass import dataclass
+    from dataclasses import dataclass
 
 
     @dataclass(frozen=True)

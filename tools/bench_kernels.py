@@ -6,7 +6,7 @@
 
 Without a network: Pack and Unpack against memcpy, in bytes read and written per second of the process's time.
 
-Figures are the least of all rounds, one thread. The peak is measured by ``chai/evaluate/bench/peak.c``: products of 8 bits in
+Figures are the least of all rounds, one thread. The peak is measured by ``tools/bench/peak.c``: products of 8 bits in
 registers, no memory.
 Products are the layer's own: neither padding of channels nor taps of zeros count.
 """
@@ -28,9 +28,9 @@ THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
 
 import numpy as np  # noqa: E402
+from bench.peak import peaks  # noqa: E402
 
 import chai  # noqa: E402
-from chai.evaluate.bench.peak import peaks  # noqa: E402
 from chai.fixed import Format, Requantization  # noqa: E402
 from chai.kernels.native import library, program, single  # noqa: E402
 from chai.kernels.native.library import Frame  # noqa: E402

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..images.preprocess import Preprocess
-from ..util.lazy_dataclass import replace
 from ..zoo.card import Card
 from .reader import Reader
 

@@ -23,12 +23,12 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ParseError
 from ..limits import limits
-from ..util.data.jsonfile import unique
 from ..util.files import opened_file
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ class Section:
             raise ParseError("the file was cut short while it was in use", path=self._file.path)
 
 
+@dataclass(eq=False, slots=True)
 class Artifact:
     """An opened file: its header without "sections", and the sections."""
 
-    __slots__ = ("header", "path", "sections")
-
-    def __init__(self, path: str, header: dict[str, Any], sections: Mapping[str, Section]) -> None:
-        self.path, self.header, self.sections = path, header, sections
+    path: str
+    header: dict[str, Any]
+    sections: Mapping[str, Section]
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """Return a ParseError that names the file."""
@@ -199,7 +199,7 @@ def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
         return float(word)
 
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=number, parse_float=number)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=number, parse_float=number)
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise bad(f"header: {error}") from error
     except RecursionError:
@@ -207,6 +207,14 @@ def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise bad("header: expected an object")
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object from its keys and values, as ``object_pairs_hook`` of json. Raises ValueError for a key twice."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return members
 
 
 def _spans(table: Any, size: int, bad: _Bad) -> dict[str, tuple[int, int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step
 from ..plugins import CustomLayer, Registry
 from ..util.data.dataclass_io import plain
 from ..util.files import complete
-from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from ..zoo.card import Card
 from . import container

@@ -20,37 +20,29 @@ from .container import read
 from .load import load, overlay_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..devices.base import Device
     from ..fixed import Format
     from ..offload.plan import Plan
     from ..overlay import Overlay
     from ..parser.caffemodel import Weights
-    from ..plugins import Registry, Sources
+    from ..plugins import Registry
     from ..zoo.card import Card
+    from ..zoo.options import Options
 
 
 class CompiledSource:
     """A .chai file. Neither prototxt nor caffemodel is read; operations that need them raise UsageError.
 
-    ``chosen``   the user's engines, layer -> host or fpga: they must be those of the file
+    The engines that ``options`` name must be those of the file.
     """
 
     calibrated = True
     trained = True
 
-    def __init__(
-        self,
-        path: str | Path,
-        device: Device,
-        overlay: str | Path | None,
-        custom: Sources | None,
-        strict: bool,
-        chosen: Mapping[str, str],
-    ) -> None:
+    def __init__(self, options: Options, device: Device) -> None:
+        path, custom = options.prototxt, options.custom
         artifact = read(path)
-        target = overlay_of(artifact, overlay)
+        target = overlay_of(artifact, options.overlay)
         if not device.fixed:
             raise DeviceError(
                 f"{path} holds an overlay's Tasks in fixed point, device {device.name} computes in float32",
@@ -61,7 +53,7 @@ class CompiledSource:
         def registry() -> Registry:
             from ..plugins import registry_of  # of custom layers, which few files have
 
-            return registry_of(custom, strict)
+            return registry_of(custom, options.strict)
 
         if custom is not None or env().custom:
             registry()  # the user's files are run, whether the network needs them or not
@@ -71,7 +63,7 @@ class CompiledSource:
         self.overlay: Overlay | None = target
         self.formats: Mapping[str, Format] | None = plan.formats
         self._name = plan.graph.name or stem(path)
-        self._check_engines(chosen, plan)
+        self._check_engines(options.engine or {}, plan)
         self.device, self._plan = device, plan
         self._execution: Execution | None = None
 

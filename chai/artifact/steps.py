@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from ..tasks.conv import Conv
 from ..tasks.fields import Constants, Memory
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
-from ..util.lazy_dataclass import dataclass, field, replace
 from ..util.lazy_numpy import np
 from .layers import OnDevice
 from .reader import Reader

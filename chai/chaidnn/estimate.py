@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,6 @@ from ..tasks.eltwise import Eltwise as Addition
 from ..tasks.pool import Pool
 from ..tasks.window import Window
 from ..util.files import complete, content
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.source import Source
 from ..util.suggest import did_you_mean

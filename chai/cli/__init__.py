@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
-    from typing import TextIO
+    from typing import Any, TextIO
 
     from .parsing import Parser
 
@@ -61,10 +61,10 @@ Start with:  chai demo"""
 
 def main(argv: list[str]) -> int:
     """Run one command line and return its exit code."""
-    return _guarded_streams(lambda: _main(argv))
+    return guarded_streams(lambda: _main(argv))
 
 
-def _guarded_streams(work: Callable[[], int]) -> int:
+def guarded_streams(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code: 74 if a stream or file fails, 130 after Ctrl-C."""
     if _stdout_is_closed():
         tell(sys.stderr, "error: standard output is closed", "hint: > /dev/null drops what is printed")
@@ -114,15 +114,20 @@ def _unknown(name: str) -> int:
 
 
 def _command(name: str, argv: list[str]) -> int:
-    from argparse import RawDescriptionHelpFormatter
     from importlib import import_module
+
+    return run_command(import_module(f".{name}", __name__), f"chai {name}", COMMANDS[name], argv)
+
+
+def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:
+    """Run a command whose EPILOG, arguments(parser) and execute(args) are a module's, and return its exit code."""
+    from argparse import RawDescriptionHelpFormatter
 
     from .parsing import Parser, section
 
-    module = import_module(f".{name}", __name__)
     parser = Parser(
-        prog=f"chai {name}",
-        description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
+        prog=prog,
+        description=f"{summary[0].upper()}{summary[1:]}.",
         formatter_class=RawDescriptionHelpFormatter,
         epilog=module.EPILOG,
         add_help=False,
@@ -153,7 +158,7 @@ def guarded(work: Callable[[], int]) -> int:
     from . import output
 
     output.start_logging(verbose=False)
-    return _guarded_streams(lambda: _reported(work))
+    return guarded_streams(lambda: _reported(work))
 
 
 def _reported(work: Callable[[], int]) -> int:

@@ -9,38 +9,56 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..env import THREADS
 from ..errors import UsageError
-from ..evaluate.bench.peak import Roof
-from ..util.files import complete
-from ..zoo import is_compiled
+from ..evaluate.bench.engines import OPENCV
 from . import options, output, schemas
-from .bench_history import check, remember
-from .bench_report import described, report
+from .bench_report import report
 from .parsing import section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..evaluate.bench.engines import Engine
+    from .bench_measure import Further
 
 EPILOG = """examples:
   chai bench
   chai bench resnet50 --threads 1,2 --batch 1,8 --rounds 50
-  chai bench googlenet --device emulator --against opencv,openvino --int8
-  chai bench googlenet --device emulator --all --roofline googlenet.svg
+  chai bench googlenet --device emulator --start
   chai bench net.chai --device pynq
 
 Rounds are interleaved, one pass of chai and one of each peer, so that all see
 the same machine; in their orders each follows each other one equally often.
 Each number of threads and batch is measured in a process of its own. Without
-WEIGHTS all run the same random ones. Peers are installed by: pip install
-"chai-fpga[bench]" for OpenCV, which reads Caffe's files, and
-"chai-fpga[peers]" for onnxruntime and OpenVINO, for which the network is
-converted to ONNX, and for ncnn. """
-PEERS = ("opencv", "onnxruntime", "openvino", "ncnn")
+WEIGHTS all run the same random ones. OpenCV, which reads Caffe's files, is
+installed by: pip install "chai-fpga[bench]". Engines that need a converted file
+are timed in a clone: python -m tools.bench. """
+ENGINES = {"opencv": OPENCV}
+ELSEWHERE = "python -m tools.bench"  # which has the options that these are; both have _MOVED only to say so
+_MOVED = {"int8": 0, "peak": 0, "all": 0, "roofline": 1, "history": 1}  # words after each
 STARTS = 20  # rounds of processes, at most
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
+    common(parser, tuple(ENGINES))
+    options.as_json(parser)
+    for name, words in _MOVED.items():
+        parser.add_argument(f"--{name}", nargs=words, action=_Moved, help=argparse.SUPPRESS)
+
+
+class _Moved(argparse.Action):
+    """Refuse an option that another command has."""
+
+    def __call__(self, parser: argparse.ArgumentParser, args: Any, values: Any, option: str | None = None) -> NoReturn:
+        raise argparse.ArgumentError(None, f"{option} is an option of {ELSEWHERE}, which is run in a clone of chai")
+
+
+def common(parser: argparse.ArgumentParser, peers: tuple[str, ...]) -> None:
+    """Add the options of every benchmark, of which ``peers`` are the engines to choose from."""
     options.network(parser, default="googlenet")
     group = section(parser, "device")
     group.add_argument(
@@ -54,12 +72,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--against",
-        type=_peers,
+        type=partial(_peers, peers),
         metavar="NAME,...",
-        help=f"peers: {', '.join(PEERS)}, or all or none (default: opencv)",
-    )
-    group.add_argument(
-        "--int8", action="store_true", help="time the 8-bit forms of onnxruntime, OpenVINO and ncnn, too"
+        help=f"peers: {', '.join(peers)}, or all or none (default: opencv)",
     )
     group = section(parser, "passes")
     group.add_argument(
@@ -72,32 +87,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="time processes from their start to the first result, and measure the peak memory of 100 passes; batch 1",
     )
-    group.add_argument(
-        "--peak", action="store_true", help="measure the processor's peak, and chai's share of it; needs a C compiler"
-    )
-    group.add_argument(
-        "--roofline", type=output.file, metavar="FILE.svg", help="draw operations against the processor's roof"
-    )
-    group.add_argument(
-        "--all",
-        action="store_true",
-        help="everything: --against all --int8 --start --peak --threads 1,2 --batch 1,8",
-    )
-    group = section(parser, "output")
-    group.add_argument(
-        "--history",
-        type=output.file,
-        metavar="FILE",
-        help="append the figures to FILE, a JSON object per line, and warn of a slow-down since its last like this",
-    )
-    options.as_json(parser)
 
 
-def _peers(text: str) -> tuple[str, ...]:
-    names = {"all": PEERS, "none": ()}.get(text, tuple(text.split(",")))
+def _peers(known: tuple[str, ...], text: str) -> tuple[str, ...]:
+    names = {"all": known, "none": ()}.get(text, tuple(text.split(",")))
     for name in names:
-        if name not in PEERS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(PEERS)}, all, none")
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}, all, none; more: {ELSEWHERE}")
     return names
 
 
@@ -109,7 +105,23 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Time interleaved passes, each combination of threads and batch in a process of its own, and print the figures."""
+    """Time a network, and print the figures."""
+    code, figures = measured(args, ENGINES)
+    if figures is not None:
+        if args.json:
+            output.as_json(schemas.Bench(**figures))
+        else:
+            report(figures)
+    return code
+
+
+def measured(
+    args: argparse.Namespace, engines: Mapping[str, Engine], further: Further | None = None
+) -> tuple[int, dict[str, Any] | None]:
+    """Time interleaved passes, each combination of threads and batch in a process of its own.
+
+    Return the exit code and the figures, None if there are no passes. ``further`` adds figures to those of each run.
+    """
     _complete(args)
     if "numpy" in sys.modules:
         raise UsageError(
@@ -124,10 +136,10 @@ def execute(args: argparse.Namespace) -> int:
         for batch, threads in product(args.batch, args.threads):
             folder = Path(name, f"{batch}-{threads}")
             folder.mkdir()
-            work = partial(measure.run, args, threads, batch, folder)
+            work = partial(measure.run, args, engines, threads, batch, folder, further)
             code, answer = measure.apart(work, threads, quiet=bool(figures["runs"]))
             if code:
-                return code
+                return code, None
             figures |= answer["network"]
             figures["runs"].append(answer["run"])
             new = [note for note in answer["notes"] if note not in noted]
@@ -135,19 +147,12 @@ def execute(args: argparse.Namespace) -> int:
             noted |= {*new}
         if args.start:
             threads = args.threads[0]
-            code, programs = measure.apart(partial(measure.programs, args, threads, Path(name)), threads, quiet=True)
+            listing = partial(measure.programs, args, engines, threads, Path(name))
+            code, programs = measure.apart(listing, threads, quiet=True)
             if not code:
                 times = min(args.rounds, STARTS)
                 figures["start"] = measure.started(programs, threads, times, Path(name, "byte code"), args.quiet)
-    if args.json:
-        output.as_json(schemas.Bench(**figures))
-    else:
-        report(figures)
-    if args.roofline:
-        _draw(args.roofline, figures)
-    if args.history:
-        remember(args.history, figures)
-    return code
+    return code, figures
 
 
 def _complete(args: argparse.Namespace) -> None:
@@ -156,25 +161,5 @@ def _complete(args: argparse.Namespace) -> None:
         raise UsageError("--rounds must be at least 1")
     if args.threads and max(args.threads) > THREADS:
         raise UsageError(f"--threads must be at most {THREADS}")
-    if args.history is not None:
-        check(args.history)
-    if args.against is None:
-        args.against = PEERS if args.all else PEERS[:1]
-    args.threads = args.threads or ((1, 2) if args.all else (1,))
-    args.batch = args.batch or ((1, 8) if args.all and not is_compiled(args.net) else (None,))
-    args.int8, args.start = args.int8 or args.all, args.start or args.all
-    args.peak = args.peak or args.all or args.roofline is not None
-    if args.roofline is not None and args.roofline.suffix.lower() != ".svg":
-        raise UsageError(f"--roofline {args.roofline}: expected a file of .svg")
-
-
-def _draw(path: Path, figures: dict[str, Any]) -> None:
-    """Draw the operations of the first run."""
-    from ..evaluate.bench.roofline import Operation, picture
-
-    run = figures["runs"][0]
-    operations = [Operation(**each) for each in run["operations"]]
-    title = f"{figures['network']}, {figures['device']}, {described(run)}, {figures['processor']}"
-    with complete(path) as part:
-        part.write_text(picture(operations, Roof(**run["peak"]), title), encoding="utf-8")
-    output.say(f"wrote {path}")
+    args.against = ("opencv",) if args.against is None else args.against
+    args.threads, args.batch = args.threads or (1,), args.batch or (None,)

@@ -8,15 +8,15 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact.save import save
 from ..errors import ChaiError, UsageError
-from ..evaluate.bench import peak, roofline, rounds, start
-from ..evaluate.peers.caffe import caffe, replaced
-from ..evaluate.peers.engines import FIXED, MODULES, Peer, Subject, opened
+from ..evaluate.bench import rounds, start
+from ..evaluate.bench.caffe import caffe, replaced
+from ..evaluate.bench.engines import Engine, Peer, Subject, opened
 from ..kernels.codes import warm_up
 from ..kernels.native.library import library
 from ..runtime.perf import spread
@@ -26,11 +26,15 @@ from . import options, output
 from .parsing import refuse
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
     from ..net import Net
+    from ..runtime.perf import PerfInfo
+
+    # of passes, the inputs' shapes and chai's least milliseconds: figures and notes
+    After = Callable[[Sequence[PerfInfo], Mapping[str, Shape], float], tuple[dict[str, Any], list[str]]]
+    Further = Callable[[Net, int], After]  # of a network and the number of threads; called before the rounds
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "CHAI_THREADS")
-_PEAKS = ("emulator", "float")  # devices that are this computer's processor
 
 
 def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]:
@@ -81,40 +85,41 @@ def _sent(work: Callable[[], Any], writing: int) -> int:
         return output.fault(error)
 
 
-def run(args: argparse.Namespace, threads: int, batch: int | None, folder: Path) -> dict[str, Any]:
+def run(
+    args: argparse.Namespace,
+    engines: Mapping[str, Engine],
+    threads: int,
+    batch: int | None,
+    folder: Path,
+    further: Further | None,
+) -> dict[str, Any]:
     """Return what is known of the network, notes, and the figures of one number of threads and batch.
 
     ``folder`` is for the peers' files.
     """
     load = os.getloadavg()[0]
     net, feeds = _loaded(args, batch)
+    shapes = {blob: feed.shape for blob, feed in feeds.items()}
     images = len(next(iter(feeds.values())))
     outputs = [*net.forward(**feeds).values()]
-    engines, notes = _opened(args, net, feeds, threads, folder)
-    peers = {peer.name: peer.run for peer in engines if not isinstance(peer.run, str)}
-    notes += [f"no {peer.name}: {peer.run}" for peer in engines if isinstance(peer.run, str)]
-    passes = []
+    peers, notes = _opened(args, engines, net, feeds, threads, folder)
+    others = {peer.name: peer.run for peer in peers if not isinstance(peer.run, str)}
+    notes += [f"no {peer.name}: {peer.run}" for peer in peers if isinstance(peer.run, str)]
+    finish = None if further is None else further(net, threads)
+    passes: list[PerfInfo] = []
 
     def once() -> None:
         net.forward(**feeds)
-        if args.peak:
+        if finish is not None:
             passes.append(net.perf)
 
     spin = rounds.Spin(threads) if threads > 1 else None
-    programs: list[Callable[[], Any]] = [once, *peers.values(), *([spin] if spin else [])]
+    programs: list[Callable[[], Any]] = [once, *others.values(), *([spin] if spin else [])]
     rounds.timed(programs, range(1), threads)  # warm-up
-    roof = None
-    if args.peak:
-        try:
-            roof = peak.roof(net.overlay is not None)
-        except UsageError as error:
-            if args.roofline:
-                raise
-            notes.append(f"no peak: {error.message}")
     passes.clear()
     what = f"rounds, {threads} thread{'s' * (threads > 1)}, batch {images}"
     shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
-    times = dict(zip(["chai", *peers], rounds.timed(programs, shown, threads)))
+    times = dict(zip(["chai", *others], rounds.timed(programs, shown, threads)))
     figures: dict[str, Any] = {
         "batch": images,
         "threads": threads,
@@ -123,21 +128,17 @@ def run(args: argparse.Namespace, threads: int, batch: int | None, folder: Path)
         "load": load,
         "noise": max(map(rounds.noise, times.values())),
         "ms_per_image": {name: spread([ms / images for ms in each])._asdict() for name, each in times.items()},
-        "ratio": {name: rounds.ratios(times[name], times["chai"]) for name in peers},
+        "ratio": {name: rounds.ratios(times[name], times["chai"]) for name in others},
         "difference": {
-            name: max(float(np.abs(a - np.reshape(b, a.shape)).max()) for a, b in zip(outputs, peer()))
-            for name, peer in peers.items()
+            name: max(float(np.abs(a - np.reshape(b, a.shape)).max()) for a, b in zip(outputs, other()))
+            for name, other in others.items()
         },
-        "peak": None,
-        "share": None,
-        "operations": None,
     }
-    if roof is not None:
-        figures["peak"] = {**roof._asdict(), "products": roof.products * threads}
-        figures["share"] = roofline.shares(passes, min(times["chai"]), roof.products * threads)
-        operations = roofline.operations(passes, net.graph, {b: feed.shape for b, feed in feeds.items()})
-        figures["operations"] = [vars(operation) for operation in operations]
-    return {"network": _described(args, net, feeds, peers), "run": figures, "notes": notes}
+    if finish is not None:
+        more, remarks = finish(passes, shapes, min(times["chai"]))
+        figures, notes = figures | more, notes + remarks
+    versions = {name: str(getattr(sys.modules[engines[name].module], "__version__", "?")) for name in sorted(others)}
+    return {"network": {**_described(args, net, shapes), "versions": versions}, "run": figures, "notes": notes}
 
 
 def _loaded(args: argparse.Namespace, batch: int | None) -> tuple[Net, dict[str, Array]]:
@@ -149,9 +150,6 @@ def _loaded(args: argparse.Namespace, batch: int | None) -> tuple[Net, dict[str,
         refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
     else:
         warm_up()  # else numba might be loaded during the measurement
-    if net.device.name not in _PEAKS:
-        refuse(args, ("peak", "roofline"), f"on device {net.device.name}, which is not this computer's processor")
-        args.peak = False
     return net, {b: _random(net.shapes[b]) for b in net.inputs}
 
 
@@ -160,7 +158,12 @@ def _random(shape: tuple[int, ...]) -> Array:
 
 
 def _opened(
-    args: argparse.Namespace, net: Net, feeds: Mapping[str, Array], threads: int, folder: Path
+    args: argparse.Namespace,
+    engines: Mapping[str, Engine],
+    net: Net,
+    feeds: Mapping[str, Array],
+    threads: int,
+    folder: Path,
 ) -> tuple[list[Peer], list[str]]:
     """Return the peers and notes; ``folder`` has the network's Caffe files afterwards."""
     if not args.against:
@@ -176,24 +179,21 @@ def _opened(
             notes = [f"peers compute {', '.join(names)} as a layer of Caffe's own"]
             graph = same.graph
     subject = Subject(graph, (str(files[0]), str(files[1])), feeds, threads)
-    total = len(args.against) + args.int8 * len({*FIXED} & {*args.against})
-    peers = opened(args.against, subject, args.int8, folder)
-    return [*output.progress(peers, total, "peers opened", args.quiet)], notes
+    peers = opened(args.against, engines, subject, folder)
+    return [*output.progress(peers, len(args.against), "peers opened", args.quiet)], notes
 
 
-def _described(args: argparse.Namespace, net: Net, feeds: Mapping[str, Array], peers: Iterable[str]) -> dict[str, Any]:
+def _described(args: argparse.Namespace, net: Net, shapes: Mapping[str, Shape]) -> dict[str, Any]:
     """Return what does not depend on threads and batch."""
     used = library()
-    engines = {name.split()[0] for name in peers}
     return {
         "network": net.name,
-        "inputs": {blob: [1, *feed.shape[1:]] for blob, feed in feeds.items()},
+        "inputs": {blob: [1, *shape[1:]] for blob, shape in shapes.items()},
         "random_weights": not is_compiled(args.net) and net.weights is None,
         "device": net.device.name,
         "overlay": None if net.overlay is None else net.overlay.name,
         "kernels": "numpy" if used is None else used.name,
         "processor": _processor(),
-        "versions": {name: str(getattr(sys.modules[MODULES[name]], "__version__", "?")) for name in sorted(engines)},
     }
 
 
@@ -207,7 +207,9 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[str, Any]]:
+def programs(
+    args: argparse.Namespace, engines: Mapping[str, Engine], threads: int, folder: Path
+) -> list[dict[str, Any]]:
     """Write the files of all for a batch of 1 to ``folder``, and return the programs for ``start``, for JSON."""
     net, feeds = _loaded(args, 1)
     shapes = {blob: feed.shape for blob, feed in feeds.items()}
@@ -216,16 +218,14 @@ def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[
 
     def program(name: str, *files: str | Path, **more: Any) -> start.Program:
         words = [json.dumps({**options, **more}), *map(str, files)]
-        return start.Program(f"chai, {name}", "chai", words, shapes, threads)
+        return start.Program(f"chai, {name}", start.CHAI, words, shapes, threads)
 
     entries = []
     if is_compiled(args.net):
         entries.append(program(".chai", args.net))
     else:
         net.forward(**feeds)
-        peers, _ = _opened(
-            argparse.Namespace(**{**vars(args), "against": args.against or ()}), net, feeds, threads, folder
-        )
+        peers, _ = _opened(args, engines, net, feeds, threads, folder)
         if net.overlay is not None:
             if not net.calibrated:
                 net.calibrate(**feeds)
@@ -234,7 +234,7 @@ def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[
         files = caffe(net.graph, folder)
         entries.append(program("Caffe files", *files, phase=args.phase, stages=args.stage))
         entries += [
-            start.Program(peer.name, peer.engine, peer.files, shapes, threads)
+            start.Program(peer.name, start.source(engines[peer.name].open), peer.words, shapes, threads)
             for peer in peers
             if not isinstance(peer.run, str)
         ]

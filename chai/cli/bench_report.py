@@ -52,11 +52,6 @@ def _run(run: Mapping[str, Any]) -> None:
         output.result(
             f"ratios of {threads} threads: not measurable here, {threads} threads do too little more than one"
         )
-    if run["share"]:
-        peak = run["peak"]
-        shares = ", ".join(f"{what} {share:.0%}" for what, share in run["share"].items())
-        bytes = ", ".join(f"{place} {speed:.0f} GB/s" for place, speed in peak["bytes"].items())
-        output.result(f"of the peak: {shares}   ({peak['instructions']} {peak['products']:.0f} GMAC/s; {bytes})")
     if run["noise"] > NOISE:
         output.say(
             f"warning: {described(run)}: the two halves of the run differ by {run['noise']:.0%}: the machine was not quiet"

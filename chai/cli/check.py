@@ -49,8 +49,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.network(
         parser,
         compiled=False,
-        custom="load custom layers from a file (.py, .xml) or folder and run its code; or name a TYPE to check; repeatable",
-        custom_metavar="PATH|TYPE",
+        help="load custom layers from a file (.py, .xml) or folder and run its code; or name a TYPE to check; repeatable",
+        metavar="PATH|TYPE",
     )
     options.images(parser, "-i", default=[])
     options.limit(parser)

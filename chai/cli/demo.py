@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..images import files as images
 from ..images.drawing import contact_sheet
 from ..runtime.perf import getPerfInfo, spread
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.paths import resource
 from ..zoo.card import read_card

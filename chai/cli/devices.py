@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "device")
     group.add_argument("--test", action="store_true", help="run known Tasks and a small network; compare every bit")
     group.add_argument("--device", metavar="NAME", help="device to test (default: pynq if it is usable, else emulator)")
-    options.overlay(parser, overlay.default)
+    options.overlay(parser)
     options.as_json(parser)
 
 

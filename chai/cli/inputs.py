@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -13,7 +14,6 @@ from ..blob import show
 from ..errors import ParseError, UsageError
 from ..images import files as images
 from ..images.preprocess import Preprocess
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled
 from . import options, output

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import operator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import overlay as overlays, plugins
 from ..errors import UsageError
 from ..zoo import is_compiled
+from ..zoo.options import TABLE
 from . import output
 from .parsing import refuse, section
 
@@ -19,7 +22,25 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
 EXECUTION = ("overlay", "engine", *FORMATS, "autotune", "no_jit")
-SCHEME = "thresholds (Xilinx) or powers of two (DynamicFixed) (default: the overlay's first: Xilinx if it has both)"
+
+# Options of Net on a command line: spelling, and keywords of argparse beside those that the table of options gives.
+_REPEATABLE: dict[str, Any] = {"action": "append", "default": []}
+_SWITCH = {"action": "store_true"}
+_FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "custom": ("--custom", {**_REPEATABLE, "type": Path, "metavar": "PATH"}),
+    "shapes": ("--shape", {**_REPEATABLE, "metavar": "BLOB=NxCxHxW"}),
+    "phase": ("--phase", {"choices": ("TEST", "TRAIN")}),
+    "stages": ("--stage", _REPEATABLE),
+    "strict": ("--strict", _SWITCH),
+    "device": ("--device", {"metavar": "NAME"}),
+    "overlay": ("--overlay", {"metavar": "NAME"}),
+    "engine": ("--engine", {**_REPEATABLE, "metavar": "LAYER=host|fpga"}),
+    "bits": ("--bits", {"type": int}),
+    "scheme": ("--scheme", {}),
+    "autotune": ("--autotune", _SWITCH),
+    "jit": ("--no-jit", _SWITCH),
+    "batch": ("--batch", {"type": int, "metavar": "N"}),
+}
 PREPROCESSING = ("resize", "crop", "channels", "mean", "mean_file", "raw_scale", "scale")
 
 
@@ -27,14 +48,13 @@ def network(
     parser: argparse.ArgumentParser,
     default: str | None = None,
     compiled: bool = True,
-    custom: str = "load custom layers from a file (.py, .xml) or folder and run its code; repeatable",
-    custom_metavar: str = "PATH",
+    **custom: str,
 ) -> None:
     """Add NET [WEIGHTS] and the options that say how to read them.
 
     ``default``   network to use if none is typed
     ``compiled``  True if NET may be a .chai file
-    ``custom``    help of --custom
+    ``custom``    help and metavar of --custom
     """
     group = section(parser, "network")
     kinds = (
@@ -47,21 +67,9 @@ def network(
     group.add_argument(
         "weights", nargs="?", metavar="WEIGHTS", help="its .caffemodel (default: the one shipped or fetched for NET)"
     )
-    group.add_argument("--custom", action="append", default=[], type=Path, metavar=custom_metavar, help=custom)
-    group.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="BLOB=NxCxHxW",
-        help="set the size of an input, e.g. data=1x3x224x224; repeatable",
-    )
-    group.add_argument(
-        "--phase", choices=("TEST", "TRAIN"), default="TEST", help="phase of include and exclude rules (default: TEST)"
-    )
-    group.add_argument(
-        "--stage", action="append", default=[], help="add a stage of include and exclude rules; repeatable"
-    )
-    group.add_argument("--strict", action="store_true", help="refuse fields outside Caffe's schema (default: warn)")
+    flag(group, "custom", **custom)
+    for name in ("shapes", "phase", "stages", "strict"):
+        flag(group, name)
 
 
 def named(args: argparse.Namespace, weights: bool) -> str:
@@ -86,36 +94,29 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
     """Add the options for engines and formats; ``device`` tells whether --device is one of them."""
     group = section(parser, "device")
     if device:
-        group.add_argument(
-            "--device", metavar="NAME", help="device to run on, see chai devices (default: CHAI_DEVICE, else emulator)"
-        )
-    overlay(parser)
-    group.add_argument(
-        "--engine",
-        action="append",
-        default=[],
-        metavar="LAYER=host|fpga",
-        help="choose the engine of a layer; repeatable",
-    )
-    group.add_argument(
-        "--bits",
-        type=int,
-        choices=(8, 6),
-        default=8,
-        help="width of the formats that chai chooses if the prototxt has no precision_param (default: 8)",
-    )
-    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), help=SCHEME)
-    group.add_argument(
-        "--autotune", action="store_true", help="time the implementations of custom layers once and use the fastest"
-    )
-    group.add_argument("--no-jit", action="store_true", help="run custom layers as plain Python")
+        flag(group, "device", default_text="CHAI_DEVICE, else emulator")
+    for name in ("overlay", "engine", "bits", "scheme", "autotune", "jit"):
+        flag(group, name)
 
 
-def overlay(parser: argparse.ArgumentParser, default: str = "pynq-z2") -> None:
+def flag(group: argparse._ActionsContainer, name: str, default_text: str = "", **changes: Any) -> None:
+    """Add an option of Net; ``default_text`` says its default, if that is not a value."""
+    spelling, keywords = _FLAGS[name]
+    meta, default = TABLE[name].metadata, TABLE[name].default
+    if keywords.get("action") is None and "default" not in changes:
+        changes["default"] = default
+    help = changes.pop("help", meta["help"])
+    shown = default_text or changes.get("default")
+    if shown is not None and "(default" not in help:
+        help += f" (default: {shown})"
+    help += "; repeatable" * (keywords.get("action") == "append" and "repeatable" not in help)
+    choices = {"choices": meta["choices"]} if meta["choices"] else {}
+    group.add_argument(spelling, help=help, **{**choices, **keywords, **changes})
+
+
+def overlay(parser: argparse.ArgumentParser) -> None:
     """Add --overlay."""
-    section(parser, "device").add_argument(
-        "--overlay", metavar="NAME", help=f"overlay, see chai devices, or path of an overlay.json (default: {default})"
-    )
+    flag(section(parser, "device"), "overlay")
 
 
 def images(
@@ -131,9 +132,7 @@ def images(
 
 def batch(parser: argparse.ArgumentParser, default: int) -> None:
     """Add --batch."""
-    section(parser, "input").add_argument(
-        "--batch", type=int, default=default, metavar="N", help=f"images per pass (default: {default})"
-    )
+    flag(section(parser, "input"), "batch", default=default)
 
 
 def limit(parser: argparse.ArgumentParser) -> None:
@@ -169,22 +168,33 @@ def check_journal(args: argparse.Namespace) -> None:
         raise UsageError("--restart empties a journal, and there is none", hint="--journal FILE")
 
 
+def of_net(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return these options as arguments of Net. Raises UsageError for a malformed one."""
+    return {name: _VALUES.get(name, _same)(getattr(args, _dest(name))) for name in names}
+
+
 def offload(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of ``execution`` as arguments of Net. Raises UsageError for a malformed --engine."""
+    return of_net(args, "overlay", "engine", "bits", "scheme", "autotune", "jit")
+
+
+def reading(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of ``network`` as arguments of Net, except custom layers. Raises UsageError for a malformed --shape."""
+    return of_net(args, "shapes", "phase", "stages", "strict")
+
+
+def _dest(name: str) -> str:
+    return _FLAGS[name][0].lstrip("-").replace("-", "_")
+
+
+def _engines(texts: list[str]) -> dict[str, str]:
     engine = {}
-    for text in args.engine:
+    for text in texts:
         name, _, where = text.rpartition("=")
         if not name or where not in ("host", "fpga"):
             raise UsageError(f"--engine {text}: expected LAYER=host or LAYER=fpga")
         engine[name] = where
-    return {
-        "overlay": args.overlay,
-        "engine": engine,
-        "bits": args.bits,
-        "scheme": args.scheme,
-        "autotune": args.autotune,
-        "jit": not args.no_jit,
-    }
+    return engine
 
 
 def scheme(args: argparse.Namespace) -> str:
@@ -212,7 +222,7 @@ def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
     return brought
 
 
-def shapes(texts: list[str]) -> dict[str, Shape]:
+def _shapes(texts: list[str]) -> dict[str, Shape]:
     """Return ``["data=1x3x224x224"]`` as ``{blob: shape}``. Raises UsageError."""
     sizes_of = {}
     for text in texts:
@@ -222,6 +232,13 @@ def shapes(texts: list[str]) -> dict[str, Shape]:
             raise UsageError(f"--shape {text[:60]}: expected BLOB=NxCxHxW, e.g. data=1x3x224x224")
         sizes_of[blob] = tuple(map(int, numbers))
     return sizes_of
+
+
+_VALUES: dict[str, Callable[[Any], Any]] = {"shapes": _shapes, "engine": _engines, "jit": operator.not_}
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def load_custom(args: argparse.Namespace) -> None:
@@ -235,11 +252,11 @@ def load_network(args: argparse.Namespace, **options: Any) -> Any:
     from ..net import Net
 
     if is_compiled(args.net):
-        fixed = ("shape", "phase", "stage", "engine", *FORMATS, "calibration", "random_weights")
+        settled = [_dest(name) for name in _FLAGS if TABLE[name].metadata["settled"]]
+        fixed = ("shape", "engine", "calibration", "random_weights", *settled)
         refuse(args, fixed, f"for {args.net}, which is compiled", hint="give it to chai compile")
     load_custom(args)
-    options = {"phase": args.phase, "stages": args.stage, "strict": args.strict, **options}
-    return Net(args.net, args.weights, shapes=shapes(args.shape), **options)
+    return Net(args.net, args.weights, **{**reading(args), **options})
 
 
 def _size(text: str) -> tuple[int, int]:

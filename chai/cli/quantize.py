@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from time import monotonic
@@ -19,7 +20,6 @@ from ..quantizer.report import Verdict, verdict
 from ..report import page as reports
 from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
-from ..util.lazy_dataclass import replace
 from ..util.text import visible
 from ..zoo import card as cards
 from ..zoo.locate import locate
@@ -90,7 +90,7 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="share of the multiply-accumulates that mixed may give 8 bits, 0 to 100 (default: 10)",
     )
-    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), help=options.SCHEME)
+    options.flag(group, "scheme")
     group.add_argument(
         "--layer-bits",
         action="append",
@@ -147,11 +147,8 @@ def execute(args: argparse.Namespace) -> int:
     if not args.json:
         output.result(inputs.header(args, job))
     net_options = {
-        "overlay": args.overlay,
+        **options.of_net(args, "overlay", "phase", "stages", "shapes"),
         "batch": min(args.batch, len(files)),
-        "phase": args.phase,
-        "stages": args.stage,
-        "shapes": options.shapes(args.shape),
     }
     return_large_arrays()
     result = quantize(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
-
-if TYPE_CHECKING:
-    from ..evaluate.bench.roofline import Operation
+from typing import TypedDict
 
 
 class Failure(TypedDict):
@@ -30,20 +27,12 @@ class Times(TypedDict):
     min: float
 
 
-class BenchPeak(TypedDict):
-    """Limits of the processor: 10^9 products per second of all threads, 10^9 bytes read and written per second of one."""
-
-    instructions: str
-    products: float
-    bytes: dict[str, float]
-
-
 class BenchRun(TypedDict):
     """Figures of one batch and number of threads.
 
     ``spin`` is how much more work the threads do than one, ``measurable`` whether its ``min`` is 0.9 of their number.
     ``ratio`` is each peer's time divided by chai's, ``difference`` the largest one of the outputs, ``noise`` the relative
-    difference of the two halves of the run. ``share`` is chai's of the peak: of the whole pass, and of its convolutions.
+    difference of the two halves of the run.
     """
 
     batch: int
@@ -55,9 +44,6 @@ class BenchRun(TypedDict):
     ms_per_image: dict[str, Spread]
     ratio: dict[str, Times]
     difference: dict[str, float]
-    peak: BenchPeak | None
-    share: dict[str, float] | None
-    operations: list[Operation] | None
 
 
 class BenchStart(TypedDict):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..util.lazy_dataclass import dataclass
 from .schema import Schema
 
 if TYPE_CHECKING:

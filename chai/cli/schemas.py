@@ -8,9 +8,9 @@ not. Every key is always present; its value is null if it is unknown or does not
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..util.lazy_dataclass import dataclass
 from .schema import Schema
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Bench(Schema):
     ``load`` is the machine's load before all, ``kernels`` the instructions that chai used, ``versions`` are the peers'.
     """
 
-    schema = "chai.bench/3"
+    schema = "chai.bench/4"
     network: str
     inputs: dict[str, list[int]]
     random_weights: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.interpreter import Uncollected
-from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo import is_compiled
@@ -140,7 +140,7 @@ def _sized(args: argparse.Namespace) -> tuple[Graph, Path | None, dict[str, Shap
     path, weights = locate(args.net, args.weights)
     graph = read_graph(path, phase=args.phase, stages=args.stage, strict=args.strict)
     inputs = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
-    inputs.update(options.shapes(args.shape))
+    inputs.update(options.of_net(args, "shapes")["shapes"])
     return graph, weights, infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)
 
 

@@ -6,12 +6,12 @@ Descriptors are encoded before the addresses of the memory regions are known; ``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..overlay.records import pack, unpack
 from ..overlay.weights import put, size_of
-from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .dependencies import Finished

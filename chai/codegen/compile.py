@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
 from ..overlay.weights import size_of
-from ..util.lazy_dataclass import replace
 from ..util.rounding import round_up
 from .arrange import arrangements
 from .chain import Chain, Piece, arranged, head_bytes, wanted

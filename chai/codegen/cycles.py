@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 INSTANT = 1e-6  # cycles, less than which is a rounding error
 
 
+@dataclass(eq=False, slots=True)
 class Effort:
     """The cycles of a Task that runs alone on its ``engine``, and the share of the memory's rate that it uses then."""
 
-    __slots__ = ("cycles", "engine", "load")
-
-    def __init__(self, engine: str, cycles: int, load: float) -> None:
-        self.engine, self.cycles, self.load = engine, cycles, load
+    engine: str
+    cycles: int
+    load: float
 
 
 def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:

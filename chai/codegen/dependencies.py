@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
@@ -144,13 +145,13 @@ def check_listed(
         write(task.output, *task.channels(shapes))
 
 
+@dataclass(eq=False, slots=True)
 class _Bytes:
     """Bytes with one history: the outermost blob they hold, the Task that wrote it, the last Tasks that read it."""
 
-    __slots__ = ("blob", "read", "written")
-
-    def __init__(self, blob: str | None = None, written: Finished = NONE, read: Finished = NONE) -> None:
-        self.blob, self.written, self.read = blob, written, read
+    blob: str | None = None
+    written: Finished = NONE
+    read: Finished = NONE
 
 
 class _Memory:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from .. import tasks as kinds
 from ..errors import DeviceError
 from ..overlay.records import pack
 from ..tasks.fields import Memory, same
-from ..util.lazy_dataclass import fields
 from .dependencies import NONE, Finished
 
 if TYPE_CHECKING:

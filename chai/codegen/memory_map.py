@@ -8,6 +8,7 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 from ..blob import View, outermost
 from ..errors import DeviceError
 from ..overlay.layout import Placed, blob_bytes, fetch, share, store
-from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from typing import Protocol

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
-
-from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from ..tasks.work import Work
 
 
+@dataclass(eq=False, slots=True)
 class Ran:
     """Milliseconds of a run.
 
@@ -21,10 +21,8 @@ class Ran:
     ``device``  by the device's own clock; None if it has none
     """
 
-    __slots__ = ("device", "tasks")
-
-    def __init__(self, tasks: Sequence[float] | None = None, device: float | None = None) -> None:
-        self.tasks, self.device = tasks, device
+    tasks: Sequence[float] | None = None
+    device: float | None = None
 
 
 class Program:

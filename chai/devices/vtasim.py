@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..driver.memory import place, run
 from ..errors import DeviceError
 from ..overlay import names
 from ..tasks.work import Work
-from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from ..util.sharing import Mutex

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..blob import show
 from ..errors import UsageError
 from ..net import Net
-from ..util.lazy_dataclass import dataclass, field
 from .measure import Measure, Record, Side, Window, counted, interval, share, wilson
 from .outputs import Output, rows_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from ..plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_ship
 from ..plugins.compiling import available
 from ..plugins.definition import Definition, Implementation, plain_type
 from ..plugins.frame import Frame, candidates
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.table import plain
 

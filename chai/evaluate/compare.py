@@ -7,6 +7,7 @@ numbers of its own: its row names that layer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import inf, isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from ..offload.formats import given
 from ..runtime.batches import run_batches
 from ..tasks.coarser import as_json
 from ..util import html
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from ..util.text import visible

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..net import Net
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from .measure import Measure, Record, Side, Window, decibels, divergence, forward, share
 

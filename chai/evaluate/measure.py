@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import log10, sqrt
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..net import Net
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .outputs import Output
 

@@ -6,6 +6,7 @@ It runs Tasks of every kind of the overlay (``probes`` of the kind) in each of i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from ..runtime.execution import Execution
 from ..tasks import Task
 from ..tasks.probe import Maker, Probe
 from ..tasks.work import Work
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

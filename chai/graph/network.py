@@ -8,10 +8,9 @@ one id: after a pass has dropped a Split, the names of its tops are names of its
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-from ..util.lazy_dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ..blob import Shape

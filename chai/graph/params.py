@@ -7,9 +7,8 @@ checks the declared ranges, so a layer never sees a value outside them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
-
-from ..util.lazy_dataclass import dataclass, field
 
 SIZE = 65_535  # largest kernel, stride, dilation, group or pad that is accepted
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..util.lazy_dataclass import dataclass
+from dataclasses import dataclass
+
 from .params import SIZE, nested, within
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ as much time as they save on ``PAYS`` elements: it is loaded after so many.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..fixed import Format, Requantization, requantize
-from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from . import SIZE
 from .native import library

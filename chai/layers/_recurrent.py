@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ..blob import Shape, count, show
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.log import logger
 

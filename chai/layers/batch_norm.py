@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape
 from ..graph.params import Filler, within
 from ..kernels.elements import native_batch_norm
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 

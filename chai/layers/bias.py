@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
-from ..util.lazy_dataclass import dataclass
 from ._broadcast import BroadcastLayer
 
 if TYPE_CHECKING:

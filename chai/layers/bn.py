@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph.fillers import EXACT
 from ..graph.params import Filler, choice, nested, within
-from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, count, show
@@ -10,7 +11,6 @@ from ..graph import Layer
 from ..graph.params import axis_index, within
 from ..kernels import compiled
 from ..kernels.native import Native
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

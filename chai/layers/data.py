@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..graph.params import within
 from ..graph.source import DataSource
-from ..util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

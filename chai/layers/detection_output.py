@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, count, show
 from ..graph import Layer, OutputKind
 from ..graph.params import SIZE, choice, nested, within
 from ..limits import limits
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ._boxes import suppress
 

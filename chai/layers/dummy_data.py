@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..blob import Shape
 from ..graph.params import SIZE, BlobShape, nested, within
 from ..graph.source import Source
-from ..util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

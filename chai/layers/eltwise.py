@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph import Layer
 from ..graph.params import choice
 from ..kernels.elements import native_pair
-from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

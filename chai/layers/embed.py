@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
-from ..util.lazy_dataclass import dataclass
 from ._index import rows
 
 if TYPE_CHECKING:

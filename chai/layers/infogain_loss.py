@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph.params import axis_index
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ._loss import TINY, Loss, softmax
 

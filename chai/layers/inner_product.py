@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, count, on_device
@@ -10,7 +11,6 @@ from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.convolution import inner_product, native_inner_product
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
@@ -11,7 +12,6 @@ from ..graph.params import choice, margin, size
 from ..kernels import pooling
 from ..tasks.tiling import beyond_pool
 from ..tasks.window import Window
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from ._window import sides

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import Filler, nested
 from ..kernels.elements import native_leaky
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import SIZE, within
 from ..limits import limits
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

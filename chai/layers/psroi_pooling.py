@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph.params import size
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ._regions import RegionLayer, cut, half_away
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph import Layer
 from ..graph.params import size
-from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Array

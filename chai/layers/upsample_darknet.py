@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import size
-from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Array

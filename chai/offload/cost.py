@@ -7,11 +7,11 @@ would move layers for no gain. The result depends on network and manifest only, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import count, on_device
 from ..codegen.compile import compiled
-from ..util.lazy_dataclass import dataclass
 from .schedule import DeviceStep, Schedule
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ top of a slice.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import View
-from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Shape

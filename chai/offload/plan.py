@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..blob import Shape, on_device
 from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..overlay import Overlay
-from ..util.lazy_dataclass import dataclass, field
 from .schedule import Schedule
 
 

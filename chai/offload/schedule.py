@@ -6,12 +6,12 @@ Every step has the blobs it reads and writes, and their side.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..blob import View
 from ..fixed import Format
 from ..tasks.work import Work
-from ..util.lazy_dataclass import dataclass, field, replace
 from ..util.text import visible
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ blob and side.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..blob import View
 from ..errors import ModelError
 from ..tasks.target import Target, Unsupported
-from ..util.lazy_dataclass import replace
 from .merge_parallel import merge_parallel
 from .schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack, unfolded_name
 from .unfold_inputs import unfold_inputs

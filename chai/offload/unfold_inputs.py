@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..util.lazy_dataclass import dataclass
 from .schedule import unfolded_name
 
 if TYPE_CHECKING:

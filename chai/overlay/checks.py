@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..util.data import jsonfile
-from ..util.data.jsonfile import Document
-from ..util.data.positions import Pointer
+from ..util.data.jsonfile import Document, Pointer
 from ..util.data.schema import validate
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean

@@ -8,13 +8,13 @@ Only devices depend on this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +18,6 @@ from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
 from ..util.files import sha256
-from ..util.lazy_dataclass import dataclass, fields
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
 from .sections import (

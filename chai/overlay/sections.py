@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
-
-from ..util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

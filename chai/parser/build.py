@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,6 @@ from ..graph.transform import Transform
 from ..limits import limits
 from ..plugins.loading import chosen
 from ..plugins.registry import Registry
-from ..util.lazy_dataclass import replace
 from ..util.suggest import did_you_mean, nearest
 from .fill import fill
 from .message import Message, parameters

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -20,7 +21,6 @@ from ..graph import Graph, Layer
 from ..limits import limits
 from ..util.data import malloc, npy
 from ..util.files import complete, content, opened_file
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from .mistaken import HEAD, recognise

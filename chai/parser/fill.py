@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from ..util.data.dataclass_io import problem
-from ..util.lazy_dataclass import fields
 from .message import Message, Value
 
 

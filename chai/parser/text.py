@@ -11,6 +11,7 @@ adjacent strings, single quotes, hexadecimal and octal integers, ``2.0f``, ``.5`
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ParseError
@@ -48,38 +49,32 @@ _LETTERS = {
 _CLOSES = {"{": "}", "<": ">"}
 
 
+@dataclass(eq=False, slots=True)
 class Scalar:
     """A value as written: ``kind`` is name, number or string; ``text`` includes the sign, or is the string's content."""
 
-    __slots__ = ("end", "kind", "start", "text")
-
-    def __init__(self, kind: str, text: str, start: int, end: int) -> None:
-        self.kind = kind
-        self.text = text
-        self.start = start
-        self.end = end
+    kind: str
+    text: str
+    start: int
+    end: int
 
 
+@dataclass(eq=False, slots=True)
 class Block:
     """A message: its fields in order, braces included in the span."""
 
-    __slots__ = ("end", "fields", "start")
-
-    def __init__(self, fields: list[Field], start: int, end: int) -> None:
-        self.fields = fields
-        self.start = start
-        self.end = end
+    fields: list[Field]
+    start: int
+    end: int
 
 
+@dataclass(eq=False, slots=True)
 class Field:
     """``name: value``; ``start`` is the offset of the name. A list gives one Field per item."""
 
-    __slots__ = ("name", "start", "value")
-
-    def __init__(self, name: str, start: int, value: Scalar | Block) -> None:
-        self.name = name
-        self.start = start
-        self.value = value
+    name: str
+    start: int
+    value: Scalar | Block
 
 
 def read_source(path: str | Path) -> Source:

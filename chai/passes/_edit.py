@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 
 from ..graph import Graph, Layer
 from ..graph.params import Precision
-from ..util.lazy_dataclass import replace
 
 
 def readers(graph: Graph) -> dict[str, list[Layer]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import replace
 
 from ..blob import Shape
 from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..layers.input import Input
-from ..util.lazy_dataclass import replace
 from ..util.suggest import did_you_mean
 from .infer_shapes import infer_shapes
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 
 from ..graph import Graph, Layer
 from ..layers.dropout import Dropout
 from ..layers.split import Split
-from ..util.lazy_dataclass import replace
 
 
 def drop_identity(graph: Graph) -> Graph:

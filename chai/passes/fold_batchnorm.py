@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..graph import Graph, Layer
 from ..layers._affine import AffineLayer
 from ..layers.convolution import Convolution
 from ..layers.scale import Scale, ScaleParams
 from ..util.data.malloc import Room
-from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from ._edit import merged, only_reader, readers, with_layers
 

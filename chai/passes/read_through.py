@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 
 from ..graph import Graph, Layer
 from ..layers.flatten import Flatten
 from ..layers.inner_product import InnerProduct
 from ..layers.reshape import Reshape
-from ..util.lazy_dataclass import replace
 from ._edit import readers
 
 

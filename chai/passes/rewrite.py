@@ -11,9 +11,9 @@ the network in float before and after the pass and expects the same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..graph import Graph
-from ..util.lazy_dataclass import replace
 from .drop_identity import drop_identity
 from .fold_batchnorm import fold_batchnorm
 from .fuse_relu import fuse_relu

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..env import env
-from ..util.lazy_dataclass import dataclass, field
 from ..util.log import logger
 from ..util.private import NotPrivateError, private_folder
 from ..util.sharing import Mutex

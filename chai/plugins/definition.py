@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import Any, ClassVar
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
-from ..util.lazy_dataclass import dataclass, field, replace
 from ..util.sharing import Turn
 from ..util.text import visible
 from .arguments import check_default

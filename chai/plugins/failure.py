@@ -6,11 +6,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, TypeVar
 
 from ..errors import NO_PARAMETERS, PluginError
-from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from .definition import place_of
 from .xchange import COMPILED, FIELDS

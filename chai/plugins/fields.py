@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..blob import Shape
 from ..graph.params import within
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .definition import CustomType
 from .failure import Where

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..blob import Shape
 from ..errors import ShapeError
 from ..graph import Graph
 from ..net import Net
 from ..passes.infer_shapes import infer_shapes
-from ..util.lazy_dataclass import replace
 
 
 def with_losses(net: Net) -> tuple[Graph, dict[str, Shape]]:

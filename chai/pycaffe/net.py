@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +23,6 @@ from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
-from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import hdf5

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set as AbstractSet
+from dataclasses import dataclass
 
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .build import SOFT, Builder, Built
 from .observe import batches_of

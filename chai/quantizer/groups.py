@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..fixed import Coarser, Format
@@ -11,7 +12,6 @@ from ..graph.params import Precision
 from ..kernels.weights import quantized
 from ..offload.partition import only_scores
 from ..tasks.coarser import FACTORS, Sums, fitted
-from ..util.lazy_dataclass import dataclass, field, replace
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -12,7 +13,6 @@ from ..errors import ModelError, UsageError
 from ..fixed import largest_magnitudes
 from ..graph import Graph, Layer
 from ..util.data.shelf import Shelf
-from ..util.lazy_dataclass import dataclass, field, replace
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .ranges import Histogram

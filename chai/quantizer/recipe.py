@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..util.lazy_dataclass import dataclass, field, replace
 from .ranges import METHODS
 
 AFTER = "after"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from ..graph import Graph
 from ..net import Net
 from ..runtime.source import single
 from ..tasks.coarser import SENTENCE, as_json, listed
-from ..util.lazy_dataclass import dataclass
 from ..util.table import Table, floored
 from .search import Result
 from .walk import Batch

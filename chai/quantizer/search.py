@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
@@ -15,7 +16,6 @@ from ..errors import UsageError
 from ..net import Net
 from ..passes.rewrite import rewrite
 from ..util.data.shelf import Shelf
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,6 @@ from ..runtime.host.layer import run_layer
 from ..tasks.target import Target, Unsupported
 from ..tasks.work import Work
 from ..util.data.shelf import Shelf
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

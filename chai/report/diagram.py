@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from textwrap import wrap
 
 from ..util.html import COLOURS, text
-from ..util.lazy_dataclass import dataclass
 from ..util.text import visible
 
 _WIDTH, _LINE, _GAP, _DROP = 250, 14, 18, 26  # pixels: box width, line height, space between boxes and between layers

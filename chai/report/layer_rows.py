@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from ..fixed import Format
 from ..graph import Graph
 from ..offload.formats import from_precision, given, unsigned_blobs
 from ..util import html
-from ..util.lazy_dataclass import dataclass
 from ..util.table import Table, floored, quantity
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..offload.schedule import Conversion, DeviceStep, HostStep
 from ..util.html import COLOURS, markup, text
-from ..util.lazy_dataclass import dataclass, field
 from . import page
 from .diagram import Box, svg
 from .layer_rows import known_formats, sizes

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..util.files import complete
 from ..util.html import COLOURS, markup, text
-from ..util.lazy_dataclass import dataclass
 from ..util.table import Table
 from ..util.text import visible
 

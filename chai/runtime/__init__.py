@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .perf import PerfInfo as PerfInfo
-    from .source import PrototxtSource as PrototxtSource, read_network as read_network
+    from .source import PrototxtSource as PrototxtSource
 
-__all__ = ["PerfInfo", "PrototxtSource", "read_network"]
+__all__ = ["PerfInfo", "PrototxtSource"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import show
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
     from .times import Times
 
 
+@dataclass(eq=False, slots=True)
 class Pass:
     """A finished pass: its kept blobs by id, and its times."""
 
-    __slots__ = ("times", "values")
-
-    def __init__(self, values: Mapping[str, Array], times: Times) -> None:
-        self.values, self.times = values, times
+    values: Mapping[str, Array]
+    times: Times
 
 
 class Blobs(Mapping[str, "Array"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -15,7 +16,6 @@ from ..env import env
 from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, with_plain_inputs
 from ..tasks.work import Work
-from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from ..util.sharing import Entered, Lifetime, Mutex
 from .host.memory import Alive

@@ -11,9 +11,9 @@ import heapq
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..util.lazy_dataclass import dataclass, field
 from ..util.sharing import Entered, inside
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph, Layer
-from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from .batches import numbers
 from .host.layer import run_layer

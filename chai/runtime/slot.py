@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..offload.schedule import Blobs, Side
 
 
+@dataclass(eq=False, slots=True)
 class Use:
     """Blobs that a step reads and writes, and the Programs that it runs, the same in all passes that keep the same blobs.
 
@@ -25,17 +27,11 @@ class Use:
     ``looked``  tops to look at after a segment, each with the name of its layer
     """
 
-    __slots__ = ("dropped", "looked", "programs", "shared", "written")
-
-    def __init__(
-        self,
-        dropped: Blobs,
-        shared: Blobs,
-        written: Blobs,
-        looked: tuple[tuple[str, str], ...] = (),
-        programs: tuple[Program, ...] = (),
-    ) -> None:
-        self.dropped, self.shared, self.written, self.looked, self.programs = dropped, shared, written, looked, programs
+    dropped: Blobs
+    shared: Blobs
+    written: Blobs
+    looked: tuple[tuple[str, str], ...] = ()
+    programs: tuple[Program, ...] = ()
 
 
 class Kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import is_
 from pathlib import Path
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 from .. import zoo
 from ..blob import Shape, count, show
 from ..errors import ModelError
+from ..fixed import SCHEMES
 from ..graph import Graph, fillers
 from ..limits import limits
+from ..overlay import default, load as load_overlay
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import infer_shapes
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from ..fixed import Format
     from ..graph import Layer
     from ..overlay import Overlay
-    from ..plugins import Sources
     from ..zoo.card import Card
+    from ..zoo.options import Options
     from .execution import Execution
 
 log = logger("chai")
@@ -126,48 +128,31 @@ class Network(Protocol):
     def shapes_of(self, blob: str) -> Shape: ...
 
 
-def read_network(
-    prototxt: str | Path,
-    caffemodel: str | Path | None,
-    custom: Sources | None,
-    strict: bool,
-    state: tuple[str, int, Sequence[str]],
-    part: tuple[str, str],
-    shapes: Mapping[str, Shape],
-) -> tuple[Graph, Path | None]:
-    """Return the Graph of a network and the file of its weights, both as a user names them; see Net.
-
-    ``state`` is phase, level and stages, ``part`` its first and last layer, "" for those of the network.
-    """
-    path, weights = locate(prototxt, caffemodel)
-    graph = read_graph(path, custom, *state, strict)
-    return cut_sized(graph, *part, shapes) if any(part) else graph, weights
+def _read(path: Path, options: Options) -> Graph:
+    """Return the Graph of a prototxt, or of the part of it that the options name."""
+    graph = read_graph(path, options.custom, options.phase, options.level, options.stages, options.strict)
+    if not options.start_layer and not options.end_layer:
+        return graph
+    return cut_sized(graph, options.start_layer, options.end_layer, options.shapes or {})
 
 
 class PrototxtSource:
     """A Graph from a prototxt, and its caffemodel; planned for each set of input sizes.
 
-    ``chosen``         the user's engines, layer -> host or fpga
-    ``bits``, ``scheme``   of formats, if the network has none
-    ``partial``        whether the caffemodel may lack the weights of some layers
+    ``partial``   whether the caffemodel may lack the weights of some layers
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        weights: Path | None,
-        device: Device,
-        overlay: Overlay | None,
-        chosen: Mapping[str, str],
-        bits: int,
-        scheme: str,
-        partial: bool,
-    ) -> None:
-        self.graph = graph
+    def __init__(self, options: Options, device: Device, partial: bool) -> None:
+        path, weights = locate(options.prototxt, options.caffemodel)
+        self.graph = _read(path, options)
         self.weights = Weights(weights) if weights is not None else None
-        self.device, self.overlay = device, overlay
+        self.device, self.overlay = device, None
+        self._scheme = SCHEMES[0]  # of formats, if the network has none
+        if device.fixed:
+            self.overlay = load_overlay(default if options.overlay is None else options.overlay)
+            self._scheme = self.overlay.scheme(options.scheme)
         self.formats: Mapping[str, Format] | None = None
-        self._chosen, self._bits, self._scheme, self._partial = dict(chosen), bits, scheme, partial
+        self._chosen, self._bits, self._partial = dict(options.engine or {}), options.bits, partial
         self._tentative = False  # whether schedules are for display only: placeholder formats, or no weights
         self._attached = False
         self._random: list[str] = []  # layers whose weights are random

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, chain
 from math import fsum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-
-from ..util.lazy_dataclass import dataclass, field, replace
 
 if TYPE_CHECKING:
     from ..graph import Composed
@@ -73,15 +72,14 @@ class Rows:
         return Run(self, ((end - begin) * 1000,), (begin - started) * 1000)
 
 
+@dataclass(eq=False, slots=True)
 class Run:
     """The milliseconds of each row in one run, one after the other from ``begin`` on; ``device_ms`` by the device's clock."""
 
-    __slots__ = ("begin", "device_ms", "ms", "rows")
-
-    def __init__(
-        self, rows: Rows, ms: Sequence[float], begin: float, device_ms: Sequence[float | None] | None = None
-    ) -> None:
-        self.rows, self.ms, self.begin, self.device_ms = rows, ms, begin, device_ms
+    rows: Rows
+    ms: Sequence[float]
+    begin: float
+    device_ms: Sequence[float | None] | None = None
 
     def steps(self) -> Iterator[StepTime]:
         """Yield the steps with their times."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from math import ceil
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DeviceError
 from ..overlay.layout import word_bytes
-from ..util.lazy_dataclass import dataclass, field
 from ..util.paths import modules
 
 if TYPE_CHECKING:

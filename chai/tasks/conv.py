@@ -7,6 +7,7 @@ of +-largest.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from ..fixed import Requantization, requantize, weight_steps
 from ..overlay import Limits
 from ..overlay.layout import image_bytes
 from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
-from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from . import Task

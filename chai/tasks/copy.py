@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..blob import View
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Limits
-from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_flag, zero_point

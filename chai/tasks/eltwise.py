@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Limits
-from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import check_multipliers, clamp, same_multipliers, zero_flag, zero_point

@@ -7,11 +7,11 @@ both ends of their range. Seeds are fixed, so that a failure can be reproduced.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 from zlib import crc32
 
 from ..fixed import Format
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from .target import Target, fraction
 

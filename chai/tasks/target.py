@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import frexp
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +18,6 @@ from ..fixed import (
     round_half_away,
     weight_steps,
 )
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from .coarser import FACTORS, fitted
 

@@ -6,6 +6,7 @@ The host computes them, so that hardware needs no multiplier and no divider; des
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 NOTHING, IMAGE, IMAGES, WEIGHTS = range(4)  # what stays on chip for a Task
 
 
+@dataclass(eq=False, slots=True)
 class Tiling:
     """Tiles of whole rows of one image; a row that exceeds the accumulators is cut into columns.
 
@@ -30,10 +32,11 @@ class Tiling:
     ``waits``    whether the ring of input rows holds one window only, so that fetching and computing take turns
     """
 
-    __slots__ = ("columns", "rows", "stays", "tiles", "waits")
-
-    def __init__(self, rows: int, columns: int, tiles: int, stays: int, waits: bool) -> None:
-        self.rows, self.columns, self.tiles, self.stays, self.waits = rows, columns, tiles, stays, waits
+    rows: int
+    columns: int
+    tiles: int
+    stays: int
+    waits: bool
 
 
 def tiling(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> Tiling:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from ..util.lazy_dataclass import dataclass, field
 
 if TYPE_CHECKING:
     from ..blob import Shape, View

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import isfinite
 
-from .lazy_dataclass import dataclass
 from .text import visible
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..overlay.architecture import Bus, Design
 from ..tasks import CompiledTask
 from ..tasks.conv import Conv
-from ..util.lazy_dataclass import dataclass
 from .checks import Machine
 from .cycles import Rates, estimate
 from .isa import BLOCK, LEFT, RIGHT, Memory

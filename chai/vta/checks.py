@@ -7,11 +7,11 @@ that were written a moment before. A checked program can run as often as its ins
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
 from ..limits import limits
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from .isa import BLOCK, BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
 from .loops import FORGET, Indices, Nest, indices, nest

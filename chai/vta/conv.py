@@ -7,10 +7,10 @@ each block of inputs, its loops are the window's rows and columns. Groups are bl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .emit import Constants, Group, MicroOps, Pass

@@ -6,6 +6,7 @@ A GEMM takes one cycle a micro-op, an ALU instruction two, each some more to beg
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..overlay.layout import planes
 from ..tasks.conv import Conv
 from ..tasks.pool import Pool
-from ..util.lazy_dataclass import dataclass
 from .isa import ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store
 from .units import Unit, steps
 

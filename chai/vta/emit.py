@@ -8,12 +8,12 @@ STORE of each writes a mark: bytes that the host made for this run, so that it s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..codegen.memory_map import MARKS, REGION
 from ..errors import DeviceError
-from ..util.lazy_dataclass import dataclass, field
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .isa import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .isa import MICRO_OP, Alu, Gemm
 

@@ -8,9 +8,9 @@ columns are fewer: each pixel becomes the larger of two neighbours, once for eac
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import INPUTS, Plane, Tile, starts, under

@@ -6,9 +6,9 @@ half away and half up agree for every sum that it leaves. Without one, t is -1 w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .emit import Constants, MicroOps, lanes
 from .isa import LEFT, RIGHT, Instruction, Memory, Operation

@@ -7,9 +7,9 @@ digits' are added.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import FIXED, INPUTS, SPARE, SUMS, Plane

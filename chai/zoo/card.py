@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError, UsageError
 from ..images.preprocess import CHANNELS, LARGEST, Preprocess, from_transform
 from ..util.files import content
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .published import Published, from_table
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError
-from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,6 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddic
 
 import chai
 from chai.cli import schema_parts, schema_show, schemas
-from chai.evaluate.bench.roofline import Operation
 from chai.report.layer_rows import LayerRow
 
 NAMES = {
@@ -16,7 +15,6 @@ NAMES = {
     **vars(schemas),
     **vars(schema_show),
     "LayerRow": LayerRow,
-    "Operation": Operation,
     "Shape": tuple[int, ...],
 }
 

@@ -46,7 +46,6 @@ def test_show_into_a_pipe_loads_little() -> None:
     loaded = modules("show", "googlenet")
     assert set(loaded).isdisjoint({"numpy", "numba", "PIL", "rich", "subprocess", "tempfile", "statistics", "difflib"})
     assert not [name for name in loaded if name.startswith("google.protobuf")]  # the schema is read without it
-    assert len(own(loaded)) <= 81, own(loaded)  # what a path does not need, it does not import
     unneeded = ("chai.net", "chai.artifact", "chai.runtime", "chai.codegen", "chai.devices", "chai.offload.planning")
     unneeded += ("chai.plugins.layer", "chai.plugins.failure", "chai.plugins.fields")  # of custom layers
     assert not [name for name in loaded if name.startswith(unneeded)]

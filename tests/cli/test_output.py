@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ import chai
 from chai.cli import output
 from chai.cli.schemas import Schema
 from chai.util import log
-from chai.util.lazy_dataclass import dataclass, field
 from chai.util.table import plain, quantity
 from tests.conftest import HANG
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from chai import overlay
 from chai.errors import DeviceError
 from chai.fixed import Requantization
-from chai.kernels.native import library, program as programs
+from chai.kernels.native import library, order, program as programs
 from chai.kernels.native.library import Frame
 from chai.kernels.native.program import Native
 from chai.kernels.native.single import Single
@@ -196,7 +196,7 @@ def test_copies_at_the_end_of_a_batch_are_computed_once(variant: str) -> None:
 
 
 def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "share", lambda lives, _: (dict.fromkeys(lives, 0), 64))  # less than the blobs take
+    monkeypatch.setattr(order, "share", lambda lives, _: (dict.fromkeys(lives, 0), 64))  # less than the blobs take
     x = np.zeros((1, 6, 7, 18), np.int8)
     with used(NAMES[0]), pytest.raises(DeviceError, match=r"operation \d+ \((load|border)\) would leave its memory"):
         program([conv(6, 35, 3)], {"x": x}, {"y": (1, 35, 7, 18)}, None, ("y",))

@@ -23,8 +23,7 @@ from chai.fixed import ACCUMULATOR
 from chai.overlay import Buffer, Overlay, checks, manifest
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool, PoolLimits
-from chai.util.data.jsonfile import BYTES, DEPTH, VALUES, Document, load
-from chai.util.data.positions import Reader
+from chai.util.data.jsonfile import BYTES, DEPTH, Document, load
 from chai.util.data.schema import validate
 from chai.util.paths import resource
 
@@ -198,7 +197,7 @@ def test_a_manifest_that_changed_since_a_network_was_compiled_is_checked(
     """One of the build that a network was compiled for is not: compiling has checked it."""
     known = overlay.load("pynq-z2")
     checked: list[str] = []
-    monkeypatch.setattr(checks, "check", lambda document, array: checked.append(document.path))
+    monkeypatch.setattr(checks, "check", lambda document, array: checked.append(document.source.path))
     manifest._parsed.cache_clear()
     assert overlay.load("pynq-z2", build=known.build) == known
     assert checked == []
@@ -469,29 +468,6 @@ def test_whatever_it_reads_python_reads_too(tmp_path_factory: pytest.TempPathFac
     assert json.loads(data) == value
 
 
-NUMBER = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,4})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
-TOKEN = st.one_of(
-    NUMBER,
-    st.sampled_from(
-        ["NaN", "-Infinity", "true", "01", '"\\ud800"', '"\ud800"', '{"a": 1, "a": 2}', "\ufeff1", "1" * 5000]
-    ),
-)
-
-
-@given(token=TOKEN, depth=st.integers(0, DEPTH + 2), many=st.integers(1, 3))
-def test_positions_change_no_value(token: str, depth: int, many: int) -> None:
-    text = "[" * depth + ", ".join([token] * many if depth else [token]) + "]" * depth
-
-    def read(through: Callable[[], Any]) -> str | None:
-        try:
-            return repr(through())
-        except ParseError:
-            return None
-
-    quick = read(lambda: Document(text, "a.json").value)
-    assert quick == read(lambda: Reader(text, "a.json", DEPTH, VALUES).value)
-
-
 # -- the validator against the jsonschema library
 
 
@@ -589,9 +565,7 @@ def check_place(document: Document, library: Any, value: Any) -> None:
         at = tuple(violation.absolute_path)
         theirs.add(document.where(at))
         if violation.validator == "additionalProperties":
-            theirs |= {
-                document._reader.source.where(document._reader.keys[(*at, key)][0]) for key in violation.instance
-            }
+            theirs |= {document.source.where(document.keys[(*at, key)][0]) for key in violation.instance}
     assert (error.value.line, error.value.column) in theirs
 
 

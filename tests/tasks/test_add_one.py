@@ -33,7 +33,7 @@ MIRROR = dedent('''
     """Mirror: columns in the opposite order."""
 
     from ..overlay import Limits
-    from ..util.lazy_dataclass import dataclass
+    from dataclasses import dataclass
     from . import Task
     from .fields import as_it_is, clamp
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
-from chai import layers
-from chai.overlay import Overlay, sections
-from chai.util.data import dataclass_io
 from chai.util.data.dataclass_io import problem, restore
-from chai.util.lazy_dataclass import is_dataclass
 
 
 @dataclass(frozen=True)
@@ -92,21 +88,3 @@ def test_numbers_without_a_range_have_to_be_finite() -> None:
     assert problem({}, float("inf")) == "expected a finite number, found inf"
     assert problem({}, 3.5) is None
     assert problem({"within": (0, 1)}, float("nan")) == "nan is outside 0 .. 1"
-
-
-@dataclass(frozen=True)
-class Forms(Inner):
-    pair: tuple[Inner, float | None] | None = None
-    nested: tuple[tuple[Inner, ...], ...] = ()
-    bounds: tuple[tuple[str, Any], ...] = ()
-    either: int | str = 0
-
-
-EVERY = [Outer, Forms, Overlay, *(layers.find(name).Params for name in layers.types() if layers.find(name))]
-EVERY += [each for each in vars(sections).values() if isinstance(each, type) and is_dataclass(each)]
-
-
-@pytest.mark.parametrize("cls", dict.fromkeys(EVERY))
-def test_annotations_mean_what_python_says(cls: type) -> None:
-    kinds = {name: kind for name, (kind, _) in dataclass_io._members(cls).items()}
-    assert kinds == {name: kind for name, kind in get_type_hints(cls).items() if name in kinds}

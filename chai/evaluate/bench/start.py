@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from inspect import getsource
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryFile
@@ -19,50 +20,9 @@ from .rounds import order
 _HEAD = """
 import json
 import numpy as np
-files, shapes, threads, passes = json.loads(sys.argv[1])
+words, shapes, threads, passes = json.loads(sys.argv[1])
 feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
 """
-_ENGINES = {  # each defines run(), which computes the outputs of one pass
-    "chai": """
-import chai
-net = chai.Net(*files[1:], **json.loads(files[0]))
-def run(): return net.forward(**feeds)
-""",
-    "opencv": """
-import cv2
-cv2.setNumThreads(threads)
-net = cv2.dnn.readNetFromCaffe(*files)
-names = net.getUnconnectedOutLayersNames()
-def run():
-    for name, value in feeds.items(): net.setInput(value, name)
-    return net.forward(names)
-""",
-    "onnxruntime": """
-import onnxruntime
-options = onnxruntime.SessionOptions()
-options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
-session = onnxruntime.InferenceSession(files[0], options, providers=["CPUExecutionProvider"])
-def run(): return session.run(None, feeds)
-""",
-    "openvino": """
-import openvino
-options = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-request = openvino.Core().compile_model(files[0], "CPU", options).create_infer_request()
-def run(): return request.infer(feeds)
-""",
-    "ncnn": """
-import ncnn
-net = ncnn.Net()
-net.opt.num_threads = threads
-net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-net.load_param(files[0]), net.load_model(files[1])
-names = json.loads(files[2])
-def run():
-    extractor = net.create_extractor()
-    for name, value in feeds.items(): extractor.input(names["inputs"][name], ncnn.Mat(value[0]))
-    return [np.array(extractor.extract(name)[1]) for name in names["outputs"]]
-""",
-}
 _RESULT, _MEMORY = "first result after", "peak and passes"  # begin the lines that are read
 _TAIL = (
     f"""
@@ -85,23 +45,38 @@ if passes > 1:
 _PASSES = 100
 
 
-class Program(NamedTuple):
-    """``engine`` is a key of ``_ENGINES``, ``files`` what its code opens, ``shapes`` the inputs' of one image.
+def source(open: Callable[..., Any]) -> str:
+    """Return the code of an ``Engine``'s function ``open`` that defines run(), which computes the outputs of one pass."""
+    return f"{getsource(open)}\nrun = {open.__name__}(words, feeds, threads)\n"
 
-    The first of chai's ``files`` are options of Net, as JSON.
-    """
+
+def _chai(words: Sequence[str], feeds: Mapping[str, Any], _threads: int) -> Callable[[], Any]:
+    """Open a network in chai; the first of the ``words`` are options of Net, as JSON."""
+    import json
+
+    import chai
+
+    net = chai.Net(*words[1:], **json.loads(words[0]))
+    return lambda: net.forward(**feeds)
+
+
+CHAI = source(_chai)
+
+
+class Program(NamedTuple):
+    """``code`` is what ``source`` returns, ``words`` what it opens, ``shapes`` the inputs' of one image."""
 
     name: str
-    engine: str
-    files: Sequence[str]
+    code: str
+    words: Sequence[str]
     shapes: Mapping[str, Sequence[int]]
     threads: int
 
     def command(self, passes: int) -> list[str]:
         """Return the command that runs so many passes, with this interpreter's path: -c puts the current folder first."""
-        words = json.dumps([self.files, self.shapes, self.threads, passes])
-        path = f"import sys\nsys.path[:] = {sys.path!r}"
-        return [sys.executable, "-c", path + _HEAD + _ENGINES[self.engine] + _TAIL, words]
+        arguments = json.dumps([self.words, self.shapes, self.threads, passes])
+        path = f"from __future__ import annotations\nimport sys\nsys.path[:] = {sys.path!r}\n"
+        return [sys.executable, "-c", path + _HEAD + self.code + _TAIL, arguments]
 
 
 def environment(folder: Path, threads: int, limits: Sequence[str]) -> dict[str, str]:

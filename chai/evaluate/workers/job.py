@@ -10,7 +10,7 @@ import json
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -27,7 +27,6 @@ from ...net import Net
 from ...overlay import load
 from ...util.data import npy
 from ...util.files import digest
-from ...util.lazy_dataclass import dataclass, field, replace
 from ...util.lazy_numpy import np
 from ...zoo import is_compiled
 from ...zoo.locate import locate

@@ -9,11 +9,11 @@ import json
 import os
 import selectors
 import subprocess
+from dataclasses import dataclass
 from time import monotonic
 from typing import IO
 
 from ...util.interpreter import command, ending
-from ...util.lazy_dataclass import dataclass
 from ...util.log import logger
 from .dispatch import Part
 from .job import Answer, Job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from .single import Single
 
 
+@dataclass(eq=False, slots=True)
 class Native:
     """A layer in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
 
@@ -16,16 +18,15 @@ class Native:
     bottom, in the same memory.
     """
 
-    __slots__ = ("parameters", "parts", "single")
+    single: Single | None
+    parameters: tuple[Array, ...] = ()
+    parts: int = 0
 
-    def __init__(self, single: Single | None, parameters: tuple[Array, ...] = (), parts: int = 0) -> None:
-        self.single, self.parameters, self.parts = single, parameters, parts
 
-
+@dataclass(eq=False, slots=True)
 class Link:
     """A layer of a chain, and the blobs that it reads and writes."""
 
-    __slots__ = ("native", "reads", "writes")
-
-    def __init__(self, native: Native, reads: tuple[str, ...], writes: tuple[str, ...]) -> None:
-        self.native, self.reads, self.writes = native, reads, writes
+    native: Native
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]

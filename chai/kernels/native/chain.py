@@ -11,12 +11,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import DeviceError
-from ...overlay.layout import share
 from ...util.lazy_numpy import np
 from . import Link, Native
 from .library import ALIGNMENT, Frame, Library, address, aligned
-from .order import Use, after
+from .order import Use, arena, order
 from .single import OTHERS, SHARED, others, plain
 from .table import Extent, Form, Kind, Operation, Table
 from .threads import threads
@@ -87,18 +85,16 @@ class Chain:
         uses = [*map(self._use, steps)]
         self._numbers = {blob: number for number, blob in enumerate((*self.reads, *self._results), ARENA + 1)}
         self._parameters: list[Array] = []
-        offsets, self.size = self._lay_out(uses)
+        offsets, self.size = arena(uses, lambda blob: -(-self._bytes(blob) // ALIGNMENT) * ALIGNMENT, self._results)
         self._table: Table = (Operation * len(steps))(*(self._operation(step, offsets) for step in steps))
         singles = [link.native.single for link in links]
         self._shared = threads() > 1 and any(single is not None and single.ns >= SHARED for single in singles)
         if self._shared:
-            for operation, count in zip(self._table, after(uses, self._memory(offsets))):
-                operation.after = count
+            order(self._table, uses, self._memory(offsets))
         aliased = [(self._root(blob), shapes[blob]) for blob in self.writes]
         self._aliases = [] if self.writes == [*self._results] else aliased
         self._frames: list[Frame] = []
-        if (wrong := library.check(self._table, self._extents())) >= 0:
-            raise DeviceError(f"operation {wrong} ({Kind.name(self._table[wrong].kind)}) would leave its memory")
+        library.verify(self._table, self._extents())
 
     def _root(self, blob: str) -> str:
         """Return the blob whose memory this one is."""
@@ -148,15 +144,6 @@ class Chain:
         inputs = (step.source,) if step.second is None else (step.source, step.second)
         reads = tuple([blob for each in inputs if (blob := self._place(each).whole) not in self.reads])
         return Use(reads, whole, range(offset + step.offset, offset + step.offset + size))
-
-    def _lay_out(self, uses: Sequence[Use]) -> tuple[dict[str, int], int]:
-        """Return the offset of each blob inside, shared by blobs that are never used at the same time, and the size of all."""
-        lives: dict[str, tuple[int, int]] = {}
-        for moment, use in enumerate(uses):
-            for blob in use.blobs:
-                if blob not in self._results:
-                    lives[blob] = lives.get(blob, (moment,))[0], moment
-        return share(lives, {blob: -(-self._bytes(blob) // ALIGNMENT) * ALIGNMENT for blob in lives})
 
     def _memory(self, offsets: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Return the bytes of each blob, as if those that it writes came after those inside."""

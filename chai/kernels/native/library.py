@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from ...env import env
 from ...errors import DeviceError, UsageError
 from ...util.lazy_numpy import np
 from . import build
+from .table import Kind
 
 if TYPE_CHECKING:
     from ...blob import Array
@@ -43,6 +45,12 @@ class Library:
         """Return the first operation of a table that could leave its buffers, which have these sizes; -1 if none can."""
         counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
         return int(self.calls.chai_check(self.number, table, counts[0], extents, counts[1]))
+
+    def verify(self, table: Table, extents: ctypes.Array[Extent]) -> None:
+        """Raise DeviceError if an operation of a table could leave its buffers, which have these sizes."""
+        wrong = self.check(table, extents)
+        if wrong >= 0:
+            raise DeviceError(f"operation {wrong} ({Kind.name(table[wrong].kind)}) would leave its memory")
 
     def run_one(
         self,
@@ -122,13 +130,13 @@ def pointer(array: Array) -> ctypes.c_void_p:
     return ctypes.c_void_p(address(array))
 
 
+@dataclass(eq=False, slots=True)
 class State:
     """Every variant that can run here, best first, or the reason why there is none; and the one in use."""
 
-    __slots__ = ("reason", "used", "variants")
-
-    def __init__(self, variants: tuple[Library, ...], reason: str, used: Library | None) -> None:
-        self.variants, self.reason, self.used = variants, reason, used
+    variants: tuple[Library, ...]
+    reason: str
+    used: Library | None
 
 
 def library() -> Library | None:

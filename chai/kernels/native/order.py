@@ -1,23 +1,51 @@
-"""Find the operations that have to be complete before another one begins, if several threads run a table."""
+"""Give the blobs of a table of operations memory, and its operations an order in which several threads may run them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...overlay.layout import share
+
+if TYPE_CHECKING:
+    from .table import Table
 
 
+@dataclass(eq=False, slots=True)
 class Use:
     """The blobs of an operation: those it reads, the one it writes ("" for none), and which of its channels."""
 
-    __slots__ = ("channels", "reads", "writes")
-
-    def __init__(self, reads: tuple[str, ...], writes: str, channels: range) -> None:
-        self.reads, self.writes, self.channels = reads, writes, channels
+    reads: tuple[str, ...]
+    writes: str
+    channels: range
 
     @property
     def blobs(self) -> tuple[str, ...]:
         """Return the blobs that it reads or writes, one of them perhaps twice."""
         return (*self.reads, self.writes) if self.writes else self.reads
+
+
+def arena(
+    uses: Iterable[Use], bytes_of: Callable[[str], int], outside: Collection[str] = ()
+) -> tuple[dict[str, int], int]:
+    """Return the offset of each blob in one piece of memory, and its size; blobs never used at the same time share bytes.
+
+    Blobs that are ``outside`` have memory of their own.
+    """
+    lives: dict[str, tuple[int, int]] = {}
+    for moment, use in enumerate(uses):
+        for blob in use.blobs:
+            if blob not in outside:
+                lives[blob] = lives.get(blob, (moment,))[0], moment
+    return share(lives, {blob: bytes_of(blob) for blob in lives})
+
+
+def order(table: Table, uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> None:
+    """Note in each operation of a table how many of the first ones have to be complete before it, see ``after``."""
+    for operation, count in zip(table, after(uses, places)):
+        operation.after = count
 
 
 def after(uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> Iterator[int]:

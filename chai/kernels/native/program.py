@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from ...blob import Wholes, codes_of
 from ...errors import DeviceError
-from ...overlay.layout import share
 from ...overlay.weights import Packed
 from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
 from .library import ALIGNMENT, Frame, Library, address, aligned, pointer
-from .order import Use, after
+from .order import Use, arena, order
 from .table import BLOCK_OUTPUTS, NOWHERE, POINT, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides
 from .threads import threads
 
@@ -32,13 +32,13 @@ FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are
 SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
 
 
+@dataclass(eq=False, slots=True)
 class Part:
     """Some channels of a blob, which may be a view."""
 
-    __slots__ = ("blob", "channels", "first")
-
-    def __init__(self, blob: str, first: int, channels: int) -> None:
-        self.blob, self.first, self.channels = blob, first, channels
+    blob: str
+    first: int
+    channels: int
 
 
 class _Blob:
@@ -73,22 +73,23 @@ class _Blob:
         return buffer, offset + first, image, channel, row, pixel
 
 
-class _Step(Use):
-    """An operation to be: a Task with its form, or a part of a blob to move; its time counts as that of Task ``task``."""
+@dataclass(eq=False, slots=True)
+class _Computation(Use):
+    """An operation that computes a Task, the one with this ``index``."""
 
-    __slots__ = ("kind", "task", "what")
+    index: int
+    kind: int
+    task: Task
+    form: Form
 
-    def __init__(
-        self,
-        task: int,
-        kind: int,
-        what: tuple[Task, Form] | Part,
-        reads: tuple[str, ...],
-        writes: str,
-        channels: range,
-    ) -> None:
-        super().__init__(reads, writes, channels)
-        self.task, self.kind, self.what = task, kind, what
+
+@dataclass(eq=False, slots=True)
+class _Movement(Use):
+    """An operation that loads or stores a part of a blob, or fills its border; its time counts as that of a Task."""
+
+    index: int
+    kind: int
+    part: Part
 
 
 class Native:
@@ -123,25 +124,25 @@ class Native:
         self.tasks = [task for task, _ in tasks]
         steps = [*self._steps(tasks)]
         places, self._size = self._lay_out(steps)
-        self._table = (Operation * len(steps))(*map(self._operation, steps))
+        operations = (self._computing(s) if isinstance(s, _Computation) else self._moving(s) for s in steps)
+        self._table = (Operation * len(steps))(*operations)
         self._batch = int(self._table[0].images)
         alike = bool(loads) and {blob.shape[0] for blob in self._blobs.values()} == {self._batch}
         self._fewest = 1 if alike else self._batch  # images of a run
         macs = (task.macs(*(shapes[blob] for blob in task.inputs)) for task in self.tasks)
         self._shared = threads() > 1 and sum(macs) >= SHARED
         if self._shared:
-            for operation, count in zip(self._table, after(steps, places)):
-                operation.after = count
+            order(self._table, steps, places)
         self._weights = [
-            (operation, step.what[1])
+            (operation, step.form)
             for operation, step in zip(self._table, steps)
-            if step.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE) and not isinstance(step.what, Part)
+            if isinstance(step, _Computation) and step.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
         ]
         self._memory: Array | None = None
         self._frames: list[Frame] = []
         self._partial: dict[int, Table] = {}  # the table for fewer images
         self._packing = Mutex()
-        self._check(self._table)
+        library.verify(self._table, self._extents())
 
     # -- before the first run
 
@@ -149,13 +150,14 @@ class Native:
         n, _, *size = self._shapes[part.blob]
         return (n, part.channels, *size)
 
-    def _steps(self, tasks: Sequence[tuple[Task, Form]]) -> Iterator[_Step]:
+    def _steps(self, tasks: Sequence[tuple[Task, Form]]) -> Iterator[_Computation | _Movement]:
         """Yield the operations in order, with the index of the Task whose time each counts as."""
         bordered: set[str] = set()
 
-        def border(i: int, whole: str) -> Iterator[_Step]:
+        def border(i: int, whole: str) -> Iterator[_Movement]:
             if whole not in bordered and any(self._blobs[whole].border):
-                yield _Step(i, Kind.BORDER, Part(whole, 0, self._blobs[whole].shape[1]), (), whole, range(0))
+                part = Part(whole, 0, self._blobs[whole].shape[1])
+                yield _Movement((), whole, range(0), i, Kind.BORDER, part)
             bordered.add(whole)
 
         last = {}  # Task that writes a blob last
@@ -167,15 +169,15 @@ class Native:
         for part in self._loads:
             whole, channels = self._inside(part)
             yield from border(0, whole)
-            yield _Step(0, Kind.LOAD, part, (), whole, channels)
+            yield _Movement((), whole, channels, 0, Kind.LOAD, part)
         for i, (task, form) in enumerate(tasks):
             whole, channels = self._inside(Part(task.output, *task.channels(self._shapes)))
             yield from border(i, whole)
             reads = tuple([self._wholes[blob].base for blob in task.inputs])
-            yield _Step(i, self._kind(task, form), (task, form), reads, whole, channels)
+            yield _Computation(reads, whole, channels, i, self._kind(task, form), task, form)
             if last[whole] == i:
                 for part in stored.get(whole, ()):
-                    yield _Step(i, Kind.STORE, part, (whole,), "", self._inside(part)[1])
+                    yield _Movement((whole,), "", self._inside(part)[1], i, Kind.STORE, part)
 
     def _inside(self, part: Part) -> tuple[str, range]:
         """Return the outermost blob of a part, and its channels there."""
@@ -190,26 +192,20 @@ class Native:
         few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= BLOCK_OUTPUTS
         return Kind.IN_PLACE if few and weights.mapped is not None else form.kind
 
-    def _lay_out(self, steps: Sequence[_Step]) -> tuple[dict[str, tuple[int, int]], int]:
-        """Give each blob bytes, shared by blobs that are never used at the same time; return their ends, and the size of all."""
-        lives: dict[str, tuple[int, int]] = {}
-        for moment, step in enumerate(steps):
-            for whole in step.blobs:
-                lives[whole] = lives.get(whole, (moment,))[0], moment
-        sizes = {whole: self._blobs[whole].bytes for whole in lives}
-        offsets, size = share(lives, sizes)
+    def _lay_out(self, steps: Sequence[Use]) -> tuple[dict[str, tuple[int, int]], int]:
+        """Give each blob bytes; return their ends, and the size of all."""
+        offsets, size = arena(steps, lambda whole: self._blobs[whole].bytes)
         for whole, offset in offsets.items():
             self._blobs[whole].put(offset)
-        return {whole: (offset, offset + sizes[whole]) for whole, offset in offsets.items()}, size
+        return {whole: (offset, offset + self._blobs[whole].bytes) for whole, offset in offsets.items()}, size
 
-    def _operation(self, step: _Step) -> Operation:
-        if isinstance(step.what, Part):
-            return self._moving(step, step.what)
-        (task, form), channels = step.what, step.channels
+    def _computing(self, step: _Computation) -> Operation:
+        """Return the operation of a Task, with places for its constants."""
+        task, form, channels = step.task, step.form, step.channels
         shape, (_, _, *size) = self._shapes[task.inputs[0]], self._shapes[task.output]
         inputs = [self._blobs[whole].channels(first) for whole, first in map(self._wholes.__getitem__, task.inputs)]
         output, outputs = self._blobs[step.writes].channels(channels.start), len(channels)
-        operation = form.operation(shape, (shape[0], outputs, *size), inputs, output, step.task)
+        operation = form.operation(shape, (shape[0], outputs, *size), inputs, output, step.index)
         if form.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE, Kind.AVERAGE):
             r, entries = form.requantization, prod(size) if form.kind == Kind.AVERAGE else outputs
             assert r is not None
@@ -231,13 +227,13 @@ class Native:
             operation.bias = self._constants.integers(form.bias, outputs)
         return operation
 
-    def _moving(self, step: _Step, part: Part) -> Operation:
+    def _moving(self, step: _Movement) -> Operation:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
-        (whole,), shape = step.blobs, self._shape(part)
+        (whole,), shape = step.blobs, self._shape(step.part)
         blob, kind = self._blobs[whole], step.kind
         if kind == Kind.BORDER:
             form = Form(kind, window=POINT._replace(pad=blob.border))
-            operation = form.operation(shape, shape, (), blob.place, step.task)
+            operation = form.operation(shape, shape, (), blob.place, step.index)
             operation.zero_out = blob.zero
             return operation
         own = blob.channels(step.channels.start)
@@ -245,9 +241,9 @@ class Native:
             height, width = _rows(*shape[2:])
             buffer, offset, image, channel, _, pixel = own
             shape, own = (*shape[:2], height, width), (buffer, offset, image, channel, width * pixel, pixel)
-        host = self._numbers[kind, part], 0, *plain_strides(shape)
+        host = self._numbers[kind, step.part], 0, *plain_strides(shape)
         source, target = (host, own) if kind == Kind.LOAD else (own, host)
-        return Form(kind).operation(shape, shape, [source], target, step.task)
+        return Form(kind).operation(shape, shape, [source], target, step.index)
 
     def _packed(self) -> Array:
         """Return the constants: tables, and weights in the order of the kernels."""
@@ -283,13 +279,6 @@ class Native:
         pairs += [(file.nbytes, 0) for file in self._files]
         return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
 
-    def _check(self, table: Table) -> None:
-        """Let the library check a table: every byte that an operation can touch lies in its buffer."""
-        wrong = self._library.check(table, self._extents())
-        if wrong >= 0:
-            kind = Kind.name(table[wrong].kind)
-            raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
-
     def _table_of(self, images: int) -> Table:
         """Return the table for the first images of a batch. The weights have been packed."""
         if images == self._batch:
@@ -298,7 +287,7 @@ class Native:
             table = type(self._table).from_buffer_copy(self._table)
             for operation in table:
                 operation.images = images
-            self._check(table)
+            self._library.verify(table, self._extents())
             self._partial[images] = table
         return self._partial[images]
 

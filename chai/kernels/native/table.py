@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,7 @@ class Extent(ctypes.Structure):
     _fields_ = [("size", ctypes.c_int64), ("writable", ctypes.c_int64)]
 
 
+@dataclass(eq=False)
 class Form:
     """A Task as an operation, without its places.
 
@@ -105,23 +107,17 @@ class Form:
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
     """
 
-    def __init__(
-        self,
-        kind: int,
-        requantization: Requantization | None = None,
-        window: Window = POINT,
-        group: int = 1,
-        weights: Array | Packed | None = None,
-        bias: Array | None = None,
-        zeros: tuple[int, ...] = (0,),
-        factors: tuple[int, ...] = (),
-        negative: tuple[int, ...] | None = None,
-        numbers: tuple[float, ...] = (),
-        rectified: bool = False,
-    ) -> None:
-        self.kind, self.requantization, self.window, self.group = kind, requantization, window, group
-        self.weights, self.bias, self.zeros = weights, bias, zeros
-        self.factors, self.negative, self.numbers, self.rectified = factors, negative, numbers, rectified
+    kind: int
+    requantization: Requantization | None = None
+    window: Window = POINT
+    group: int = 1
+    weights: Array | Packed | None = None
+    bias: Array | None = None
+    zeros: tuple[int, ...] = (0,)
+    factors: tuple[int, ...] = ()
+    negative: tuple[int, ...] | None = None
+    numbers: tuple[float, ...] = ()
+    rectified: bool = False
 
     @property
     def border(self) -> tuple[int, int]:

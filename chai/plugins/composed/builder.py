@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ... import layers
 from ...errors import PluginError
 from ...limits import limits
-from ...util.lazy_dataclass import dataclass
 from ...util.suggest import did_you_mean
 from ..failure import Where, report, run
 from ..loading import lookup

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from ...util.lazy_dataclass import dataclass
 from .formula import Formula
 
 

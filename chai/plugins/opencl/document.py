@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 from xml.parsers import expat
 
 from ...errors import ParseError
 from ...util.files import content
-from ...util.lazy_dataclass import dataclass, field
 from ...util.source import Source
 
 DEPTH = 8  # nested elements; OpenVINO's format has 3

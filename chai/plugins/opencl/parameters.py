@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from ...util.lazy_dataclass import dataclass
 from ...util.suggest import did_you_mean
 
 LONGEST = 1000  # characters of one parameter

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...limits import limits
-from ...util.lazy_dataclass import dataclass, field
 from ...util.lazy_numpy import np
 from .worker.memory import Region, regions
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from os.path import isfile
 from pathlib import Path
 
 from ...errors import ParseError
 from ...limits import limits
 from ...util.files import content
-from ...util.lazy_dataclass import dataclass, field
 from ...util.suggest import did_you_mean
 from . import document
 from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes

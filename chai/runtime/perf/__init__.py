@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from math import ceil, fsum
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...errors import UsageError
 from ...util import html
 from ...util.files import complete
-from ...util.lazy_dataclass import dataclass, field, replace
 from ...util.log import logger
 from ...util.table import Table, plain
 from ...util.text import csv_cell, tell, visible

@@ -6,20 +6,17 @@ A field's metadata may have ``within`` (low, high) for a number or a tuple of th
 from __future__ import annotations
 
 import math
-import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
-
-from ..lazy_dataclass import fields, is_dataclass
 
 T = TypeVar("T")
 # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
 Refuse = Callable[[str, str], Exception]
 Read = Callable[[Any, str, Refuse], Any]
 _PLAIN = bool, int, float, str
-_SIMPLE: dict[Any, Any] = {kind.__name__: kind for kind in _PLAIN}  # annotations, by their text
 
 
 def plain(value: Any) -> Any:
@@ -58,10 +55,10 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
 
 
 def _dataclass(cls: Any) -> Read:
-    declared = _members(cls)
-    members = {name: (_read(kind), metadata) for name, (kind, metadata) in declared.items()}
+    hints = get_type_hints(cls)
+    members = {f.name: (_read(hints[f.name]), f.metadata) for f in fields(cls)}
     # most values are of the type that their field declares, and little else is asked of them
-    plain = {name: kind for name, (kind, metadata) in declared.items() if kind in _PLAIN and not metadata}
+    plain = {f.name: hints[f.name] for f in fields(cls) if hints[f.name] in _PLAIN and not f.metadata}
 
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if not isinstance(value, Mapping):
@@ -124,34 +121,6 @@ def _tuple(inside: tuple[Any, ...]) -> Read:
         return tuple(kind(item, f"{where}[{i}]", refuse) for i, (kind, item) in enumerate(zip(kinds, value)))
 
     return read
-
-
-def _members(cls: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
-    """Return the type and the metadata of each field of a dataclass, by name."""
-    hints: dict[str, Any] = {}
-    try:
-        for base in reversed(cls.__mro__):
-            names = vars(sys.modules[base.__module__])
-            hints |= {name: _kind(text, names) for name, text in vars(base).get("__annotations__", {}).items()}
-    except KeyError:
-        hints = get_type_hints(cls)
-    return {field.name: (hints[field.name], field.metadata) for field in fields(cls)}
-
-
-def _kind(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """Return the type that an annotation describes in one of the usual forms; evaluating all takes as long as reading a manifest.
-
-    Raises KeyError for any other form.
-    """
-    if not isinstance(annotation, str):
-        return annotation
-    if annotation.endswith(" | None"):
-        return _kind(annotation.removesuffix(" | None"), names) | None
-    if not annotation.startswith("tuple["):
-        return _SIMPLE.get(annotation) or names[annotation]
-    *inside, last = annotation.removeprefix("tuple[").removesuffix("]").split(", ")
-    kinds = [_kind(each, names) for each in inside]
-    return types.GenericAlias(tuple, (*kinds, ... if last == "..." else _kind(last, names)))
 
 
 def _short(value: Any) -> str:

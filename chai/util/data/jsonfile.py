@@ -7,51 +7,178 @@ of any length.
 from __future__ import annotations
 
 import json
-from functools import cached_property
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ParseError
 from ..files import opened
+from ..source import Source
+from ..suggest import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from .positions import Pointer, Reader
 
 BYTES = 1 << 20  # files read here are written by hand; the shipped ones have 12 kB
 DEPTH = 16  # nested objects and lists; the shipped ones reach 5
 VALUES = 50_000
 
+Pointer = tuple[str | int, ...]  # path of keys and indices to a value; () is the whole file
+
+MAGNITUDE = 1 << 64  # nothing here is wider than a 64-bit word
+
+_BLANK = r"[ \t\r\n]*"
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+_WORD = r"[A-Za-z0-9_+.-]+"
+_STRING = json.JSONDecoder()
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
 
 class Document:
-    """A file's ``value`` (dict, list, str, int, float, bool, None) and the position of each part of it.
+    """The ``value`` of a text (dict, list, str, int, float, bool, None), with start and end of its ``values`` and ``keys``.
 
-    Raises ParseError unless the text is exactly one value. It is read again, with positions, for the first error.
+    Raises ParseError unless it is exactly one value, with at most VALUES inside it, DEPTH of them inside each other.
     """
 
     def __init__(self, text: str, path: str) -> None:
         self.text = text
-        self.path = path
-        self.value: Any
-        try:
-            self.value = _quickly(text)
-        except (ValueError, RecursionError):
-            self.value = self._reader.value
-
-    @cached_property
-    def _reader(self) -> Reader:
-        from .positions import Reader  # few files need it
-
-        return Reader(self.text, self.path, DEPTH, VALUES)
+        self.source = Source(text, path)
+        self.at = 0
+        self.values: dict[Pointer, tuple[int, int]] = {}
+        self.keys: dict[Pointer, tuple[int, int]] = {}
+        self.value = self._run()
 
     def where(self, pointer: Pointer) -> tuple[int, int]:
         """Return line and column, both from 1, of the start of the value."""
-        return self._reader.source.where(self._reader.values[pointer][0])
+        return self.source.where(self.values[pointer][0])
 
     def error(self, message: str, pointer: Pointer, *, key: bool = False, hint: str | None = None) -> ParseError:
         """Return a ParseError that shows the value at ``pointer``, or the ``key`` before it."""
-        start, end = (self._reader.keys if key else self._reader.values)[pointer]
-        return self._reader.source.error(message, start, end, hint)
+        start, end = (self.keys if key else self.values)[pointer]
+        return self.source.error(message, start, end, hint)
+
+    def _run(self) -> Any:
+        if self.text.startswith("\ufeff"):
+            raise self._error("a byte order mark before the text", hint="save the file as UTF-8 without it")
+        value = self._value((), 0)
+        if self._next():
+            raise self._error(f"expected the end of the file, found {self._found()}")
+        return value
+
+    def _next(self) -> str:
+        """Return the next character that is not a blank without consuming it; "" at the end."""
+        first = self.text[self.at : self.at + 1]
+        if first > " " or not first:  # most do not follow a blank
+            return first
+        blank = re.compile(_BLANK).match(self.text, self.at)
+        assert blank is not None
+        self.at = blank.end()
+        return self.text[self.at : self.at + 1]
+
+    def _found(self) -> str:
+        word = re.compile(_WORD).match(self.text, self.at)
+        return ascii(word.group()[:40] if word else self.text[self.at]) if self.at < len(self.text) else "its end"
+
+    def _error(self, message: str, hint: str | None = None) -> ParseError:
+        word = re.compile(_WORD).match(self.text, self.at)
+        return self.source.error(message, self.at, word.end() if word else None, hint)
+
+    def _value(self, pointer: Pointer, depth: int) -> Any:
+        first = self._next()
+        start = self.at
+        if depth > DEPTH:
+            raise self._error(f"more than {DEPTH} objects and lists inside each other")
+        if len(self.values) >= VALUES:
+            raise self._error(f"more than {VALUES:,} values")
+        self.values[pointer] = start, start + 1
+        value: Any
+        if first == "{":
+            value = self._object(pointer, depth)
+        elif first == "[":
+            value = self._list(pointer, depth)
+        elif first == '"':
+            value = self._string()
+        elif first and first in "-0123456789":
+            value = self._number()
+        else:
+            word = re.compile(_WORD).match(self.text, start)
+            if word is None or word.group() not in _CONSTANTS:
+                raise self._error(f"expected a value, found {self._found()}", _advice(word.group() if word else first))
+            value = _CONSTANTS[word.group()]
+            self.at = word.end()
+        self.values[pointer] = start, self.at
+        return value
+
+    def _object(self, pointer: Pointer, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for first in self._members("}"):
+            if first != '"':
+                raise self._error(f"expected a key in double quotes, found {self._found()}", _advice(first))
+            start = self.at
+            key = self._string()
+            if key in result:
+                line, _ = self.source.where(self.keys[(*pointer, key)][0])
+                raise self.source.error(f"key {quoted(key)} is here twice (first in line {line})", start, self.at)
+            self.keys[(*pointer, key)] = start, self.at
+            if self._next() != ":":
+                raise self._error(f"expected ':' after the key {quoted(key)}, found {self._found()}")
+            self.at += 1
+            result[key] = self._value((*pointer, key), depth + 1)
+        return result
+
+    def _list(self, pointer: Pointer, depth: int) -> list[Any]:
+        result: list[Any] = []
+        for _ in self._members("]"):
+            result.append(self._value((*pointer, len(result)), depth + 1))
+        return result
+
+    def _members(self, closing: str) -> Iterable[str]:
+        """Yield the first character of each member, which the caller consumes; brackets and commas are consumed here."""
+        self.at += 1
+        first = self._next()
+        if first == closing:
+            self.at += 1
+            return
+        while True:
+            yield first
+            mark = self._next()
+            if mark not in (",", closing):  # or "", the end of the file
+                raise self._error(f"expected ',' or '{closing}', found {self._found()}")
+            self.at += 1
+            if mark == closing:
+                return
+            first = self._next()
+            if first == closing:
+                raise self._error(f"expected a value between the comma and '{closing}'", "JSON takes no trailing comma")
+
+    def _string(self) -> str:
+        try:
+            value, end = _STRING.raw_decode(self.text, self.at)
+        except json.JSONDecodeError as error:
+            self.at = min(error.pos, len(self.text))
+            raise self._error(
+                error.msg[0].lower() + error.msg[1:].removesuffix(" at").removesuffix(" starting")
+            ) from None
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            raise self._error("this string has half a surrogate pair, which is no character")
+        self.at = end
+        return str(value)
+
+    def _number(self) -> int | float:
+        found = re.compile(_NUMBER).match(self.text, self.at)
+        word = re.compile(_WORD).match(self.text, self.at)
+        if found is None or word is None or found.end() != word.end():
+            raise self._error(
+                f"{self._found()} is not a number of JSON", "decimal digits; no leading zero, sign or hex"
+            )
+        token = found.group()
+        whole = found.group(1) is None and found.group(2) is None
+        # int() takes quadratic time; a number with more digits than 2^64 is too large, integer or not
+        number = int(token) if whole and len(token) <= 21 else float(token)
+        if not abs(number) < MAGNITUDE:
+            raise self._error(f"the number {self._found()} is too large")
+        self.at = found.end()
+        return int(number) if number == int(number) else number  # 1e3 and 100.0 are integers too
 
 
 def load(path: str | Path) -> Document:
@@ -84,36 +211,18 @@ def read(path: str | Path) -> str:
         ) from None
 
 
-def _quickly(text: str) -> Any:
-    """Return what ``Reader`` would, in a tenth of its time. Raises ValueError where only that knows what is right."""
-    if "\\u" in text or text.count("{") + text.count("[") + text.count(",") >= VALUES:
-        raise ValueError("surrogates and limits are the reader's")
-    text.encode()  # raises for half a surrogate pair
-    value = json.loads(text, object_pairs_hook=unique, parse_int=_whole, parse_float=_whole, parse_constant=_whole)
-    return _shallow(value, DEPTH)
+def _advice(found: str) -> str | None:
+    """Return a hint for a token that is not JSON."""
+    if found in ("NaN", "Infinity", "-Infinity"):
+        return "JSON has finite numbers only"
+    if found.startswith("'"):
+        return "strings take double quotes"
+    if found.startswith(("/", "#")):
+        return "JSON has no comments"
+    return did_you_mean(found.lower(), _CONSTANTS, quoted=False)
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object from its keys and values, as ``object_pairs_hook`` of json. Raises ValueError for a key twice."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return members
-
-
-def _whole(token: str) -> int | float:
-    """Return a number; one without a fraction is an integer, as 1e3 and 100.0. Raises ValueError for a large one."""
-    number = float(token) if len(token) > 15 or not token.lstrip("-").isdecimal() else int(token)
-    if not abs(number) < 1 << 53:
-        raise ValueError("a number may be too large")
-    return int(number) if number == int(number) else number
-
-
-def _shallow(value: Any, depth: int) -> Any:
-    """Return a value, which is safely below the limit of objects and lists inside each other. Raises ValueError."""
-    if depth < 1:
-        raise ValueError("perhaps too deep")
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        if isinstance(item, (dict, list)):
-            _shallow(item, depth - 1)
-    return value
+def quoted(value: Any) -> str:
+    """Return a value as JSON, shortened."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."

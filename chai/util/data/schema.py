@@ -8,12 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..suggest import did_you_mean
-from .positions import quoted
+from .jsonfile import Document, Pointer, quoted
 
 if TYPE_CHECKING:
     from ...errors import ParseError
-    from .jsonfile import Document
-    from .positions import Pointer
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),

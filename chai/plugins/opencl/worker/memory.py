@@ -6,10 +6,10 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from mmap import mmap
 from typing import TYPE_CHECKING
 
-from ....util.lazy_dataclass import dataclass
 from ....util.lazy_numpy import np
 
 if TYPE_CHECKING:

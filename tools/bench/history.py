@@ -1,4 +1,4 @@
-"""The history of chai bench: a file with a JSON object per line, which a slow-down is found by."""
+"""The history of a benchmark: a file with a JSON object per line, which a slow-down is found by."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from . import output, schemas
-from .bench_report import NOISE, described
+from chai.cli import output
+from chai.cli.bench_report import NOISE, described
+from chai.errors import UsageError
+
+from .figures import Figures
 
 _SAME = ("network", "inputs", "device", "overlay", "kernels", "processor")
 
 
 def check(path: Path) -> None:
-    """Raise UsageError if a file is of something else than figures of chai bench."""
+    """Raise UsageError if a file is of something else than figures of this benchmark."""
     for _ in _earlier(path):
         pass
 
@@ -38,7 +40,7 @@ def remember(path: Path, figures: Mapping[str, Any]) -> None:
             )
     time = datetime.now(timezone.utc).isoformat(timespec="seconds")
     with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"schema": schemas.Bench.schema, "time": time, **figures}) + "\n")
+        file.write(json.dumps({"schema": Figures.schema, "time": time, **figures}) + "\n")
 
 
 def _earlier(path: Path) -> Iterator[tuple[list[Any], dict[str, tuple[str, float]]]]:
@@ -46,11 +48,11 @@ def _earlier(path: Path) -> Iterator[tuple[list[Any], dict[str, tuple[str, float
     try:
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             figures = json.loads(line)
-            if figures["schema"] == schemas.Bench.schema:
+            if figures["schema"] == Figures.schema:
                 time = str(figures["time"])
                 yield [figures[key] for key in _SAME], {what: (time, ms) for what, ms in _least(figures)}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"--history {path}: a line is none of chai bench", hint="name another file") from error
+        raise UsageError(f"--history {path}: a line is none of this benchmark", hint="name another file") from error
 
 
 def _least(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from ...errors import UsageError
-from ...kernels.native import build, library
-from ...util.lazy_numpy import np
+from chai.errors import UsageError
+from chai.kernels.native import build, library
+from chai.util.lazy_numpy import np
 
 SIZES = {"cache": 1 << 17, "memory": 1 << 26}  # bytes of a copy: both sides in the second cache, and in none
 _TIMES = 6  # copies of the larger size

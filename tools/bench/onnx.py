@@ -9,14 +9,15 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UsageError
-from ...util.lazy_numpy import np
+from chai.errors import UsageError
+from chai.util.lazy_numpy import np
+
 from .names import Names
 
 if TYPE_CHECKING:
-    from ...blob import Array, Shape
-    from ...fixed import Format
-    from ...graph import Graph, Layer
+    from chai.blob import Array, Shape
+    from chai.fixed import Format
+    from chai.graph import Graph, Layer
 
 FLOAT, UINT8, INT8, INT32, INT64 = 1, 2, 3, 6, 7  # TensorProto.DataType
 TYPES = {"float32": FLOAT, "uint8": UINT8, "int8": INT8, "int32": INT32, "int64": INT64}

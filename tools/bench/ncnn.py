@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...errors import UsageError
-from ...util.lazy_numpy import np
+from chai.errors import UsageError
+from chai.util.lazy_numpy import np
+
 from .names import Names
 
 if TYPE_CHECKING:
-    from ...blob import Shape
-    from ...fixed import Format
-    from ...graph import Graph, Layer
+    from chai.blob import Shape
+    from chai.fixed import Format
+    from chai.graph import Graph, Layer
 
 MAGIC = 7767517
 CODES = 0x000D4B38  # before weights of 8 bits; 0 is before float32

@@ -6,17 +6,18 @@ Williams, Waterman and Patterson: Roofline, Communications of the ACM 52(4), 200
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, floor, log10, prod
 from typing import TYPE_CHECKING, Any
 
-from ...passes.infer_shapes import infer_shapes
-from ...runtime.perf import PerfInfo, spread
-from ...util.html import colour, text
-from ...util.lazy_dataclass import dataclass
+from chai.passes.infer_shapes import infer_shapes
+from chai.runtime.perf import PerfInfo, spread
+from chai.util.html import colour, text
 
 if TYPE_CHECKING:
-    from ...blob import Shape
-    from ...graph import Graph
+    from chai.blob import Shape
+    from chai.graph import Graph
+
     from .peak import Roof
 
 CONVOLUTIONS = ("conv", "Convolution", "DepthwiseConvolution")  # types of a Task and of layers on the host

@@ -1,1 +1,0 @@
-"""Other engines that run the same network, for benchmarks."""

@@ -1,0 +1,89 @@
+"""The options of a network: one table of names, types, defaults and meanings, which Net, commands and other calls derive from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..fixed import SCHEMES
+from ..overlay import default as usual
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..blob import Shape
+    from ..devices.base import Device
+    from ..plugins import Sources
+
+
+def option(default: Any, help: str = "", *, choices: Sequence[Any] = (), settled: bool = False) -> Any:
+    """Return a field of ``Options``.
+
+    ``help``      of the command-line option
+    ``choices``   allowed values; none: any
+    ``settled``   whether a .chai file has a value for it that cannot be changed
+    """
+    return field(default=default, metadata={"help": help, "choices": choices, "settled": settled})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The options that say how the files of a network are read, for every function that opens one."""
+
+    overlay: str | Path | None = option(
+        None, f"overlay, see chai devices, or path of an overlay.json (default: {usual})"
+    )
+    custom: Sources | None = option(None, "load custom layers from a file (.py, .xml) or folder and run its code")
+    batch: int | None = option(None, "images per pass")
+    phase: str = option("TEST", "phase of include and exclude rules", settled=True)
+    level: int = option(0, settled=True)
+    stages: Sequence[str] = option((), "add a stage of include and exclude rules", settled=True)
+    shapes: Mapping[str, Shape] | None = option(None, "set the size of an input, e.g. data=1x3x224x224")
+    strict: bool = option(False, "refuse fields outside Caffe's schema (default: warn)")
+    jit: bool = option(True, "run custom layers as plain Python")
+
+
+@dataclass(frozen=True)
+class Options(Reading):
+    """The arguments of Net, which describes them."""
+
+    prototxt: str | Path
+    caffemodel: str | Path | None = None
+    device: str | Device | None = option(None, "device to run on, see chai devices")
+    _: KW_ONLY
+    keep: str | Sequence[str] = "outputs"
+    engine: Mapping[str, str] | None = option(None, "choose the engine of a layer")
+    start_layer: str = option("", settled=True)
+    end_layer: str = option("", settled=True)
+    calibrate: Any = None
+    bits: int = option(
+        8,
+        "width of the formats that chai chooses if the prototxt has no precision_param",
+        choices=(8, 6),
+        settled=True,
+    )
+    scheme: str | None = option(
+        None,
+        "thresholds (Xilinx) or powers of two (DynamicFixed) (default: the overlay's first: Xilinx if it has both)",
+        choices=SCHEMES,
+        settled=True,
+    )
+    autotune: bool = option(False, "time the implementations of custom layers once and use the fastest")
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, choices = getattr(self, one.name), one.metadata.get("choices")
+            if choices and value is not None and value not in choices:
+                raise UsageError(f"{one.name} {value!r}: expected {' or '.join(map(str, choices))}")
+
+    def changed(self) -> Iterator[str]:
+        """Yield the options that differ from their defaults, of those that a .chai file has a value for."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.metadata.get("settled") and (tuple(value) if one.name == "stages" else value) != one.default:
+                yield one.name
+
+
+TABLE = {one.name: one for one in fields(Options)}
