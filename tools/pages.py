@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("*.md", "docs/*.md", "[!.]*/README.md", "prototxt/*/README.md")
+PAGES = ("*.md", "docs/*.md", "[!.]*/README.md", "prototxt/*/README.md", "tools/*/README.md")
 LINK = re.compile(r"\]\(([^)#:]+)[^):]*\)")
 REMOTE = re.compile(
     r"<(?:script|img|iframe|link(?=[^>]*stylesheet|[^>]*icon|[^>]*pre))[^>]*[\"'=](?:https?:)?//[^>]*>"
