@@ -40,7 +40,7 @@ def start_logging(verbose: bool, quiet: bool = False) -> None:
     logger = logging.getLogger("chai")
     logger.handlers[:] = [handler]
     logger.propagate = False
-    logger.setLevel(logging.INFO if verbose or env().debug else logging.WARNING)
+    logger.setLevel(logging.INFO if env().debug or verbose else logging.WARNING)
     show_with(None if quiet else meter)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from chai.cli import COMMANDS
+from chai.env import env
+from tests.cli.conftest import InProcess
 
 HEAVY = ("numpy", "numba", "PIL", "google", "rich", "argparse", "logging", "dataclasses", "typing", "re")
 BARE = """
@@ -72,6 +74,31 @@ def test_every_command_explains_itself(chai_command, command: str) -> None:  # t
     done = chai_command(command, "--help")
     assert done.returncode == 0
     assert f"chai {command}" in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("also", [(), ("-v",)])
+def test_every_command_refuses_a_variable_that_makes_no_sense(
+    command: str,
+    also: tuple[str, ...],
+    in_process: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    needed = {
+        "run": ["digits", "-i", "x.png"],
+        "evaluate": ["digits", "--images", "x"],
+        "quantize": ["digits", "--calibration", "x", "-o", "q.prototxt"],
+        "compile": ["digits", "-o", "x.chai"],
+        "estimate": ["x.csv"],
+    }
+    needed |= {name: ["digits"] for name in ("show", "check")}
+    monkeypatch.setenv("CHAI_DEBUG", "9")
+    env.cache_clear()
+    assert in_process(command, *needed.get(command, ()), *also) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "error: CHAI_DEBUG is '9'; expected a number from 0 to 3\nhint: unset CHAI_DEBUG\n"
 
 
 def test_help_groups_its_options(chai_command) -> None:  # type: ignore[no-untyped-def]
