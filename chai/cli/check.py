@@ -98,7 +98,7 @@ def execute(args: argparse.Namespace) -> int:
         )
     if args.agreement is not None and not 0 <= args.agreement <= 1:
         raise UsageError(f"--agreement {args.agreement:g}: expected a share from 0 to 1")
-    _, weights = locate(args.net, args.weights)
+    _, weights = locate(args.net, args.weights, adjacent=True)
     if weights is None:
         raise inputs.no_weights("check", args.net)
     files = images.find(args.image)[: args.limit]

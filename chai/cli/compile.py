@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("--batch must be at least 1")
     if args.output.suffix != ".chai":
         raise UsageError(f"-o {args.output}: expected a name that ends in .chai")
-    _, weights = locate(args.net, args.weights)
+    _, weights = locate(args.net, args.weights, adjacent=True)
     if weights is None:
         raise jobs.no_weights("compile", args.net)
     files = images.find([args.calibration]) if args.calibration else []

@@ -40,8 +40,10 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
     """Load the network of the arguments and choose its preprocessing and labels. Raises UsageError."""
     from ..zoo.locate import locate
 
-    path, weights = locate(args.net, args.weights, compiled=True)
+    path, weights = locate(args.net, args.weights, compiled=True, adjacent=not args.random_weights)
     compiled = is_compiled(path)
+    if weights is not None and path == Path(args.net):
+        args.weights = str(weights)
     if weights is None and not args.random_weights and not compiled:
         raise no_weights("run", args.net, "or --random-weights, to try the speed")
     if weights is not None:

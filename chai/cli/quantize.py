@@ -129,7 +129,7 @@ def execute(args: argparse.Namespace) -> int:
     from ..quantizer.search import BUDGET, quantize
 
     wider = _wider(args.layer_bits)
-    path, weights = locate(args.net, args.weights)
+    path, weights = locate(args.net, args.weights, adjacent=True)
     files = images.find(args.calibration)[: args.limit]
     job = inputs.prepare(args, files)
     inputs.warn_of_defaults(job, files)

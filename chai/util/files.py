@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import ParseError
 from ..limits import limits
+from .suggest import nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,16 @@ def obstacle(path: Path, folder: bool = False) -> str:
     else:
         path, reason = path.parent, ""
     return reason or ("" if os.access(path, os.W_OK | os.X_OK) else f"folder {str(path)!r} cannot be written to")
+
+
+def in_its_place(path: Path) -> str:
+    """Return a hint for a file that is not there: a similar name in its folder, else the folder."""
+    if not path.parent.is_dir():
+        return f"there is no folder {str(path.parent)!r}"
+    inside = path.parent.iterdir() if os.access(path.parent, os.R_OK) else ()
+    others = {other.stem: other for other in inside if other.suffix == path.suffix}
+    near = nearest(path.stem, others)
+    return f"did you mean {others[near[0]]}?" if near else f"looked in {path.parent.absolute()}"
 
 
 def digest(path: str | Path, algorithm: str = "sha256") -> str:
