@@ -34,7 +34,10 @@ class Kernels(BuildHookInterface):
             else:
                 build.update()
         except (build.Failed, OSError) as error:
-            self.app.display_warning(f"chai's kernels were not compiled, so that the emulator runs in numpy: {error}")
+            self.app.display_warning(
+                "chai's kernels were not compiled, so that networks take several times as long, in numpy: "
+                f"{error}; with a C compiler (e.g. gcc): {sys.executable} -m chai.kernels.native.build"
+            )
 
 
 def _build(root: Path) -> ModuleType:

@@ -18,7 +18,7 @@ from ..evaluate.bench import peak, roofline, rounds, start
 from ..evaluate.peers.caffe import caffe, replaced
 from ..evaluate.peers.engines import FIXED, MODULES, Peer, Subject, opened
 from ..kernels.codes import warm_up
-from ..kernels.native.library import library
+from ..kernels.native.library import library, lost
 from ..runtime.perf import spread
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled
@@ -91,6 +91,7 @@ def run(args: argparse.Namespace, threads: int, batch: int | None, folder: Path)
     images = len(next(iter(feeds.values())))
     outputs = [*net.forward(**feeds).values()]
     engines, notes = _opened(args, net, feeds, threads, folder)
+    notes += filter(None, [lost()])
     peers = {peer.name: peer.run for peer in engines if not isinstance(peer.run, str)}
     notes += [f"no {peer.name}: {peer.run}" for peer in engines if isinstance(peer.run, str)]
     passes = []

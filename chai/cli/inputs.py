@@ -13,6 +13,7 @@ from ..blob import show
 from ..errors import ParseError, UsageError
 from ..images import files as images
 from ..images.preprocess import Preprocess
+from ..kernels.native.library import lost
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled
@@ -48,6 +49,8 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
         raise no_weights("run", args.net, "or --random-weights, to try the speed")
     if weights is not None:
         refuse(args, ("random_weights",), f"where there are weights: {weights}")
+    if args.verbose or getattr(args, "perf", False):
+        tell_kernels()
     sizes: dict[str, Any] = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
     net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
     card = net.card
@@ -75,6 +78,12 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
     if args.labels:
         _compare_labels(net, labels, args.labels)
     return Job(net, blob, shape, preprocess, labels)
+
+
+def tell_kernels() -> None:
+    """Say what is slower without kernels in C; nothing where there are some."""
+    if slower := lost():
+        output.say(f"note: {slower}")
 
 
 def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None:
