@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..blob import show as shape_text
+from ..evaluate.boxes import in_pixels
 from ..evaluate.maps import class_map
 from ..evaluate.outputs import kind_of, rows_of, source
 from ..util.lazy_numpy import np
@@ -13,10 +14,13 @@ from . import output
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..evaluate.measure import Window
     from ..net import Net
 
 
 THRESHOLD = 0.3  # minimum score of boxes to print and draw
+UNITS = {"box": "fractions of the network's input", "pixels": "pixels of the image"}
+HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
 TOP = 5  # classes to print for an image
 Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
 
@@ -27,11 +31,13 @@ def of_image(
     index: int,
     count: int,
     labels: Sequence[str],
+    window: Window,
     top: int | None = None,
     threshold: float = THRESHOLD,
 ) -> dict[str, Any]:
     """Return the answer of each output for image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
 
+    ``window``     the part of the picture that the network's input shows, in pixels
     ``top``        number of classes (None: TOP) or boxes (None: all) to list
     ``threshold``  minimum score of a box; ``below_threshold`` counts the others
     """
@@ -39,7 +45,7 @@ def of_image(
     for name, value in outputs.items():
         kind, decision = kind_of(net, name), source(net.graph, name).decision
         if kind == "boxes":
-            summaries[name] = _boxes(rows_of(value, index), labels, top, threshold)
+            summaries[name] = _boxes(rows_of(value, index), labels, window, top, threshold)
             continue
         item = _item(value, index, count)
         if kind == "scores" and decision != "argmax":
@@ -91,11 +97,12 @@ def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]
     return [{"index": int(i), "label": _label(labels, int(i)), "score": float(scores[i])} for i in order]
 
 
-def _boxes(rows: Array, labels: Sequence[str], top: int | None, threshold: float) -> dict[str, Any]:
+def _boxes(rows: Array, labels: Sequence[str], window: Window, top: int | None, threshold: float) -> dict[str, Any]:
     """Return the boxes of an image, best first, and the number of others above and below the threshold."""
     sure = rows[rows[:, 2] >= threshold]
     return {
-        "boxes": [_box(row, labels) for row in sure[:top]],
+        "units": UNITS,
+        "boxes": [_box(row, pixels, labels) for row, pixels in zip(sure[:top], in_pixels(sure[:top], window))],
         "more": len(sure) - len(sure[:top]),
         "below_threshold": len(rows) - len(sure),
     }
@@ -119,10 +126,10 @@ def _item(value: Array, index: int, count: int) -> Array:
     return item
 
 
-def _box(row: Array, labels: Sequence[str]) -> dict[str, Any]:
+def _box(row: Array, placed: Sequence[float], labels: Sequence[str]) -> dict[str, Any]:
     label = int(row[1])
     box = [float(v) for v in row[3:]]
-    return {"label": label, "name": _label(labels, label), "score": float(row[2]), "box": box}
+    return {"label": label, "name": _label(labels, label), "score": float(row[2]), "box": box, "pixels": [*placed[2:]]}
 
 
 def _label(labels: Sequence[str], index: int) -> str:
@@ -149,6 +156,8 @@ def show(answer: dict[str, Any], threshold: float = THRESHOLD) -> None:
             for line in summary["top"]:
                 output.result(f"  {line['score']:8.4f}  {line['index']:4d}  {line['label']}".rstrip())
         elif "boxes" in summary:
+            if summary["boxes"]:
+                output.result(f"{HEAD}  ({UNITS['box']}, 0 to 1)")
             for line in summary["boxes"]:
                 corners = " ".join(f"{v:7.4f}" for v in line["box"])
                 output.result(f"  {line['score']:8.4f}  {line['label']:4d}  {corners}  {line['name']}".rstrip())

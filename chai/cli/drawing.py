@@ -88,7 +88,7 @@ def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], job
             image = drawing.with_values(image, maps[name][0], window)
             lines += [(f"{summary['min']:.4g}  {name}", drawing.LOW), (f"{summary['max']:.4g}", drawing.HIGH)]
         elif "boxes" in summary:
-            boxes += [_box(line, window) for line in summary["boxes"] if line["score"] >= threshold]
+            boxes += [_box(line) for line in summary["boxes"] if line["score"] >= threshold]
         elif "top" in summary:
             lines += [(f"{line['score']:.4f}  {line['label'] or line['index']}", None) for line in summary["top"]]
     if boxes:
@@ -96,11 +96,6 @@ def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], job
     return drawing.with_lines(image, lines)
 
 
-def _box(box: Mapping[str, Any], window: tuple[float, float, float, float]) -> drawing.Box:
-    """Return a box in pixels of the image; its corners are fractions of the network's input."""
-    left, top, right, bottom = window
-    x0, y0, x1, y1 = box["box"]
-    width, height = right - left, bottom - top
-    corners = left + x0 * width, top + y0 * height, left + x1 * width, top + y1 * height
+def _box(box: Mapping[str, Any]) -> drawing.Box:
     text = f"{box['name'] or box['label']} {box['score']:.2f}"
-    return drawing.Box(corners, text, drawing.class_colour(box["label"]))
+    return drawing.Box((*box["pixels"],), text, drawing.class_colour(box["label"]))

@@ -60,7 +60,8 @@ boxes (SSD, YOLO) or a map of pixels. --truth is
               from its folder: a class number, a synset id or a label
   for boxes   a file with lines of
               {"file": "a.jpg", "boxes": [[class, x0, y0, x1, y1], ...]}
-              in pixels of the image; mAP@0.5 is then printed
+              in pixels of the image, or what chai run --json printed;
+              mAP@0.5 is then printed
   for a map   a folder with NAME.png for NAME.jpg: the class number of each
               pixel, 255 for pixels to ignore
 

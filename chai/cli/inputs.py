@@ -22,6 +22,7 @@ from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
+    from ..evaluate.measure import Window
     from ..net import Net
     from . import schema_parts
 
@@ -147,12 +148,24 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
     job.net.calibrate({job.blob: item[None]} for item in chain((first,), inputs))
 
 
-def items(files: Iterable[Path], job: Job, failed: list[schema_parts.Failure]) -> Iterator[tuple[str, Array]]:
-    """Yield name and input (C, H, W) of every image; add those that cannot be read to ``failed``."""
+def items(
+    files: Iterable[Path],
+    job: Job,
+    failed: list[schema_parts.Failure],
+    windows: dict[str, Window] | None = None,
+) -> Iterator[tuple[str, Array]]:
+    """Yield name and input (C, H, W) of every image; add those that cannot be read to ``failed``.
+
+    ``windows`` gets the part of each picture that its input shows, by name.
+    """
     for file in files:
         try:
             if file.suffix.lower() != ".npy":
-                yield str(file), job.preprocess(images.read(file), job.shape)
+                picture = images.read(file)
+                item = job.preprocess(picture, job.shape)
+                if windows is not None:
+                    windows[str(file)] = job.preprocess.window(picture.size, job.shape)
+                yield str(file), item
                 continue
             array = images.read_array(file)
         except ParseError as error:

@@ -18,6 +18,7 @@ from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..evaluate.measure import Window
     from . import schema_parts
 
 EPILOG = """examples:
@@ -99,6 +100,7 @@ def execute(args: argparse.Namespace) -> int:
     count, best = 0, list[float]()
     failed: list[schema_parts.Failure] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
+    windows: dict[str, Window] = {}
     speeds = Speeds()
     data = None
     drawn = answers.THRESHOLD if args.threshold is None else args.threshold
@@ -108,11 +110,13 @@ def execute(args: argparse.Namespace) -> int:
     if args.calibration:
         inputs.calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
-    for names, data in inputs.batches(inputs.items(files_done, job, failed), args.batch):
+    for names, data in inputs.batches(inputs.items(files_done, job, failed, windows), args.batch):
         outputs = job.net.forward(**{job.blob: data})
         speeds.add(data.shape, job.net.perf)
         for i, name in enumerate(names):
-            answer = answers.of_image(job.net, outputs, i, len(names), job.labels, args.top, listed)
+            height, width = data.shape[-2:] if data.ndim == 4 else (1, 1)
+            window = windows.pop(name, (0, 0, width, height))
+            answer = answers.of_image(job.net, outputs, i, len(names), job.labels, window, args.top, listed)
             found = {"file": name, "outputs": answer}
             count += 1
             best += (a["top"][0]["score"] for a in answer.values() if a.get("probabilities"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import ParseError, UsageError
 from ..limits import limits
 from ..util.data import npy
-from ..util.files import content
+from ..util.files import content, text
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def _opened(path: str | Path, formats: list[str]) -> Iterator[Image]:
 
 
 def _reason(error: Exception) -> str:
-    text = str(error)
-    return "unknown format" if "cannot identify" in text else text or type(error).__name__
+    words = str(error)
+    return "unknown format" if "cannot identify" in words else words or type(error).__name__
 
 
 def read_array(path: str | Path) -> Array:
@@ -122,10 +122,9 @@ def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
 
 def read_labels(path: str | Path) -> list[str]:
     """Return one label per line; ImageNet's leading synset id (n01440764) is dropped."""
-    lines = content(path, "text_bytes").decode("utf-8", "replace").splitlines()
     return [
         line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
-        for line in lines
+        for line in text(path, "text_bytes").splitlines()
     ]
 
 

@@ -56,6 +56,14 @@ def content(path: str | Path, limit: str) -> bytes:
         return rest(file, limit, str(path))
 
 
+def text(path: str | Path, limit: str) -> str:
+    """Read a text file. Raises ParseError if it is longer than the limit of that name, or has a zero byte, as no text has."""
+    data = content(path, limit)
+    if (at := data.find(0)) >= 0:
+        raise ParseError(f"this is no text: byte {at} is 0", path=str(path), hint="expected lines of text in UTF-8")
+    return data.decode("utf-8-sig", "replace")
+
+
 def rest(file: BinaryIO, limit: str, path: str) -> bytes:
     """Read the rest of an open file. Raises ParseError if the file is longer than the limit of that name."""
     most = getattr(limits(), limit)

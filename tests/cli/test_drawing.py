@@ -182,12 +182,17 @@ def test_the_window_of_a_cropped_image() -> None:
 
 
 def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
+    """Listed as fractions of the crop and in pixels of the image, and drawn there."""
     from chai.cli import drawing
 
     way = Preprocess(resize=(100, 100), crop=(50, 50))
     job = SimpleNamespace(preprocess=way, shape=(1, 3, 50, 50))
-    found = {"boxes": [{"label": 2, "name": "", "score": 0.5, "box": [0.0, 0.5, 1.0, 1.0]}]}
-    drawn = np.asarray(drawing._draw(noise(200, 400), {"out": found}, {}, job))  # type: ignore[arg-type]
+    rows = np.array([[0, 2, 0.5, 0.0, 0.5, 1.0, 1.0]], np.float32)[None, None]
+    window = way.window((200, 400), (1, 3, 50, 50))
+    found = answers.of_image(a_net((1, 1, 7), "DetectionOutput"), {"out": rows}, 0, 1, [], window)
+    (box,) = found["out"]["boxes"]
+    assert box["box"] == [0, 0.5, 1, 1] and box["pixels"] == [50, 200, 150, 300]
+    drawn = np.asarray(drawing._draw(noise(200, 400), found, {}, job))  # type: ignore[arg-type]
     green = (drawn == (0, 128, 0)).all(-1)
     assert green[299, 50:150].all() and green[298, 50:150].all() and not green[300:].any()
     assert green[200:300, [50, 149]].all() and not green[200:300, [49, 150]].any()
@@ -333,6 +338,7 @@ def test_boxes_are_listed_best_first_whatever_their_class(
     top: int | None, threshold: float, scores: list[float], more: int, below: int
 ) -> None:
     rows = np.array(ROWS, np.float32)[None, None]
-    found = answers.of_image(a_net((1, 1, 7), "DetectionOutput"), {"out": rows}, 0, 2, [], top, threshold)["out"]
+    net, window = a_net((1, 1, 7), "DetectionOutput"), (0, 0, 1, 1)
+    found = answers.of_image(net, {"out": rows}, 0, 2, [], window, top, threshold)["out"]
     assert [round(b["score"], 2) for b in found["boxes"]] == scores
     assert (found["more"], found["below_threshold"]) == (more, below)
