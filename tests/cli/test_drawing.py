@@ -201,6 +201,19 @@ def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
 # -- drawing
 
 
+def test_the_words_of_a_caption_are_apart(tmp_path: Path) -> None:
+    """The gap between two words is wider than any between letters: "says 0", not "says0"."""
+    widest = {}
+    for caption in ("says", "0123456789", "says 0", "is 0", "says 7  1.000"):
+        picture.contact_sheet(tmp_path / "sheet.png", [(noise(8, 8), caption, True)], 1, "")
+        sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+        below = sheet[np.nonzero((sheet != 255).any((1, 2)))[0].min() + 102 :]  # the picture has 96 rows, its frame 4
+        inked = np.nonzero((below < 160).any((0, 2)))[0]
+        widest[caption] = int(np.diff(inked).max())
+    letters = max(widest.pop("says"), widest.pop("0123456789"))
+    assert all(gap > letters for gap in widest.values()), (letters, widest)
+
+
 def test_colours_are_pascals() -> None:
     known = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0), 4: (0, 0, 128), 7: (128, 128, 128)}
     known |= {8: (64, 0, 0), 15: (192, 128, 128), 20: (0, 64, 128), 255: (224, 224, 192)}
