@@ -122,7 +122,7 @@ def test_every_mode_of_image_goes_into_a_folder(chai_command: Any, tmp_path: Pat
         "run", "digits", "-i", *files, "--device", "float", "--top", "2", "--draw", "out", "--batch", "3"
     )
     assert done.returncode == 0, done.stderr
-    assert f"wrote {len(files)} pictures to out" in done.stderr
+    assert f"wrote {len(files)} pictures: out/l.png, out/rgba.png, out/p.png, ..., out/deep.png" in done.stderr
     for file in files:
         with Image.open(file) as image:
             if image.mode.startswith("I"):
@@ -140,6 +140,7 @@ def test_several_images_into_numbered_files(chai_command: Any, tmp_path: Path) -
     done = chai_command("run", "digits", "-i", *files, "--device", "float", "--draw", "out.jpg")
     assert done.returncode == 0, done.stderr
     assert sorted(p.name for p in tmp_path.glob("out*")) == ["out-1.jpg", "out-2.jpg", "out-3.jpg"]
+    assert "wrote 3 pictures: out-1.jpg, out-2.jpg, out-3.jpg" in done.stderr
     with Image.open(tmp_path / "out-2.jpg") as image:
         assert image.format == "JPEG"
 
