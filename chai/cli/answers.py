@@ -13,7 +13,7 @@ from ..util.lazy_numpy import np
 from . import output
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
     from ..evaluate.measure import Window
     from ..net import Net
 
@@ -76,20 +76,37 @@ def maps(net: Net, outputs: dict[str, Array], index: int, count: int, labels: Se
     return maps_of
 
 
-def _class_map(net: Net, name: str, item: Array, labels: Sequence[str]) -> Array | None:
-    """Return the class of each pixel of a blob (C, H, W) of ArgMax indices or of scores per class, else None.
+def contents(net: Net, labels: Sequence[str]) -> set[str]:
+    """Return what the outputs show at the current input sizes: "classes", "boxes", and a "map" to draw."""
+    contents = set()
+    for name in net.outputs:
+        kind, shape = kind_of(net, name), net.shapes[name][1:] if name in net.shapes else ()
+        classes = _has_classes(net, name, shape, labels)
+        if classes or (kind == "scores" and source(net.graph, name).decision != "argmax"):
+            contents.add("classes")
+        if classes or (kind == "map" and len(shape) == 3 and shape[0] == 1):
+            contents.add("map")
+        if kind == "boxes":
+            contents.add("boxes")
+    return contents
 
-    A blob has scores if it has a channel per label or, without labels, the height and width of the network's input;
-    three channels of that size are taken for a picture.
+
+def _has_classes(net: Net, name: str, shape: Shape, labels: Sequence[str]) -> bool:
+    """Return whether a blob, (C, H, W) for each image, has ArgMax indices or scores per class for each pixel.
+
+    It has scores if it has a channel per label or, without labels, the height and width of the network's input; three
+    channels of that size are taken for a picture.
     """
-    if kind_of(net, name) != "map" or item.ndim != 3:
-        return None
-    decision = source(net.graph, name).decision
-    size = net.shapes[net.inputs[0]][2:]
-    scores = len(item) == len(labels) if labels else item.shape[1:] == size and len(item) != 3
-    if decision != "argmax" and (len(item) == 1 or not scores):
-        return None
-    return class_map(item, decision)
+    if kind_of(net, name) != "map" or len(shape) != 3:
+        return False
+    scores = shape[0] == len(labels) if labels else shape[1:] == net.shapes[net.inputs[0]][2:] and shape[0] != 3
+    return source(net.graph, name).decision == "argmax" or (shape[0] != 1 and scores)
+
+
+def _class_map(net: Net, name: str, item: Array, labels: Sequence[str]) -> Array | None:
+    """Return the class of each pixel of a blob (C, H, W) of ArgMax indices or of scores per class, else None."""
+    known = _has_classes(net, name, item.shape, labels)
+    return class_map(item, source(net.graph, name).decision) if known else None
 
 
 def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from ..zoo import is_compiled
 from . import options, output, schemas
 from .bench_history import check, remember
 from .bench_report import described, report
-from .parsing import section
+from .parsing import refuse, section
 
 EPILOG = """examples:
   chai bench
@@ -65,7 +65,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--batch", type=_counts, metavar="N,...", help="images per pass (default: 1, or the batch it was compiled for)"
     )
-    group.add_argument("--rounds", type=int, default=20, metavar="N", help="passes of each (default: 20)")
+    group.add_argument("--rounds", type=options.count, default=20, metavar="N", help="passes of each (default: 20)")
     group = section(parser, "more figures")
     group.add_argument(
         "--start",
@@ -152,20 +152,25 @@ def execute(args: argparse.Namespace) -> int:
 
 def _complete(args: argparse.Namespace) -> None:
     """Check the options and fill in those that were not typed."""
-    if args.rounds < 1:
-        raise UsageError("--rounds must be at least 1")
     if args.threads and max(args.threads) > THREADS:
-        raise UsageError(f"--threads must be at most {THREADS}")
+        raise UsageError(f"--threads {max(args.threads)}: expected at most {THREADS}", hint="--threads 1,2")
+    if is_compiled(args.net):
+        refuse(args, ("against", "int8"), f"for {args.net}, which is compiled: peers need a prototxt and a caffemodel")
     if args.history is not None:
         check(args.history)
     if args.against is None:
         args.against = PEERS if args.all else PEERS[:1]
+    if not {*args.against} - {"opencv"}:
+        refuse(args, ("int8",), "without a peer that has 8 bits", hint="--against onnxruntime,openvino,ncnn")
     args.threads = args.threads or ((1, 2) if args.all else (1,))
     args.batch = args.batch or ((1, 8) if args.all and not is_compiled(args.net) else (None,))
     args.int8, args.start = args.int8 or args.all, args.start or args.all
     args.peak = args.peak or args.all or args.roofline is not None
     if args.roofline is not None and args.roofline.suffix.lower() != ".svg":
-        raise UsageError(f"--roofline {args.roofline}: expected a file of .svg")
+        raise UsageError(
+            f"--roofline {args.roofline}: expected a name that ends in .svg",
+            hint=f"--roofline {args.roofline.with_suffix('.svg')}",
+        )
 
 
 def _draw(path: Path, figures: dict[str, Any]) -> None:

@@ -75,8 +75,7 @@ def _sent(work: Callable[[], Any], writing: int) -> int:
     except KeyboardInterrupt:
         return 130  # the first process says it
     except OSError as error:
-        output.say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
-        return 74
+        return output.failed(error)
     except Exception as error:
         return output.fault(error)
 

@@ -54,6 +54,7 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
         tell_kernels()
     sizes: dict[str, Any] = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
     net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
+    options.check_custom(args, net.graph)
     card = net.card
     if len(net.inputs) != 1:
         raise UsageError(
@@ -62,6 +63,8 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
         )
     blob = net.inputs[0]
     shape = net.shapes.get(blob) or _shape_of(files, blob)
+    if not net.shapes:
+        net.reshape(**{blob: shape})
     transform = net.graph.transforms.get(blob)
     mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
     preprocess = card.preprocess_after(transform).with_options(
@@ -144,7 +147,7 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
     inputs = (item for _, item in items(output.progress(files, len(files), "calibration", args.quiet), job, []))
     first = next(inputs, None)
     if first is None:
-        raise UsageError(f"--calibration {args.calibration}: no image there can be read")
+        raise UsageError(f"--calibration {args.calibration}: no image there can be read", hint="see the errors above")
     job.net.calibrate({job.blob: item[None]} for item in chain((first,), inputs))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..env import env
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
-from ..util.files import obstacle
+from ..util.files import in_its_place, obstacle
 from ..util.log import show_with
 from ..util.sharing import Mutex
 from ..util.table import Table, filled, fit, plain, quantity, widths
@@ -55,6 +55,14 @@ def report(error: ChaiError) -> int:
     return next((code for kind, code in codes.items() if isinstance(error, kind)), 65)
 
 
+def failed(error: OSError) -> int:
+    """Print an error of the operating system; return the exit code: 2 for a file that is not there, which was named wrong."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return report(UsageError(f"there is no file {str(error.filename)!r}", hint=in_its_place(Path(error.filename))))
+    say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+    return 74
+
+
 def fault(error: Exception) -> int:
     """Print an error that is chai's own fault, with CHAI_DEBUG its traceback; return the exit code."""
     if env().debug:
@@ -90,7 +98,8 @@ def _target(text: str, folder: bool) -> Path:
     path = Path(text)
     if reason := obstacle(path, folder):
         missing = not path.parent.is_dir()
-        raise UsageError(f"cannot write {text}: {reason}", hint=f"mkdir -p {path.parent}" if missing else None)
+        hint = f"mkdir -p {path.parent}" if missing else "name a file in a folder of yours"
+        raise UsageError(f"cannot write {text}: {reason}", hint=hint)
     return path
 
 

@@ -48,7 +48,9 @@ def locate(
         return shipped, weights or (own if own.exists() else _fetched(str(prototxt)))
     if not path.exists():
         near = did_you_mean(path.name.removesuffix(".prototxt"), networks.names(), quoted=False)
-        listed = in_its_place(path) if path.suffix == ".prototxt" else "shipped: " + ", ".join(networks.names())
+        listed = (
+            in_its_place(path) if path.suffix in (".prototxt", ".chai") else "shipped: " + ", ".join(networks.names())
+        )
         raise UsageError(f"there is no file {str(prototxt)!r} and no shipped network of that name", hint=near or listed)
     _check(path, "a .prototxt")
     own = path.with_suffix(".caffemodel")
@@ -70,7 +72,7 @@ def _check(path: Path, expected: str) -> None:
     if path.is_dir():
         suffix = "." + expected.rpartition(".")[2]
         inside = sorted(p.name for p in path.glob("*" + suffix))
-        hint = f"it holds {', '.join(inside[:4])}" if inside else None
+        hint = f"it holds {', '.join(inside[:4])}" if inside else "name the file in it"
         raise UsageError(f"{str(path)!r} is a folder, expected {expected}", hint=hint)
     if not path.exists():
         raise UsageError(

@@ -138,7 +138,7 @@ def test_help_groups_its_options(chai_command) -> None:  # type: ignore[no-untyp
         (["run", "digits", "-i", "bad.png"], 65, "bad.png: this is no readable image"),
         (["run", "digits", "-i", "bad.npy"], 65, "bad.npy: this is no readable .npy"),
         (["run", "digits", "-i", "bad.png", "--device", "emulatr"], 69, "there is no device 'emulatr'"),
-        (["run", "digits", "-i", "bad.png", "--custom", "nowhere"], 65, "nowhere does not exist"),
+        (["run", "digits", "-i", "bad.png", "--custom", "nowhere"], 2, "there is no file or folder 'nowhere'"),
         (["show", "lenet", "--shape", "data=0x1"], 2, "--shape data=0x1"),
         (["show", "lenet", "--shape", "data=" + "1" * 4301], 2, "--shape data=111"),  # more digits than int() takes
         (["run", "googlenet", "-i", "bad.png"], 2, "no weights"),
