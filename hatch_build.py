@@ -46,7 +46,10 @@ class Kernels(BuildHookInterface):
         except (build.Failed, OSError) as error:
             if kind:
                 self.app.abort(f"the kernels of every machine were not compiled: {error}")
-            self.app.display_warning(f"chai's kernels were not compiled, so that the emulator runs in numpy: {error}")
+            self.app.display_warning(
+                "chai's kernels were not compiled, so that networks take several times as long, in numpy: "
+                f"{error}; with a C compiler (e.g. gcc): {sys.executable} -m chai.kernels.native.build"
+            )
         for path in map(build.library, machines):
             build_data["force_include"][path] = os.path.relpath(path, self.root)
 

@@ -42,10 +42,10 @@ class Env:
 @lru_cache(maxsize=1)
 def env() -> Env:
     """Read the environment variables of ``Env``; paths in CHAI_CUSTOM are separated by os.pathsep. Raises UsageError."""
-    debug = _number("CHAI_DEBUG", "a number from 0 to 3")
+    debug = _number("CHAI_DEBUG", "a number from 0 to 3", most=3)
     wait = os.environ.get("CHAI_PYNQ_WAIT") or "poll"
     if wait not in ("poll", "interrupt"):
-        raise UsageError(f"CHAI_PYNQ_WAIT is {wait!r}; expected poll or interrupt")
+        raise UsageError(f"CHAI_PYNQ_WAIT is {wait!r}; expected poll or interrupt", hint="unset CHAI_PYNQ_WAIT")
     threads = _number("CHAI_THREADS", "a number, at least 1")
     return Env(
         device=os.environ.get("CHAI_DEVICE", ""),
@@ -63,12 +63,12 @@ def env() -> Env:
     )
 
 
-def _number(name: str, expected: str) -> int:
+def _number(name: str, expected: str, most: int = 10**9) -> int:
     """Return the value of a variable, 0 if it is not set. int() takes no more than 4,300 digits."""
     text = os.environ.get(name) or "0"
-    if not text.isdecimal() or len(text) > 9:
+    if not text.isdecimal() or len(text) > 9 or int(text) > most:
         shown = text if len(text) <= 40 else f"{text[:37]}..."
-        raise UsageError(f"{name} is {shown!r}; expected {expected}")
+        raise UsageError(f"{name} is {shown!r}; expected {expected}", hint=f"unset {name}")
     return int(text)
 
 

@@ -66,7 +66,7 @@ class Net(Shared):
     """A Caffe network on a device.
 
     ``prototxt``    a path, the name of a shipped network (``chai.Net("googlenet", weights)``), or a .chai file
-    ``caffemodel``  its weights; default: the weights of a shipped network if it has some, else random weights
+    ``caffemodel``  a path, or the file name of fetched weights; default: a shipped network's own, else random weights
     ``device``      "emulator": layers that the overlay supports in fixed point, the rest on the host (default, unless
                     CHAI_DEVICE is set); "float": everything on the host in float32, with Caffe's results; or a Device
     ``overlay``     name or manifest of the overlay (default: pynq-z2)

@@ -206,6 +206,7 @@ def test_debug_levels_log_every_pass(
     ("name", "value", "words"),
     [
         ("CHAI_DEBUG", "lots", "CHAI_DEBUG is 'lots'"),
+        ("CHAI_DEBUG", "4", "CHAI_DEBUG is '4'; expected a number from 0 to 3"),
         ("CHAI_DEBUG", "1" * 4301, "CHAI_DEBUG is '1111"),  # int() refuses more than 4,300 digits
         ("CHAI_LIMITS", f"layers={'1' * 4301}", "CHAI_LIMITS: cannot follow 'layers=1111"),
         ("CHAI_LIMITS", "layer=3", "CHAI_LIMITS: cannot follow 'layer=3'"),

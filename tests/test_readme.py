@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import chai
 from chai import plugins
 from chai.cli import COMMANDS, main
 from chai.env import Env
+from chai.parser.caffemodel import write_caffemodel
 from chai.zoo import networks
+from chai.zoo.fetch import entry
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -40,6 +46,42 @@ def test_the_layer_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.Monke
     found = chai.Net("digits", custom={"gemm": plugins.registry.REGISTRY.find("gemm").function}).forward(x)["prob"]
     monkeypatch.undo()
     assert np.allclose(found, chai.Net("digits").forward(x)["prob"], atol=1e-6)
+
+
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache as ``chai fetch googlenet`` leaves it, with random weights in place of the published ones."""
+    cache = tmp_path_factory.mktemp("cache")
+    published = entry("googlenet")
+    assert published is not None
+    with chai.Net("googlenet", device="float") as net:
+        layers = [(name, net.graph.layer(name).type, [*blobs]) for name, blobs in net.params.items()]
+        write_caffemodel(cache / published.file, net.name, layers)
+    return cache
+
+
+@pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_each_snippet_runs_as_it_is(tmp_path: Path, fetched: Path, code: str) -> None:
+    """In a folder with the two photos that they name, and in a Python of its own: some register layers."""
+    for i, name in enumerate(("camel.jpg", "cat.jpg")):
+        pixels = np.random.default_rng(i).integers(0, 256, (37, 53, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / name)
+    env = {**os.environ, "CHAI_CACHE": str(fetched), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "random weights" not in done.stderr
+    if "print(" in code:
+        assert re.match(r"\[\d+", done.stdout), done.stdout
+
+
+def test_the_snippets_are_all_found() -> None:
+    assert len(SNIPPETS) == README.count("```python") == 5
+    assert sum("bvlc_googlenet.caffemodel" in code for code in SNIPPETS) == 3
 
 
 def shown(command: str) -> list[str]:

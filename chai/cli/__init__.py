@@ -1,8 +1,8 @@
 """Dispatch a command line to its command, and turn errors into messages and exit codes.
 
 Only the chosen command's module is imported and only its parser is built: ``chai --help`` takes as long as Python's start.
-Exit codes: 0 ok, 1 a result is below its bound, 2 usage, 65 bad input, 69 no such device, 70 a fault of chai's own,
-74 input or output failed, 130 interrupted.
+Exit codes: 0 ok, 1 a result is below its bound, 2 usage or a file that is not there, 65 bad input, 69 no such device,
+70 a fault of chai's own, 74 input or output failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -35,17 +35,6 @@ COMMANDS = {
     "layers": "list the layer types that chai knows",
     "devices": "list the devices that networks can run on, or test one",
 }  # how to add one: a file NAME.py here with EPILOG, arguments(parser) and execute(args), and its line above
-
-_SYNONYMS = {
-    "run": ("predict", "infer", "inference", "classify", "detect", "segment", "forward", "test"),
-    "show": ("info", "summary", "summarize", "inspect", "describe", "view", "print", "visualize"),
-    "check": ("compare", "verify", "diff"),
-    "evaluate": ("accuracy", "validate", "score"),
-    "quantize": ("calibrate", "int8"),
-    "compile": ("build", "export", "convert"),
-    "bench": ("time", "speed", "profile"),
-    "fetch": ("download", "get", "pull"),
-}
 
 _HELP = """usage: chai COMMAND [options]
 
@@ -99,17 +88,14 @@ def _main(argv: list[str]) -> int:
         tell(sys.stdout, f"chai {__version__}")
         return 0
     if argv[0] not in COMMANDS:
-        return _unknown(argv[0])
+        return _unknown(argv)
     return _command(argv[0], argv[1:])
 
 
-def _unknown(name: str) -> int:
-    from ..util.suggest import nearest
+def _unknown(argv: list[str]) -> int:
+    from .mistyped import hint
 
-    near = [command for command, words in _SYNONYMS.items() if name.lower() in words]
-    near = near or nearest(name, COMMANDS)
-    hint = f"did you mean chai {near[0]}?" if near else "chai --help lists the commands"
-    tell(sys.stderr, f"error: there is no command {name!r}", f"hint: {hint}")
+    tell(sys.stderr, f"error: there is no command {argv[0]!r}", f"hint: {hint(argv, COMMANDS)}")
     return 2
 
 
@@ -170,6 +156,8 @@ def _reported(work: Callable[[], int]) -> int:
         return work()
     except ChaiError as error:
         return output.report(error)
+    except FileNotFoundError as error:
+        return output.failed(error)
     except (MemoryError, RecursionError) as error:
         output.say(f"error: out of {'memory' if isinstance(error, MemoryError) else 'stack'}")
         return 70

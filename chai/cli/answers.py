@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..blob import show as shape_text
+from ..evaluate.boxes import in_pixels
 from ..evaluate.maps import class_map
 from ..evaluate.outputs import kind_of, rows_of, source
 from ..util.lazy_numpy import np
 from . import output
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
+    from ..evaluate.measure import Window
     from ..net import Net
 
 
 THRESHOLD = 0.3  # minimum score of boxes to print and draw
+UNITS = {"box": "fractions of the network's input", "pixels": "pixels of the image"}
+HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
 TOP = 5  # classes to print for an image
 Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
 
@@ -27,11 +31,13 @@ def of_image(
     index: int,
     count: int,
     labels: Sequence[str],
+    window: Window,
     top: int | None = None,
     threshold: float = THRESHOLD,
 ) -> dict[str, Any]:
     """Return the answer of each output for image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
 
+    ``window``     the part of the picture that the network's input shows, in pixels
     ``top``        number of classes (None: TOP) or boxes (None: all) to list
     ``threshold``  minimum score of a box; ``below_threshold`` counts the others
     """
@@ -39,7 +45,7 @@ def of_image(
     for name, value in outputs.items():
         kind, decision = kind_of(net, name), source(net.graph, name).decision
         if kind == "boxes":
-            summaries[name] = _boxes(rows_of(value, index), labels, top, threshold)
+            summaries[name] = _boxes(rows_of(value, index), labels, window, top, threshold)
             continue
         item = _item(value, index, count)
         if kind == "scores" and decision != "argmax":
@@ -70,20 +76,37 @@ def maps(net: Net, outputs: dict[str, Array], index: int, count: int, labels: Se
     return maps_of
 
 
-def _class_map(net: Net, name: str, item: Array, labels: Sequence[str]) -> Array | None:
-    """Return the class of each pixel of a blob (C, H, W) of ArgMax indices or of scores per class, else None.
+def contents(net: Net, labels: Sequence[str]) -> set[str]:
+    """Return what the outputs show at the current input sizes: "classes", "boxes", and a "map" to draw."""
+    contents = set()
+    for name in net.outputs:
+        kind, shape = kind_of(net, name), net.shapes[name][1:] if name in net.shapes else ()
+        classes = _has_classes(net, name, shape, labels)
+        if classes or (kind == "scores" and source(net.graph, name).decision != "argmax"):
+            contents.add("classes")
+        if classes or (kind == "map" and len(shape) == 3 and shape[0] == 1):
+            contents.add("map")
+        if kind == "boxes":
+            contents.add("boxes")
+    return contents
 
-    A blob has scores if it has a channel per label or, without labels, the height and width of the network's input;
-    three channels of that size are taken for a picture.
+
+def _has_classes(net: Net, name: str, shape: Shape, labels: Sequence[str]) -> bool:
+    """Return whether a blob, (C, H, W) for each image, has ArgMax indices or scores per class for each pixel.
+
+    It has scores if it has a channel per label or, without labels, the height and width of the network's input; three
+    channels of that size are taken for a picture.
     """
-    if kind_of(net, name) != "map" or item.ndim != 3:
-        return None
-    decision = source(net.graph, name).decision
-    size = net.shapes[net.inputs[0]][2:]
-    scores = len(item) == len(labels) if labels else item.shape[1:] == size and len(item) != 3
-    if decision != "argmax" and (len(item) == 1 or not scores):
-        return None
-    return class_map(item, decision)
+    if kind_of(net, name) != "map" or len(shape) != 3:
+        return False
+    scores = shape[0] == len(labels) if labels else shape[1:] == net.shapes[net.inputs[0]][2:] and shape[0] != 3
+    return source(net.graph, name).decision == "argmax" or (shape[0] != 1 and scores)
+
+
+def _class_map(net: Net, name: str, item: Array, labels: Sequence[str]) -> Array | None:
+    """Return the class of each pixel of a blob (C, H, W) of ArgMax indices or of scores per class, else None."""
+    known = _has_classes(net, name, item.shape, labels)
+    return class_map(item, source(net.graph, name).decision) if known else None
 
 
 def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
@@ -91,11 +114,12 @@ def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]
     return [{"index": int(i), "label": _label(labels, int(i)), "score": float(scores[i])} for i in order]
 
 
-def _boxes(rows: Array, labels: Sequence[str], top: int | None, threshold: float) -> dict[str, Any]:
+def _boxes(rows: Array, labels: Sequence[str], window: Window, top: int | None, threshold: float) -> dict[str, Any]:
     """Return the boxes of an image, best first, and the number of others above and below the threshold."""
     sure = rows[rows[:, 2] >= threshold]
     return {
-        "boxes": [_box(row, labels) for row in sure[:top]],
+        "units": UNITS,
+        "boxes": [_box(row, pixels, labels) for row, pixels in zip(sure[:top], in_pixels(sure[:top], window))],
         "more": len(sure) - len(sure[:top]),
         "below_threshold": len(rows) - len(sure),
     }
@@ -119,10 +143,10 @@ def _item(value: Array, index: int, count: int) -> Array:
     return item
 
 
-def _box(row: Array, labels: Sequence[str]) -> dict[str, Any]:
+def _box(row: Array, placed: Sequence[float], labels: Sequence[str]) -> dict[str, Any]:
     label = int(row[1])
     box = [float(v) for v in row[3:]]
-    return {"label": label, "name": _label(labels, label), "score": float(row[2]), "box": box}
+    return {"label": label, "name": _label(labels, label), "score": float(row[2]), "box": box, "pixels": [*placed[2:]]}
 
 
 def _label(labels: Sequence[str], index: int) -> str:
@@ -149,6 +173,8 @@ def show(answer: dict[str, Any], threshold: float = THRESHOLD) -> None:
             for line in summary["top"]:
                 output.result(f"  {line['score']:8.4f}  {line['index']:4d}  {line['label']}".rstrip())
         elif "boxes" in summary:
+            if summary["boxes"]:
+                output.result(f"{HEAD}  ({UNITS['box']}, 0 to 1)")
             for line in summary["boxes"]:
                 corners = " ".join(f"{v:7.4f}" for v in line["box"])
                 output.result(f"  {line['score']:8.4f}  {line['label']:4d}  {corners}  {line['name']}".rstrip())

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..env import THREADS
 from ..errors import UsageError
 from ..evaluate.bench.engines import OPENCV
+from ..zoo import is_compiled
 from . import options, output, schemas
 from .bench_report import report
-from .parsing import section
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,7 @@ def common(parser: argparse.ArgumentParser, peers: tuple[str, ...]) -> None:
     group.add_argument(
         "--batch", type=_counts, metavar="N,...", help="images per pass (default: 1, or the batch it was compiled for)"
     )
-    group.add_argument("--rounds", type=int, default=20, metavar="N", help="passes of each (default: 20)")
+    group.add_argument("--rounds", type=options.count, default=20, metavar="N", help="passes of each (default: 20)")
     group = section(parser, "more figures")
     group.add_argument(
         "--start",
@@ -157,9 +158,9 @@ def measured(
 
 def _complete(args: argparse.Namespace) -> None:
     """Check the options and fill in those that were not typed."""
-    if args.rounds < 1:
-        raise UsageError("--rounds must be at least 1")
     if args.threads and max(args.threads) > THREADS:
-        raise UsageError(f"--threads must be at most {THREADS}")
+        raise UsageError(f"--threads {max(args.threads)}: expected at most {THREADS}", hint="--threads 1,2")
+    if is_compiled(args.net):
+        refuse(args, ("against",), f"for {args.net}, which is compiled: peers need a prototxt and a caffemodel")
     args.against = ("opencv",) if args.against is None else args.against
     args.threads, args.batch = args.threads or (1,), args.batch or (None,)

@@ -18,7 +18,7 @@ from ..evaluate.bench import rounds, start
 from ..evaluate.bench.caffe import caffe, replaced
 from ..evaluate.bench.engines import Engine, Peer, Subject, opened
 from ..kernels.codes import warm_up
-from ..kernels.native.library import library
+from ..kernels.native.library import library, lost
 from ..runtime.perf import spread
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled
@@ -79,8 +79,7 @@ def _sent(work: Callable[[], Any], writing: int) -> int:
     except KeyboardInterrupt:
         return 130  # the first process says it
     except OSError as error:
-        output.say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
-        return 74
+        return output.failed(error)
     except Exception as error:
         return output.fault(error)
 
@@ -103,6 +102,7 @@ def run(
     images = len(next(iter(feeds.values())))
     outputs = [*net.forward(**feeds).values()]
     peers, notes = _opened(args, engines, net, feeds, threads, folder)
+    notes += filter(None, [lost()])
     others = {peer.name: peer.run for peer in peers if not isinstance(peer.run, str)}
     notes += [f"no {peer.name}: {peer.run}" for peer in peers if isinstance(peer.run, str)]
     finish = None if further is None else further(net, threads)

@@ -68,7 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--agreement",
-        type=float,
+        type=options.fraction,
         metavar="SHARE",
         help=f"minimum top-1 agreement with float, 0 to 1 (default: {AGREEMENT} if there are {ENOUGH} images or more)",
     )
@@ -84,8 +84,6 @@ def execute(args: argparse.Namespace) -> int:
 
     Report and skip an image that cannot be read; the exit code is then 65 unless a goal is missed.
     """
-    if args.batch < 1 or (args.limit is not None and args.limit < 1):
-        raise UsageError("--batch and --limit must be at least 1")
     types = check_custom.types(args)
     if types:
         unused = ("image", "limit", "calibration", "bound", "agreement", "html", "png")
@@ -96,9 +94,7 @@ def execute(args: argparse.Namespace) -> int:
             "no images: chai check NET WEIGHTS -i IMAGES...",
             hint="or a custom layer: chai check NET WEIGHTS --custom TYPE",
         )
-    if args.agreement is not None and not 0 <= args.agreement <= 1:
-        raise UsageError(f"--agreement {args.agreement:g}: expected a share from 0 to 1")
-    _, weights = locate(args.net, args.weights)
+    _, weights = locate(args.net, args.weights, adjacent=True)
     if weights is None:
         raise inputs.no_weights("check", args.net)
     files = images.find(args.image)[: args.limit]
@@ -111,8 +107,8 @@ def execute(args: argparse.Namespace) -> int:
         inputs.calibrate(args, job)
     with reference, job.net:
         report = compare(reference, job.net, _inputs(args, files, job, failed), args.bound)
-    if args.agreement is not None and report.agreement is None:
-        raise UsageError(f"--agreement does nothing for {args.net}: none of its outputs are scores of classes")
+    if report.agreement is None:
+        refuse(args, ("agreement",), f"for {args.net}: none of its outputs are scores of classes")
     goal = args.agreement if args.agreement is not None else AGREEMENT if report.images >= ENOUGH else 0.0
     missed = _missed(report, goal)
     content = {

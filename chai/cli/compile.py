@@ -12,7 +12,7 @@ from ..images import files as images
 from ..zoo.card import Card
 from ..zoo.locate import locate
 from . import inputs as jobs, options, output, worst
-from .parsing import section
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..evaluate.compare import Report
@@ -45,11 +45,13 @@ def execute(args: argparse.Namespace) -> int:
     from ..artifact.save import save
     from ..offload.formats import given
 
-    if args.batch < 1:
-        raise UsageError("--batch must be at least 1")
     if args.output.suffix != ".chai":
-        raise UsageError(f"-o {args.output}: expected a name that ends in .chai")
-    _, weights = locate(args.net, args.weights)
+        raise UsageError(
+            f"-o {args.output}: expected a name that ends in .chai", hint=f"-o {args.output.with_suffix('.chai')}"
+        )
+    if not args.calibration:
+        refuse(args, ("autotune", "no_jit"), "without --calibration: nothing runs")
+    _, weights = locate(args.net, args.weights, adjacent=True)
     if weights is None:
         raise jobs.no_weights("compile", args.net)
     files = images.find([args.calibration]) if args.calibration else []

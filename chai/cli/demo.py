@@ -14,7 +14,7 @@ from ..runtime.perf import getPerfInfo, spread
 from ..util.lazy_numpy import np
 from ..util.paths import resource
 from ..zoo.card import read_card
-from . import options, output, schemas
+from . import inputs, options, output, schemas
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def execute(args: argparse.Namespace) -> int:
         output.result(f"picture   {args.output}")
         getPerfInfo(net)
     if not args.quiet:
+        inputs.tell_kernels()
         output.say("next: chai show digits --overlay pynq-z2      chai run googlenet WEIGHTS -i YOUR.jpg")
     return 0 if right >= 0.98 * len(answers) else 1
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from .. import __version__, devices, overlay
 from ..env import env
-from ..errors import ChaiError, UsageError
+from ..errors import ChaiError
 from . import options, output, schemas
-from .parsing import section
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,8 +41,7 @@ def execute(args: argparse.Namespace) -> int:
     """Print every device with its state, and the compiler of custom layers; or test one."""
     if args.test:
         return _test(args)
-    if args.device or args.overlay:
-        raise UsageError("--device and --overlay say what to test", hint="chai devices --test ...")
+    refuse(args, ("device", "overlay"), "without --test, whose device it is", hint="chai devices --test")
     states: list[schema_parts.ListedDevice] = []
     for name in devices.names():
         device = devices.open(name)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .answers import Map
     from .inputs import Job
 
+NAMED = 4  # of the files that were written, by name
+
 
 class Drawing:
     """Draw pictures into one file, numbered files, or files of a folder under their images' names.
@@ -27,7 +29,10 @@ class Drawing:
     def __init__(self, out: Path, files: Sequence[Path]) -> None:
         folder = out.is_dir() or not out.suffix
         if not folder and out.suffix.lower() not in drawing.FORMATS:
-            raise UsageError(f"--draw {out}: expected a folder or a file of {', '.join(drawing.FORMATS)}")
+            raise UsageError(
+                f"--draw {out}: expected a folder or a file of {', '.join(drawing.FORMATS)}",
+                hint=f"--draw {out.with_suffix('.png')}",
+            )
         self.written: list[Path] = []
         self.silent: list[str] = []  # images without anything to draw
         self.folder = out if folder else out.parent
@@ -50,10 +55,12 @@ class Drawing:
 
     def report(self) -> None:
         """Report the written files on stderr."""
-        if len(self.written) == 1:
-            output.say(f"wrote {self.written[0]}")
-        elif self.written:
-            output.say(f"wrote {len(self.written)} pictures to {self.folder}")
+        if self.written:
+            names = [*map(str, self.written)]
+            if len(names) > NAMED:
+                names[NAMED - 1 : -1] = ["..."]
+            count = f"{len(self.written)} pictures: " if len(names) > 1 else ""
+            output.say(f"wrote {count}{', '.join(names)}")
         if self.silent:
             first = self.silent[0]
             more = f" and {len(self.silent) - 1} more" if len(self.silent) > 1 else ""
@@ -88,7 +95,7 @@ def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], job
             image = drawing.with_values(image, maps[name][0], window)
             lines += [(f"{summary['min']:.4g}  {name}", drawing.LOW), (f"{summary['max']:.4g}", drawing.HIGH)]
         elif "boxes" in summary:
-            boxes += [_box(line, window) for line in summary["boxes"] if line["score"] >= threshold]
+            boxes += [_box(line) for line in summary["boxes"] if line["score"] >= threshold]
         elif "top" in summary:
             lines += [(f"{line['score']:.4f}  {line['label'] or line['index']}", None) for line in summary["top"]]
     if boxes:
@@ -96,11 +103,6 @@ def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], job
     return drawing.with_lines(image, lines)
 
 
-def _box(box: Mapping[str, Any], window: tuple[float, float, float, float]) -> drawing.Box:
-    """Return a box in pixels of the image; its corners are fractions of the network's input."""
-    left, top, right, bottom = window
-    x0, y0, x1, y1 = box["box"]
-    width, height = right - left, bottom - top
-    corners = left + x0 * width, top + y0 * height, left + x1 * width, top + y1 * height
+def _box(box: Mapping[str, Any]) -> drawing.Box:
     text = f"{box['name'] or box['label']} {box['score']:.2f}"
-    return drawing.Box(corners, text, drawing.class_colour(box["label"]))
+    return drawing.Box((*box["pixels"],), text, drawing.class_colour(box["label"]))

@@ -37,8 +37,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     section(parser, "output").add_argument(
         "-o",
         "--output",
-        type=Path,
-        default=Path("neteval.csv"),
+        type=output.file,
+        default="neteval.csv",
         metavar="FILE.csv",
         help="file for type and milliseconds of every layer (default: neteval.csv)",
     )

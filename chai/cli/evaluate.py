@@ -30,7 +30,7 @@ from ..util.data.journal import Journal
 from ..zoo import is_compiled
 from ..zoo.locate import locate
 from . import inputs, options, output, schemas
-from .parsing import section
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..evaluate.measure import Record
@@ -60,7 +60,8 @@ boxes (SSD, YOLO) or a map of pixels. --truth is
               from its folder: a class number, a synset id or a label
   for boxes   a file with lines of
               {"file": "a.jpg", "boxes": [[class, x0, y0, x1, y1], ...]}
-              in pixels of the image; mAP@0.5 is then printed
+              in pixels of the image, or what chai run --json printed;
+              mAP@0.5 is then printed
   for a map   a folder with NAME.png for NAME.jpg: the class number of each
               pixel, 255 for pixels to ignore
 
@@ -110,7 +111,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="minimum score of boxes to compare with float (default: 0.3; mAP uses all boxes)",
     )
     group = section(parser, "workers")
-    group.add_argument("--jobs", type=int, metavar="N", help="processes on this machine (default: one per core)")
+    group.add_argument(
+        "--jobs", type=options.count, metavar="N", help="processes on this machine (default: one per core)"
+    )
     group.add_argument(
         "--scheduler",
         metavar="tcp://HOST:PORT",
@@ -195,12 +198,10 @@ def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[st
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.batch < 1 or (args.limit is not None and args.limit < 1):
-        raise UsageError("--batch and --limit must be at least 1")
-    if (args.jobs is not None and args.jobs < 1) or not args.timeout > 0:
-        raise UsageError("--jobs must be at least 1, and --timeout more than 0")
-    if args.jobs is not None and args.scheduler:
-        raise UsageError("--jobs are processes on this machine, --scheduler has workers of its own: give one of them")
+    if not args.timeout > 0:
+        raise UsageError(f"--timeout {args.timeout:g}: expected more than 0 seconds", hint="the default is 600")
+    if args.scheduler:
+        refuse(args, ("jobs",), "with --scheduler, which has workers of its own")
     options.check_journal(args)
     if args.calibration and is_compiled(args.net):
         raise UsageError(f"{args.net} is compiled: its formats are fixed", hint="leave --calibration out")
@@ -230,11 +231,9 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, 
         output.say(f"warning: {prepared.net.name} brings no precision_param: {kind}")
     network = _anywhere(args.net), _anywhere(args.weights)
     reference = (_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network
-    if not prepared.net.shapes:
-        prepared.net.reshape(**{prepared.blob: prepared.shape})
     evaluated = chosen_output(prepared.net, parse(args.output) if args.output else None)
-    if args.threshold is not None and evaluated.kind != "boxes":
-        raise UsageError(f"--threshold is for boxes, and {evaluated.blob!r} is of kind {evaluated.kind}")
+    if evaluated.kind != "boxes":
+        refuse(args, ("threshold",), f"where the output is no boxes: {evaluated.blob!r} is of kind {evaluated.kind}")
     job = Job(
         network=network,
         reference=None if is_compiled(reference[0]) else reference,

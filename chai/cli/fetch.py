@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from ..env import env
-from ..errors import UsageError
 from ..zoo import fetch as fetching, networks
 from . import output
 from .parsing import refuse, section
@@ -38,8 +37,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Download the weights of each network, or list all networks. Stop at the first that fails."""
-    if args.list and args.net:
-        raise UsageError(f"--list lists all networks: {args.net[0]} is fetched without it")
+    if args.net:
+        refuse(args, ("list",), f"with {args.net[0]}: it lists all networks")
     if args.list or not args.net:
         refuse(args, ("force",), "without the name of a network", hint="chai fetch NET --force")
     folder = args.dir or Path(env().cache)

@@ -14,6 +14,7 @@ from ..blob import show
 from ..errors import ParseError, UsageError
 from ..images import files as images
 from ..images.preprocess import Preprocess
+from ..kernels.native.library import lost
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled
 from . import options, output
@@ -21,6 +22,7 @@ from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
+    from ..evaluate.measure import Window
     from ..net import Net
     from . import schema_parts
 
@@ -40,14 +42,19 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
     """Load the network of the arguments and choose its preprocessing and labels. Raises UsageError."""
     from ..zoo.locate import locate
 
-    path, weights = locate(args.net, args.weights, compiled=True)
+    path, weights = locate(args.net, args.weights, compiled=True, adjacent=not args.random_weights)
     compiled = is_compiled(path)
+    if weights is not None and path == Path(args.net):
+        args.weights = str(weights)
     if weights is None and not args.random_weights and not compiled:
         raise no_weights("run", args.net, "or --random-weights, to try the speed")
     if weights is not None:
         refuse(args, ("random_weights",), f"where there are weights: {weights}")
+    if args.verbose or getattr(args, "perf", False):
+        tell_kernels()
     sizes: dict[str, Any] = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
     net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
+    options.check_custom(args, net.graph)
     card = net.card
     if len(net.inputs) != 1:
         raise UsageError(
@@ -56,6 +63,8 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
         )
     blob = net.inputs[0]
     shape = net.shapes.get(blob) or _shape_of(files, blob)
+    if not net.shapes:
+        net.reshape(**{blob: shape})
     transform = net.graph.transforms.get(blob)
     mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
     preprocess = card.preprocess_after(transform).with_options(
@@ -73,6 +82,12 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
     if args.labels:
         _compare_labels(net, labels, args.labels)
     return Job(net, blob, shape, preprocess, labels)
+
+
+def tell_kernels() -> None:
+    """Say what is slower without kernels in C; nothing where there are some."""
+    if slower := lost():
+        output.say(f"note: {slower}")
 
 
 def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None:
@@ -132,16 +147,28 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
     inputs = (item for _, item in items(output.progress(files, len(files), "calibration", args.quiet), job, []))
     first = next(inputs, None)
     if first is None:
-        raise UsageError(f"--calibration {args.calibration}: no image there can be read")
+        raise UsageError(f"--calibration {args.calibration}: no image there can be read", hint="see the errors above")
     job.net.calibrate({job.blob: item[None]} for item in chain((first,), inputs))
 
 
-def items(files: Iterable[Path], job: Job, failed: list[schema_parts.Failure]) -> Iterator[tuple[str, Array]]:
-    """Yield name and input (C, H, W) of every image; add those that cannot be read to ``failed``."""
+def items(
+    files: Iterable[Path],
+    job: Job,
+    failed: list[schema_parts.Failure],
+    windows: dict[str, Window] | None = None,
+) -> Iterator[tuple[str, Array]]:
+    """Yield name and input (C, H, W) of every image; add those that cannot be read to ``failed``.
+
+    ``windows`` gets the part of each picture that its input shows, by name.
+    """
     for file in files:
         try:
             if file.suffix.lower() != ".npy":
-                yield str(file), job.preprocess(images.read(file), job.shape)
+                picture = images.read(file)
+                item = job.preprocess(picture, job.shape)
+                if windows is not None:
+                    windows[str(file)] = job.preprocess.window(picture.size, job.shape)
+                yield str(file), item
                 continue
             array = images.read_array(file)
         except ParseError as error:

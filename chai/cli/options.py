@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import overlay as overlays, plugins
 from ..errors import UsageError
+from ..util.files import in_its_place
 from ..zoo import is_compiled
 from ..zoo.options import TABLE
 from . import output
@@ -132,13 +133,13 @@ def images(
 
 def batch(parser: argparse.ArgumentParser, default: int) -> None:
     """Add --batch."""
-    flag(section(parser, "input"), "batch", default=default)
+    flag(section(parser, "input"), "batch", default=default, type=count)
 
 
 def limit(parser: argparse.ArgumentParser) -> None:
     """Add --limit."""
     section(parser, "input").add_argument(
-        "--limit", type=int, metavar="N", help="use the first N images (default: all)"
+        "--limit", type=count, metavar="N", help="use the first N images (default: all)"
     )
 
 
@@ -164,8 +165,8 @@ def journal(group: argparse._ActionsContainer) -> None:
 
 def check_journal(args: argparse.Namespace) -> None:
     """Raise UsageError for --restart without --journal."""
-    if args.restart and args.journal is None:
-        raise UsageError("--restart empties a journal, and there is none", hint="--journal FILE")
+    if args.journal is None:
+        refuse(args, ("restart",), "without a journal, which it empties", hint="--journal FILE")
 
 
 def of_net(args: argparse.Namespace, *names: str) -> dict[str, Any]:
@@ -192,7 +193,7 @@ def _engines(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, _, where = text.rpartition("=")
         if not name or where not in ("host", "fpga"):
-            raise UsageError(f"--engine {text}: expected LAYER=host or LAYER=fpga")
+            raise UsageError(f"--engine {text}: expected LAYER=host or LAYER=fpga", hint="chai show lists the layers")
         engine[name] = where
     return engine
 
@@ -222,6 +223,12 @@ def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
     return brought
 
 
+def check_custom(args: argparse.Namespace, graph: Graph) -> None:
+    """Raise UsageError for an option about custom layers if the network has none."""
+    if not any(isinstance(layer, plugins.CustomLayer) for layer in graph.layers):
+        refuse(args, ("autotune", "no_jit"), f"for {args.net}, which has no custom layers")
+
+
 def _shapes(texts: list[str]) -> dict[str, Shape]:
     """Return ``["data=1x3x224x224"]`` as ``{blob: shape}``. Raises UsageError."""
     sizes_of = {}
@@ -229,7 +236,7 @@ def _shapes(texts: list[str]) -> dict[str, Shape]:
         blob, _, sizes = text.rpartition("=")
         numbers = sizes.replace(",", "x").split("x")
         if not blob or not all(n.isdecimal() and len(n) <= 10 and 0 < int(n) < 2**31 for n in numbers):
-            raise UsageError(f"--shape {text[:60]}: expected BLOB=NxCxHxW, e.g. data=1x3x224x224")
+            raise UsageError(f"--shape {text[:60]}: expected BLOB=NxCxHxW", hint="e.g. --shape data=1x3x224x224")
         sizes_of[blob] = tuple(map(int, numbers))
     return sizes_of
 
@@ -242,8 +249,10 @@ def _same(value: Any) -> Any:
 
 
 def load_custom(args: argparse.Namespace) -> None:
-    """Run the files of --custom."""
+    """Run the files of --custom. Raises UsageError for one that is not there."""
     for place in args.custom:
+        if not place.exists():
+            raise UsageError(f"--custom: there is no file or folder {str(place)!r}", hint=in_its_place(place))
         plugins.load_custom(place)
 
 
@@ -264,6 +273,13 @@ def _size(text: str) -> tuple[int, int]:
     if len(parts) not in (1, 2) or not all(p.isdecimal() and len(p) <= 5 and 0 < int(p) < 65_536 for p in parts):
         raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected HEIGHTxWIDTH, e.g. 256x256")
     return int(parts[0]), int(parts[-1])
+
+
+def count(text: str) -> int:
+    """Return the number of at least 1 that ``text`` spells, for argparse."""
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number of at least 1")
+    return int(text)
 
 
 def fraction(text: str) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import __version__
 from ..env import env
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
-from ..util.files import obstacle
+from ..util.files import in_its_place, obstacle
 from ..util.log import show_with
 from ..util.sharing import Mutex
 from ..util.table import Table, filled, fit, plain, quantity, widths
@@ -41,7 +41,7 @@ def start_logging(verbose: bool, quiet: bool = False) -> None:
     logger = logging.getLogger("chai")
     logger.handlers[:] = [handler]
     logger.propagate = False
-    logger.setLevel(logging.INFO if verbose or env().debug else logging.WARNING)
+    logger.setLevel(logging.INFO if env().debug or verbose else logging.WARNING)
     show_with(None if quiet else meter)
 
 
@@ -54,6 +54,14 @@ def report(error: ChaiError) -> int:
         say(f"hint: {error.hint}")
     codes = {UsageError: 2, DeviceError: 69, FetchError: 74}
     return next((code for kind, code in codes.items() if isinstance(error, kind)), 65)
+
+
+def failed(error: OSError) -> int:
+    """Print an error of the operating system; return the exit code: 2 for a file that is not there, which was named wrong."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return report(UsageError(f"there is no file {str(error.filename)!r}", hint=in_its_place(Path(error.filename))))
+    say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+    return 74
 
 
 def fault(error: Exception) -> int:
@@ -91,7 +99,8 @@ def _target(text: str, folder: bool) -> Path:
     path = Path(text)
     if reason := obstacle(path, folder):
         missing = not path.parent.is_dir()
-        raise UsageError(f"cannot write {text}: {reason}", hint=f"mkdir -p {path.parent}" if missing else None)
+        hint = f"mkdir -p {path.parent}" if missing else "name a file in a folder of yours"
+        raise UsageError(f"cannot write {text}: {reason}", hint=hint)
     return path
 
 

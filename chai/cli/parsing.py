@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
@@ -11,12 +12,19 @@ from ..errors import UsageError
 from ..util.suggest import did_you_mean
 from ..util.text import tell
 
+_ADDRESS = re.compile(r"(?:-[^=]*=)?((?:https?|ftp|s3|gs)://.*)", re.DOTALL | re.IGNORECASE)
+
 
 class Parser(argparse.ArgumentParser):
     """ArgumentParser that prints one line of usage, and answers ``--drwa`` with "did you mean --draw?"."""
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse ``argv``. ``typed`` of the result maps the options that were typed to their names: {"bits": "--bits"}."""
+        """Parse ``argv``. ``typed`` of the result maps the options that were typed to their names: {"bits": "--bits"}.
+
+        Raises UsageError for the address of a file: commands read files of this computer alone.
+        """
+        for address in filter(None, map(_ADDRESS.fullmatch, argv)):
+            raise UsageError(f"{address[1]} is an address, expected a file", hint=f"curl -O {address[1]}")
         args = self.parse_args(argv)
         for action in self._actions:
             action.default = argparse.SUPPRESS
@@ -74,4 +82,4 @@ def refuse(args: argparse.Namespace, options: Iterable[str], why: str, hint: str
     """Raise UsageError if one of these options was typed and would do nothing; ``why`` completes the sentence."""
     for option in options:
         if option in args.typed:
-            raise UsageError(f"{args.typed[option]} does nothing {why}", hint=hint)
+            raise UsageError(f"{args.typed[option]} does nothing {why}", hint=hint or "leave it out")

@@ -121,15 +121,13 @@ def _search(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Calibrate, search and write; then compare the written network with float and print its errors."""
-    if args.batch < 1 or (args.limit is not None and args.limit < 1):
-        raise UsageError("--batch and --limit must be at least 1")
     options.check_journal(args)
     if args.widths != "mixed":
         refuse(args, ("budget",), "without --bits mixed")
     from ..quantizer.search import BUDGET, quantize
 
-    wider = _wider(args.layer_bits)
-    path, weights = locate(args.net, args.weights)
+    wider = _wider(args.layer_bits, args.widths)
+    path, weights = locate(args.net, args.weights, adjacent=True)
     files = images.find(args.calibration)[: args.limit]
     job = inputs.prepare(args, files)
     inputs.warn_of_defaults(job, files)
@@ -276,12 +274,14 @@ def _bits(text: str) -> Widths:
     return (int(widths[0]), int(widths[1]), int(widths[2])) if len(widths) == 3 else int(text)
 
 
-def _wider(texts: list[str]) -> dict[str, int]:
+def _wider(texts: list[str], others: Widths) -> dict[str, int]:
     widths = {}
     for text in texts:
         name, _, bits = text.rpartition("=")
         if not name or bits not in ("8", "6"):
-            raise UsageError(f"--layer-bits {text}: expected LAYER=8 or LAYER=6")
+            raise UsageError(f"--layer-bits {text}: expected LAYER=8 or LAYER=6", hint="chai show lists the layers")
+        if int(bits) == others:
+            raise UsageError(f"--layer-bits {text} does nothing with --bits {bits}", hint="leave it out")
         widths[name] = int(bits)
     return widths
 

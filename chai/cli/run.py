@@ -18,6 +18,7 @@ from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..evaluate.measure import Window
     from . import schema_parts
 
 EPILOG = """examples:
@@ -46,7 +47,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def _results(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "output")
     group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
-    group.add_argument("--top", type=int, metavar="N", help="classes per image (default: 5), or boxes (default: all)")
+    group.add_argument(
+        "--top", type=options.count, metavar="N", help="classes per image (default: 5), or boxes (default: all)"
+    )
     group.add_argument(
         "--threshold",
         type=options.fraction,
@@ -69,7 +72,10 @@ def _timing(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "timing")
     group.add_argument("--perf", action="store_true", help="print the time of each step, and CHaiDNN's getPerfInfo")
     group.add_argument(
-        "--repeat", type=int, metavar="N", help="time N passes; print median, min and p90 of every row (default: 1)"
+        "--repeat",
+        type=options.count,
+        metavar="N",
+        help="time N passes; print median, min and p90 of every row (default: 1)",
     )
     group.add_argument("--perf-csv", type=output.file, metavar="FILE.csv", help=f"save the times, e.g. to {CSV}")
     group.add_argument(
@@ -82,23 +88,23 @@ def execute(args: argparse.Namespace) -> int:
 
     Report and skip an image that cannot be read; the exit code is then 65.
     """
-    if args.batch < 1 or (args.top is not None and args.top < 1):
-        raise UsageError("--batch and --top must be at least 1")
     if args.repeat is not None and not (args.perf or args.perf_csv):
         raise UsageError(
             "--repeat says how many passes --perf and --perf-csv time", hint=f"--perf --repeat {args.repeat}"
         )
-    if args.repeat is not None and args.repeat < 1:
-        raise UsageError("--repeat must be at least 1")
     files = images.find(args.image, pipes=not args.draw)  # --draw reads them twice
+    if all(file.suffix.lower() == ".npy" for file in files):
+        refuse(args, ("draw",), "for .npy inputs, which are no pictures")
     drawing = Drawing(args.draw, files) if args.draw else None
     inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)
     _check_formats(args, job)
+    _check_answers(args, job)
     listing = output.Growing(schemas.Run, "images") if args.json else None
     count, best = 0, list[float]()
     failed: list[schema_parts.Failure] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
+    windows: dict[str, Window] = {}
     speeds = Speeds()
     data = None
     drawn = answers.THRESHOLD if args.threshold is None else args.threshold
@@ -108,11 +114,13 @@ def execute(args: argparse.Namespace) -> int:
     if args.calibration:
         inputs.calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
-    for names, data in inputs.batches(inputs.items(files_done, job, failed), args.batch):
+    for names, data in inputs.batches(inputs.items(files_done, job, failed, windows), args.batch):
         outputs = job.net.forward(**{job.blob: data})
         speeds.add(data.shape, job.net.perf)
         for i, name in enumerate(names):
-            answer = answers.of_image(job.net, outputs, i, len(names), job.labels, args.top, listed)
+            height, width = data.shape[-2:] if data.ndim == 4 else (1, 1)
+            window = windows.pop(name, (0, 0, width, height))
+            answer = answers.of_image(job.net, outputs, i, len(names), job.labels, window, args.top, listed)
             found = {"file": name, "outputs": answer}
             count += 1
             best += (a["top"][0]["score"] for a in answer.values() if a.get("probabilities"))
@@ -154,6 +162,18 @@ def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
         planning = ("overlay", "engine", *options.FORMATS, "calibration")
         refuse(args, planning, f"on device {job.net.device.name}, which has no overlay", hint="--device emulator")
     options.check_formats(args, job.net.graph, "calibration")
+
+
+def _check_answers(args: argparse.Namespace, job: inputs.Job) -> None:
+    """Raise UsageError for an option about classes, boxes or pictures if no output has any."""
+    contents = answers.contents(job.net, job.labels)
+    for names, kinds in (
+        (("threshold",), {"boxes": "boxes"}),
+        (("top", "labels"), {"boxes": "boxes", "classes": "scores of classes"}),
+        (("draw",), {"boxes": "boxes", "classes": "scores of classes", "map": "a map"}),
+    ):
+        if contents.isdisjoint(kinds):
+            refuse(args, names, f"for {args.net}: none of its outputs has {' or '.join(kinds.values())}")
 
 
 def _measured(args: argparse.Namespace, job: inputs.Job, data: Array) -> PerfInfo:

@@ -91,12 +91,16 @@ class Best(TypedDict):
 
 
 class FoundBox(TypedDict):
-    """Detected box; left, top, right and bottom as fractions of the image size."""
+    """Detected box: left, top, right and bottom, as fractions of the network's input and in pixels of the image.
+
+    ``pixels`` of a .npy are those of the input.
+    """
 
     label: int
     name: str
     score: float
     box: list[float]
+    pixels: list[float]
 
 
 class Covered(TypedDict):
@@ -115,8 +119,12 @@ class ScoresAnswer(TypedDict):
 
 
 class BoxesAnswer(TypedDict):
-    """Detected boxes of an image in one output, and the number of boxes that are not listed."""
+    """Detected boxes of an image in one output, and the number of boxes that are not listed.
 
+    ``units`` are those of a box's corners, in words.
+    """
+
+    units: dict[str, str]
     boxes: list[FoundBox]
     more: int
     below_threshold: int

@@ -148,10 +148,12 @@ def _source(args: argparse.Namespace) -> str:
     """Return the source of ``--source LAYER``. Raises UsageError for a layer without one."""
     if is_compiled(args.net):
         raise UsageError(f"--source: {args.net} is compiled", hint="name the prototxt")
+    refuse(args, (*options.EXECUTION, "params", "html"), "with --source, which prints a layer's source alone")
     graph, _, shapes = _sized(args)
     names = [layer.name for layer in graph.layers]
     if args.source not in names:
-        raise UsageError(f"--source: there is no layer {args.source!r}", hint=did_you_mean(args.source, names))
+        near = did_you_mean(args.source, names) or "chai show lists them"
+        raise UsageError(f"--source: there is no layer {args.source!r}", hint=near)
     layer = graph.layer(args.source)
     if any(bottom not in shapes for bottom in layer.bottoms):
         raise UsageError(f"--source: the sizes of layer {layer.name!r} are not known", hint="--shape BLOB=NxCxHxW")
@@ -167,6 +169,7 @@ def _planned(args: argparse.Namespace) -> View:
     logging.getLogger("chai").setLevel(logging.ERROR)  # the summary line already reports missing weights
     net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
     brought = options.check_formats(args, net.graph)
+    options.check_custom(args, net.graph)
     net.plan()
     from ..offload.cost import costs
 

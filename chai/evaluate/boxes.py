@@ -161,7 +161,7 @@ class Boxes(Measure):
                 f"evaluate: {self.output.blob!r} is {show(value.shape)}, expected boxes: rows of 7 numbers",
                 hint=f"--output {self.output.blob}=scores or =map, if it is one",
             )
-        return [_in_pixels(rows_of(value, image), window) for image, window in enumerate(windows)]
+        return [in_pixels(rows_of(value, image), window) for image, window in enumerate(windows)]
 
     def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
         return dict(answers)
@@ -183,7 +183,7 @@ class Boxes(Measure):
         return rows
 
 
-def _in_pixels(rows: Array, window: Window) -> list[Box]:
+def in_pixels(rows: Array, window: Window) -> list[Box]:
     """Return class, score and corners in pixels of boxes whose corners are fractions of a window."""
     left, top, right, bottom = window
     width, height = right - left, bottom - top

@@ -76,7 +76,7 @@ def parse(text: str) -> Choice:
     name, _, word = text.rpartition("=")
     kind = next((k for k in OUTPUT_KINDS if k == word), None)
     if not name or kind is None:
-        raise UsageError(f"--output {text}: expected BLOB={'|'.join(OUTPUT_KINDS)}")
+        raise UsageError(f"--output {text}: expected BLOB={'|'.join(OUTPUT_KINDS)}", hint="e.g. --output prob=scores")
     return name, kind
 
 
@@ -96,7 +96,11 @@ def _checked(net: Net, choice: Choice) -> Choice:
     fits = {"scores": len(shape) > 1, "boxes": shape[-1:] == (7,), "map": len(shape) == 4}
     expected = {"scores": "a number per class for each image", "boxes": "rows of 7 numbers", "map": "(N, C, H, W)"}
     if not fits[kind]:
-        raise UsageError(f"--output {name}={kind}: its shape is {_shape(net, name)}, expected {expected[kind]}")
+        raise UsageError(
+            f"--output {name}={kind}: its shape is {_shape(net, name)}, expected {expected[kind]}",
+            hint=" or ".join(f"--output {name}={other}" for other in OUTPUT_KINDS if fits[other])
+            or "name another blob",
+        )
     return choice
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from ..errors import ParseError, UsageError
 from ..graph import OutputKind
-from ..util.files import content
+from ..util.files import text
 
 Truth = Callable[[Path], Any]  # ground truth of an image file; None if it is unknown
+_RUN = '"schema": "chai.run/'  # near the start of what chai run --json prints
+_LEAST = 2  # fractions may lie a little outside the image; no picture is that small
 MOST = 10**9  # larger class numbers are refused as mistakes
 
 
@@ -75,59 +77,87 @@ class Classes:
 
 
 class TrueBoxes:
-    """The true boxes [class, x0, y0, x1, y1] of an image file, from JSON lines {"file": name, "boxes": [...]}.
+    """The true boxes [class, x0, y0, x1, y1] of an image file, in its pixels.
 
-    A name with folders matches only images in these folders. Raises ParseError with the line.
+    They come from JSON lines {"file": name, "boxes": [...]}, or from what ``chai run --json`` prints. A name with folders
+    matches only images in these folders. Raises ParseError, with the line of a JSON line.
     """
 
     def __init__(self, answers: Path) -> None:
         self.path = answers
         self.listed: dict[str, dict[tuple[str, ...], list[list[float]]]] = defaultdict(dict)
-        lines: dict[tuple[str, ...], int] = {}
-        for number, line in _lines(answers):
-            if not line.strip():
-                continue
-            parts, boxes = self._entry(line, number)
+        lines: dict[tuple[str, ...], int | None] = {}
+        whole = text(answers, "text_bytes")
+        for number, entry in self._of_run(whole) if _RUN in whole[:200] else self._of_lines(whole):
+            parts, boxes = self._entry(entry, number)
             if parts in lines:
-                raise self._error(f"{'/'.join(parts)!r} is on line {lines[parts]} already", number)
+                where = "there" if number is None else f"on line {lines[parts]}"
+                raise self._error(f"{'/'.join(parts)!r} is {where} already", number)
             lines[parts] = number
             self.listed[parts[-1]][parts] = boxes
         corners = [x for each in self.listed.values() for boxes in each.values() for box in boxes for x in box[1:]]
-        if corners and max(corners) <= 1:
+        if corners and max(corners) < _LEAST:
             raise ParseError(
-                "no corner of any box is above 1; expected pixels of the image, not shares of its size",
+                f"no corner of any box is {_LEAST} or more: these are fractions of an image's size (0 to 1), expected pixels",
                 path=str(answers),
+                hint="multiply left and right by the image's width, top and bottom by its height",
             )
 
     def __call__(self, file: Path) -> list[list[float]] | None:
         fitting = [(p, boxes) for p, boxes in self.listed.get(file.name, {}).items() if file.parts[-len(p) :] == p]
         return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else None
 
-    def _entry(self, line: str, number: int) -> tuple[tuple[str, ...], list[list[float]]]:
+    def _of_lines(self, whole: str) -> Iterator[tuple[int, Any]]:
+        """Yield number and content of each line that has any."""
+        for number, line in enumerate(whole.splitlines(), 1):
+            if line.strip():
+                yield number, self._parsed(line, number)
+
+    def _parsed(self, line: str, number: int) -> Any:
         try:
-            content = json.loads(line)
+            return json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self._error(f"this is no JSON ({error})", number, getattr(error, "colno", None)) from None
+
+    def _of_run(self, whole: str) -> Iterator[tuple[None, Any]]:
+        """Yield each image of what ``chai run --json`` printed, as a line would have it."""
+        try:
+            images = json.loads(whole)["images"]
+            for image in images:
+                (boxes,) = [found["boxes"] for found in image["outputs"].values() if "boxes" in found]
+                yield None, {"file": image["file"], "boxes": [[box["label"], *box["pixels"]] for box in boxes]}
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+            raise ParseError(
+                "expected what chai run --json prints for a network with one output of boxes",
+                path=str(self.path),
+                hint="run this version of chai again, with --threshold for boxes that are sure",
+            ) from error
+
+    def _entry(self, content: Any, number: int | None) -> tuple[tuple[str, ...], list[list[float]]]:
         if not isinstance(content, dict) or not isinstance(content.get("file"), str) or not Path(content["file"]).name:
             raise self._error('expected {"file": name, "boxes": [...]}', number)
         boxes = content.get("boxes")
         if not isinstance(boxes, list):
             raise self._error(f'"boxes": expected a list of [class, x0, y0, x1, y1], found {_short(boxes)}', number)
         parts = tuple(part for part in Path(content["file"]).parts if part != "/")
-        return parts, [self._box(box, i, number) for i, box in enumerate(boxes)]
+        for i, box in enumerate(boxes):
+            if wrong := _mistake(box):
+                image = "" if number else f"{content['file']}: "
+                raise self._error(f"{image}box {i}: expected {wrong}", number)
+        return parts, boxes
 
-    def _box(self, box: Any, index: int, number: int) -> list[float]:
-        if not isinstance(box, list) or len(box) != 5 or not all(map(_is_number, box)):
-            raise self._error(f"box {index}: expected [class, x0, y0, x1, y1], found {_short(box)}", number)
-        label, x0, y0, x1, y1 = box
-        if not isinstance(label, int) or not 0 <= label < MOST:
-            raise self._error(f"box {index}: expected a class number from 0 on, found {_short(label)}", number)
-        if not (x0 < x1 and y0 < y1):
-            raise self._error(f"box {index}: expected x0 < x1 and y0 < y1, found {_short(box[1:])}", number)
-        return box
-
-    def _error(self, message: str, line: int, column: int | None = None) -> ParseError:
+    def _error(self, message: str, line: int | None, column: int | None = None) -> ParseError:
         return ParseError(message, path=str(self.path), line=line, column=column or 1)
+
+
+def _mistake(box: Any) -> str:
+    """Return what a box should be and what it is, "" if it is right."""
+    if not isinstance(box, list) or len(box) != 5 or not all(map(_is_number, box)):
+        return f"[class, x0, y0, x1, y1], found {_short(box)}"
+    label, x0, y0, x1, y1 = box
+    if not isinstance(label, int) or not 0 <= label < MOST:
+        return f"a class number from 0 on, found {_short(label)}"
+    return "" if x0 < x1 and y0 < y1 else f"x0 < x1 and y0 < y1, found {_short(box[1:])}"
 
 
 def _is_number(value: Any) -> bool:
@@ -141,6 +171,5 @@ def _short(value: Any) -> str:
 
 def _lines(path: Path | None) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines of a text file of bounded size; none without a file."""
-    if path is None:
-        return
-    yield from enumerate(content(path, "text_bytes").decode("utf-8", "replace").splitlines(), 1)
+    if path is not None:
+        yield from enumerate(text(path, "text_bytes").splitlines(), 1)

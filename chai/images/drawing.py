@@ -23,7 +23,7 @@ FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}  # supported for writ
 LOW, HIGH = (0, 32, 77), (255, 234, 70)  # ends of a colour-blind safe scale from dark blue to yellow
 
 _NEAREST = 0  # PIL.Image.NEAREST, which moved to Resampling in Pillow 9.1
-_CELL, _CAPTION, _GAP = 96, 34, 12
+_CELL, _CAPTION, _GAP = 96, 40, 12
 _RIGHT, _WRONG = "#0072B2", "#D55E00"  # Okabe-Ito: colour-blind safe; the caption says it too
 
 
@@ -32,13 +32,13 @@ def contact_sheet(path: Path, items: Sequence[tuple[Image, str, bool]], columns:
 
     The file appears complete or not at all.
     """
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
     rows = -(-len(items) // columns)
     size = (_GAP + columns * (_CELL + _GAP), 2 * _GAP + 16 + rows * (_CELL + _CAPTION + _GAP))
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default()
+    font = _font(sheet, least=13)  # in smaller ones a space is as narrow as the gap between letters
     draw.text((_GAP, _GAP), title, fill="black", font=font)
     for i, (image, caption, right) in enumerate(items):
         x = _GAP + i % columns * (_CELL + _GAP)
@@ -168,12 +168,12 @@ def _pixels(corners: tuple[float, float, float, float], size: tuple[int, int]) -
     return (x0, y0, x1, y1) if x0 <= x1 and y0 <= y1 else None
 
 
-def _font(image: Image) -> Any:
+def _font(image: Image, least: int = 11) -> Any:
     """Return Pillow's built-in font, in a readable size if this version of Pillow can scale it."""
     from PIL import ImageFont
 
     try:
-        return ImageFont.load_default(size=max(11, min(image.size) // 40))
+        return ImageFont.load_default(size=max(least, min(image.size) // 40))
     except (TypeError, ImportError):  # Pillow before 10.1, or without FreeType
         return ImageFont.load_default()
 

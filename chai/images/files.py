@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from ..errors import ParseError, UsageError
 from ..limits import limits
 from ..util.data import npy
-from ..util.files import content
+from ..util.files import content, in_its_place, text
 from ..util.lazy_numpy import np
+from ..util.log import logger
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from .preprocess import Preprocess
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
+UNREAD = (".webp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")  # pictures, too, that chai does not read
+log = logger("chai.images")
 
 
 def read(path: str | Path) -> Image:
@@ -79,8 +82,8 @@ def _opened(path: str | Path, formats: list[str]) -> Iterator[Image]:
 
 
 def _reason(error: Exception) -> str:
-    text = str(error)
-    return "unknown format" if "cannot identify" in text else text or type(error).__name__
+    words = str(error)
+    return "unknown format" if "cannot identify" in words else words or type(error).__name__
 
 
 def read_array(path: str | Path) -> Array:
@@ -105,7 +108,9 @@ def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
     found: list[Path] = []
     for place in map(Path, places):
         if place.is_dir():
-            inside = sorted(p for p in place.iterdir() if p.suffix.lower() in (*FORMATS, ".npy") and p.is_file())
+            files = sorted(p for p in place.iterdir() if p.is_file())
+            inside = [p for p in files if p.suffix.lower() in (*FORMATS, ".npy")]
+            _warn_of([p.name for p in files if p.suffix.lower() in UNREAD], place)
             if not inside:
                 raise UsageError(
                     f"there is no image in {str(place)!r}", hint="looked for " + " ".join([*FORMATS, ".npy"])
@@ -116,16 +121,24 @@ def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
         elif place.exists():
             raise UsageError(f"{str(place)!r} is a pipe or a device, expected an image", hint="save it to a file first")
         else:
-            raise UsageError(f"there is no image {str(place)!r}")
+            raise UsageError(f"there is no image {str(place)!r}", hint=in_its_place(place))
     return found
+
+
+def _warn_of(unread: list[str], folder: Path) -> None:
+    if unread:
+        names = ", ".join(unread[:3]) + (", ..." if len(unread) > 3 else "")
+        files = "file is" if len(unread) == 1 else "files are"
+        log.warning(
+            "%d %s left out of %s (%s): convert to one of %s", len(unread), files, folder, names, " ".join(FORMATS)
+        )
 
 
 def read_labels(path: str | Path) -> list[str]:
     """Return one label per line; ImageNet's leading synset id (n01440764) is dropped."""
-    lines = content(path, "text_bytes").decode("utf-8", "replace").splitlines()
     return [
         line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
-        for line in lines
+        for line in text(path, "text_bytes").splitlines()
     ]
 
 
@@ -133,5 +146,5 @@ def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: S
     """Return pictures, or their files, as one batch for an input blob. Raises UsageError if there is no picture."""
     items = [steps(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
     if not items:
-        raise UsageError("preprocess: there is no picture")
+        raise UsageError("preprocess: there is no picture", hint="name at least one")
     return np.stack(items)

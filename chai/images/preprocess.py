@@ -43,7 +43,7 @@ class Preprocess:
         """Raise UsageError for numbers that overflow float32."""
         for name in ("mean", "raw_scale", "scale"):
             if not _within(getattr(self, name)):
-                raise UsageError(f"{name}: expected finite numbers up to {LARGEST:g}")
+                raise UsageError(f"{name}: expected finite numbers up to {LARGEST:g}", hint="pixels are 0 to 255")
 
     def with_options(self, **options: Any) -> Preprocess:
         """Return a copy with the options that are not None. Raises UsageError for invalid values."""
@@ -52,11 +52,11 @@ class Preprocess:
             return self
         new = replace(self, **changes, chosen=True)
         if new.channels not in (None, *CHANNELS):
-            raise UsageError(f"channels {new.channels!r}: expected one of {', '.join(CHANNELS)}")
+            raise UsageError(f"channels are {new.channels!r}", hint=f"expected one of {', '.join(CHANNELS)}")
         for name in ("resize", "crop"):
             size = getattr(new, name)
             if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > 65_535):
-                raise UsageError(f"{name} {size}: expected height and width in pixels")
+                raise UsageError(f"{name} {size}: expected height and width in pixels", hint="e.g. 224, 224")
         return new
 
     def describe(self, shape: Shape) -> str:
@@ -121,7 +121,7 @@ class Preprocess:
         if mean.ndim != 3 or mean.shape[0] != channels or mean.shape[1] < size[0] or mean.shape[2] < size[1]:
             found = "x".join(map(str, mean.shape))
             wanted = f"{channels} numbers or an image of {channels}x{size[0]}x{size[1]} or larger"
-            raise UsageError(f"the mean is {found}; expected {wanted}")
+            raise UsageError(f"the mean is {found}; expected {wanted}", hint="e.g. one number for all channels")
         top, left = ((m - s) // 2 for m, s in zip(mean.shape[1:], size))
         return mean[:, top : top + size[0], left : left + size[1]]
 
@@ -140,7 +140,8 @@ class Preprocess:
             )
         if resize[0] < crop[0] or resize[1] < crop[1]:
             raise UsageError(
-                f"a crop of {crop[0]}x{crop[1]} does not fit into images resized to {resize[0]}x{resize[1]}"
+                f"a crop of {crop[0]}x{crop[1]} does not fit into images resized to {resize[0]}x{resize[1]}",
+                hint=f"resize to {crop[0]}x{crop[1]} or more",
             )
         return resize, crop
 

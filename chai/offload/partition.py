@@ -35,9 +35,13 @@ def partition(
     names = {name for layer in graph.layers for name in layer.origin}
     for name, engine in chosen.items():
         if name not in names:
-            raise UsageError(f"engine: there is no layer {name!r}", hint=did_you_mean(name, names))
+            raise UsageError(
+                f"engine: there is no layer {name!r}", hint=did_you_mean(name, names) or "chai show lists them"
+            )
         if engine not in ENGINES:
-            raise UsageError(f"engine of layer {name!r}: expected host or fpga, found {engine!r}")
+            raise UsageError(
+                f"engine of layer {name!r}: expected host or fpga, found {engine!r}", hint=f"e.g. {name}=host"
+            )
     engines: dict[str, str] = {}
     reasons: dict[str, str] = {}
     open_sizes: set[str] = set()  # blobs with a variable number of rows: a device program has a fixed one
@@ -53,10 +57,13 @@ def partition(
         wishes = {name: chosen[name] for name in layer.origin if name in chosen}
         if len(set(wishes.values())) > 1:
             both = ", ".join(f"{name!r} on {engine}" for name, engine in wishes.items())
-            raise UsageError(f"these layers run as one, so on one engine: {both}")
+            raise UsageError(f"these layers run as one, so on one engine: {both}", hint="choose one engine for all")
         wish = next(iter(wishes.values()), None)
         if wish == "fpga" and reason:
-            raise UsageError(f"layer {layer.name!r} cannot run on the overlay: {reason}")
+            raise UsageError(
+                f"layer {layer.name!r} cannot run on the overlay: {reason}",
+                hint=f"leave it on the host: {layer.name}=host",
+            )
         if wish is None and not reason:
             reason = _better_in_float(graph, layer)
         if wish == "host":

@@ -201,7 +201,7 @@ def _check(
     seed: int,
 ) -> None:
     if seed < 0:
-        raise UsageError(f"seed {seed}: expected 0 or more")
+        raise UsageError(f"seed {seed}: expected 0 or more", hint="the default is 0")
     if not 0 <= budget <= 1:
         raise UsageError(f"budget {budget:g}: expected a share of the multiply-accumulates, 0 to 1")
     widths = bits if isinstance(bits, tuple) else (bits,)
@@ -210,13 +210,18 @@ def _check(
     if effort not in EFFORTS:
         raise UsageError(f"effort {effort!r}: expected one of {', '.join(EFFORTS)}")
     if output.suffix != ".prototxt":
-        raise UsageError(f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder")
+        raise UsageError(
+            f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder",
+            hint=f"name it {output.with_suffix('.prototxt')}",
+        )
     if not output.resolve().parent.is_dir():
-        raise UsageError(f"there is no folder {str(output.parent)!r} to write into")
+        raise UsageError(f"there is no folder {str(output.parent)!r} to write into", hint=f"mkdir -p {output.parent}")
     for source in (prototxt, caffemodel or prototxt):
         for target in (output, output.with_suffix(".caffemodel")):
             if target.exists() and Path(source).exists() and target.samefile(source):
-                raise UsageError(f"{str(target)!r} would be written over what it is made from")
+                raise UsageError(
+                    f"{str(target)!r} would be written over what it is made from", hint="name another output"
+                )
 
 
 def _named(net: Net, batch: Any) -> Batch:

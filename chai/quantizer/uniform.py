@@ -22,7 +22,7 @@ def write_uniform(prototxt: str | Path, caffemodel: str | Path, output: Path, bi
     assert weights is not None  # it was named
     check_form(path)
     if output.exists() and output.samefile(path):
-        raise UsageError(f"{str(output)!r} would be written over what it is made from")
+        raise UsageError(f"{str(output)!r} would be written over what it is made from", hint="name another output")
     graph = read_graph(path)
     (bw_in, bw_params, bw_out), (fl_in, fl_params, fl_out) = bits, fractions
     plain = Precision("DynamicFixed", bw_in, bw_out, fl_layer_in=fl_in, fl_layer_out=fl_out)

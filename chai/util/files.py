@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import ParseError
 from ..limits import limits
+from .suggest import nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,14 @@ def content(path: str | Path, limit: str) -> bytes:
         return rest(file, limit, str(path))
 
 
+def text(path: str | Path, limit: str) -> str:
+    """Read a text file. Raises ParseError if it is longer than the limit of that name, or has a zero byte, as no text has."""
+    data = content(path, limit)
+    if (at := data.find(0)) >= 0:
+        raise ParseError(f"this is no text: byte {at} is 0", path=str(path), hint="expected lines of text in UTF-8")
+    return data.decode("utf-8-sig", "replace")
+
+
 def rest(file: BinaryIO, limit: str, path: str) -> bytes:
     """Read the rest of an open file. Raises ParseError if the file is longer than the limit of that name."""
     most = getattr(limits(), limit)
@@ -76,6 +85,16 @@ def obstacle(path: Path, folder: bool = False) -> str:
     else:
         path, reason = path.parent, ""
     return reason or ("" if os.access(path, os.W_OK | os.X_OK) else f"folder {str(path)!r} cannot be written to")
+
+
+def in_its_place(path: Path) -> str:
+    """Return a hint for a file that is not there: a similar name in its folder, else the folder."""
+    if not path.parent.is_dir():
+        return f"there is no folder {str(path.parent)!r}"
+    inside = path.parent.iterdir() if os.access(path.parent, os.R_OK) else ()
+    others = {other.stem: other for other in inside if other.suffix == path.suffix}
+    near = nearest(path.stem, others)
+    return f"did you mean {others[near[0]]}?" if near else f"looked in {path.parent.absolute()}"
 
 
 def digest(path: str | Path, algorithm: str = "sha256") -> str:

@@ -99,6 +99,12 @@ def how_to_get(name: str) -> str:
     return _by_hand(published, Path(env().cache, published.file))
 
 
+def source_of(file: str) -> str:
+    """Return a line that says how to get the weights published as ``file``, or "" if no shipped network has such."""
+    published = ((name, entry(name)) for name in networks.names())
+    return next((how_to_get(name) for name, weights in published if weights and weights.file == file), "")
+
+
 def _by_hand(published: Published, target: Path) -> str:
     return f"place the file at {target}; where it comes from: {published.where}"
 

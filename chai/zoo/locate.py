@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from .. import parser
 from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
 from ..plugins.loading import Sources, registry_of
+from ..util.files import in_its_place
 from ..util.interpreter import Uncollected
+from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import is_compiled, networks
 
+log = logger("chai.weights")
 
-def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool = False) -> tuple[Path, Path | None]:
+
+def locate(
+    prototxt: str | Path, caffemodel: str | Path | None, compiled: bool = False, adjacent: bool = False
+) -> tuple[Path, Path | None]:
     """Return the files of a network, given the name of a shipped one or paths.
 
-    A shipped network without ``caffemodel`` uses its shipped weights, else its fetched ones. Raises UsageError if there is
-    no such network, or for a compiled network unless ``compiled``.
+    Without ``caffemodel`` a shipped network uses its shipped weights, else its fetched ones; NAME.prototxt, if ``adjacent``,
+    the NAME.caffemodel in its folder. A bare file name that is not in the current folder may be that of fetched weights.
+    Raises UsageError if there is no such network, or for a compiled network unless ``compiled``.
     """
-    path, weights = Path(prototxt), None if caffemodel is None else Path(caffemodel)
+    path, weights = Path(prototxt), None if caffemodel is None else _stored(Path(caffemodel))
     if is_compiled(path) and not compiled:
         raise UsageError(
             f"{path} is compiled, expected a prototxt",
@@ -39,13 +47,24 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool =
         own = shipped.with_suffix(".caffemodel")
         return shipped, weights or (own if own.exists() else _fetched(str(prototxt)))
     if not path.exists():
-        raise UsageError(
-            f"there is no file {str(prototxt)!r} and no shipped network of that name",
-            hint=did_you_mean(str(prototxt), networks.names(), quoted=False)
-            or "shipped: " + ", ".join(networks.names()),
+        near = did_you_mean(path.name.removesuffix(".prototxt"), networks.names(), quoted=False)
+        listed = (
+            in_its_place(path) if path.suffix in (".prototxt", ".chai") else "shipped: " + ", ".join(networks.names())
         )
+        raise UsageError(f"there is no file {str(prototxt)!r} and no shipped network of that name", hint=near or listed)
     _check(path, "a .prototxt")
+    own = path.with_suffix(".caffemodel")
+    if weights is None and adjacent and not is_compiled(path) and own.is_file():
+        log.info("weights: %s, next to the prototxt", own)
+        return path, own
     return path, weights
+
+
+def _stored(weights: Path) -> Path:
+    """Return weights in the cache for a bare name that is no file here but one there, else the path itself."""
+    cached = Path(env().cache, weights.name)
+    bare = weights.suffix == ".caffemodel" and weights == Path(weights.name)
+    return cached if bare and not weights.exists() and cached.is_file() else weights
 
 
 def _check(path: Path, expected: str) -> None:
@@ -53,10 +72,13 @@ def _check(path: Path, expected: str) -> None:
     if path.is_dir():
         suffix = "." + expected.rpartition(".")[2]
         inside = sorted(p.name for p in path.glob("*" + suffix))
-        hint = f"it holds {', '.join(inside[:4])}" if inside else None
+        hint = f"it holds {', '.join(inside[:4])}" if inside else "name the file in it"
         raise UsageError(f"{str(path)!r} is a folder, expected {expected}", hint=hint)
     if not path.exists():
-        raise UsageError(f"there is no file {str(path)!r}, expected {expected}")
+        raise UsageError(
+            f"there is no file {str(path)!r}, expected {expected}",
+            hint=_downloads().source_of(path.name) or in_its_place(path),
+        )
     if not path.is_file():
         raise UsageError(f"{str(path)!r} is a pipe or a device, expected {expected}", hint="save it to a file first")
 
@@ -64,9 +86,15 @@ def _check(path: Path, expected: str) -> None:
 def _fetched(name: str) -> Path | None:
     if not any(Path(env().cache).glob("*.caffemodel")):  # avoids importing the download code
         return None
-    from .fetch import fetched
+    weights: Path | None = _downloads().fetched(name)
+    return weights
 
-    return fetched(name)
+
+def _downloads() -> ModuleType:
+    """Return the download code, which most networks do not need."""
+    from . import fetch
+
+    return fetch
 
 
 def read_graph(

@@ -50,7 +50,7 @@ ARGUMENTS: dict[str, tuple[str, list[str]]] = {  # the file's own ending, and th
     "devices --test": (".json", ["devices", "-q", "--test", "--overlay", "FILE"]),
 }
 FINE = {  # what is no error: a file of nothing says nothing
-    ("run --labels", "empty"), ("run --labels", "pipe"), ("run --labels", "torn"), ("run --labels", "binary"),
+    ("run --labels", "empty"), ("run --labels", "pipe"), ("run --labels", "torn"),
     ("evaluate --truth", "empty"), ("evaluate --truth", "pipe"), ("quantize --journal", "empty"),
     ("show --custom", "empty"), ("show --custom", "folder"), ("show --custom", "pipe"), ("quantize --journal", "torn"),
 }  # fmt: skip
@@ -151,6 +151,26 @@ def test_files_of_other_frameworks_are_named(
         assert f"{name}: this is {what}" in told
         assert "text_bytes" not in told
         assert "hint: " in told
+
+
+@pytest.mark.parametrize(
+    "command", ["run digits -i", "evaluate digits --jobs 1 --images", "compile digits --calibration"]
+)
+def test_a_picture_is_no_list_of_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = ["-o", "x.chai"] if command.startswith("compile") else []
+    assert main([*command.split(), str(IMAGE), "--labels", str(IMAGE), *place]) == 65
+    out, err = capsys.readouterr()
+    assert f"error: {IMAGE}: this is no text: byte 8 is 0\nhint: expected lines of text in UTF-8\n" in err
+    assert len(out.splitlines()) <= 1
+
+
+def test_labels_in_another_encoding_are_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "labels.txt").write_bytes(b"a\tb\r\ncaf\xe9\n")
+    assert main(["run", "digits", *FLOAT, "-i", str(IMAGE), "--labels", str(tmp_path / "labels.txt")]) == 0
+    assert "caf\ufffd" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("data", [b"\x08", b"\x08\x07", b"\x80", b"\x0a", b"P", b"\x1f"])

@@ -126,7 +126,7 @@ def test_too_little_agreement_is_exit_1(chai_command, dark: Path) -> None:  # ty
     assert (content["agreement_goal"], content["ok"], content["calibrated"]) == (0, True, 0)
     done = chai_command("check", "digits", "-i", DIGITS, "--agreement", "1.5")
     assert done.returncode == 2
-    assert "expected a share from 0 to 1" in done.stderr
+    assert "expected a number from 0 to 1" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_too_little_agreement_is_exit_1(chai_command, dark: Path) -> None:  # ty
         (["lenet", "-i", "bad.png"], 2, "no weights: chai check lenet WEIGHTS.caffemodel"),
         (["digits", "-i", "bad.png"], 65, "none of the images can be read"),
         (["digits", "-i", "nowhere"], 2, "there is no image 'nowhere'"),
-        (["digits", "-i", "bad.png", "--limit", "0"], 2, "--batch and --limit must be at least 1"),
+        (["digits", "-i", "bad.png", "--limit", "0"], 2, "argument --limit: '0': expected a number of at least 1"),
         (["digits", "-i", "bad.png", "--overlay", "pynqz2"], 69, "did you mean 'pynq-z2'?"),
         (
             ["digits", "-i", DIGITS, "--limit", "2", "--html", "no/where.html"],

@@ -122,7 +122,7 @@ def test_every_mode_of_image_goes_into_a_folder(chai_command: Any, tmp_path: Pat
         "run", "digits", "-i", *files, "--device", "float", "--top", "2", "--draw", "out", "--batch", "3"
     )
     assert done.returncode == 0, done.stderr
-    assert f"wrote {len(files)} pictures to out" in done.stderr
+    assert f"wrote {len(files)} pictures: out/l.png, out/rgba.png, out/p.png, ..., out/deep.png" in done.stderr
     for file in files:
         with Image.open(file) as image:
             if image.mode.startswith("I"):
@@ -140,6 +140,7 @@ def test_several_images_into_numbered_files(chai_command: Any, tmp_path: Path) -
     done = chai_command("run", "digits", "-i", *files, "--device", "float", "--draw", "out.jpg")
     assert done.returncode == 0, done.stderr
     assert sorted(p.name for p in tmp_path.glob("out*")) == ["out-1.jpg", "out-2.jpg", "out-3.jpg"]
+    assert "wrote 3 pictures: out-1.jpg, out-2.jpg, out-3.jpg" in done.stderr
     with Image.open(tmp_path / "out-2.jpg") as image:
         assert image.format == "JPEG"
 
@@ -182,18 +183,36 @@ def test_the_window_of_a_cropped_image() -> None:
 
 
 def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
+    """Listed as fractions of the crop and in pixels of the image, and drawn there."""
     from chai.cli import drawing
 
     way = Preprocess(resize=(100, 100), crop=(50, 50))
     job = SimpleNamespace(preprocess=way, shape=(1, 3, 50, 50))
-    found = {"boxes": [{"label": 2, "name": "", "score": 0.5, "box": [0.0, 0.5, 1.0, 1.0]}]}
-    drawn = np.asarray(drawing._draw(noise(200, 400), {"out": found}, {}, job))  # type: ignore[arg-type]
+    rows = np.array([[0, 2, 0.5, 0.0, 0.5, 1.0, 1.0]], np.float32)[None, None]
+    window = way.window((200, 400), (1, 3, 50, 50))
+    found = answers.of_image(a_net((1, 1, 7), "DetectionOutput"), {"out": rows}, 0, 1, [], window)
+    (box,) = found["out"]["boxes"]
+    assert box["box"] == [0, 0.5, 1, 1] and box["pixels"] == [50, 200, 150, 300]
+    drawn = np.asarray(drawing._draw(noise(200, 400), found, {}, job))  # type: ignore[arg-type]
     green = (drawn == (0, 128, 0)).all(-1)
     assert green[299, 50:150].all() and green[298, 50:150].all() and not green[300:].any()
     assert green[200:300, [50, 149]].all() and not green[200:300, [49, 150]].any()
 
 
 # -- drawing
+
+
+def test_the_words_of_a_caption_are_apart(tmp_path: Path) -> None:
+    """The gap between two words is wider than any between letters: "says 0", not "says0"."""
+    widest = {}
+    for caption in ("says", "0123456789", "says 0", "is 0", "says 7  1.000"):
+        picture.contact_sheet(tmp_path / "sheet.png", [(noise(8, 8), caption, True)], 1, "")
+        sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+        below = sheet[np.nonzero((sheet != 255).any((1, 2)))[0].min() + 102 :]  # the picture has 96 rows, its frame 4
+        inked = np.nonzero((below < 160).any((0, 2)))[0]
+        widest[caption] = int(np.diff(inked).max())
+    letters = max(widest.pop("says"), widest.pop("0123456789"))
+    assert all(gap > letters for gap in widest.values()), (letters, widest)
 
 
 def test_colours_are_pascals() -> None:
@@ -333,6 +352,7 @@ def test_boxes_are_listed_best_first_whatever_their_class(
     top: int | None, threshold: float, scores: list[float], more: int, below: int
 ) -> None:
     rows = np.array(ROWS, np.float32)[None, None]
-    found = answers.of_image(a_net((1, 1, 7), "DetectionOutput"), {"out": rows}, 0, 2, [], top, threshold)["out"]
+    net, window = a_net((1, 1, 7), "DetectionOutput"), (0, 0, 1, 1)
+    found = answers.of_image(net, {"out": rows}, 0, 2, [], window, top, threshold)["out"]
     assert [round(b["score"], 2) for b in found["boxes"]] == scores
     assert (found["more"], found["below_threshold"]) == (more, below)

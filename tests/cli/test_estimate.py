@@ -395,10 +395,10 @@ def test_the_command_as_json_for_another_overlay(chai_command: Any, tmp_path: Pa
     ("args", "code", "words"),
     [
         (["bad.csv"], 65, "error: bad.csv:2:7: BN: input width: expected a whole number from 1 to 65535, found 'x'"),
-        (["none.csv"], 74, "error: none.csv: No such file or directory"),
+        (["none.csv"], 2, "error: there is no file 'none.csv'"),
         ([], 2, "required: LAYERS.csv"),
         (["bad.csv", "--overlay", "zu9"], 69, "there is no overlay 'zu9'"),
-        (["good.csv", "-o", "nowhere/x.csv"], 74, "nowhere/x.csv"),
+        (["good.csv", "-o", "nowhere/x.csv"], 2, "nowhere/x.csv"),
     ],
 )
 def test_the_command_s_errors(chai_command: Any, tmp_path: Path, args: list[str], code: int, words: str) -> None:

@@ -273,7 +273,7 @@ def test_an_output_is_named_with_its_kind(tmp_path: Path, evaluated: Evaluate) -
         (["--output", "fc"], "--output fc: expected BLOB=scores|boxes|map"),
         (["--output", "cf=map"], "has no output 'cf'"),
         (["--output", "fc=boxes"], "its shape is 5x5, expected rows of 7 numbers"),
-        (["--threshold", "0.5"], "--threshold is for boxes, and 'fc' is of kind scores"),
+        (["--threshold", "0.5"], "--threshold does nothing where the output is no boxes: 'fc' is of kind scores"),
         (["--threshold", "2"], "expected a number from 0 to 1"),
         (["--threshold", "nan"], "expected a number from 0 to 1"),
         (["--truth", "."], "expected a file, the output is scores"),

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from chai.cli import COMMANDS
+from chai.env import env
+from tests.cli.conftest import InProcess
 
 HEAVY = ("numpy", "numba", "PIL", "google", "rich", "argparse", "logging", "dataclasses", "typing", "re")
 BARE = """
@@ -73,6 +75,31 @@ def test_every_command_explains_itself(chai_command, command: str) -> None:  # t
     assert f"chai {command}" in done.stdout
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("also", [(), ("-v",)])
+def test_every_command_refuses_a_variable_that_makes_no_sense(
+    command: str,
+    also: tuple[str, ...],
+    in_process: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    needed = {
+        "run": ["digits", "-i", "x.png"],
+        "evaluate": ["digits", "--images", "x"],
+        "quantize": ["digits", "--calibration", "x", "-o", "q.prototxt"],
+        "compile": ["digits", "-o", "x.chai"],
+        "estimate": ["x.csv"],
+    }
+    needed |= {name: ["digits"] for name in ("show", "check")}
+    monkeypatch.setenv("CHAI_DEBUG", "9")
+    env.cache_clear()
+    assert in_process(command, *needed.get(command, ()), *also) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "error: CHAI_DEBUG is '9'; expected a number from 0 to 3\nhint: unset CHAI_DEBUG\n"
+
+
 def test_help_groups_its_options(chai_command) -> None:  # type: ignore[no-untyped-def]
     lines = chai_command("run", "--help").stdout.splitlines()
     titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
@@ -110,7 +137,7 @@ def test_help_groups_its_options(chai_command) -> None:  # type: ignore[no-untyp
         (["run", "digits", "-i", "bad.png"], 65, "bad.png: this is no readable image"),
         (["run", "digits", "-i", "bad.npy"], 65, "bad.npy: this is no readable .npy"),
         (["run", "digits", "-i", "bad.png", "--device", "emulatr"], 69, "there is no device 'emulatr'"),
-        (["run", "digits", "-i", "bad.png", "--custom", "nowhere"], 65, "nowhere does not exist"),
+        (["run", "digits", "-i", "bad.png", "--custom", "nowhere"], 2, "there is no file or folder 'nowhere'"),
         (["show", "lenet", "--shape", "data=0x1"], 2, "--shape data=0x1"),
         (["show", "lenet", "--shape", "data=" + "1" * 4301], 2, "--shape data=111"),  # more digits than int() takes
         (["run", "googlenet", "-i", "bad.png"], 2, "no weights"),

@@ -91,7 +91,7 @@ def test_one_speed_is_printed(chai_command) -> None:  # type: ignore[no-untyped-
     [
         (["--repeat", "3"], "--repeat says how many passes --perf and --perf-csv time"),
         (["--repeat", "3", "--trace", "t.json"], "--repeat says how many passes --perf and --perf-csv time"),
-        (["--perf", "--repeat", "0"], "--repeat must be at least 1"),
+        (["--perf", "--repeat", "0"], "argument --repeat: '0': expected a number of at least 1"),
     ],
 )
 def test_repeats_that_mean_nothing_are_refused(

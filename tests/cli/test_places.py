@@ -21,6 +21,7 @@ OPTIONS = {
     "evaluate": (["digits", "-i", IMAGE], ["--journal"]),
     "compile": (["digits"], ["-o"]),
     "demo": ([], ["-o"]),
+    "estimate": (["layers.csv"], ["-o"]),
 }
 CASES = [(command, option) for command, (_, options) in OPTIONS.items() for option in options]
 
@@ -52,13 +53,19 @@ def test_a_folder_is_no_file(
 ) -> None:
     Path("here").mkdir()
     assert in_process(command, *OPTIONS[command][0], option, "here") == 2
-    assert capsys.readouterr() == ("", "error: cannot write here: is a folder\n")
+    assert capsys.readouterr() == (
+        "",
+        "error: cannot write here: is a folder\nhint: name a file in a folder of yours\n",
+    )
 
 
 def test_a_device_or_pipe_is_not_replaced_by_a_file(in_process: InProcess, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("here")
     assert in_process("run", "digits", "-i", IMAGE, "--trace", "here") == 2
-    assert capsys.readouterr() == ("", "error: cannot write here: is no regular file\n")
+    assert capsys.readouterr() == (
+        "",
+        "error: cannot write here: is no regular file\nhint: name a file in a folder of yours\n",
+    )
     assert obstacle(Path(os.devnull)) == "is no regular file"
 
 

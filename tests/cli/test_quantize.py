@@ -88,9 +88,9 @@ def test_an_image_that_cannot_be_read_is_left_out(chai_command, tmp_path: Path) 
     ("args", "words"),
     [
         (["--layer-bits", "conv1=7"], "--layer-bits conv1=7: expected LAYER=8 or LAYER=6"),
-        (["--layer-bits", "nothing=8"], "there is no convolution or InnerProduct 'nothing' on the overlay whose width"),
-        (["--limit", "0"], "--batch and --limit must be at least 1"),
-        (["--restart"], "--restart empties a journal"),
+        (["--layer-bits", "nothing=6"], "there is no convolution or InnerProduct 'nothing' on the overlay whose width"),
+        (["--limit", "0"], "argument --limit: '0': expected a number of at least 1"),
+        (["--restart"], "--restart does nothing without a journal"),
         (["-o", "q.txt"], "the output is a .prototxt"),
     ],
 )

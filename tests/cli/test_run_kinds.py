@@ -74,6 +74,51 @@ def test_top_cuts_boxes_only_when_it_is_typed(detector: list[str], photo: Path, 
     assert f"  2 boxes of 0.3 or more, {len(above) - 2} more left out by --top" in text
 
 
+def test_boxes_have_a_header_with_their_unit(detector: list[str], photo: Path, capsys: Any) -> None:
+    head, first = run(capsys, detector, photo).splitlines()[2:4]
+    assert head.endswith("  (fractions of the network's input, 0 to 1)")
+    columns = [head.index(side) + len(side) for side in ("score", "left", "top", "right", "bottom")]
+    assert all(
+        first[end - 1].isdecimal() and not first[end : end + 1].strip() for end in columns
+    )  # right-aligned below it
+    none = run(capsys, detector, photo, "--threshold", "1")
+    assert "score" not in none
+
+
+def test_json_has_corners_in_both_units(detector: list[str], photo: Path, capsys: Any) -> None:
+    """The photo is 40 pixels wide and 30 high, and all of it is the input."""
+    answer = json.loads(run(capsys, detector, photo, "--json"))["images"][0]["outputs"]["detection_out"]
+    assert answer["units"] == {"box": "fractions of the network's input", "pixels": "pixels of the image"}
+    assert len(answer["boxes"]) > 5
+    for box in answer["boxes"]:
+        assert box["pixels"] == pytest.approx([x * size for x, size in zip(box["box"], (40, 30, 40, 30))], abs=1e-4)
+
+
+def test_what_a_run_prints_is_a_truth_for_evaluate(
+    detector: list[str], photo: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """Each side finds exactly its own boxes; what is printed for an array is in pixels of its input."""
+    np.save(tmp_path / "array.npy", chai.Preprocess(scale=0.02)(Image.open(photo), (1, 3, 6, 8)))
+    for file, scale in ((photo, ["--scale", "0.02"]), (tmp_path / "array.npy", [])):
+        args = [*detector, "-i", file, "--device", "float", "-q", "--json", *scale]
+        assert cli._command("run", list(map(str, args))) == 0
+        truth = tmp_path / "run.json"
+        truth.write_text(json.dumps(proper(json.loads(capsys.readouterr().out))))
+        args = [*detector, "--images", file, "--jobs", "1", "-q", "--json", "--truth", truth, *scale]
+        assert cli._command("evaluate", list(map(str, args))) == 0
+        content = json.loads(capsys.readouterr().out)
+        assert content["known"] == 1 and content["float"]["map50"] == 1
+
+
+def proper(content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run printed with the boxes that have an area: untrained weights give others, too."""
+    for answer in content["images"][0]["outputs"].values():
+        boxes = [(box, *box["pixels"]) for box in answer["boxes"]]
+        answer["boxes"] = [box for box, left, top, right, bottom in boxes if left < right and top < bottom]
+        assert len(answer["boxes"]) > 5
+    return content
+
+
 def test_json_has_all_boxes_unless_a_threshold_is_typed(detector: list[str], photo: Path, capsys: Any) -> None:
     every = scores(detector, photo)
     for options, expected, more in (

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 import chai
-from chai.artifact.save import save
 from chai.cli import main
 from chai.errors import UsageError
 from chai.evaluate import compare
 from chai.parser.caffemodel import write_caffemodel
 from chai.report.layer_rows import placed, summary
-from chai.util.paths import resource
 
 DEEP, SHALLOW = (
     (4, 900, 5, 5),
@@ -193,85 +191,10 @@ def test_the_hint_about_shape_comes_where_a_size_is_needed(
     assert "--shape data=1x3x224x224" in capsys.readouterr().err
 
 
-# -- options that would do nothing
+# -- options, and files that are not there
 
 
-PHOTO, ARRAY = "prototxt/digits_images/digit_0021_1.png", "x.npy"
-OWN = "own.prototxt"  # a network with formats of its own
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("show digits --bits 6 --scheme DynamicFixed --autotune", "--bits does nothing without an overlay"),
-        ("show digits --bits 8", "--bits does nothing without an overlay"),
-        ("show digits --scheme Xilinx", "--scheme does nothing without an overlay"),
-        ("show digits --autotune", "--autotune does nothing without an overlay"),
-        ("show digits --no-jit", "--no-jit does nothing without an overlay"),
-        ("show digits --json --params", "--params does nothing with --json, which has them"),
-        ("show digits --dot --params", "--params does nothing with --dot"),
-        ("show digits --overlay pynq-z2 --params", "--params does nothing with --overlay or --engine"),
-        ("show digits --engine conv1/3x3=host --dot", "--dot does nothing with --overlay or --engine"),
-        ("show own.prototxt --overlay pynq-z2 --bits 6", "--bits does nothing for own.prototxt, which brings its formats"),
-        ("show net.chai --dot", "--dot does nothing for net.chai, which is compiled: it needs the prototxt"),
-        ("show net.chai --params", "--params does nothing for net.chai, which is compiled"),
-        ("show net.chai --bits 8", "--bits does nothing for net.chai, which is compiled"),
-        ("show net.chai --shape data=1x1x8x8", "--shape does nothing for net.chai, which is compiled"),
-        ("show net.chai --phase TEST", "--phase does nothing for net.chai, which is compiled"),
-        ("show net.chai --autotune", "--autotune does nothing for net.chai, which is compiled"),
-        ("run net.chai -i PHOTO --scheme Xilinx", "--scheme does nothing for net.chai, which is compiled"),
-        ("run net.chai -i PHOTO --random-weights", "--random-weights does nothing for net.chai, which is compiled"),
-        ("run net.chai -i PHOTO --calibration .", "--calibration does nothing for net.chai, which is compiled"),
-        ("run digits -i PHOTO --device float --overlay kv260", "--overlay does nothing on device float, which has no overlay"),
-        ("run digits -i PHOTO --device float --engine conv1/3x3=host", "--engine does nothing on device float"),
-        ("run digits -i PHOTO --device float --bits 6", "--bits does nothing on device float"),
-        ("run digits -i PHOTO --device float --calibration .", "--calibration does nothing on device float"),
-        ("run digits -i PHOTO --random-weights", "--random-weights does nothing where there are weights: "),
-        ("run digits -i x.npy --scale 2", "--scale does nothing for .npy inputs, which are taken as they are"),
-        ("run digits -i PHOTO --mean 1 --mean-file m.npy", "argument --mean-file: not allowed with argument --mean"),
-        ("run own.prototxt w.caffemodel -i x.npy --bits 6", "--bits does nothing for own.prototxt, which brings its formats"),
-        ("run own.prototxt w.caffemodel -i x.npy --calibration .", "--calibration does nothing for own.prototxt"),
-        ("check own.prototxt w.caffemodel -i x.npy --scheme Xilinx", "--scheme does nothing for own.prototxt"),
-        ("check own.prototxt w.caffemodel -i x.npy --mean 3", "--mean does nothing for .npy inputs"),
-        ("check own.prototxt w.caffemodel -i x.npy --agreement 0.9", "--agreement does nothing for own.prototxt: none of its"),
-        ("check digits --custom gemm -i PHOTO", "--image does nothing with --custom gemm, a layer type"),
-        ("check digits --custom gemm --bound 3", "--bound does nothing with --custom gemm"),
-        ("check digits --custom gemm --overlay kv260", "--overlay does nothing with --custom gemm"),
-        ("evaluate own.prototxt w.caffemodel --images x.npy --bits 6", "--bits does nothing for own.prototxt"),
-        ("evaluate digits --images x.npy --raw-scale 1", "--raw-scale does nothing for .npy inputs"),
-        ("compile own.prototxt w.caffemodel -o own.chai --bits 6", "--bits does nothing for own.prototxt"),
-        ("fetch --force", "--force does nothing without the name of a network"),
-        ("fetch googlenet --list", "--list lists all networks: googlenet is fetched without it"),
-    ],
-)  # fmt: skip
-def test_an_option_that_would_do_nothing_is_refused(
-    command: str,
-    words: str,
-    network_files: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    photo = str(resource(*PHOTO.split("/")))
-    monkeypatch.chdir(network_files)
-    assert main([photo if word == "PHOTO" else word for word in command.split()]) == 2
-    assert words in capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def network_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with net.chai, own.prototxt (formats of its own) with w.caffemodel, and an input for it."""
-    folder = tmp_path_factory.mktemp("files")
-    data = np.random.default_rng(0).uniform(-1, 1, (1, 900, 5, 7)).astype(np.float32)
-    np.save(folder / ARRAY, data)
-    write_net(folder, FORMATS).rename(folder / OWN)
-    write_weights(folder, 9).rename(folder / "w.caffemodel")
-    with chai.Net("digits", device="null", calibrate=np.ones((1, 1, 8, 8), np.float32)) as net:
-        save(net, folder / "net.chai")
-    return folder
-
-
-def test_options_that_count_are_taken(network_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(network_files)
+def test_options_that_count_are_taken() -> None:
     for command in ("show digits --overlay pynq-z2 --bits 6 --scheme DynamicFixed --autotune", "show digits --params"):
         assert main(command.split()) == 0
 
@@ -280,7 +203,7 @@ def test_weights_that_are_a_folder(tmp_path: Path) -> None:
     write_net(tmp_path)
     with pytest.raises(UsageError, match="is a folder, expected a") as error:
         chai.Net(tmp_path / "net.prototxt", tmp_path)
-    assert error.value.hint is None
+    assert error.value.hint == "name the file in it"
     write_weights(tmp_path, 3)
     with pytest.raises(UsageError) as error:
         chai.Net(tmp_path / "net.prototxt", tmp_path)

@@ -65,10 +65,66 @@ def test_bad_lines_are_refused_with_their_number(tmp_path: Path, line: Any, word
     assert words in raised.value.headline and len(raised.value.headline) < 400
 
 
-def test_corners_that_are_shares_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, {"file": "a.jpg", "boxes": [[1, 0.1, 0.2, 0.5, 1]]})
-    with pytest.raises(ParseError, match="no corner of any box is above 1; expected pixels of the image"):
+@pytest.mark.parametrize("right", [1, 1.25, 1.99])
+def test_corners_that_are_fractions_are_refused(tmp_path: Path, right: float) -> None:
+    """Detectors' boxes may end a little outside the image. The error names both units."""
+    path = written(tmp_path, {"file": "a.jpg", "boxes": [[1, 0.1, 0.2, right, 0.5]]})
+    with pytest.raises(ParseError, match=r"are fractions of an image's size \(0 to 1\), expected pixels") as caught:
         TrueBoxes(path)
+    assert caught.value.hint is not None and "multiply" in caught.value.hint
+    assert TrueBoxes(written(tmp_path, {"file": "a.jpg", "boxes": [[1, 0, 0, 2, 1]]}))(Path("a.jpg"))
+
+
+def ran(*images: Any) -> str:
+    """Return an object as ``chai run --json`` prints it."""
+    return json.dumps({"schema": "chai.run/2", "images": images}, indent=1)
+
+
+def found(*boxes: tuple[int, list[float | None]]) -> dict[str, Any]:
+    return {"boxes": [{"label": label, "box": [0, 0, 1, 1], "pixels": pixels} for label, pixels in boxes]}
+
+
+def test_the_boxes_of_a_run(tmp_path: Path) -> None:
+    some = {
+        "summary": {"shape": [7], "min": 0, "max": 1, "mean": 1},
+        "out": found((2, [3.5, 4, 8, 9]), (1, [0, 0, 7, 2])),
+    }
+    known = TrueBoxes(
+        written(tmp_path, ran({"file": "p/a.jpg", "outputs": some}, {"file": "b", "outputs": {"o": found()}}))
+    )
+    assert known(Path("/x/p/a.jpg")) == [[2, 3.5, 4, 8, 9], [1, 0, 0, 7, 2]]
+    assert known(Path("b")) == [] and known(Path("c")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (ran({"file": "a.jpg", "outputs": {"prob": {"top": []}}}), "expected what chai run --json prints"),
+        (ran({"file": "a.jpg", "outputs": {"o": found(), "p": found()}}), "a network with one output of boxes"),
+        (
+            ran({"file": "a.jpg", "outputs": {"o": {"boxes": [{"label": 1, "box": [0, 0, 1, 1]}]}}}),
+            "one output of boxes",
+        ),
+        (ran({"file": "a.jpg", "outputs": {"o": {"boxes": 1}}}), "one output of boxes"),
+        (ran(1), "one output of boxes"),
+        (ran({"file": "a.jpg", "outputs": {"o": found((1, [1, 2, 3, None]))}}), "a.jpg: box 0: expected [class"),
+        (ran({"file": "a.jpg", "outputs": {"o": found((1, [5, 2, 3, 4]))}}), "a.jpg: box 0: expected x0 < x1"),
+        (ran(*[{"file": "a.jpg", "outputs": {"o": found()}}] * 2), "'a.jpg' is there already"),
+        (ran()[:-1], "expected what chai run --json prints"),
+    ],
+)
+def test_a_run_without_boxes_or_with_bad_ones(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ParseError) as raised:
+        TrueBoxes(written(tmp_path, text))
+    assert words in raised.value.headline and raised.value.headline.startswith(f"{tmp_path / 'truth.jsonl'}: ")
+
+
+@pytest.mark.parametrize("data", [b"\xff\xd8\xff\xe0\x00\x10JFIF", "a.jpg 1\n".encode("utf-16")])
+def test_bytes_that_are_no_text(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "truth").write_bytes(data)
+    for read in (TrueBoxes, lambda path: Classes(path, None), lambda path: Classes(None, path)):
+        with pytest.raises(ParseError, match="this is no text: byte"):
+            read(tmp_path / "truth")
 
 
 @pytest.mark.parametrize("line", ["a.jpg", "a.jpg cat", "a.jpg -1", "a.jpg " + "9" * 5000])

@@ -106,3 +106,20 @@ def test_find_keeps_order_and_skips_other_files(tmp_path: Path) -> None:
 def test_labels_lose_their_synset_id(tmp_path: Path) -> None:
     (tmp_path / "l.txt").write_text("n01440764 tench, Tinca tinca\nnot a synset\nn0 x\n")
     assert files.read_labels(tmp_path / "l.txt") == ["tench, Tinca tinca", "not a synset", "n0 x"]
+
+
+def test_pictures_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("b.webp", "a.GIF", "e.tif", "d.tiff", "x.png", "notes.txt", "c.jpg"):
+        (tmp_path / name).touch()
+    (tmp_path / "z.webp").mkdir()
+    assert [file.name for file in files.find([tmp_path])] == ["c.jpg", "x.png"]
+    (record,) = caplog.records
+    begin = f"4 files are left out of {tmp_path} (a.GIF, b.webp, d.tiff, ...): convert to one of .jpg .jpeg .png"
+    assert record.levelname == "WARNING" and record.message.startswith(begin)
+    caplog.clear()
+    assert files.find([tmp_path / "b.webp"]) == [tmp_path / "b.webp"]  # reading it says why it cannot be
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only" / "a.webp").touch()
+    with pytest.raises(UsageError, match="there is no image in"):
+        files.find([tmp_path / "only"])
+    assert [record.message[:45] for record in caplog.records] == [f"1 file is left out of {tmp_path / 'only'}"[:45]]

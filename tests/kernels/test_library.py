@@ -14,9 +14,11 @@ import pytest
 
 import chai
 from chai import devices
+from chai.cli import main
 from chai.env import env
 from chai.errors import UsageError
 from chai.kernels.native import build, library
+from chai.util.paths import resource
 
 from .common import LIBRARY, VARIANTS, used
 
@@ -89,7 +91,51 @@ def test_an_unknown_variant_is_an_error(fresh: pytest.MonkeyPatch) -> None:
 def test_without_a_library_the_command_is_named(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fresh.setattr(build, "library", lambda: str(tmp_path / "none.so"))
     assert library.library() is None
-    assert devices.open("emulator").status()[1].endswith(f"with a C compiler: {build.COMMAND}")
+    status = devices.open("emulator").status()[1]
+    assert status.endswith(f"with a C compiler (e.g. gcc): {sys.executable} -m chai.kernels.native.build")
+
+
+LOST = "kernels in numpy, which take several times as long as in C"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("demo", True),
+        ("demo -q", False),
+        ("run digits -i IMAGE -v", True),
+        ("run digits -i IMAGE --perf", True),
+        ("run digits -i IMAGE", False),
+        ("check digits -i IMAGE -v", True),
+    ],
+)
+@pytest.mark.parametrize("kernels", ["none.so", "sgemm"])
+def test_commands_say_what_is_lost_without_a_library(
+    fresh: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    says: bool,
+    kernels: str,
+) -> None:
+    """In one line, and not where CHAI_KERNELS asks for numpy."""
+    if kernels == "sgemm":
+        fresh.setenv("CHAI_KERNELS", kernels)
+    fresh.setattr(build, "library", lambda: str(tmp_path / "none.so"))
+    fresh.chdir(tmp_path)
+    image = sorted(resource("prototxt", "digits_images").glob("*.png"))[0]
+    assert main([str(image) if word == "IMAGE" else word for word in command.split()]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "kernels" in line]
+    mend = f"with a C compiler (e.g. gcc): {sys.executable} -m chai.kernels.native.build"
+    assert lines == [f"note: {LOST}: none were compiled; {mend}"] * (says and kernels != "sgemm")
+
+
+@needs_library
+def test_with_a_library_nothing_is_lost(fresh: pytest.MonkeyPatch) -> None:
+    assert library.lost() == ""
+    fresh.setattr(build, "digest", lambda: "0" * 64)
+    library.state.cache_clear()
+    assert library.lost().startswith(f"{LOST}: {Path(build.library()).name} was compiled from other sources; again: ")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF\x02\x01\x01 no library", np.random.default_rng(7).bytes(5000)])
@@ -215,4 +261,6 @@ def test_an_installation_without_a_compiler_succeeds(monkeypatch: pytest.MonkeyP
     hook.initialize("standard", {})
     assert len(warnings) == 1
     assert "there is no C compiler" in warnings[0]
+    assert "take several times as long" in warnings[0]
+    assert warnings[0].endswith(f"{sys.executable} -m chai.kernels.native.build")
     assert not [name for name in sys.modules if name.startswith("ziglang")]

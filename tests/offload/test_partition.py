@@ -274,10 +274,13 @@ def test_engine_of_a_layer_by_any_of_its_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
-        ({"abs": "fpga"}, "layer 'abs' cannot run on the overlay: no AbsVal unit"),
+        (
+            {"abs": "fpga"},
+            "layer 'abs' cannot run on the overlay: no AbsVal unit (hint: leave it on the host: abs=host)",
+        ),
         ({"cnv1": "host"}, "engine: there is no layer 'cnv1' (hint: did you mean 'conv1'?)"),
-        ({"zzz": "host"}, "engine: there is no layer 'zzz'"),
-        ({"conv1": "gpu"}, "engine of layer 'conv1': expected host or fpga, found 'gpu'"),
+        ({"zzz": "host"}, "engine: there is no layer 'zzz' (hint: chai show lists them)"),
+        ({"conv1": "gpu"}, "engine of layer 'conv1': expected host or fpga, found 'gpu' (hint: e.g. conv1=host)"),
     ],
 )
 def test_choices_that_cannot_be_followed(tmp_path: Path, engine: dict[str, str], message: str) -> None:

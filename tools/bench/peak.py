@@ -53,9 +53,11 @@ def peaks() -> dict[str, float]:
             subprocess.run(command, check=True, capture_output=True)
             lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
     except build.Failed as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error), hint="install a C compiler, e.g. gcc") from error
     except subprocess.CalledProcessError as error:
-        raise UsageError(f"{Path(error.cmd[0]).name} failed on {source.name}") from error
+        raise UsageError(
+            f"{Path(error.cmd[0]).name} failed on {source.name}", hint="CC names another compiler"
+        ) from error
     return {name: float(value) for name, value in map(str.split, lines)}
 
 

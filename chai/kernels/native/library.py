@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -161,6 +162,20 @@ def state() -> State:
     return State(variants, reason, used)
 
 
+def lost() -> str:
+    """Return what a host without kernels in C loses, and the command that compiles them; "" if it has or wants none."""
+    known = state()
+    if known.used is not None or env().kernels == NONE:
+        return ""
+    return f"kernels in numpy, which take several times as long as in C: {known.reason}"
+
+
+def _command() -> str:
+    """Return the command that compiles the kernels for this Python."""
+    own = f"'{sys.executable}'" if " " in sys.executable else sys.executable
+    return build.COMMAND.replace("python", own or "python", 1)
+
+
 def variant(name: str) -> Library | None:
     """Return the variant of this name, None if it cannot run here."""
     return next((v for v in state().variants if v.name == name), None)
@@ -171,7 +186,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     path = build.library()
     name = os.path.basename(path)
     if not os.path.isfile(path):
-        return None, f"none were compiled; with a C compiler: {build.COMMAND}"
+        return None, f"none were compiled; with a C compiler (e.g. gcc): {_command()}"
     try:
         calls = ctypes.CDLL(path)
         calls.chai_digest.restype = calls.chai_variant.restype = calls.chai_fields.restype = ctypes.c_char_p
@@ -183,9 +198,9 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
             *(ctypes.c_int64, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p),
         ]
         if calls.chai_digest() != build.digest().encode():
-            return None, f"{name} was compiled from other sources; again: {build.COMMAND}"
+            return None, f"{name} was compiled from other sources; again: {_command()}"
     except (OSError, AttributeError) as error:
-        return None, f"{name} cannot be loaded ({error}); again: {build.COMMAND}"
+        return None, f"{name} cannot be loaded ({error}); again: {_command()}"
     return calls, ""
 
 

@@ -74,7 +74,9 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(f"journal {self.path}: another process is writing it") from None
+            raise UsageError(
+                f"journal {self.path}: another process is writing it", hint="wait for it, or name another journal"
+            ) from None
 
     def _known(self) -> None:
         """Check that this file is a journal, which may be truncated. Raises ParseError."""
