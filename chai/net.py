@@ -22,7 +22,7 @@ from .runtime.losses import Losses
 from .runtime.shared import Shared
 from .runtime.times import Times
 from .util.interpreter import Uncollected
-from .util.keywords import takes
+from .util.keywords import method_of
 from .util.paths import stem
 from .util.suggest import did_you_mean
 from .util.text import visible
@@ -102,7 +102,7 @@ class Net(Shared):
 
     _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
 
-    @takes(Options, UsageError)
+    @method_of(Options, UsageError)
     def __init__(self, options: Options) -> None:
         super().__init__()
         self._last = Pass({}, Times())

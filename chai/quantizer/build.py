@@ -76,14 +76,27 @@ class Built:
         return bool(gain.mean() >= least and (gain.mean() > 0 or evidence < 0))
 
 
+@dataclass(frozen=True)
+class Codes:
+    """The codes that recipes may choose: of an overlay, in a scheme, with these widths.
+
+    ``wider``    width by layer, where it differs from ``bits``
+    ``signed``   whether all codes are signed, as in CHaiDNN
+    """
+
+    overlay: Overlay
+    scheme: str
+    bits: Bits
+    wider: Mapping[str, int] = field(default_factory=dict)
+    signed: bool = False
+
+
 class Builder:
     """Builds and judges recipes for one network.
 
     ``graph``    the rewritten graph; its layers are never changed
     ``original`` the graph of the prototxt
     ``placed``   layers that run on the overlay, except those in ``single``, whose precision_param sends them to the host
-    ``wider``    width by layer, where it differs from ``bits``
-    ``signed``   whether all codes are signed, as in CHaiDNN
     """
 
     def __init__(
@@ -91,23 +104,20 @@ class Builder:
         graph: Graph,
         original: Graph,
         observed: Observed,
-        overlay: Overlay,
+        codes: Codes,
         placed: Collection[str],
-        bits: Bits,
-        scheme: str,
-        wider: Mapping[str, int] | None = None,
+        single: Collection[str] = (),
         seed: int = 0,
         tick: Callable[[], None] = lambda: None,
-        single: Collection[str] = (),
-        signed: bool = False,
     ) -> None:
         self.graph, self.original, self.observed = graph, original, observed
-        self.overlay, self.single = overlay, set(single)
+        self.codes, self.overlay, self.scheme = codes, codes.overlay, codes.scheme
+        self.single = set(single)
         self.placed = set(placed) - self.single
-        self.scheme, self.seed, self.tick = scheme, seed, tick
+        self.seed, self.tick = seed, tick
         on_host = {layer.name for layer in graph.layers} - self.placed
-        self.unsigned = frozenset[str]() if signed else unsigned_blobs(graph, overlay, on_host)
-        self.groups: Groups = groups(graph, self.placed, bits, wider, self.unsigned)
+        self.unsigned = frozenset[str]() if codes.signed else unsigned_blobs(graph, codes.overlay, on_host)
+        self.groups: Groups = groups(graph, self.placed, codes.bits, codes.wider, self.unsigned)
         self.whole: Builder | None = None  # the builder that this is a fold of
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
@@ -118,10 +128,10 @@ class Builder:
             layer.name for layer in graph.layers if layer.name in self.groups.weights and folded_in(original, layer)
         }
 
-    def check_widths(self, wider: Mapping[str, int]) -> None:
+    def check_widths(self) -> None:
         """Raise UsageError for a layer whose width cannot be chosen."""
         names = {name for x in self.graph.layers if x.name in self.groups.weights for name in x.origin}
-        for name in wider:
+        for name in self.codes.wider:
             if name not in names:
                 raise UsageError(
                     f"there is no convolution or InnerProduct {name!r} on the overlay whose width could be chosen",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain
@@ -13,23 +13,25 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from ..errors import UsageError
+from ..graph import Graph
 from ..net import Net
 from ..passes.rewrite import rewrite
 from ..util.data.shelf import Shelf
+from ..util.keywords import function_of
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate
 from . import alone
-from .build import Builder, Built
-from .groups import Bits, Widths, scores, spelled
-from .observe import READ_IMAGES, batches_of, observe, ranged
+from .build import Builder, Built, Codes
+from .groups import Bits, scores, spelled
+from .observe import READ_IMAGES, Observed, batches_of, observe, ranged
 from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, Stage, changed
+from .request import BUDGET as BUDGET, Request
 from .walk import Batch
 from .writeback import check_form, save
 
 log = logger("chai.quantizer")
-BUDGET = 0.1  # of the multiply-accumulates
 VIEWS = 2  # of an image
 
 
@@ -68,28 +70,8 @@ class Result:
         return dict(self.tried)[self.built.recipe]
 
 
-def quantize(
-    prototxt: str | Path,
-    caffemodel: str | Path | None,
-    inputs: Iterable[Any],
-    output: str | Path,
-    *,
-    bits: Widths = 8,
-    budget: float = BUDGET,
-    scheme: str | None = None,
-    effort: str = "normal",
-    wider: Mapping[str, int] | None = None,
-    limit: int | None = None,
-    views: Iterable[Any] | None = None,
-    seed: int = 0,
-    overlay: str | Path | None = None,
-    chaidnn: bool = False,
-    recipe: Recipe | None = None,
-    journal: str | Path | None = None,
-    restart: bool = False,
-    watch: Callable[[str, float], None] = lambda _what, _share: None,
-    **options: Any,
-) -> Result:
+@function_of(Request, UsageError)
+def quantize(request: Request) -> Result:
     """Write a prototxt whose layers have formats for an overlay, and the weights that belong to it.
 
     ``inputs``   calibration batches, float32 (N, C, H, W) or {blob: array}, already preprocessed; consumed one by one.
@@ -110,118 +92,92 @@ def quantize(
     ``journal``  file that stores the costs of recipes: the same call resumes after an interruption; ``restart``
                  discards it
     ``watch``    called with the current activity and the share of the work that is done
-    ``options``  of Net: custom, phase, level, stages, shapes, batch, jit
+    ``overlay``, ``custom``, ``batch``, ``phase``, ``level``, ``stages``, ``shapes``, ``strict``, ``jit``   as of Net
 
     Raises what Net raises; UsageError without any input, for an unknown layer or a scheme that the overlay lacks;
     ParseError for a prototxt in Caffe's oldest form (V0).
     """
     started = monotonic()
-    output = Path(output)
-    _check(output, prototxt, caffemodel, effort, bits, budget, seed)
-    with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net, ExitStack() as stack:
+    net_options = {**request.reading, "scheme": request.scheme}
+    with Net(request.prototxt, request.caffemodel, "emulator", **net_options) as net, ExitStack() as stack:
         check_form(net.graph.path)
-        target = net.overlay
-        assert target is not None
-        scheme = target.scheme(scheme)
-        batches = batches_of((_named(net, b) for b in inputs), limit)
-        first = next(batches, None)
-        if first is None:
-            raise UsageError("quantize: there is no calibration image")
-        net.reshape(**{blob: array.shape for blob, array in first.items()})
-        graph = rewrite(net.graph)
-        where = net.partition
-        placed = {layer.name for layer in graph.layers if not layer.source and where.engine(layer.name) == "fpga"}
-        watch("float pass", 0.0)
-        observed = observe(graph, chain((first,), batches), seed)
-        if views is not None:
-            seen = observe(graph, (_named(net, b) for b in views), seed, 0, VIEWS * READ_IMAGES)
-            observed = ranged(observed, seen)
+        graph, observed = _observed(net, request)
         observing = monotonic() - started
         # from here on batches run side by side, and products are small: threads of BLAS would only wait for each other
         stack.enter_context(threadpool_limits(1, "blas"))
-        progress = _Progress(watch, recipe, effort, len(graph.layers))
-        single = set() if chaidnn else scores(graph, placed)
-
-        def builder_of(bits: Bits, wider: Mapping[str, int]) -> Builder:
-            return Builder(
-                *(graph, net.graph, observed, target, placed, bits, scheme, wider, seed, progress.tick, single, chaidnn)
-            )
-
-        wider = dict(wider or {})
-        builder = builder_of(6 if bits == "mixed" else bits, wider)
-        builder.check_widths(wider)
-        widened: dict[str, float] = {}
-        if bits == "mixed":
-            watch("widths", 0.0)
-            widened = alone.widened(builder, builder_of(8, {}), budget, wider.keys())
-            wider.update(dict.fromkeys(widened, 8))
-            builder = builder_of(6, wider)
+        progress = _Progress(request.watch, request.recipe, request.effort, len(graph.layers))
+        builder, widened = _builder(request, net, graph, observed, progress)
         choices = {
-            "bits": list(bits) if isinstance(bits, tuple) else bits,  # as a journal has them
-            "scheme": scheme,
-            "wider": wider,
-            "seed": seed,
-            "overlay": target.digest,
-            "chaidnn": chaidnn,
+            "bits": list(request.bits) if isinstance(request.bits, tuple) else request.bits,  # as a journal has them
+            "scheme": builder.scheme,
+            "wider": {**builder.codes.wider},
+            "seed": request.seed,
+            "overlay": builder.overlay.digest,
+            "chaidnn": request.chaidnn,
         }
-        run = run_of(*locate(prototxt, caffemodel), observed, choices)
-        with closing(Known(journal, run, restart, sum(observed.sizes))) as known:
-            kept, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
+        run = run_of(*locate(request.prototxt, request.caffemodel), observed, choices)
+        with closing(Known(request.journal, run, request.restart, sum(observed.sizes))) as known:
+            kept, tried, plain = _search(builder, request.recipe, EFFORTS[request.effort], progress, known)
         candidate = _built(builder, kept, plain, progress)
-        note = f"{spelled(bits)}-bit {scheme}, {candidate.recipe}, {observed.images} images, seed {seed}"
-        costs = alone.of_layers(builder, candidate) if effort != "fast" else {}
-        weights = save(output, net.graph, candidate.graph, note)
-    seconds = monotonic() - started
-    budgeted = budget if bits == "mixed" else None
-    how = {"bits": bits, "budget": budgeted, "scheme": scheme, "effort": effort, "seed": seed}
+        costs = alone.of_layers(builder, candidate) if request.effort != "fast" else {}
+        how = request.described(builder.scheme)
+        note = f"{spelled(request.bits)}-bit {builder.scheme}, {candidate.recipe}, {observed.images} images"
+        output = Path(request.output)
+        weights = save(output, net.graph, candidate.graph, f"{note}, seed {request.seed}")
     return Result(
-        output,
-        weights,
-        candidate,
-        tried,
-        plain,
-        observed.images,
-        observed.batches,
-        observed.shelf,
-        costs,
-        widened,
-        seconds,
-        observing,
-        how,
+        prototxt=output,
+        caffemodel=weights,
+        built=candidate,
+        tried=tried,
+        plain=plain,
+        images=observed.images,
+        batches=observed.batches,
+        shelf=observed.shelf,
+        costs=costs,
+        widened=widened,
+        seconds=monotonic() - started,
+        observing=observing,
+        how=how,
     )
 
 
-def _check(
-    output: Path,
-    prototxt: str | Path,
-    caffemodel: str | Path | None,
-    effort: str,
-    bits: Widths,
-    budget: float,
-    seed: int,
-) -> None:
-    if seed < 0:
-        raise UsageError(f"seed {seed}: expected 0 or more", hint="the default is 0")
-    if not 0 <= budget <= 1:
-        raise UsageError(f"budget {budget:g}: expected a share of the multiply-accumulates, 0 to 1")
-    widths = bits if isinstance(bits, tuple) else (bits,)
-    if bits != "mixed" and (len(widths) not in (1, 3) or not set(widths) <= {8, 6}):
-        raise UsageError(f"bits {spelled(bits)}: expected 8 or 6, three of them, or mixed")
-    if effort not in EFFORTS:
-        raise UsageError(f"effort {effort!r}: expected one of {', '.join(EFFORTS)}")
-    if output.suffix != ".prototxt":
-        raise UsageError(
-            f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder",
-            hint=f"name it {output.with_suffix('.prototxt')}",
-        )
-    if not output.resolve().parent.is_dir():
-        raise UsageError(f"there is no folder {str(output.parent)!r} to write into", hint=f"mkdir -p {output.parent}")
-    for source in (prototxt, caffemodel or prototxt):
-        for target in (output, output.with_suffix(".caffemodel")):
-            if target.exists() and Path(source).exists() and target.samefile(source):
-                raise UsageError(
-                    f"{str(target)!r} would be written over what it is made from", hint="name another output"
-                )
+def _observed(net: Net, request: Request) -> tuple[Graph, Observed]:
+    """Return the graph after the passes, and what its blobs are on the calibration images. Raises UsageError without any."""
+    batches = batches_of((_named(net, b) for b in request.inputs), request.limit)
+    first = next(batches, None)
+    if first is None:
+        raise UsageError("quantize: there is no calibration image")
+    net.reshape(**{blob: array.shape for blob, array in first.items()})
+    graph = rewrite(net.graph)
+    request.watch("float pass", 0.0)
+    observed = observe(graph, chain((first,), batches), request.seed)
+    if request.views is None:
+        return graph, observed
+    seen = observe(graph, (_named(net, b) for b in request.views), request.seed, 0, VIEWS * READ_IMAGES)
+    return graph, ranged(observed, seen)
+
+
+def _builder(
+    request: Request, net: Net, graph: Graph, observed: Observed, progress: _Progress
+) -> tuple[Builder, dict[str, float]]:
+    """Return the builder for the widths, and the layers to which mixed widths give 8 bits, with their shares."""
+    target, where = net.overlay, net.partition
+    assert target is not None
+    placed = {layer.name for layer in graph.layers if not layer.source and where.engine(layer.name) == "fpga"}
+    single = set() if request.chaidnn else scores(graph, placed)
+
+    def builder_of(bits: Bits, wider: Mapping[str, int]) -> Builder:
+        codes = Codes(target, target.scheme(request.scheme), bits, wider, request.chaidnn)
+        return Builder(graph, net.graph, observed, codes, placed, single, request.seed, progress.tick)
+
+    wider = dict(request.wider or {})
+    builder = builder_of(6 if request.bits == "mixed" else request.bits, wider)
+    builder.check_widths()
+    if request.bits != "mixed":
+        return builder, {}
+    request.watch("widths", 0.0)
+    widened = alone.widened(builder, builder_of(8, {}), request.budget, wider.keys())
+    return builder_of(6, {**wider, **dict.fromkeys(widened, 8)}), widened
 
 
 def _named(net: Net, batch: Any) -> Batch:

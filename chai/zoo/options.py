@@ -44,6 +44,11 @@ class Reading:
     strict: bool = option(False, "refuse fields outside Caffe's schema (default: warn)")
     jit: bool = option(True, "run custom layers as plain Python")
 
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Return these options as arguments of Net."""
+        return {one.name: getattr(self, one.name) for one in fields(Reading)}
+
 
 @dataclass(frozen=True)
 class Options(Reading):

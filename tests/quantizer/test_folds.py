@@ -10,7 +10,7 @@ import pytest
 from chai.overlay import load
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import Recipe
-from chai.quantizer.build import Builder, Built
+from chai.quantizer.build import Builder, Built, Codes
 from chai.quantizer.observe import Observed, folded, observe
 from tests.passes.common import DEEP, network
 
@@ -36,7 +36,9 @@ def builder(folder: Path, data: list[np.ndarray], whole: bool = False) -> Builde
         if layer.name in ("a", "b"):
             codes = np.rint(layer.blobs[0] / np.abs(layer.blobs[0]).max((1, 2, 3), keepdims=True) * 31)
             layer.blobs = [(codes / 32).astype(np.float32), *layer.blobs[1:]]
-    return Builder(graph, net.graph, observe(graph, [{"data": d} for d in data]), load(), {"a", "b"}, 6, "Xilinx")
+    return Builder(
+        graph, net.graph, observe(graph, [{"data": d} for d in data]), Codes(load(), "Xilinx", 6), {"a", "b"}
+    )
 
 
 def test_each_half_is_fitted_on_one_and_held_back_from_the_other(tmp_path: Path) -> None:
