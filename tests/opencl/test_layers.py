@@ -11,8 +11,10 @@ import pytest
 import chai
 from chai.artifact.save import save
 from chai.cli import main
+from chai.env import env
 from chai.evaluate.check_custom import check_layer
 from chai.parser.caffemodel import write_caffemodel
+from tests.passes.common import prototxt, source
 
 from .common import KERNEL, MVCL, RUNS, SHIFT, XML, network, noise, write
 
@@ -48,7 +50,7 @@ def test_every_built_in_define_in_a_kernel(tmp_path: Path) -> None:
     body = "\n".join(["int n = 0;", "if (get_global_id(0) + get_global_id(1)) return;", *lines])
     kernel = f"__kernel void twice(const __global INPUT0_TYPE* source, __global OUTPUT0_TYPE* target) {{\n{body}\n}}\n"
     text = XML.replace('format="BFYX"', 'format="byxf"', 1).replace(
-        'global="X,Y,B*F"', 'global="X-1,Y*2" local="2,5" dim="input,0"'
+        'global="X,Y,B*F"', 'global="X-1,Y*B" local="2,5" dim="input,0"'
     )
     write(tmp_path, text, twice=kernel)
     top = "user_defined_layer: true xcustom_param { top_dim: 2 top_dim: 64 }"
@@ -155,6 +157,70 @@ __kernel void subtract(__global const float* src, __global float* dst, __global 
     with network(tmp_path, "m Mean data -> y", SHAPE) as net:
         found = net.forward(X)["y"]
     np.testing.assert_allclose(found, X - X.mean(3, keepdims=True), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("work", ["X,Y,F", "X*B/B,Y,F"])
+def test_work_sizes_without_a_batch(work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel runs once per image; one that names B has them all, and what it leaves out is an error of CHAI_CHECK."""
+    write(tmp_path, XML.replace("X,Y,B*F", work))
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net:
+        found = net.forward(X)["y"]
+    assert np.array_equal(found[0], 2 * X[0]) and np.array_equal(found[1], 2 * X[1] if "B" not in work else 0 * X[1])
+    monkeypatch.setenv("CHAI_CHECK", "1")
+    env.cache_clear()
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net:
+        if "B" not in work:
+            assert np.array_equal(net.forward(X)["y"], 2 * X)
+            return
+        reason = r"it writes nothing into 105 of 210 elements of top 0, first \(1, 0, 0, 0\)"
+        with pytest.raises(chai.PluginError, match=reason):
+            net.forward(X)
+
+
+def test_the_first_part_that_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the axes of the top, whatever its format; a value that is zero, or is what the memory had, was written."""
+    monkeypatch.setenv("CHAI_CHECK", "1")
+    env.cache_clear()
+    kernel = KERNEL.replace("FACTOR * source[at]", "as_float(at % 2 ? 0 : 0xA5A5A5A5)")
+    formats = XML.replace("BFYX", "YXFB")  # its memory is in the order of the work items: rows first, images last
+    write(tmp_path, formats, twice=kernel.replace("target[at]", "if (at / 42 != 3) target[at]"))
+    reason = r"nothing into 42 of 210 elements of top 0, first \(0, 0, 3, 0\)"
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net, pytest.raises(chai.PluginError, match=reason):
+        net.forward(X)
+    write(tmp_path, formats, twice=kernel)
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net:
+        assert np.count_nonzero(net.forward(X)["y"]) == 105
+
+
+def test_once_per_image_with_what_all_images_share(tmp_path: Path) -> None:
+    """A second bottom without a batch is whole in each run; a top without one cannot be."""
+    xml = """
+<CustomLayer name="Add" type="MVCL" version="1">
+  <Kernel entry="add"><Source filename="add.cl"/></Kernel>
+  <Parameters>
+    <Tensor arg-name="x" type="input" port-index="0"/>
+    <Tensor arg-name="more" type="input" port-index="1"/>
+    <Tensor arg-name="y" type="output" port-index="0"/>
+    <Scalar arg-name="n" type="int" source="I1.F"/>
+  </Parameters>
+  <WorkSizes dim="input,0" global="F*Y*X"/>
+</CustomLayer>
+"""
+    kernel = """
+__kernel void add(__global const float* x, __global const float* more, __global float* y, int n) {
+    y[get_global_id(0)] = x[get_global_id(0)] + more[get_global_id(0) % n];
+}
+"""
+    path = write(tmp_path, xml, add=kernel)
+    text = source("more", (1, 4)) + prototxt("a Add data more -> y", SHAPE)
+    (tmp_path / "net.prototxt").write_text(text)
+    more = noise((1, 4), 1)
+    with chai.Net(tmp_path / "net.prototxt", device="float", custom=path) as net:
+        found = net.forward(data=X, more=more)["y"]
+    assert np.array_equal(found, X + more[0, np.arange(105) % 4].reshape(3, 5, 7))
+    (tmp_path / "rule.py").write_text("import chai\n@chai.shape('Add')\ndef f(x): return [(6, 35)]\n")
+    with pytest.raises(chai.ChaiError, match="called once for each of 2 images, but its top of 6x35 is not that of 2"):
+        chai.Net(tmp_path / "net.prototxt", device="float", custom=[path, tmp_path / "rule.py"])
 
 
 def test_vectors_of_half(tmp_path: Path) -> None:

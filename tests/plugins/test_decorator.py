@@ -80,8 +80,9 @@ def test_float16_in_numpy(tmp_path: Path) -> None:
 def test_per_image(tmp_path: Path, batch: int) -> None:
     seen = []
 
-    @chai.custom("mine", per_image=True, jit=False)
-    def mine(x: Any) -> None:
+    @chai.custom("mine", per_image=True, jit=False, args={"images": "I.B"})
+    def mine(x: Any, images: int) -> None:
+        assert images == 1
         seen.append((x.input_dims[0].tolist(), x.output_dims[0].tolist(), x.bottom[0].shape, x.in_ptrs[0].size))
         x.top[0][...] = x.bottom[0] - x.bottom[0].mean()
 
@@ -90,6 +91,17 @@ def test_per_image(tmp_path: Path, batch: int) -> None:
     assert seen == [([1, 3, 5, 7], [1, 3, 5, 7], (1, 3, 5, 7), 105)] * batch
     for image, original in zip(found, data):
         assert np.array_equal(image, original - original.mean())
+
+
+def test_per_image_needs_tops_of_each_image(tmp_path: Path) -> None:
+    """Each call would overwrite what the last has written."""
+
+    @chai.custom("mine", per_image=True, jit=False)
+    def mine(x: Any) -> None: ...
+
+    mine.shape(lambda x: [(4, 35)])
+    with pytest.raises(chai.ModelError, match="called once for each of 2 images, but its top of 4x35 is not that of 2"):
+        network(tmp_path, "mine mine data -> y : user_defined_layer: true", SHAPE)
 
 
 def test_inplace_starts_from_a_copy(tmp_path: Path) -> None:
