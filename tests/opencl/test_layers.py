@@ -177,6 +177,17 @@ def test_work_sizes_without_a_batch(work: str, tmp_path: Path, monkeypatch: pyte
             net.forward(X)
 
 
+def test_headers_below_the_xml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of the options, from wherever chai is started."""
+    folder = tmp_path / "layers"
+    write(folder, XML.replace("-cl-mad-enable", "-I include"), twice='#include "factor.h"\n' + KERNEL)
+    (folder / "include").mkdir()
+    (folder / "include" / "factor.h").write_text("#undef FACTOR\n#define FACTOR 3\n")
+    monkeypatch.chdir("/")
+    with network(tmp_path, "l Twice data -> y", SHAPE, folder / "layers.xml") as net:
+        assert np.array_equal(net.forward(X)["y"], 3 * X)
+
+
 def test_the_first_part_that_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the axes of the top, whatever its format; a value that is zero, or is what the memory had, was written."""
     monkeypatch.setenv("CHAI_CHECK", "1")

@@ -121,6 +121,12 @@ MALFORMED = {
     "no source": (XML, '<Source filename="twice.cl"/>', "", "2:3", "<Kernel> without <Source>"),
     "outside": (XML, "twice.cl", "../twice.cl", "3:23", "'../twice.cl' is not in the folder"),
     "absolute": (XML, "twice.cl", "/etc/passwd", "3:23", "'/etc/passwd' is not in the folder"),
+    "headers": (XML, "-cl-mad-enable", "-w -I/etc", "10:29", "options: the folder of headers '/etc' is not in the folder"),
+    "headers apart": (XML, "-cl-mad-enable", "-I ..", "10:29", "headers '..' is not in the folder"),
+    "headers in quotes": (XML, "-cl-mad-enable", "-DA='b -I/etc'", "10:29", "is not in the folder of this file"),
+    "headers in words": (XML, "-cl-mad-enable", "-I 'b -I/etc'", "10:29", "is not in the folder of this file"),
+    "headers of nothing": (XML, "-cl-mad-enable", "-I", "10:29", "headers '' is not in the folder"),
+    "quotes": (XML, "-cl-mad-enable", "-DA='b", "10:29", "options: No closing quotation"),
     "missing": (XML, "twice.cl", "thrice.cl", "3:23", "'thrice.cl' is not there"),
     "binary": (MVCL, "shift.cl", "other.bin", "2:43", "'other.cl' is not there"),
     "no such kernel": (XML, 'entry="twice"', 'entry="twize"', "2:18", "there is no kernel 'twize'"),
@@ -202,6 +208,26 @@ def test_files_from_strangers_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "twice.cl").write_bytes(b" " * (5 << 20))
     with pytest.raises(ParseError, match="kernel_bytes"):
         read(write(tmp_path, XML, other=""))
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../secret.h", "sub/../../secret.h"])
+def test_a_header_outside_of_the_folder(tmp_path: Path, name: str) -> None:
+    """Named by a source; in a comment it is none."""
+    with pytest.raises(ParseError, match=rf"layers.xml:3:23: source 'twice.cl', line 2: '{name}' is not in the folder"):
+        read(write(tmp_path, XML, twice=f"//\n# include <{name}>\n{KERNEL}"))
+    assert read(write(tmp_path, XML, twice=f'/*\n#include "{name}"\n*/\n#include "sub/a.h"\n{KERNEL}'))
+
+
+def test_options_with_folders_of_headers(tmp_path: Path) -> None:
+    """They are absolute, wherever chai is started; other options stay as they are."""
+    for options, expected in (
+        ("-I. -cl-mad-enable", f"-I{tmp_path} -cl-mad-enable"),
+        ("-I 'a' -DN=2", f"-I{tmp_path}/a -DN=2"),
+        (f"-I{tmp_path}/sub", f"-I{tmp_path}/sub"),
+        ("-D 'N=2'  -w", "-D 'N=2'  -w"),
+    ):
+        (layer,) = read(write(tmp_path, XML.replace("-cl-mad-enable", options)))
+        assert layer.stages[0].options == expected
 
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
