@@ -159,6 +159,28 @@ __kernel void subtract(__global const float* src, __global float* dst, __global 
     np.testing.assert_allclose(found, X - X.mean(3, keepdims=True), rtol=1e-5, atol=1e-6)
 
 
+def test_an_output_that_is_numbered_after_the_input(tmp_path: Path) -> None:
+    """As in Intel's tutorial on custom layers, a cosh; its kernel speaks of OUTPUT0. Written here from its description."""
+    xml = XML.replace("Twice", "Cosh").replace("twice", "cosh_kernel")
+    xml = xml.replace('type="output" port-index="0"', 'type="output" port-index="1"')
+    kernel = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+__kernel void cosh_kernel(const __global INPUT0_TYPE* input0, __global OUTPUT0_TYPE* output)
+{
+    const uint idx = get_global_id(0), idy = get_global_id(1), idbf = get_global_id(2);
+    const uint feature = idbf % OUTPUT0_DIMS[1], batch = idbf / OUTPUT0_DIMS[1];
+    const uint from = batch * INPUT0_PITCHES[0] + feature * INPUT0_PITCHES[1] + idy * INPUT0_PITCHES[2]
+        + idx * INPUT0_PITCHES[3] + INPUT0_OFFSET;
+    const uint to = batch * OUTPUT0_PITCHES[0] + feature * OUTPUT0_PITCHES[1] + idy * OUTPUT0_PITCHES[2]
+        + idx * OUTPUT0_PITCHES[3] + OUTPUT0_OFFSET;
+    output[to] = cosh(input0[from]);
+}
+"""
+    write(tmp_path, xml, cosh_kernel=kernel)
+    with network(tmp_path, "c Cosh data -> y", SHAPE) as net:
+        np.testing.assert_allclose(net.forward(X)["y"], np.cosh(X.astype(np.float64)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("work", ["X,Y,F", "X*B/B,Y,F"])
 def test_work_sizes_without_a_batch(work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel runs once per image; one that names B has them all, and what it leaves out is an error of CHAI_CHECK."""

@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from os.path import isfile
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from ...errors import ParseError
 from ...limits import limits
 from ...util.files import content
-from ...util.lazy_dataclass import dataclass, field
+from ...util.lazy_dataclass import dataclass, field, replace
 from ...util.suggest import did_you_mean
 from . import document
 from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes
@@ -19,6 +20,7 @@ from .document import Element
 from .formula import Formula, FormulaError
 from .parameters import Parameter, parameters, uncommented
 
+T = TypeVar("T")
 FORMATS = ("BFYX", "BYXF", "YXFB", "FYXB", "ANY")
 KINDS = ("SimpleGPU", "MVCL")
 _SIZE = re.compile(r"([IO])(\d*)\.([BFYX])")
@@ -86,7 +88,7 @@ def read(path: Path) -> list[Description]:
             if number != expected:
                 raise found[number][0].error(f"stage {number}: there is no stage {expected}", "stage")
     return [
-        _checked(Description(type, tuple(found[n][1] for n in sorted(found)), (*files[type],)), found[0][0])
+        _ranked(Description(type, tuple(found[n][1] for n in sorted(found)), (*files[type],)), found[0][0])
         for type, found in stages.items()
     ]
 
@@ -101,19 +103,27 @@ def _layers(top: Element) -> Iterator[Element]:
         raise top.error(f"<{top.name}> is not expected here", hint='<CustomLayer name="..." type="SimpleGPU" ...>')
 
 
-def _checked(description: Description, first: Element) -> Description:
-    """Check that the tops are numbered without gaps."""
-    tops = {b.port.number for s in description.stages for b in s.bindings if isinstance(b, Tensor) and _output(b)}
-    if not tops:
+def _ranked(description: Description, first: Element) -> Description:
+    """Return the description with outputs numbered from 0: OpenVINO may count them after the inputs.
+
+    A size or work size without a number is of the first output.
+    """
+    bindings = [binding for stage in description.stages for binding in stage.bindings]
+    numbers = sorted({b.port.number for b in bindings if isinstance(b, Tensor) and b.port.side == "output"})
+    if not numbers:
         raise first.error('no Tensor of type="output": the layer would have no result')
-    if tops != set(range(len(tops))):
-        missing = min(set(range(len(tops))) - tops)
-        raise first.error(f'no Tensor of type="output" has port-index {missing}')
-    return description
 
+    def ranked(item: T) -> T:
+        port: Port | None = getattr(item, "port", None)
+        if port is None or port.side == "input":
+            return item
+        if port.number and port.number not in numbers:
+            raise first.error(f'no Tensor of type="output" has port-index {port.number}')
+        rank = numbers.index(port.number) if port.number in numbers else 0
+        return replace(item, port=Port("output", rank))  # type: ignore[type-var]
 
-def _output(tensor: Tensor) -> bool:
-    return tensor.port.side == "output"
+    stages = [replace(s, bindings=tuple(map(ranked, s.bindings)), work=ranked(s.work)) for s in description.stages]
+    return replace(description, stages=tuple(stages))
 
 
 def _type(layer: Element) -> str:
