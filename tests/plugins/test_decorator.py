@@ -472,6 +472,14 @@ def wants(x: Any, other: int) -> None:
         ({"fuse": ("Sigmoid",)}, nothing, "fuse: 'Sigmoid' cannot be fused, only 'ReLU'"),
         ({"ports": 3}, nothing, "ports 3: expected 1, or 2"),
         ({"max_threads": 0}, nothing, "max_threads 0: expected at least 1"),
+        ({"max_threads": "4"}, nothing, "max_threads '4': expected int or None"),
+        ({"fuse": "ReLU"}, nothing, "fuse 'ReLU': expected tuple"),
+        ({"fuse": None}, nothing, "fuse None: expected tuple"),
+        ({"per_image": "no"}, nothing, "per_image 'no': expected bool"),
+        ({"override": 0}, nothing, "override 0: expected bool or None"),
+        ({"version": 2}, nothing, "version 2: expected str"),
+        ({"scratch": ["a"]}, nothing, "scratch ['a']: expected dict"),
+        ({"jit": "no"}, nothing, "implementation 'ref': jit 'no': expected bool"),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], function: Any, message: str) -> None:

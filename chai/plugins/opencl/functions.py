@@ -14,7 +14,7 @@ from ...limits import limits
 from ...util.files import content
 from ...util.lazy_numpy import np
 from ..arguments import is_size
-from ..definition import CustomType, Options
+from ..definition import CustomType, Options, declared
 from ..failure import report, run
 from ..registry import enter
 from . import half, rendering
@@ -90,9 +90,9 @@ def opencl(
     if tuple(dtypes)[:1] != ("float32",) or not {*dtypes} <= {"float32", "int8"}:
         raise PluginError(f'{place}: dtypes {dtypes!r}: expected ("float32",) or ("float32", "int8")')
     options = Options(
-        args=dict(args or {}),
+        args=declared(args),
         override=override,
-        per_image=_per_image(args or {}, global_size, local_size),
+        per_image=_per_image(args, global_size, local_size),
         version=version,
         output=output,
         first_shape=True,
@@ -112,10 +112,11 @@ def opencl(
     return custom
 
 
-def _per_image(args: Mapping[str, Any], *sizes: Sizes) -> bool:
+def _per_image(args: Any, *sizes: Sizes) -> bool:
     """Return whether a kernel computes one image: formulas give its sizes, and neither they nor an argument the batch."""
     formulas = [size for size in sizes if isinstance(size, str)]
-    return len(formulas) == len(sizes) and not any("B" in text for text in (*formulas, *filter(is_size, args.values())))
+    named = filter(is_size, args.values() if isinstance(args, Mapping) else ())
+    return len(formulas) == len(sizes) and not any("B" in text for text in (*formulas, *named))
 
 
 class Functions:
