@@ -47,7 +47,7 @@ def network(
     group.add_argument(
         "weights", nargs="?", metavar="WEIGHTS", help="its .caffemodel (default: the one shipped or fetched for NET)"
     )
-    group.add_argument("--custom", action="append", default=[], type=Path, metavar=custom_metavar, help=custom)
+    group.add_argument("--custom", action="append", default=[], metavar=custom_metavar, help=custom)
     group.add_argument(
         "--shape",
         action="append",
