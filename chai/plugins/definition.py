@@ -215,6 +215,8 @@ class CustomType(Definition):
     ) -> Implementation:
         if not isinstance(jit, bool):
             raise self._bad(f"implementation {name!r}: jit {jit!r}: expected bool")
+        if jit and isinstance(function, MethodType):
+            raise self._bad(f"implementation {name!r}: a method of an object cannot be compiled", "jit=False")
         if dtype not in DTYPES or layout not in LAYOUTS:
             raise self._bad(
                 f"implementation {name!r}: dtype {dtype!r}, layout {layout!r}; expected one of {', '.join(DTYPES)} "
@@ -275,11 +277,12 @@ def plain_type(type: str, function: Function | Definition) -> Definition:
 
 
 def parameters(function: Function) -> list[str]:
-    """Return the names of a function's positional parameters; x alone for a callable without a signature."""
+    """Return the names of the positional arguments that a call gives; x alone for a callable without a signature."""
+    bound = isinstance(function, MethodType)  # its first parameter, often self, is given already
     python = getattr(function, "py_func", function)
     code = getattr(python, "__code__", None)
     if code is not None and not hasattr(python, "__wrapped__"):
-        return list(code.co_varnames[: code.co_argcount])
+        return list(code.co_varnames[bound : code.co_argcount])
     import inspect  # its import takes longer than everything else here
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -449,6 +450,53 @@ def test_methods_of_a_class(tmp_path: Path, registry: Any) -> None:
     given = chai.xChangeLayer({**x, "bottom": (DATA,), "top": (np.zeros_like(DATA),)})
     own.custom_second(given, 1)  # in its class it still is a method
     assert np.array_equal(given.top[0], DATA * 5)
+
+
+class Scaler:
+    """Has the forms of method that a user may give as a function."""
+
+    factor = np.float32(3)
+
+    def __init__(self, factor: float) -> None:
+        self.factor = np.float32(factor)
+
+    def scale(self, x: Any) -> None:
+        x.top[0][...] = self.factor * x.bottom[0]
+
+    def other_name(this, x: Any) -> None:  # noqa: N805
+        this.scale(x)
+
+    @classmethod
+    def of_the_class(cls, x: Any) -> None:
+        x.top[0][...] = cls.factor * x.bottom[0]
+
+    def with_argument(self, x: Any, k: float) -> None:
+        x.top[0][...] = self.factor * x.bottom[0] * np.float32(k)
+
+    def shape(self, x: Any) -> list[Any]:
+        return [x.input_dims[0]]
+
+
+@pytest.mark.parametrize(
+    "custom",
+    [
+        lambda: {"mine": Scaler(3).scale},
+        lambda: {"mine": Scaler(3).other_name},
+        lambda: {"mine": Scaler(9).of_the_class},
+        lambda: {"mine": chai.custom("scaled", jit=False, args={"k": 2.0})(Scaler(1.5).with_argument)},
+        lambda: chai.custom("mine", jit=False)(Scaler(3).scale).with_shape(Scaler(1).shape),
+    ],
+)
+def test_methods_of_an_object(tmp_path: Path, custom: Callable[[], Any]) -> None:
+    """They have their object: x comes first."""
+    assert np.array_equal(one(tmp_path, custom=custom()).forward(DATA)["y"], DATA * np.float32(3))
+
+
+def test_a_method_by_its_name_and_one_that_would_be_compiled(tmp_path: Path) -> None:
+    found = one(tmp_path, type="scale", custom=[Scaler(2).scale]).forward(DATA)["y"]
+    assert np.array_equal(found, DATA * np.float32(2))
+    with pytest.raises(chai.PluginError, match="a method of an object cannot be compiled"):
+        chai.custom("mine")(Scaler(2).scale)
 
 
 # -- refused where it stands
