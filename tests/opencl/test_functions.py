@@ -163,7 +163,17 @@ def test_each_image_of_a_batch(tmp_path: Path) -> None:
 
 
 @runs
-def test_an_image_that_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_for_all_images(tmp_path: Path) -> None:
+    """Those of one image leave the others out, which is an error, not zeros."""
+    made = register(global_size=(7, 5, 3))
+    with network(tmp_path, "h hswish data -> y", SHAPE, made) as net:
+        np.testing.assert_allclose(net.forward(X[:1])["y"], hswish(X[:1]), rtol=1e-5, atol=1e-5)
+        with pytest.raises(PluginError, match="it writes nothing into top 0 of image 1, the batch is 2"):
+            net.forward(X)
+
+
+@runs
+def test_a_part_of_an_image_that_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has zeros there, whatever the last pass left, and CHAI_CHECK names the first place."""
     made = register(global_size=lambda x: (6, *SHAPE[2:3], 6))
     with network(tmp_path, "h hswish data -> y", SHAPE, made) as net:
