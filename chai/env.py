@@ -17,7 +17,8 @@ class Env:
 
     device: name of the selected device, or ""; debug: 0..3; custom: files or folders of custom layers.
 
-    check: whether every Task is compared with its definition; dump: folder to write every blob to, or "".
+    check: whether every Task is compared with its definition, and OpenCL kernels have to write all of their tops;
+    dump: folder to write every blob to, or "".
     cache: folder of fetched weights; pynq_wait: how to wait for a board, "poll" or "interrupt".
     opencl_inprocess: whether OpenCL kernels run in the process of the network.
     kernels: variant of the compiled kernels, "sgemm" for none of them, or "" for the best; threads: how many run them,

@@ -36,6 +36,7 @@ EPILOG = """examples:
   chai check googlenet bvlc_googlenet.caffemodel -i cal/ --limit 32 --html check.html
   chai check net.prototxt net.caffemodel -i cal/ --bits 6 --bound 15 --json
   chai check digits --custom gemm        compare plain Python, compiled code and each implementation
+  chai check net.prototxt --custom layers.xml     compare those of each layer that a file defines
 
 exit code 1: a layer is below --bound, or fewer images than --agreement keep their class"""
 WIDTH = 80
@@ -45,11 +46,12 @@ CUT_OFF = 0.1  # percent of saturated values worth reporting
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.usage = "%(prog)s NET [WEIGHTS] -i IMG... [options]\n       %(prog)s NET [WEIGHTS] --custom TYPE"
+    parser.usage = "%(prog)s NET [WEIGHTS] -i IMG... [options]\n       %(prog)s NET [WEIGHTS] --custom TYPE|PATH"
     options.network(
         parser,
         compiled=False,
-        help="load custom layers from a file (.py, .xml) or folder and run its code; or name a TYPE to check; repeatable",
+        help="load custom layers from a file (.py, .xml) or folder and run its code, and without images check its layers; or "
+        "name a TYPE to check; repeatable",
         metavar="PATH|TYPE",
     )
     options.images(parser, "-i", default=[])
@@ -85,14 +87,15 @@ def execute(args: argparse.Namespace) -> int:
     Report and skip an image that cannot be read; the exit code is then 65 unless a goal is missed.
     """
     types = check_custom.types(args)
-    if types:
+    if types or (args.custom and not args.image):
         unused = ("image", "limit", "calibration", "bound", "agreement", "html", "png")
-        refuse(args, (*unused, *options.EXECUTION, *options.PREPROCESSING), f"with --custom {types[0]}, a layer type")
+        why = f"with --custom {types[0]}, a layer type" if types else f"without images: {args.custom[0]} is checked"
+        refuse(args, (*unused, *options.EXECUTION, *options.PREPROCESSING), why)
         return check_custom.check(args, types)
     if not args.image:
         raise UsageError(
             "no images: chai check NET WEIGHTS -i IMAGES...",
-            hint="or a custom layer: chai check NET WEIGHTS --custom TYPE",
+            hint="or custom layers: chai check NET WEIGHTS --custom TYPE, or a file of them",
         )
     _, weights = locate(args.net, args.weights, adjacent=True)
     if weights is None:

@@ -28,7 +28,7 @@ EXECUTION = ("overlay", "engine", *FORMATS, "autotune", "no_jit")
 _REPEATABLE: dict[str, Any] = {"action": "append", "default": []}
 _SWITCH = {"action": "store_true"}
 _FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "custom": ("--custom", {**_REPEATABLE, "type": Path, "metavar": "PATH"}),
+    "custom": ("--custom", {**_REPEATABLE, "metavar": "PATH"}),
     "shapes": ("--shape", {**_REPEATABLE, "metavar": "BLOB=NxCxHxW"}),
     "phase": ("--phase", {"choices": ("TEST", "TRAIN")}),
     "stages": ("--stage", _REPEATABLE),
@@ -250,7 +250,7 @@ def _same(value: Any) -> Any:
 
 def load_custom(args: argparse.Namespace) -> None:
     """Run the files of --custom. Raises UsageError for one that is not there."""
-    for place in args.custom:
+    for place in map(Path, args.custom):
         if not place.exists():
             raise UsageError(f"--custom: there is no file or folder {str(place)!r}", hint=in_its_place(place))
         plugins.load_custom(place)

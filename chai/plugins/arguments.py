@@ -14,20 +14,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from ..errors import PluginError
 from ..util.lazy_numpy import np
 
+LARGEST = 2**53  # a whole number that float64 has exactly
 KINDS = (int, float, bool, str, tuple)
 _DIM = r"[IO]\.[BFYX]"
 
 
-def check_default(default: Any) -> str | None:
-    """Return the error in a default as text, or None."""
-    kind = default if isinstance(default, type) else type(default)
-    if default is not dict and kind not in KINDS:
-        return f"{default!r}: expected a number, a text or a tuple of numbers as default, or one of their types"
+def check_declared(args: Any) -> str | None:
+    """Return the error in a decorator's named arguments as text, or None."""
+    if not isinstance(args, Mapping):
+        return f"{args!r}: expected {{name: default}}"
+    for name, default in args.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            return f"{name!r}: expected the name of a parameter"
+        kind = default if isinstance(default, type) else type(default)
+        numbers = default if isinstance(default, tuple) else ()
+        if (default is not dict and kind not in KINDS) or not all(isinstance(n, Real) for n in numbers):
+            return f"{name}: {default!r}: expected a number, a text or a tuple of numbers as default, or one of their types"
+        if kind is int and default is not int and abs(default) > LARGEST:
+            return f"{name}: {default}: expected a whole number up to 2^53"
     return None
 
 

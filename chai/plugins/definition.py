@@ -12,7 +12,7 @@ from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
 from ..util.sharing import Turn
 from ..util.text import visible
-from .arguments import check_default
+from .arguments import check_declared
 
 Function = Callable[..., Any]
 LAYOUTS = ("NCHW", "NHWC")
@@ -63,6 +63,23 @@ class Options:
     first_shape: bool = False  # tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
 
 
+OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("inplace", "parallel", "boundscheck", "per_image"), (bool,)),
+    "override": (bool, type(None)),
+    "fastmath": (bool, set, frozenset),
+    "max_threads": (int, type(None)),
+    "ports": (int,),
+    "version": (str,),
+    "fuse": (tuple,),
+    "scratch": (dict,),
+}
+
+
+def declared(args: Any) -> Any:
+    """Return a copy of a decorator's named arguments; what is no mapping as it is, to be refused with its place."""
+    return dict(args) if isinstance(args, Mapping) else {} if args is None else args
+
+
 class Definition:
     """A layer type in the registry: its name, the decorated function, and ``place``, path:line of that function.
 
@@ -80,10 +97,9 @@ class Definition:
         self.place = place_of(function)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type)
-        for name, default in options.args.items():
-            problem = check_default(default)
-            if problem:
-                raise self._bad(f"args: {name}: {problem}")
+        problem = check_declared(options.args)
+        if problem:
+            raise self._bad(f"args: {problem}", 'args={"num_output": int, "slope": 0.5}')
 
     @property
     def version(self) -> str:
@@ -197,6 +213,10 @@ class CustomType(Definition):
     def _implementation(
         self, name: str, function: Function, jit: bool, dtype: str, layout: str, when: Any, priority: int
     ) -> Implementation:
+        if not isinstance(jit, bool):
+            raise self._bad(f"implementation {name!r}: jit {jit!r}: expected bool")
+        if jit and isinstance(function, MethodType):
+            raise self._bad(f"implementation {name!r}: a method of an object cannot be compiled", "jit=False")
         if dtype not in DTYPES or layout not in LAYOUTS:
             raise self._bad(
                 f"implementation {name!r}: dtype {dtype!r}, layout {layout!r}; expected one of {', '.join(DTYPES)} "
@@ -226,6 +246,11 @@ class CustomType(Definition):
 
     def _check_options(self) -> None:
         o = self.options
+        for name, types in OPTION_TYPES.items():
+            value = getattr(o, name)
+            if not isinstance(value, types):
+                expected = " or ".join("None" if t is type(None) else t.__name__ for t in types)
+                raise self._bad(f"{name} {value!r}: expected {expected}")
         if set(o.args) & set(o.scratch):
             raise self._bad(f"{', '.join(set(o.args) & set(o.scratch))}: in args and in scratch")
         strange = [f for f in o.fuse if f != "ReLU"]
@@ -252,11 +277,12 @@ def plain_type(type: str, function: Function | Definition) -> Definition:
 
 
 def parameters(function: Function) -> list[str]:
-    """Return the names of a function's positional parameters; x alone for a callable without a signature."""
+    """Return the names of the positional arguments that a call gives; x alone for a callable without a signature."""
+    bound = isinstance(function, MethodType)  # its first parameter, often self, is given already
     python = getattr(function, "py_func", function)
     code = getattr(python, "__code__", None)
     if code is not None and not hasattr(python, "__wrapped__"):
-        return list(code.co_varnames[: code.co_argcount])
+        return list(code.co_varnames[bound : code.co_argcount])
     import inspect  # its import takes longer than everything else here
 
     try:

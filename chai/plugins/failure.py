@@ -23,6 +23,8 @@ _PYTHON_2 = (
     "'dict' object has no attribute '(has_key|iter(keys|values|items))'|"
     "No module named '(cPickle|ConfigParser|Queue|StringIO|cStringIO|urllib2|__builtin__|copy_reg)'"
 )
+PACKAGE = "chai_custom"  # of the modules that were run from files
+_FOLDER = re.compile(rf"\b{PACKAGE}\.at_[0-9a-f]+\.")  # stands for the folder of a file
 _PACKAGES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "skimage": "scikit-image", "PIL": "pillow"}
 
 
@@ -134,7 +136,7 @@ def _where(error: BaseException, place: str) -> tuple[str, int | str]:
 
 
 def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    text = imported(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip())
     missing = re.search(r"[Uu]nknown attribute '(\w+)' of type xChangeLayer|xChangeLayer has no field '(\w+)'", text)
     if missing:
         return _no_field(missing.group(1) or missing.group(2), compiled=bool(missing.group(1)))
@@ -154,14 +156,23 @@ def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:
     return _first(text), dated(error)
 
 
+def imported(text: str) -> str:
+    """Return text with the names of modules as imports have them, not as those of the package that they are run in."""
+    return _FOLDER.sub("", text)
+
+
 def dated(error: BaseException) -> str | None:
     """Return a hint for code that expects another Python, an older library, or one that is not installed."""
     text = str(error)
     if re.search(_PYTHON_2, text):
         return PYTHON_2
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        top = error.name.partition(".")[0]
-        return f"install it: pip install {_PACKAGES.get(top, top)}; a file is found if it is beside the one that imports it"
+    if isinstance(error, ModuleNotFoundError):
+        if error.name in _PACKAGES:
+            return f"pip install {_PACKAGES[error.name]}"
+        return (
+            "it is neither beside the file that imports it, nor in the folder that was named, nor installed; name the folder "
+            "that would be on PYTHONPATH, --custom FOLDER. A module in C has to be compiled for this Python"
+        )
     if "missing 1 required positional argument: 'Loader'" in text:
         return "yaml.safe_load(text): a Loader has to be named since PyYAML 6"
     alias = re.match("module 'numpy' has no attribute '(float|int|bool|object|str)'", text)

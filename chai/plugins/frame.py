@@ -67,6 +67,7 @@ class Frame:
         self.options = layer.custom.options
         self.formats = formats
         self.bottoms, self.tops = bottoms, tops
+        self.seen = self._one_image(bottoms), self._one_image(tops)  # shapes that the function sees
         chosen, self.reason = (implementation, "asked for") if implementation else self._choose()
         self._use(chosen)
 
@@ -113,7 +114,7 @@ class Frame:
             plain: Function = helpers.plain(function)
             return plain
         bind: Callable[..., Function] | None = getattr(function, "bind", None)
-        return function if bind is None else bind(self.layer, self.bottoms, self.tops, self._example())
+        return function if bind is None else bind(self.layer, *self.seen, self._example())
 
     @property
     def _compilable(self) -> bool:
@@ -137,9 +138,7 @@ class Frame:
     def _example(self) -> xChangeLayer:
         """Return x for these sizes, with arrays of one element."""
         x = xChangeLayer(dict(self.static))
-        small = [
-            [np.zeros((1,) * len(s), self.implementation.dtype) for s in side] for side in (self.bottoms, self.tops)
-        ]
+        small = [[np.zeros((1,) * len(s), self.implementation.dtype) for s in side] for side in self.seen]
         self._fill(x, *small)
         return x
 
@@ -150,7 +149,7 @@ class Frame:
     def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the function's arguments before x (self) and after it (named arguments)."""
         custom, implementation = self.layer.custom, self.implementation
-        named = self.layer.named(self.bottoms, self.tops)
+        named = self.layer.named(*self.seen)
         values = {**named, **self._scratch(named)}
         arguments = custom.call(implementation.function, None, values)
         first = 1 if definition.takes_self(implementation.function) else 0
@@ -171,10 +170,7 @@ class Frame:
     # -- x
 
     def _object(self, implementation: Implementation) -> xChangeLayer:
-        inputs, outputs = (
-            [_arranged(s, implementation.layout) for s in self._one_image(shapes)]
-            for shapes in (self.bottoms, self.tops)
-        )
+        inputs, outputs = ([_arranged(s, implementation.layout) for s in shapes] for shapes in self.seen)
         fields = {**fixed_fields(self.layer, inputs, outputs), **self.layer.constants()}
         if self.formats is not None:
             fields.update(code_fields(*self.formats))

@@ -124,6 +124,13 @@ class CustomLayer(Layer):
                     f"inplace: its bottom of {show(bottom)} cannot be copied into its top of {show(top)}",
                     hint="without inplace, tops may have any size",
                 )
+        batch = bottoms[0][0] if bottoms and bottoms[0] else 1
+        whole = [top for top in tops if top[:1] != (batch,)]
+        if self.custom.options.per_image and batch > 1 and whole:
+            raise self.wrong(
+                f"it is called once for each of {batch} images, but its top of {show(whole[0])} is not that of {batch}",
+                hint="the first axis of its tops has to be the batch",
+            )
         return tops
 
     def _shapes(self, bottoms: tuple[Shape, ...]) -> tuple[Shape, ...]:

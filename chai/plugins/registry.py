@@ -210,21 +210,21 @@ class Custom:
 
         Raises PluginError with the function's place for invalid options.
         """
-        from .definition import SAFE_MATH, CustomType, Options
+        from .definition import SAFE_MATH, CustomType, Options, declared
 
         options = Options(
-            dict(args or {}),
+            declared(args),
             layout,
             dtype,
             inplace,
-            tuple(fuse),
+            tuple(fuse) if isinstance(fuse, list) else fuse,
             override,
             parallel,
             SAFE_MATH if fastmath is None else fastmath,
             boundscheck,
             max_threads,
             per_image,
-            dict(scratch or {}),
+            declared(scratch),
             ports,
             version,
             output,

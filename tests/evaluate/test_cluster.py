@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ from chai import cli
 from chai.evaluate.workers import cluster as crew
 from chai.evaluate.workers.job import Job, answer
 from chai.util.paths import resource
-from tests.conftest import HANG
+from tests.conftest import HANG, ROOT
 
 from .guarded import KILLS, WAITS, guarded, records, stop, stopped, until, waiting
 
@@ -50,7 +51,7 @@ def cluster(**config: Any) -> Iterator[Any]:
                 **{f"distributed.scheduler.{k.replace('_', '-')}": v for k, v in config.items()},
             }
         ),
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as found,
     ):
         try:
             yield found
@@ -211,6 +212,32 @@ def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(crew, "CONNECT", 1)
     assert cli.main(["evaluate", *DIGITS, "--scheduler", "tcp://127.0.0.1:1"]) == 69
     assert "no scheduler answers at tcp://127.0.0.1:1: " in capsys.readouterr().err
+
+
+def test_a_scheduler_that_dies(tmp_path: Path) -> None:
+    """chai's message alone is printed, without a traceback of dask."""
+    file = tmp_path / "scheduler.json"
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
+    dask = [sys.executable, "-m", "dask"]
+    held = [subprocess.Popen([*dask, "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)])]
+    try:
+        until(lambda: file.exists() and file.read_text(), "no scheduler")
+        address = json.loads(file.read_text())["address"]
+        worker = ["worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        held.append(subprocess.Popen([*dask, *worker, "--local-directory", str(tmp_path)], env=here))
+        args = [*map(str, guarded(tmp_path, 6, {3: WAITS})), "--json", "--batch", "2", "--scheduler", address]
+        chai = [sys.executable, "-m", "chai", "evaluate", *args]
+        held.append(subprocess.Popen(chai, env=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        waiting(tmp_path, 3)
+        held[0].kill()
+        out, errors = held[-1].communicate(timeout=HANG)
+    finally:
+        for process in held:
+            process.kill()
+            process.wait()
+    assert held[-1].returncode == 69 and not out, errors
+    said = [line for line in errors.splitlines() if not line.startswith("warning: ")]
+    assert said == [f"error: the scheduler {address} is gone", "hint: a --journal keeps what is done"]
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import chai
 from chai import plugins
+from chai.env import env
 from chai.errors import PluginError
 from chai.evaluate.check_custom import check_layer
 from chai.plugins import CustomLayer
@@ -138,6 +139,53 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
     with network(tmp_path, "h hswish data -> y", SHAPE, tmp_path / "hswish.py") as net:
         np.testing.assert_allclose(net.forward(X)["y"], hswish(X), rtol=1e-5, atol=1e-5)
         assert all(row.ok for row in check_layer(net.graph.layer("h"), [SHAPE]))
+
+
+def test_sizes_without_a_batch_are_for_one_image() -> None:
+    """Formulas say so; an argument that is the batch, numbers and functions are for all."""
+
+    def alone(**options: Any) -> bool:
+        return layer_of(**options).custom.options.per_image
+
+    assert alone(global_size="X,Y,F") and alone(global_size="X,Y,F", local_size="X,1,1")
+    assert not alone() and not alone(global_size="X,Y,F", local_size="B/B,1,1")
+    assert not alone(global_size="X,Y,F", args={"n": "I.B", "factor": 1})
+    assert not alone(global_size=[210]) and not alone(global_size=lambda x: (210,))
+
+
+@runs
+def test_each_image_of_a_batch(tmp_path: Path) -> None:
+    """Of floats in OpenCL's images, and of the overlay's codes in pointers."""
+    with network(tmp_path, "h hswish data -> y", SHAPE, register(global_size="X,Y,F")) as net:
+        np.testing.assert_allclose(net.forward(X)["y"], hswish(X), rtol=1e-5, atol=1e-5)
+        rows = list(check_layer(net.graph.layer("h"), [SHAPE]))
+    assert [(row.way, row.ok) for row in rows] == [("opencl", True), ("codes (opencl)", True)] * 3
+
+
+@runs
+def test_numbers_are_for_all_images(tmp_path: Path) -> None:
+    """Those of one image leave the others out, which is an error, not zeros."""
+    made = register(global_size=(7, 5, 3))
+    with network(tmp_path, "h hswish data -> y", SHAPE, made) as net:
+        np.testing.assert_allclose(net.forward(X[:1])["y"], hswish(X[:1]), rtol=1e-5, atol=1e-5)
+        with pytest.raises(PluginError, match="it writes nothing into top 0 of image 1, the batch is 2"):
+            net.forward(X)
+
+
+@runs
+def test_a_part_of_an_image_that_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has zeros there, whatever the last pass left, and CHAI_CHECK names the first place."""
+    made = register(global_size=lambda x: (6, *SHAPE[2:3], 6))
+    with network(tmp_path, "h hswish data -> y", SHAPE, made) as net:
+        for data in (X, -X):
+            found = net.forward(data)["y"]
+            np.testing.assert_allclose(found[..., :6], hswish(data)[..., :6], rtol=1e-5, atol=1e-5)
+            assert not found[..., 6].any()
+    monkeypatch.setenv("CHAI_CHECK", "1")
+    env.cache_clear()
+    error = pytest.raises(PluginError, match=r"nothing into 30 of 210 elements of top 0, first \(0, 0, 0, 6\)")
+    with network(tmp_path, "h hswish data -> y", SHAPE, made) as net, error:
+        net.forward(X)
 
 
 def layer_of(source: str = SCALE, **options: Any) -> CustomLayer:

@@ -11,8 +11,10 @@ import pytest
 import chai
 from chai.artifact.save import save
 from chai.cli import main
+from chai.env import env
 from chai.evaluate.check_custom import check_layer
 from chai.parser.caffemodel import write_caffemodel
+from tests.passes.common import prototxt, source
 
 from .common import KERNEL, MVCL, RUNS, SHIFT, XML, network, noise, write
 
@@ -48,14 +50,14 @@ def test_every_built_in_define_in_a_kernel(tmp_path: Path) -> None:
     body = "\n".join(["int n = 0;", "if (get_global_id(0) + get_global_id(1)) return;", *lines])
     kernel = f"__kernel void twice(const __global INPUT0_TYPE* source, __global OUTPUT0_TYPE* target) {{\n{body}\n}}\n"
     text = XML.replace('format="BFYX"', 'format="byxf"', 1).replace(
-        'global="X,Y,B*F"', 'global="X-1,Y*2" local="2,5" dim="input,0"'
+        'global="X,Y,B*F"', 'global="X-1,Y*B" local="2,5" dim="input,0"'
     )
     write(tmp_path, text, twice=kernel)
-    top = "user_defined_layer: true xcustom_param { top_dim: 2 top_dim: 64 }"
+    top = "user_defined_layer: true xcustom_param { top_dim: 2 top_dim: 32 }"
     with network(tmp_path, f"l Twice data -> y : {top}", SHAPE) as net:
         found = net.forward(X)["y"].reshape(-1)
     input = [4, 2, 3, 5, 7, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4, 105, 1, 21, 3]
-    output = [4, 2, 64, 1, 1, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4, 64, 1, 1, 1]
+    output = [4, 2, 32, 1, 1, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4, 32, 1, 1, 1]
     expected = [1, 2, 2, 4, 0, 0, *input, *output, 2, 6, 10, 2, 2, 5, 77, 78]
     assert list(found[: len(expected)]) == expected
     assert not found[len(expected) :].any()
@@ -155,6 +157,101 @@ __kernel void subtract(__global const float* src, __global float* dst, __global 
     with network(tmp_path, "m Mean data -> y", SHAPE) as net:
         found = net.forward(X)["y"]
     np.testing.assert_allclose(found, X - X.mean(3, keepdims=True), rtol=1e-5, atol=1e-6)
+
+
+def test_an_output_that_is_numbered_after_the_input(tmp_path: Path) -> None:
+    """As in Intel's tutorial on custom layers, a cosh; its kernel speaks of OUTPUT0. Written here from its description."""
+    xml = XML.replace("Twice", "Cosh").replace("twice", "cosh_kernel")
+    xml = xml.replace('type="output" port-index="0"', 'type="output" port-index="1"')
+    kernel = """
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+__kernel void cosh_kernel(const __global INPUT0_TYPE* input0, __global OUTPUT0_TYPE* output)
+{
+    const uint idx = get_global_id(0), idy = get_global_id(1), idbf = get_global_id(2);
+    const uint feature = idbf % OUTPUT0_DIMS[1], batch = idbf / OUTPUT0_DIMS[1];
+    const uint from = batch * INPUT0_PITCHES[0] + feature * INPUT0_PITCHES[1] + idy * INPUT0_PITCHES[2]
+        + idx * INPUT0_PITCHES[3] + INPUT0_OFFSET;
+    const uint to = batch * OUTPUT0_PITCHES[0] + feature * OUTPUT0_PITCHES[1] + idy * OUTPUT0_PITCHES[2]
+        + idx * OUTPUT0_PITCHES[3] + OUTPUT0_OFFSET;
+    output[to] = cosh(input0[from]);
+}
+"""
+    write(tmp_path, xml, cosh_kernel=kernel)
+    with network(tmp_path, "c Cosh data -> y", SHAPE) as net:
+        np.testing.assert_allclose(net.forward(X)["y"], np.cosh(X.astype(np.float64)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("check", ["0", "1"])
+def test_work_sizes_without_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str) -> None:
+    """The kernel runs once per image; one that names B has them all, and leaving one out is an error."""
+    monkeypatch.setenv("CHAI_CHECK", check)
+    env.cache_clear()
+    write(tmp_path, XML.replace("X,Y,B*F", "X,Y,F"))
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net:
+        assert np.array_equal(net.forward(X)["y"], 2 * X)
+    write(tmp_path, XML.replace("X,Y,B*F", "X*B/B,Y,F"))
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net:
+        assert np.array_equal(net.forward(X[:1])["y"], 2 * X[:1])
+        for _ in range(2):
+            with pytest.raises(chai.PluginError, match="it writes nothing into top 0 of image 1, the batch is 2"):
+                net.forward(X)
+
+
+def test_headers_below_the_xml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of the options, from wherever chai is started."""
+    folder = tmp_path / "layers"
+    write(folder, XML.replace("-cl-mad-enable", "-I include"), twice='#include "factor.h"\n' + KERNEL)
+    (folder / "include").mkdir()
+    (folder / "include" / "factor.h").write_text("#undef FACTOR\n#define FACTOR 3\n")
+    monkeypatch.chdir("/")
+    with network(tmp_path, "l Twice data -> y", SHAPE, folder / "layers.xml") as net:
+        assert np.array_equal(net.forward(X)["y"], 3 * X)
+
+
+def test_the_first_part_that_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the axes of the top, whatever its format; a value that is zero, or is what the memory had, was written."""
+    monkeypatch.setenv("CHAI_CHECK", "1")
+    env.cache_clear()
+    kernel = KERNEL.replace("FACTOR * source[at]", "as_float(at % 2 ? 0 : 0xA5A5A5A5)")
+    formats = XML.replace("BFYX", "YXFB")  # its memory is in the order of the work items: rows first, images last
+    write(tmp_path, formats, twice=kernel.replace("target[at]", "if (at / 42 != 3) target[at]"))
+    reason = r"nothing into 42 of 210 elements of top 0, first \(0, 0, 3, 0\)"
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net, pytest.raises(chai.PluginError, match=reason):
+        net.forward(X)
+    write(tmp_path, formats, twice=kernel)
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net:
+        assert np.count_nonzero(net.forward(X)["y"]) == 105
+
+
+def test_once_per_image_with_what_all_images_share(tmp_path: Path) -> None:
+    """A second bottom without a batch is whole in each run; a top without one cannot be."""
+    xml = """
+<CustomLayer name="Add" type="MVCL" version="1">
+  <Kernel entry="add"><Source filename="add.cl"/></Kernel>
+  <Parameters>
+    <Tensor arg-name="x" type="input" port-index="0"/>
+    <Tensor arg-name="more" type="input" port-index="1"/>
+    <Tensor arg-name="y" type="output" port-index="0"/>
+    <Scalar arg-name="n" type="int" source="I1.F"/>
+  </Parameters>
+  <WorkSizes dim="input,0" global="F*Y*X"/>
+</CustomLayer>
+"""
+    kernel = """
+__kernel void add(__global const float* x, __global const float* more, __global float* y, int n) {
+    y[get_global_id(0)] = x[get_global_id(0)] + more[get_global_id(0) % n];
+}
+"""
+    path = write(tmp_path, xml, add=kernel)
+    text = source("more", (1, 4)) + prototxt("a Add data more -> y", SHAPE)
+    (tmp_path / "net.prototxt").write_text(text)
+    more = noise((1, 4), 1)
+    with chai.Net(tmp_path / "net.prototxt", device="float", custom=path) as net:
+        found = net.forward(data=X, more=more)["y"]
+    assert np.array_equal(found, X + more[0, np.arange(105) % 4].reshape(3, 5, 7))
+    (tmp_path / "rule.py").write_text("import chai\n@chai.shape('Add')\ndef f(x): return [(6, 35)]\n")
+    with pytest.raises(chai.ChaiError, match="called once for each of 2 images, but its top of 6x35 is not that of 2"):
+        chai.Net(tmp_path / "net.prototxt", device="float", custom=[path, tmp_path / "rule.py"])
 
 
 def test_vectors_of_half(tmp_path: Path) -> None:

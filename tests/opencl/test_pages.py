@@ -86,11 +86,12 @@ def test_an_edited_kernel_and_a_broken_one(tmp_path: Path) -> None:
 
 
 @runs
-def test_reorg(tmp_path: Path) -> None:
-    """The page gives the XML and the signature of a kernel in channels last."""
+@pytest.mark.parametrize("batch", [1, 3])
+def test_reorg(tmp_path: Path, batch: int) -> None:
+    """The page gives the XML and the signature of a kernel in channels last. Its work sizes have no batch."""
     signature = cut(VPU_PAGE, "__kernel void reorg_nhwc(", ")")
     write(tmp_path, cut(VPU_PAGE, *REORG), reorg=signature + REORG_KERNEL)
-    x = noise((1, 6, 10, 14))
+    x = noise((batch, 6, 10, 14))
     top = "user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 24 top_dim: 5 top_dim: 7 float_args: 2 }"
     with network(tmp_path, f"reorg ReorgYolo data -> y : {top}", x.shape) as net:
         found = net.forward(x)["y"]
@@ -100,14 +101,14 @@ def test_reorg(tmp_path: Path) -> None:
 
 @runs
 def test_grn(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """half is computed as float32, which is said once."""
+    """half is computed as float32, which is said once. Its work sizes have no batch: it runs once per image."""
     monkeypatch.setattr(kernel_module, "_told", set())
     kernel = cut(VPU_PAGE, "__kernel void ocl_grn(", "\n    }\n")
     assert "half" in kernel
     write(tmp_path, GRN.format(entry="ocl_grn", more="", work="X,Y"), grn=kernel)
-    x = noise((1, 5, 11, 13))
-    with network(tmp_path, "grn GRN data -> y : grn_param { bias: 0.25 }", x.shape) as net:
-        for _ in range(2):
+    with network(tmp_path, "grn GRN data -> y : grn_param { bias: 0.25 }", (1, 5, 11, 13)) as net:
+        for batch in (1, 3):
+            x = noise((batch, 5, 11, 13), batch)
             np.testing.assert_allclose(net.forward(x)["y"], normalized(x, 0.25), rtol=1e-6, atol=1e-6)
     assert [r.message for r in caplog.records] == ["OpenCL: half is computed as float32"]
 

@@ -134,7 +134,7 @@ def test_built_in_defines(tmp_path: Path) -> None:
     """For a top of other sizes in channels last, and a second input."""
     text = XML.replace('type="output" port-index="0" format="BFYX"', 'type="output" port-index="0" format="byxf"')
     text = text.replace("</Buffers>", '<Tensor arg-index="2" type="input" port-index="1"/></Buffers>')
-    text = text.replace('global="X,Y,B*F"', 'global="X*2,Y" local="2,1" dim="input,1"')
+    text = text.replace('global="X,Y,B*F"', 'global="X*2,B*Y" local="2,1" dim="input,1"')
     write(tmp_path, text, twice=KERNEL.replace("target)", "target, const __global float* more)"))
     top = FLAG.format("top_dim: 2 top_dim: 11 top_dim: 13")
     lines = f"more Split data -> a b\nl Twice a b -> y : {top}"
@@ -142,7 +142,7 @@ def test_built_in_defines(tmp_path: Path) -> None:
     defines = dict(re.findall(r"^#define (\w+) (.*)$", found.partition("// Defines")[0], re.MULTILINE))
     packed = {name: BLANKS.sub("", value) for name, value in defines.items()}
     arrays = {
-        "GLOBAL_WORKSIZE": "size_t[]){6,1,",
+        "GLOBAL_WORKSIZE": "size_t[]){6,2,",
         "LOCAL_WORKSIZE": "size_t[]){2,1,",
         "INPUT0_DIMS": "int[]){2,3,5,7,",
         "INPUT0_PITCHES": "int[]){105,35,7,1,",
@@ -193,7 +193,7 @@ def test_the_shape_of_the_top(tmp_path: Path) -> None:
     ("xml", "lines", "reason"),
     [
         (XML.replace("X,Y,B*F", "X/(Y-5)"), "l Twice data -> y", "'X/(Y-5)': 7 / 0 is a division by zero"),
-        (XML.replace("X,Y,B*F", "X-7"), "l Twice data -> y", "global work size 'X-7' is 0 for B 2, F 3, Y 5, X 7"),
+        (XML.replace("X,Y,B*F", "X-7"), "l Twice data -> y", "global work size 'X-7' is 0 for B 1, F 3, Y 5, X 7"),
         (XML.replace("X,Y,B*F", "F-Y"), "l Twice data -> y", "global work size 'F-Y' is -2"),
         (XML.replace("X,Y,B*F", "X*1000000000"), "l Twice data -> y", "exceeds the limit kernel_items"),
         (XML.replace('F"/>', 'F" local="2,1,1"/>'), "l Twice data -> y", "size 7 is no multiple of the local one, 2"),

@@ -87,6 +87,28 @@ def test_stages_and_buffers(tmp_path: Path) -> None:
     assert first.number == second.number
 
 
+@pytest.mark.parametrize("numbers", [(0, 1), (1, 2), (2, 5)])
+def test_outputs_are_taken_by_rank(tmp_path: Path, numbers: tuple[int, int]) -> None:
+    """Some files number them after the inputs; what has no number is of the first."""
+    first, second = numbers
+    text = MVCL.replace('type="output" port-index="0"', f'type="output" port-index="{second}"')
+    more = f"""<Tensor arg-name="also" type="output" port-index="{first}"/>
+        <Tensor arg-name="sums" type="output_buffer" port-index="0" dim="output,{second}" size="Y*4"/>
+        <Scalar arg-name="a" type="int" source="O.X"/><Scalar arg-name="b" type="int" source="O{second}.Y"/><Scalar"""
+    text = text.replace("<Scalar", more, 1).replace('dim="input,0"', 'dim="output"')
+    kernel = SHIFT.replace("float by", "float by, __global float* also, __global float* sums, int a, int b")
+    (layer,) = read(write(tmp_path, text, shift=kernel))
+    (stage,) = layer.stages
+    ports = {p.port for p in stage.bindings if isinstance(p, Tensor)}
+    assert ports == {Port("input", 0), Port("output", 0), Port("output", 1)} and layer.ports["output"] == 2
+    assert stage.bindings[1] == Tensor(Port("output", 1), "BFYX") and stage.bindings[4] == Tensor(
+        Port("output", 0), "BFYX"
+    )
+    assert isinstance(stage.bindings[5], Buffer) and stage.bindings[5].port == Port("output", 1)
+    assert stage.bindings[6:] == (Size(Port("output", 0), "X"), Size(Port("output", 1), "Y"))
+    assert stage.work.port == Port("output", 0)
+
+
 def test_trained_parameters_by_name(tmp_path: Path) -> None:
     text = MVCL.replace("<Scalar", '<Tensor arg-name="w" type="data" source="weights" format="BFYX"/><Scalar', 1)
     kernel = SHIFT.replace("float by", "float by, __global const half* w")
@@ -121,6 +143,12 @@ MALFORMED = {
     "no source": (XML, '<Source filename="twice.cl"/>', "", "2:3", "<Kernel> without <Source>"),
     "outside": (XML, "twice.cl", "../twice.cl", "3:23", "'../twice.cl' is not in the folder"),
     "absolute": (XML, "twice.cl", "/etc/passwd", "3:23", "'/etc/passwd' is not in the folder"),
+    "headers": (XML, "-cl-mad-enable", "-w -I/etc", "10:29", "options: the folder of headers '/etc' is not in the folder"),
+    "headers apart": (XML, "-cl-mad-enable", "-I ..", "10:29", "headers '..' is not in the folder"),
+    "headers in quotes": (XML, "-cl-mad-enable", "-DA='b -I/etc'", "10:29", "is not in the folder of this file"),
+    "headers in words": (XML, "-cl-mad-enable", "-I 'b -I/etc'", "10:29", "is not in the folder of this file"),
+    "headers of nothing": (XML, "-cl-mad-enable", "-I", "10:29", "headers '' is not in the folder"),
+    "quotes": (XML, "-cl-mad-enable", "-DA='b", "10:29", "options: No closing quotation"),
     "missing": (XML, "twice.cl", "thrice.cl", "3:23", "'thrice.cl' is not there"),
     "binary": (MVCL, "shift.cl", "other.bin", "2:43", "'other.cl' is not there"),
     "no such kernel": (XML, 'entry="twice"', 'entry="twize"', "2:18", "there is no kernel 'twize'"),
@@ -136,7 +164,7 @@ MALFORMED = {
     "side": (XML, 'type="output"', 'type="outputs"', "8:33", "type='outputs': expected input or output"),
     "format": (XML, 'format="BFYX"', 'format="NCHW"', "7:63", "format='NCHW': expected one of BFYX"),
     "no output": (XML, 'type="output"', 'type="input"', "1:1", 'no Tensor of type="output"'),
-    "a gap": (XML, 'type="output" port-index="0"', 'type="output" port-index="1"', "1:1", "has port-index 0"),
+    "no such output": (MVCL, "I.X", "O2.X", "1:1", 'no Tensor of type="output" has port-index 2'),
     "formula": (XML, "X,Y,B*F", "X,Y,B*(F", "11:28", "global: the bracket is not closed"),
     "four sizes": (XML, "X,Y,B*F", "X,Y,B,F", "11:22", "global: 4 sizes, expected at most 3"),
     "local": (XML, 'global="X,Y,B*F"', 'global="X,Y,B*F" local="8"', "11:38", "1 local sizes for 3 global ones"),
@@ -202,6 +230,26 @@ def test_files_from_strangers_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "twice.cl").write_bytes(b" " * (5 << 20))
     with pytest.raises(ParseError, match="kernel_bytes"):
         read(write(tmp_path, XML, other=""))
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../secret.h", "sub/../../secret.h"])
+def test_a_header_outside_of_the_folder(tmp_path: Path, name: str) -> None:
+    """Named by a source; in a comment it is none."""
+    with pytest.raises(ParseError, match=rf"layers.xml:3:23: source 'twice.cl', line 2: '{name}' is not in the folder"):
+        read(write(tmp_path, XML, twice=f"//\n# include <{name}>\n{KERNEL}"))
+    assert read(write(tmp_path, XML, twice=f'/*\n#include "{name}"\n*/\n#include "sub/a.h"\n{KERNEL}'))
+
+
+def test_options_with_folders_of_headers(tmp_path: Path) -> None:
+    """They are absolute, wherever chai is started; other options stay as they are."""
+    for options, expected in (
+        ("-I. -cl-mad-enable", f"-I{tmp_path} -cl-mad-enable"),
+        ("-I 'a' -DN=2", f"-I{tmp_path}/a -DN=2"),
+        (f"-I{tmp_path}/sub", f"-I{tmp_path}/sub"),
+        ("-D 'N=2'  -w", "-D 'N=2'  -w"),
+    ):
+        (layer,) = read(write(tmp_path, XML.replace("-cl-mad-enable", options)))
+        assert layer.stages[0].options == expected
 
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")

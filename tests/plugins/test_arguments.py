@@ -90,10 +90,45 @@ def test_a_number_that_is_not_finite(tmp_path: Path, number: str) -> None:
         values(tmp_path, {"k": 1}, flagged() + f"mine_param {{ k: {number} }}")
 
 
-@pytest.mark.parametrize("default", [None, [1, 2], {}, np.float32(1), bytes])
-def test_a_default_of_another_kind(default: Any) -> None:
+FORMS = {
+    "custom": lambda args: chai.custom("mine", args=args)(lambda x: None),
+    "compose": lambda args: chai.custom.compose("mine", args=args)(lambda g, x: g.tanh(x)),
+    "opencl": lambda args: chai.custom.opencl("mine", "__kernel void f(__global float* x) {}", args=args),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "default", [None, [1, 2], {}, np.float32(1), bytes, (1, "a"), ("1", "2"), (None,), (1, (2,)), (1j,)], ids=repr
+)
+def test_a_default_of_another_kind(form: str, default: Any) -> None:
     with pytest.raises(chai.PluginError, match=r"custom type 'mine': args: k: .* expected a number, a text or a tuple"):
-        chai.custom("mine", args={"k": default})(lambda x: None)
+        FORMS[form]({"k": default})
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["k"], "['k']: expected {name: default}"),
+        ("k", "'k': expected {name: default}"),
+        ({1: 2}, "1: expected the name of a parameter"),
+        ({"my k": 2}, "'my k': expected the name of a parameter"),
+        ({"k": -(2**53) - 1}, "k: -9007199254740993: expected a whole number up to 2^53"),
+    ],
+)
+def test_arguments_that_cannot_be(form: str, args: Any, message: str) -> None:
+    """Refused where they are declared, with the place."""
+    with pytest.raises(chai.PluginError) as caught:
+        FORMS[form](args)
+    assert caught.value.message.startswith(f"{__file__}:") and f"custom type 'mine': args: {message}" in str(
+        caught.value
+    )
+
+
+def test_numbers_of_any_type_in_a_tuple(tmp_path: Path) -> None:
+    found = values(tmp_path, {"k": (np.float32(0.5), np.int64(3), True), "n": 2**53}, flagged())
+    assert found["k"].tolist() == [0.5, 3, 1] and found["n"] == 2**53
 
 
 def scaled(x: Any, factor: float, times: int, on: bool, rest: Any, channels: int, mode: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,9 @@ def test_float16_in_numpy(tmp_path: Path) -> None:
 def test_per_image(tmp_path: Path, batch: int) -> None:
     seen = []
 
-    @chai.custom("mine", per_image=True, jit=False)
-    def mine(x: Any) -> None:
+    @chai.custom("mine", per_image=True, jit=False, args={"images": "I.B"})
+    def mine(x: Any, images: int) -> None:
+        assert images == 1
         seen.append((x.input_dims[0].tolist(), x.output_dims[0].tolist(), x.bottom[0].shape, x.in_ptrs[0].size))
         x.top[0][...] = x.bottom[0] - x.bottom[0].mean()
 
@@ -90,6 +92,17 @@ def test_per_image(tmp_path: Path, batch: int) -> None:
     assert seen == [([1, 3, 5, 7], [1, 3, 5, 7], (1, 3, 5, 7), 105)] * batch
     for image, original in zip(found, data):
         assert np.array_equal(image, original - original.mean())
+
+
+def test_per_image_needs_tops_of_each_image(tmp_path: Path) -> None:
+    """Each call would overwrite what the last has written."""
+
+    @chai.custom("mine", per_image=True, jit=False)
+    def mine(x: Any) -> None: ...
+
+    mine.shape(lambda x: [(4, 35)])
+    with pytest.raises(chai.ModelError, match="called once for each of 2 images, but its top of 4x35 is not that of 2"):
+        network(tmp_path, "mine mine data -> y : user_defined_layer: true", SHAPE)
 
 
 def test_inplace_starts_from_a_copy(tmp_path: Path) -> None:
@@ -439,6 +452,53 @@ def test_methods_of_a_class(tmp_path: Path, registry: Any) -> None:
     assert np.array_equal(given.top[0], DATA * 5)
 
 
+class Scaler:
+    """Has the forms of method that a user may give as a function."""
+
+    factor = np.float32(3)
+
+    def __init__(self, factor: float) -> None:
+        self.factor = np.float32(factor)
+
+    def scale(self, x: Any) -> None:
+        x.top[0][...] = self.factor * x.bottom[0]
+
+    def other_name(this, x: Any) -> None:  # noqa: N805
+        this.scale(x)
+
+    @classmethod
+    def of_the_class(cls, x: Any) -> None:
+        x.top[0][...] = cls.factor * x.bottom[0]
+
+    def with_argument(self, x: Any, k: float) -> None:
+        x.top[0][...] = self.factor * x.bottom[0] * np.float32(k)
+
+    def shape(self, x: Any) -> list[Any]:
+        return [x.input_dims[0]]
+
+
+@pytest.mark.parametrize(
+    "custom",
+    [
+        lambda: {"mine": Scaler(3).scale},
+        lambda: {"mine": Scaler(3).other_name},
+        lambda: {"mine": Scaler(9).of_the_class},
+        lambda: {"mine": chai.custom("scaled", jit=False, args={"k": 2.0})(Scaler(1.5).with_argument)},
+        lambda: chai.custom("mine", jit=False)(Scaler(3).scale).with_shape(Scaler(1).shape),
+    ],
+)
+def test_methods_of_an_object(tmp_path: Path, custom: Callable[[], Any]) -> None:
+    """They have their object: x comes first."""
+    assert np.array_equal(one(tmp_path, custom=custom()).forward(DATA)["y"], DATA * np.float32(3))
+
+
+def test_a_method_by_its_name_and_one_that_would_be_compiled(tmp_path: Path) -> None:
+    found = one(tmp_path, type="scale", custom=[Scaler(2).scale]).forward(DATA)["y"]
+    assert np.array_equal(found, DATA * np.float32(2))
+    with pytest.raises(chai.PluginError, match="a method of an object cannot be compiled"):
+        chai.custom("mine")(Scaler(2).scale)
+
+
 # -- refused where it stands
 
 
@@ -460,6 +520,14 @@ def wants(x: Any, other: int) -> None:
         ({"fuse": ("Sigmoid",)}, nothing, "fuse: 'Sigmoid' cannot be fused, only 'ReLU'"),
         ({"ports": 3}, nothing, "ports 3: expected 1, or 2"),
         ({"max_threads": 0}, nothing, "max_threads 0: expected at least 1"),
+        ({"max_threads": "4"}, nothing, "max_threads '4': expected int or None"),
+        ({"fuse": "ReLU"}, nothing, "fuse 'ReLU': expected tuple"),
+        ({"fuse": None}, nothing, "fuse None: expected tuple"),
+        ({"per_image": "no"}, nothing, "per_image 'no': expected bool"),
+        ({"override": 0}, nothing, "override 0: expected bool or None"),
+        ({"version": 2}, nothing, "version 2: expected str"),
+        ({"scratch": ["a"]}, nothing, "scratch ['a']: expected dict"),
+        ({"jit": "no"}, nothing, "implementation 'ref': jit 'no': expected bool"),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], function: Any, message: str) -> None:

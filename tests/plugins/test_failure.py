@@ -93,14 +93,16 @@ def test_one_error_with_its_line_and_the_next_pass_is_right(
 
 
 @compiles
-def test_guard_words_find_a_write_close_by_without_bounds_checks(tmp_path: Path) -> None:
-    chai.custom("mine", boundscheck=False)(writes_past)
+@pytest.mark.parametrize(("function", "index"), [(writes_past, 210), (writes_before, -211)])
+def test_guard_words_find_a_write_close_by_without_bounds_checks(tmp_path: Path, function: Any, index: int) -> None:
+    """After a top and before it."""
+    chai.custom("mine", boundscheck=False)(function)
     net = one(tmp_path)
     for _ in range(2):
         with pytest.raises(chai.PluginError) as caught:
             net.forward(ODD)
-        place = f"{__file__}:{line(writes_past)}"
-        reason = "it wrote outside of its top (index 210 is out of bounds for axis 0 with size 210)"
+        place = f"{__file__}:{line(function)}"
+        reason = f"it wrote outside of its top (index {index} is out of bounds for axis 0 with size 210)"
         assert caught.value.message.endswith(f"failed at {place}: {reason}")
         assert np.array_equal(net.forward(DATA)["y"], DATA)
 

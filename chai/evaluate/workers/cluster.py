@@ -8,7 +8,9 @@ again from here.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
@@ -16,17 +18,24 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from ...errors import DeviceError, UsageError
+from ...errors import ChaiError, DeviceError, UsageError
 from ...util.log import logger
 from .dispatch import Part
 from .job import Answer, Job, answer, release
 
 log = logger("chai.evaluate")
+LOGGERS = ("distributed", "distributed.client")  # of dask, with handlers of their own
 AHEAD = 2  # batches per worker that are dispatched: one is transferred while another runs
 PATIENCE = 30.0  # seconds; dask's workers send a heartbeat every half second, in large clusters every few seconds
 LOOK = 2.0  # seconds between two checks for live workers
 CONNECT = 10.0  # seconds to reach the scheduler
 PARTING = 3.0  # seconds to disconnect from it
+
+
+def _as_info(record: logging.LogRecord) -> bool:
+    """Log what dask says, with its tracebacks, and return False: an error of chai says what happened."""
+    log.info("dask: %s", record.getMessage(), exc_info=record.exc_info)
+    return False
 
 
 async def let_go() -> None:
@@ -60,13 +69,18 @@ class Cluster:
             set(),
         )  # live workers, keys of batches at other workers
         self._over = Event()
+        self._quiet = ExitStack()
+        for handler in {h for name in LOGGERS for h in logging.getLogger(name).handlers}:
+            handler.addFilter(_as_info)
+            self._quiet.callback(handler.removeFilter, _as_info)
         try:
             self.client = Client(address, timeout=CONNECT, set_as_default=False)
+            self._look()
         except (OSError, ValueError) as error:
+            self._quiet.close()
             raise DeviceError(
                 f"no scheduler answers at {address}: {error}", hint="dask scheduler starts one"
             ) from error
-        self._look()
         Thread(target=self._watch, daemon=True).start()
 
     def room(self) -> int:
@@ -95,7 +109,8 @@ class Cluster:
             if part is None:  # a copy of this batch was faster
                 continue
             try:
-                results.append((part, self._result(future)))
+                with self._reaching():
+                    results.append((part, self._result(future)))
             except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
                 log.warning("image %d: its worker has the result and gave no sign for %g s", part[0][0], PATIENCE)
                 self._submit(part)
@@ -121,6 +136,7 @@ class Cluster:
         farewell.start()
         farewell.join(PARTING)
         self.client.close(timeout=PARTING)
+        self._quiet.close()
 
     def _take_back(self) -> None:
         try:
@@ -130,7 +146,8 @@ class Cluster:
             log.info("scheduler %s: %s", self.address, error)
 
     def _submit(self, part: Part, **where: Any) -> None:
-        future = self.client.submit(answer, self.job, part, key=next(self._keys), pure=False, **where)
+        with self._reaching():
+            future = self.client.submit(answer, self.job, part, key=next(self._keys), pure=False, **where)
         self.out[future] = part
         future.add_done_callback(self._done.put)
 
@@ -170,6 +187,18 @@ class Cluster:
                 log.warning("image %d: its worker gave no sign for %g s; others run the batch", part[0][0], PATIENCE)
                 self._moved.add(part)
                 self._submit(part, workers=alive)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Raise DeviceError for an error of dask that means that the scheduler is gone."""
+        try:
+            yield
+        except (ChaiError, TimeoutError, asyncio.TimeoutError):
+            raise
+        except Exception as error:
+            if self.client.status == "running" and not isinstance(error, OSError):
+                raise
+            raise self._gone() from error
 
     def _gone(self) -> DeviceError:
         return DeviceError(f"the scheduler {self.address} is gone", hint="a --journal keeps what is done")

@@ -7,7 +7,7 @@ from inspect import CO_VARARGS
 from typing import Any, ClassVar
 
 from ..arguments import is_size
-from ..definition import Definition, Function, Options, parameters
+from ..definition import Definition, Function, Options, declared, parameters
 from ..registry import enter
 
 
@@ -72,7 +72,7 @@ def compose(
     """
 
     def register(function: Function) -> ComposedType:
-        composed = ComposedType(type, function, Options(dict(args or {}), override=override, version=version))
+        composed = ComposedType(type, function, Options(declared(args), override=override, version=version))
         enter(composed, replace)
         return composed
 

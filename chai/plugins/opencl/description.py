@@ -111,6 +111,16 @@ class Description:
         return self.stages[0].place
 
     @property
+    def per_image(self) -> bool:
+        """Return whether its kernels compute one image: no work size, buffer or scalar is of the batch."""
+        bindings = [binding for stage in self.stages for binding in stage.bindings]
+        formulas = [f for s in self.stages for f in (*s.work.sizes, *s.work.local)]
+        formulas += [b.size for b in bindings if isinstance(b, Buffer)]
+        return not any(f.names("B") for f in formulas) and not any(
+            isinstance(b, Size) and b.dim == "B" for b in bindings
+        )
+
+    @property
     def ports(self) -> dict[str, int]:
         """Return the number of bottoms and tops that its kernels use."""
         tensors = [b.port for stage in self.stages for b in stage.bindings if isinstance(b, (Tensor, Size))]

@@ -44,6 +44,10 @@ class Formula:
         if self._token.text:
             raise FormulaError(f"expected an operator or the end, found {self._token.text!r}", self._token.start)
 
+    def names(self, dim: str) -> bool:
+        """Return whether the value depends on B, F, Y or X."""
+        return any(token.text == dim for token in self._tokens)
+
     @property
     def _token(self) -> Token:
         return self._tokens[self._next] if self._next < len(self._tokens) else Token("", len(self.text))

@@ -13,7 +13,8 @@ from ...errors import PluginError
 from ...limits import limits
 from ...util.files import content
 from ...util.lazy_numpy import np
-from ..definition import CustomType, Options
+from ..arguments import is_size
+from ..definition import CustomType, Options, declared
 from ..failure import report, run
 from ..registry import enter
 from . import half, rendering
@@ -72,7 +73,8 @@ def opencl(
     ``select``       function of x and named arguments that returns the kernel's name, or name and compiler options. It sees
                      sizes and ``x.in_ptrs[0].dtype``. Not needed if there is one kernel
     ``global_size``, ``local_size``   formulas over B, F, Y, X of the first top ("X,Y,B*F"), numbers, or a function of x and
-                     named arguments that returns numbers; without local sizes OpenCL chooses
+                     named arguments that returns numbers; without local sizes OpenCL chooses. Formulas without B: the
+                     kernel runs once per image, unless an argument is the batch
     ``scalars``      function of x and named arguments that returns further scalars by name
     ``dtypes``       numbers that the kernels take, each an implementation: "float32", and "int8" for the overlay's codes
     ``override``, ``version``, ``output``, ``replace``   as in ``@chai.custom``
@@ -87,7 +89,14 @@ def opencl(
     function.__module__ = frame.f_globals.get("__name__", "")
     if tuple(dtypes)[:1] != ("float32",) or not {*dtypes} <= {"float32", "int8"}:
         raise PluginError(f'{place}: dtypes {dtypes!r}: expected ("float32",) or ("float32", "int8")')
-    options = Options(args=dict(args or {}), override=override, version=version, output=output, first_shape=True)
+    options = Options(
+        args=declared(args),
+        override=override,
+        per_image=_per_image(args, global_size, local_size),
+        version=version,
+        output=output,
+        first_shape=True,
+    )
     custom = CustomType(type, function, False, options)
     if "int8" in dtypes:
         custom.impl("codes", dtype="int8", jit=False)(function)
@@ -101,6 +110,13 @@ def opencl(
             custom.check(given, name)
     enter(custom, replace)
     return custom
+
+
+def _per_image(args: Any, *sizes: Sizes) -> bool:
+    """Return whether a kernel computes one image: formulas give its sizes, and neither they nor an argument the batch."""
+    formulas = [size for size in sizes if isinstance(size, str)]
+    named = filter(is_size, args.values() if isinstance(args, Mapping) else ())
+    return len(formulas) == len(sizes) and not any("B" in text for text in (*formulas, *named))
 
 
 class Functions:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..xchange import xChangeLayer
 
 log = logger("chai.opencl")
+UNWRITTEN = 0xA5  # a byte
 INSTALL = 'pip install "chai-fpga[opencl]"'
 # clang's form, and PoCL's
 _ERROR = re.compile(r"(?:error: )?([^\s:][^:]*):(\d+):\d+: *(?:(?:fatal )?error: )?(.*)")
@@ -67,6 +68,7 @@ class Bound:
     def __init__(self, layer: Called, place: str, planner: plan.Planner) -> None:
         self._layer, self._place, self._planner = layer, place, planner
         self._number = next(_numbers)
+        self._proven = False
         self._runner: Runner | None = None
         forgets(self)
 
@@ -99,20 +101,58 @@ class Bound:
         return memory
 
     def __call__(self, x: xChangeLayer, *_named: Any) -> None:
-        """Compute the tops of ``x``. Raises PluginError for whatever a kernel does wrong."""
-        made, memory = self.plan, self._memory
-        for copy in made.inputs:
-            self._view(copy)[...] = _four(x.bottom[copy.blob]).transpose(copy.axes)
-        for copy in made.outputs:
-            memory.buffers[copy.buffer][:] = 0
-        self._run()
-        self._check(x)
-        for copy in made.outputs:
+        """Compute the tops of ``x``. Raises PluginError for whatever a kernel does wrong.
+
+        In the first call with several images, and with CHAI_CHECK=1 in all, they are computed from two fillings: what has
+        both was not written.
+        """
+        check = env().check or (not self._proven and any(c.shape[c.axes.index(0)] > 1 for c in self.plan.outputs))
+        if check:
+            self._compute(x, UNWRITTEN)
+            left = [self._holds(copy, UNWRITTEN) for copy in self.plan.outputs]
+        self._compute(x, 0)
+        if check:
+            self._check_written(left)
+            self._proven = True
+        for copy in self.plan.outputs:
             top = _four(x.top[copy.blob])
             top.transpose(copy.axes)[...] = self._view(copy)
 
+    def _compute(self, x: xChangeLayer, filling: int) -> None:
+        """Run the kernels on tops whose bytes are all ``filling``."""
+        for copy in self.plan.inputs:
+            self._view(copy)[...] = _four(x.bottom[copy.blob]).transpose(copy.axes)
+        for copy in self.plan.outputs:
+            self._memory.buffers[copy.buffer][:] = filling
+        self._run()
+        self._check(x)
+
     def _view(self, copy: Copy) -> Array:
         return self._memory.buffers[copy.buffer].view(self.plan.dtype).reshape(copy.shape)
+
+    def _holds(self, copy: Copy, filling: int) -> Array:
+        """Return which elements of a top, in its four axes, have nothing but ``filling``."""
+        items = self._memory.buffers[copy.buffer].reshape(*copy.shape, -1)
+        holds: Array = (items == filling).all(4).transpose(np.argsort(copy.axes))
+        return holds
+
+    def _check_written(self, left: Sequence[Array]) -> None:
+        """Refuse an image of a top that was not written, with CHAI_CHECK=1 any part of a top."""
+        for copy, before in zip(self.plan.outputs, left):
+            unwritten = before & self._holds(copy, 0)
+            images = np.flatnonzero(unwritten.all((1, 2, 3)))
+            if len(images) and len(unwritten) > 1:
+                raise self._failed(
+                    f"it writes nothing into top {copy.blob} of image {images[0]}, the batch is {len(unwritten)}",
+                    "are its work sizes those of one image? Formulas without B are, for which it runs once per image",
+                )
+            places = np.argwhere(unwritten)
+            if env().check and len(places):
+                first = ", ".join(map(str, places[0]))
+                raise self._failed(
+                    f"it writes nothing into {len(places)} of {before.size} elements of top {copy.blob}, first ({first})",
+                    "its work sizes, or a condition, leave them out; elsewhere they would hold anything",
+                )
 
     def _run(self) -> None:
         if self._runner is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import isfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from ...errors import ParseError
 from ...limits import limits
@@ -16,14 +18,16 @@ from . import document
 from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes
 from .document import Element
 from .formula import Formula, FormulaError
-from .parameters import Parameter, parameters
+from .parameters import Parameter, parameters, uncommented
 
+T = TypeVar("T")
 FORMATS = ("BFYX", "BYXF", "YXFB", "FYXB", "ANY")
 KINDS = ("SimpleGPU", "MVCL")
 _SIZE = re.compile(r"([IO])(\d*)\.([BFYX])")
 _DIM = re.compile(r"(output|input)(?:[ ,]+(\d+))?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_INCLUDE = re.compile(r"^[ \t]*(#)[ \t]*include[ \t]*[\"<]([^\">\n]*)", re.MULTILINE)
 _BLOB = re.compile(r"(weights)|(bias(?:es)?)|blob(\d{1,4})")
 
 
@@ -84,7 +88,7 @@ def read(path: Path) -> list[Description]:
             if number != expected:
                 raise found[number][0].error(f"stage {number}: there is no stage {expected}", "stage")
     return [
-        _checked(Description(type, tuple(found[n][1] for n in sorted(found)), (*files[type],)), found[0][0])
+        _ranked(Description(type, tuple(found[n][1] for n in sorted(found)), (*files[type],)), found[0][0])
         for type, found in stages.items()
     ]
 
@@ -99,19 +103,27 @@ def _layers(top: Element) -> Iterator[Element]:
         raise top.error(f"<{top.name}> is not expected here", hint='<CustomLayer name="..." type="SimpleGPU" ...>')
 
 
-def _checked(description: Description, first: Element) -> Description:
-    """Check that the tops are numbered without gaps."""
-    tops = {b.port.number for s in description.stages for b in s.bindings if isinstance(b, Tensor) and _output(b)}
-    if not tops:
+def _ranked(description: Description, first: Element) -> Description:
+    """Return the description with outputs numbered from 0: OpenVINO may count them after the inputs.
+
+    A size or work size without a number is of the first output.
+    """
+    bindings = [binding for stage in description.stages for binding in stage.bindings]
+    numbers = sorted({b.port.number for b in bindings if isinstance(b, Tensor) and b.port.side == "output"})
+    if not numbers:
         raise first.error('no Tensor of type="output": the layer would have no result')
-    if tops != set(range(len(tops))):
-        missing = min(set(range(len(tops))) - tops)
-        raise first.error(f'no Tensor of type="output" has port-index {missing}')
-    return description
 
+    def ranked(item: T) -> T:
+        port: Port | None = getattr(item, "port", None)
+        if port is None or port.side == "input":
+            return item
+        if port.number and port.number not in numbers:
+            raise first.error(f'no Tensor of type="output" has port-index {port.number}')
+        rank = numbers.index(port.number) if port.number in numbers else 0
+        return replace(item, port=Port("output", rank))  # type: ignore[type-var]
 
-def _output(tensor: Tensor) -> bool:
-    return tensor.port.side == "output"
+    stages = [replace(s, bindings=tuple(map(ranked, s.bindings)), work=ranked(s.work)) for s in description.stages]
+    return replace(description, stages=tuple(stages))
 
 
 def _type(layer: Element) -> str:
@@ -167,7 +179,7 @@ def _stage(layer: Element, files: list[Path]) -> Stage:
         texts,
         tuple(map(_define, kernel.all("Define"))),
         _by_index(layer, signature) if simple else _by_name(layer, signature),
-        " ".join(o.get("options") for o in layer.all("CompilerOptions")),
+        " ".join(map(_options, layer.all("CompilerOptions"))),
         _work(layer),
         shaves or None,
         simple,
@@ -178,15 +190,12 @@ def _stage(layer: Element, files: list[Path]) -> Stage:
 def _source(element: Element, files: list[Path]) -> tuple[str, str]:
     """Return name and text of a source file, which has to be in the folder of the XML."""
     name = element.get("filename")
-    folder = Path(element.source.path).resolve().parent
-    path = folder / name.replace("\\", "/")
-    if path.suffix == ".bin":  # of the compiler for SHAVE processors
-        path = path.with_suffix(".cl")
-    if not name or "\0" in name or not path.resolve().is_relative_to(folder):
+    folder = _folder(element)
+    path = _inside(folder, re.sub(r"\.bin$", ".cl", name))  # a .bin is of the compiler for SHAVE processors
+    if path is None:
         raise element.error(
             f"source {name!r} is not in the folder of this file", "filename", "put the .cl beside the XML, or below it"
         )
-    path = path.resolve()
     if not isfile(path):  # nor is one of a name that the file system refuses, for which path.is_file() raises
         hint = "a .bin is for SHAVE processors: give the .cl of the same name beside it" if ".bin" in name else None
         raise element.error(f"source {path.name!r} is not there: {path}", "filename", hint)
@@ -194,8 +203,47 @@ def _source(element: Element, files: list[Path]) -> tuple[str, str]:
         text = content(path, "kernel_bytes").decode()
     except UnicodeDecodeError:
         raise element.error(f"source {path.name!r} is no UTF-8 text", "filename") from None
+    code = uncommented(text)
+    for include in _INCLUDE.finditer(text):
+        header = PurePosixPath(include[2])
+        if code[include.start(1)] == "#" and (header.is_absolute() or ".." in header.parts):
+            line = text.count("\n", 0, include.start()) + 1
+            what = f"source {path.name!r}, line {line}: {include[2]!r} is not in the folder of this file"
+            raise element.error(what, "filename", "put headers beside the XML, or below it: -I FOLDER")
     files.append(path)
     return str(path.relative_to(folder)), text
+
+
+def _folder(element: Element) -> Path:
+    return Path(element.source.path).resolve().parent
+
+
+def _inside(folder: Path, name: str) -> Path | None:
+    """Return the path that a file or folder of this name has in a folder; None if it is not there."""
+    if not name or "\0" in name:
+        return None
+    path = (folder / name.replace("\\", "/")).resolve()
+    return path if path.is_relative_to(folder) else None
+
+
+def _options(element: Element) -> str:
+    """Return the options of the compiler, with absolute paths of folders of headers: these are in the XML's folder."""
+    text, options = element.get("options"), []
+    try:
+        words = iter(shlex.split(text))
+    except ValueError as error:
+        raise element.error(f"options: {error}", "options") from None
+    for word in words:
+        if re.search(r"(^|\s)-I", word):
+            name = word.removeprefix("-I") or next(words, "")
+            path = _inside(_folder(element), name) if word.startswith("-I") else None
+            if path is None or re.search(r"\s", name):  # PoCL splits words at blanks, whatever quotes them
+                what = f"options: the folder of headers {name!r} is not in the folder of this file"
+                raise element.error(what, "options", "put headers beside the XML, or below it")
+            options.append(f"-I{path}")
+        else:
+            options.append(word)
+    return shlex.join(options) if "-I" in text else text
 
 
 def _define(element: Element) -> Define:

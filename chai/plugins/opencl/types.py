@@ -20,7 +20,7 @@ def register(path: Path, into: Registry) -> None:
     descriptions = read(path)
     into.named[path] = tuple(file for description in descriptions for file in description.files)
     for description in descriptions:
-        options = Options(args=arguments(description), override=True, first_shape=True)
+        options = Options(args=arguments(description), override=True, per_image=description.per_image, first_shape=True)
         into.register(CustomType(description.type, Kernels(description), False, options))
 
 

@@ -1,9 +1,10 @@
 """Run Python files that the user named.
 
 A file is run as a module of a package that stands for its folder (the root), so that two folders may have modules of the
-same name, and none of them is found by anyone else. Its imports find, in this order: Python's own modules and chai, the
-files beside it, and what is installed. ``import caffe`` finds chai.pycaffe where Caffe is not installed. This holds only
-for code run from here: neither sys.path nor the module ``caffe`` of the process is changed.
+same name, and none of them is found by anyone else. Its imports find, in this order: Python's own modules, chai and numpy;
+the files beside it, as in Python 2; those of the root; and what is installed. ``import caffe`` finds chai.pycaffe where
+Caffe is not installed, and no file. This holds only for code run from here: neither sys.path nor the module ``caffe`` of
+the process is changed.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from ...errors import ChaiError, PluginError
 from ...limits import limits
 from ...util.files import content, sha256
 from ...util.log import logger
-from ..failure import dated, frames
+from ..failure import PACKAGE, dated, frames, imported
 
 log = logger("chai.custom")
-PACKAGE = "chai_custom"
+ALWAYS_ITSELF = {*sys.stdlib_module_names, "chai", "numpy"}
 STANDS_FOR = {"caffe": "chai.pycaffe"}  # modules of other systems, where these are not installed
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _roots: dict[str, Path] = {}  # by the name of their package
@@ -89,8 +90,7 @@ def _failed(error: BaseException, file: Path, root: Path) -> PluginError:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         place, line = error.filename, error.lineno
     reason = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
-    reason = reason.replace(f"{_package(root)}.", "")
-    return PluginError(f"custom layers: {place}:{line}: {reason}", hint=dated(error))
+    return PluginError(f"custom layers: {place}:{line}: {imported(reason)}", hint=dated(error))
 
 
 def _package(root: Path) -> str:
@@ -148,7 +148,7 @@ def _importer(package: str) -> Callable[..., ModuleType]:
         level: int = 0,
     ) -> ModuleType:
         top, _, rest = name.partition(".")
-        instead = _instead(package, top) if level == 0 else top
+        instead = _instead(package, top, globals or {}) if level == 0 else top
         if instead == top:
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         full = f"{instead}.{rest}" if rest else instead
@@ -160,21 +160,23 @@ def _importer(package: str) -> Callable[..., ModuleType]:
     return importer
 
 
-def _instead(package: str, top: str) -> str:
-    """Return the full name of the module that ``import top`` finds."""
-    if top in sys.stdlib_module_names or top == "chai":
+def _instead(package: str, top: str, importing: Mapping[str, Any]) -> str:
+    """Return the full name of the module that ``import top`` finds in a module with these globals."""
+    if top in ALWAYS_ITSELF:
         return top
-    neighbour = _neighbour(package, top)
-    if neighbour is not None and neighbour.origin is not None:
-        return neighbour.name
-    if _installed(top):
-        return top
-    return STANDS_FOR.get(top) or (neighbour.name if neighbour is not None else top)
+    if top in STANDS_FOR:
+        return top if _installed(top) else STANDS_FOR[top]
+    own = package if "absolute_import" in importing else importing.get("__package__") or package
+    neighbours = [spec for folder in dict.fromkeys((own, package)) if (spec := _neighbour(folder, top)) is not None]
+    for spec in neighbours:
+        if spec.origin is not None and spec.name != importing.get("__name__"):
+            return spec.name
+    return neighbours[0].name if neighbours and not _installed(top) else top
 
 
 @lru_cache(maxsize=1024)
 def _neighbour(package: str, top: str) -> ModuleSpec | None:
-    return _Finder.find_spec(f"{package}.{top}", [str(_roots[package])])
+    return _Finder.find_spec(f"{package}.{top}", getattr(sys.modules.get(package), "__path__", ()))
 
 
 def _installed(top: str) -> bool:

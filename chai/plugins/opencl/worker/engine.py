@@ -136,9 +136,8 @@ class _Kernel:
 
     def run(self) -> None:
         cl, queue = self.cl, self.queue
-        for image, region, shape, written in self.images:
-            if not written:
-                cl.enqueue_copy(queue, image, region, origin=(0, 0, 0), region=shape)
+        for image, region, shape, _ in self.images:  # a top, too: the kernel may leave parts of it
+            cl.enqueue_copy(queue, image, region, origin=(0, 0, 0), region=shape)
         self._mapped(cl.map_flags.WRITE)  # what the network wrote is there: the device has to notice
         cl.enqueue_nd_range_kernel(queue, self.kernel, self.sizes, self.local)
         self._mapped(cl.map_flags.READ)
