@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..devices.base import Device
     from ..fixed import Format
+    from ..offload.headroom import Basis
     from ..offload.plan import Plan
     from ..overlay import Overlay
     from ..parser.caffemodel import Weights
@@ -38,6 +39,7 @@ class CompiledSource:
     """
 
     calibrated = True
+    basis: Basis | None = None
     trained = True
 
     def __init__(
@@ -114,7 +116,7 @@ class CompiledSource:
             f"{self._name} is compiled for an overlay: the host alone cannot run it", hint="load the prototxt"
         )
 
-    def preview(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> None:
+    def preview(self, _shapes: Mapping[str, Shape]) -> None:
         """Do nothing: the file has a plan."""
 
     def calibrate(self, *_: Any, **__: Any) -> NoReturn:

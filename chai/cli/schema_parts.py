@@ -198,6 +198,18 @@ class ShareOfPass(TypedDict):
     percent: float
 
 
+class MeasuredFormats(TypedDict):
+    """Basis of measured formats, and how many of the codes at the overlay's borders are saturated."""
+
+    images: int
+    margin: float
+    bits: int
+    scheme: str
+    converted: int
+    saturated: int
+    cure: str | None
+
+
 class Perf(TypedDict):
     """Times of the passes; see ``PerfInfo.to_json``."""
 
@@ -208,6 +220,8 @@ class Perf(TypedDict):
     blob_bytes: int
     feed_ms: float
     between_ms: float
+    converted: int
+    saturated: int
     passes: int
     ms_per_image: float
     images_per_second: float

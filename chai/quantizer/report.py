@@ -9,7 +9,7 @@ from typing import Any
 from ..evaluate.compare import Report, compare
 from ..graph import Graph
 from ..net import Net
-from ..runtime.source import single
+from ..runtime.measuring import single
 from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.lazy_dataclass import dataclass
 from ..util.table import Table, floored

@@ -122,7 +122,11 @@ class Steps(Sequence[StepTime]):
 
 @dataclass(frozen=True)
 class Times:
-    """The steps of a forward pass, in order, and what it measured besides; ``chai.PerfInfo`` shows them."""
+    """The steps of a forward pass, in order, and what it measured besides; ``chai.PerfInfo`` shows them.
+
+    If the formats were measured, ``converted`` is the number of codes that crossed between host and overlay, and ``saturated``
+    how many of them are at an end of their format; else both are 0.
+    """
 
     steps: Sequence[StepTime] = ()
     wall_ms: float = 0.0
@@ -132,6 +136,8 @@ class Times:
     feed_ms: float = 0.0
     between_ms: float = 0.0
     composed: Mapping[str, Composed] = field(default_factory=dict, repr=False)
+    converted: int = 0
+    saturated: int = 0
 
 
 def joined(parts: Sequence[Times], batch: int, wall_ms: float) -> Times:
@@ -139,7 +145,8 @@ def joined(parts: Sequence[Times], batch: int, wall_ms: float) -> Times:
     runs = [dict(labelled(p.steps)) for p in parts]
     steps = tuple(_summed([run[label] for run in runs]) for label, _ in labelled(parts[0].steps))
     feed, between = fsum(p.feed_ms for p in parts), fsum(p.between_ms for p in parts)
-    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between)
+    codes = {name: sum(getattr(p, name) for p in parts) for name in ("converted", "saturated")}
+    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between, **codes)
 
 
 def labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], StepTime]]:

@@ -122,6 +122,11 @@ class PerfInfo(Times):
         return fsum((self.steps_ms, self.feed_ms, self.between_ms))
 
     @property
+    def saturation(self) -> float | None:
+        """Return the percent of saturated codes at the overlay's borders; None if the network brought its formats."""
+        return 100 * self.saturated / self.converted if self.converted else None
+
+    @property
     def rows(self) -> tuple[StepTime, ...]:
         """Rows of all tables: ``feed``, the steps, ``between``. The first and the last only if they took any time."""
         feed, between = (StepTime(n, n, "host", ms, 0, 0) for n, ms in zip(OUTSIDE, (self.feed_ms, self.between_ms)))
@@ -219,6 +224,8 @@ class PerfInfo(Times):
         if counted:
             device, whole = map(fsum, zip(*counted))
             line += f"   accelerator {device:.3f} of {whole:.3f} ms"
+        if self.saturation is not None:
+            line += f"   {self.saturation:.2g} % of codes saturated"
         return line
 
     def __repr__(self) -> str:
@@ -286,7 +293,8 @@ class PerfInfo(Times):
                 share, begin = f"{self._percent(row.ms):.3f}", "" if row.type == "between" else f"{row.begin:f}"
                 more = [f"{ms:f}" for ms in spread(times)[1:]] if self.passes else []
                 rows.writerow(
-                    (csv_cell(row.name), f"{row.ms:f}", csv_cell(row.type), row.engine, share, row.macs, begin, *more)
+                    (csv_cell(row.name), f"{row.ms:f}", csv_cell(row.type), row.engine, share)
+                    + (row.macs, begin, *more)
                 )
 
 
@@ -317,6 +325,12 @@ class Speeds:
     def add(self, size: tuple[int, ...], perf: PerfInfo) -> None:
         """Record a pass."""
         self.passes.setdefault(size, []).append(perf)
+
+    @property
+    def codes(self) -> tuple[int, int]:
+        """Return how many codes all passes converted, and how many of them were saturated."""
+        passes = [*chain(*self.passes.values())]
+        return sum(p.converted for p in passes), sum(p.saturated for p in passes)
 
     @property
     def warm(self) -> list[PerfInfo]:
