@@ -222,6 +222,8 @@ class Perf(TypedDict):
     between_ms: float
     converted: int
     saturated: int
+    emulated: str | None
+    modelled_images_per_second: float | None
     passes: int
     ms_per_image: float
     images_per_second: float

@@ -21,7 +21,7 @@ from ..util.sharing import Entered, Lifetime, Mutex
 from .host.memory import Alive
 from .slot import NOTHING, Kept, Slot, Use
 from .steps import prepared
-from .times import Steps, Times
+from .times import Emulation, Steps, Times
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -52,6 +52,7 @@ class Execution:
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, frozenset())
         self._steps = prepared(plan, self._executed, counting)
+        self._emulation = Emulation(device.word, plan.batch, partial(_modelled_ms, plan)) if device.word else None
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
 
     def _plain(self) -> Iterator[Pack]:
@@ -240,7 +241,17 @@ class Execution:
             composed,
             slot.converted,
             slot.saturated,
+            self._emulation,
         )
+
+
+def _modelled_ms(plan: Plan) -> float:
+    """Return the milliseconds of a pass on the overlay alone, by its cycle model."""
+    from ..codegen.compile import compiled
+
+    overlay, schedule, shapes = plan.overlay, plan.schedule, plan.device_shapes
+    chains = (s.chain or compiled(s.work(overlay, shapes, schedule.views)) for s in schedule.segments)
+    return float(sum(chain.cycles for chain in chains)) / (overlay.clock_mhz * 1000)
 
 
 def _on_device(blobs: Iterable[str]) -> Blobs:
