@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 
     from .blob import Array
     from .devices.base import Device
+    from .offload.headroom import Basis
     from .offload.plan import Partition
     from .offload.schedule import Schedule
     from .overlay import Overlay
     from .parser.caffemodel import Weights
     from .runtime import PerfInfo
     from .runtime.execution import Execution
+    from .runtime.measuring import Written
     from .runtime.source import Source
     from .zoo.card import Card
 
@@ -72,8 +74,7 @@ class Net(Shared):
     ``overlay``     name or manifest of the overlay (default: pynq-z2)
     ``engine``      engines of layers, instead of chai's choice, {layer: "host" or "fpga"}
     ``start_layer``, ``end_layer``   run only the part of the network between them, both included
-    ``calibrate``   inputs to measure the formats of a network without precision_param, an array or {blob: array};
-                    default: the first batch
+    ``calibrate``   inputs to measure the formats of a network without precision_param on (default: the first batch)
     ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed" (default: 8, the overlay's first scheme)
     ``custom``      custom layers for this network only: a file or folder (its code is run), a module, a class, a
                     function, {type: function}, or a list of these
@@ -159,6 +160,11 @@ class Net(Shared):
     def formats(self) -> Mapping[str, Format] | None:
         """Formats of the blobs on the overlay, by id; None before they are known."""
         return self._source.formats
+
+    @property
+    def basis(self) -> Basis | None:
+        """Number of images, margin, bits and scheme of measured formats; None for those that the network brings."""
+        return self._source.basis
 
     @property
     def card(self) -> Card:
@@ -274,13 +280,13 @@ class Net(Shared):
         labels = self._losses.taken(inputs)
         feeds = self._feeds(data, inputs)
         with self._using():
-            shapes, planned, ready = self._planned(feeds)
+            shapes, planned, ready, shown = self._planned(feeds)
             started = called if ready else None  # preparation for a new size does not count
             if planned is None:
                 with self._changing():
                     host = self._source.host(shapes)
                 return self._finished(*host.run(feeds, self._keep, started), labels)
-            kept, times = run_batches(planned, feeds, planned.needed(self._keep), started)
+            kept, times = run_batches(planned, feeds, planned.needed(self._keep), started, shown)
             return self._finished(planned.named(kept), times, labels)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
@@ -301,27 +307,27 @@ class Net(Shared):
                 yield self.forward(**feed, **labels.popleft())
             return
         with self._using():
-            shapes, offload, _ = self._planned(first)
+            shapes, offload, _, shown = self._planned(first)
             assert offload is not None
-            with closing(stream_batches(offload, alike(rest, shapes), offload.needed(self._keep), first)) as results:
+            keep, same = offload.needed(self._keep), alike(rest, shapes)
+            with closing(stream_batches(offload, same, keep, first, shown)) as results:
                 for kept, times in results:
                     yield self._finished(offload.named(kept), times, labels.popleft())
                     self._check_open()
                     self._check_outside()
 
-    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool]:
-        """Return shapes for these inputs, what runs them on an overlay, whether they were known. Calibrates without formats."""
+    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool, Written]:
+        """Return shapes for these inputs, what runs them on an overlay, whether they were known; see Source.calibrate."""
         with self._changing():
             self._check_open()
             before = self._shapes
             self._resize({name: array.shape for name, array in feeds.items()})
             shapes, source, ready = self._shapes, self._source, self._shapes is before
             if source.overlay is None:
-                return shapes, None, ready
+                return shapes, None, ready, {}
             ready = ready and source.calibrated and source.planned(shapes)
-            if not source.calibrated:
-                source.calibrate(shapes, self._keep, (feeds,), asked=False)
-            return shapes, source.execution(shapes, self._keep), ready
+            shown = {} if source.calibrated else source.calibrate(shapes, (feeds,), asked=False)
+            return shapes, source.execution(shapes, self._keep), ready, shown
 
     def _finished(self, values: Mapping[str, Array], times: Times, labels: Mapping[str, Array]) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs and losses."""
@@ -332,10 +338,10 @@ class Net(Shared):
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
     def calibrate(self, /, *data: Any, **inputs: Any) -> None:
-        """Set the formats of blobs from float passes over these inputs; they remain until the next call.
+        """Set the formats of blobs from float passes over these inputs, until the next call.
 
-        ``data`` is as for ``forward``, or an iterator of batches. Each blob's format covers its largest magnitude (max
-        calibration). Images are computed one by one: memory does not grow with their number.
+        ``data`` is as for ``forward``, or an iterator of batches, of any sizes. Each format covers its blob's largest magnitude,
+        with a margin if the images are few. They are computed one by one: memory does not grow with them.
         """
         feeds = batches_of(self._feeds, data, inputs)
         with self._using(), self._changing():
@@ -344,9 +350,7 @@ class Net(Shared):
                 raise UsageError("calibrate: there is no batch")
             self.reshape(**{name: array.shape for name, array in first.items()})
             if self.overlay is not None:
-                self._source.calibrate(
-                    self._shapes, self._keep, alike(chain((first,), feeds), self._shapes), asked=True
-                )
+                self._source.calibrate(self._shapes, chain((first,), feeds), asked=True)
                 _ = self.offload  # now, not at the first image
 
     @property
@@ -362,13 +366,12 @@ class Net(Shared):
     def plan(self) -> None:
         """Make a schedule for display before the first batch. A calibrated network already has its schedule.
 
-        If the network has no formats, they are placeholders until the first batch or ``calibrate``. Without a caffemodel
-        no layer is refused for its weights; ``placed`` marks those whose sums may overflow. The first pass makes the
-        schedule again, for the weights it then has.
+        Without formats there are placeholders until the first batch or ``calibrate``. Without a caffemodel no layer is refused
+        for its weights; ``placed`` marks those whose sums may overflow. The first pass makes the schedule again, for its weights.
         """
         with self._changing():
             _ = self.offload
-            self._source.preview(self._shapes, self._keep)
+            self._source.preview(self._shapes)
 
     @property
     def offload(self) -> Execution:

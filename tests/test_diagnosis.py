@@ -151,9 +151,10 @@ def test_formats_of_the_first_batch_are_said_so_once(caplog: pytest.LogCaptureFi
         net.forward(DATA)
         net.forward(DATA[:1])
     words = (
-        "digits-inception brings no precision_param: 8-bit Xilinx formats from the largest values of the first batch"
+        "digits-inception brings no precision_param: 8-bit Xilinx formats from the largest values of 2 images times 1.5"
     )
-    assert [r.message for r in caplog.records] == [f"{words} (2 images)"]
+    cure = "8 or more are better: net.calibrate(images), --calibration FOLDER or chai quantize"
+    assert [r.message for r in caplog.records] == [f"{words}; {cure}"]
     caplog.clear()
     with caplog.at_level(logging.WARNING, "chai"):
         chai.Net("digits", device="emulator", calibrate=DATA).forward(DATA)

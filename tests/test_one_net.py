@@ -107,7 +107,7 @@ MEMBERS: dict[str, Get] = {
     "card": lambda net: (net.card.labels, net.card.preprocess),
     "close": closed,
     "device": lambda net: net.device,
-    "formats": lambda net: {b: str((net.formats or {})[b]) for b in blobs(net)},
+    "formats": lambda net: {b: str(f) for b, f in (net.formats or {}).items()},
     "forward": lambda net: [
         net.forward(DATA),
         net.forward(data=OTHER),
@@ -145,7 +145,7 @@ REFUSED: dict[str, Get] = {  # what needs the float weights, or another plan
     "params": lambda net: net.params,
     "calibrate": lambda net: net.calibrate(DATA),
 }
-DIFFERENT = {"weights"}  # a file has none in float
+DIFFERENT = {"weights", "basis"}  # a file has no weights in float, and formats of its own
 
 
 def same(a: Any, b: Any) -> bool:

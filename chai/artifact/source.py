@@ -22,6 +22,7 @@ from .load import load, overlay_of
 if TYPE_CHECKING:
     from ..devices.base import Device
     from ..fixed import Format
+    from ..offload.headroom import Basis
     from ..offload.plan import Plan
     from ..overlay import Overlay
     from ..parser.caffemodel import Weights
@@ -37,6 +38,7 @@ class CompiledSource:
     """
 
     calibrated = True
+    basis: Basis | None = None
     trained = True
 
     def __init__(self, options: Options, device: Device) -> None:
@@ -106,7 +108,7 @@ class CompiledSource:
             f"{self._name} is compiled for an overlay: the host alone cannot run it", hint="load the prototxt"
         )
 
-    def preview(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> None:
+    def preview(self, _shapes: Mapping[str, Shape]) -> None:
         """Do nothing: the file has a plan."""
 
     def calibrate(self, *_: Any, **__: Any) -> NoReturn:

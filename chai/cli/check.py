@@ -164,8 +164,11 @@ def _missed(report: Report, goal: float) -> list[str]:
 def _formats(args: argparse.Namespace, report: Report) -> str:
     if report.formats == "precision_param":
         return "formats of its precision_param"
+    if not report.formats:
+        return "no formats: nothing runs on the overlay"
     first = "the first image" if report.calibrated == 1 else f"the first {report.calibrated} images"
-    return f"{report.formats} formats from {first if report.calibrated else args.calibration}"
+    times = f", largest values times {report.margin:g}" if report.margin > 1 else ""
+    return f"{report.formats} formats from {first if report.calibrated else args.calibration}{times}"
 
 
 # -- as text

@@ -26,6 +26,7 @@ from ..evaluate.workers.job import Job, places
 from ..evaluate.workers.processes import Processes
 from ..images import files as images
 from ..offload.formats import given
+from ..offload.headroom import IMAGES, Basis
 from ..util.data.journal import Journal
 from ..zoo import is_compiled
 from ..zoo.locate import locate
@@ -226,9 +227,9 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, 
     if args.calibration:
         calibration = places([Path(os.path.abspath(f)) for f in images.find([args.calibration])], len(prepared.shape))
     elif not compiled and not given(prepared.net.graph):
-        calibration = todo[: args.batch]
-        kind = f"{args.bits}-bit {options.scheme(args)} formats from the largest values of the first {len(calibration)} images"
-        output.say(f"warning: {prepared.net.name} brings no precision_param: {kind}")
+        calibration = todo[: max(args.batch, IMAGES)]
+        basis = Basis(len(calibration), args.bits, options.scheme(args))
+        output.say(f"warning: {prepared.net.name} brings no precision_param: {basis}")
     network = _anywhere(args.net), _anywhere(args.weights)
     reference = (_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network
     evaluated = chosen_output(prepared.net, parse(args.output) if args.output else None)

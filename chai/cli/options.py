@@ -144,7 +144,7 @@ def limit(parser: argparse.ArgumentParser) -> None:
 
 
 def calibration(
-    parser: argparse.ArgumentParser, text: str = "images for choosing fixed-point formats (default: the first batch)"
+    parser: argparse.ArgumentParser, text: str = "images for choosing fixed-point formats (default: the first 8)"
 ) -> None:
     """Add --calibration."""
     section(parser, "input").add_argument("--calibration", type=Path, metavar="DIR", help=text)

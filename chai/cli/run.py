@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..images import files as images
+from ..offload.headroom import CURE
 from ..report import timeline
+from ..runtime.ahead import ahead
 from ..runtime.perf import CSV, PerfInfo, Speeds, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
@@ -114,7 +116,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.calibration:
         inputs.calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
-    for names, data in inputs.batches(inputs.items(files_done, job, failed, windows), args.batch):
+    batches = inputs.batches(inputs.items(files_done, job, failed, windows), args.batch)
+    for names, data in ahead(job.net, batches, lambda batch: {job.blob: batch[1]}):
         outputs = job.net.forward(**{job.blob: data})
         speeds.add(data.shape, job.net.perf)
         for i, name in enumerate(names):
@@ -200,18 +203,44 @@ def _summary(
         "preprocess": inputs.describe(job),
         "ms_per_image": speeds.ms_per_image,
         "failed": failed,
+        "formats": _formats(job, speeds),
         "perf": perf.to_json() if perf is not None else None,
     }
 
 
 def _report(args: argparse.Namespace, job: inputs.Job, speeds: Speeds) -> None:
-    output.result(f"{job.net.name}   device {job.net.device.name}   {speeds}")
+    output.result(f"{job.net.name}   device {job.net.device.name}   {speeds}{_saturation(job, speeds)}")
     if args.perf and (perf := speeds.measured) is not None:
         for table in perf.tables():
             output.table(table.head, table.rows, table.align)
             output.result("")
         output.result(perf.throughput())
         output.say(*perf.text().removesuffix("\n").split("\n"))
+
+
+def _formats(job: inputs.Job, speeds: Speeds) -> schema_parts.MeasuredFormats | None:
+    """Return what measured formats are based on and how often they saturated; None for those that the network brings."""
+    if (basis := job.net.basis) is None:
+        return None
+    converted, saturated = speeds.codes
+    return {
+        "images": basis.images,
+        "margin": basis.margin,
+        "bits": basis.bits,
+        "scheme": basis.scheme,
+        "converted": converted,
+        "saturated": saturated,
+        "cure": CURE if saturated or basis.advice else None,
+    }
+
+
+def _saturation(job: inputs.Job, speeds: Speeds) -> str:
+    basis, formats = job.net.basis, _formats(job, speeds)
+    if basis is None or formats is None:
+        return ""
+    share = 100 * formats["saturated"] / max(1, formats["converted"])
+    cure = f"; better: {formats['cure']}" if formats["cure"] else ""
+    return f"   formats from {basis.source}, {share:.2g} % saturated{cure}"
 
 
 def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:

@@ -192,6 +192,18 @@ class ShareOfPass(TypedDict):
     percent: float
 
 
+class MeasuredFormats(TypedDict):
+    """Basis of measured formats, and how many of the codes at the overlay's borders are saturated."""
+
+    images: int
+    margin: float
+    bits: int
+    scheme: str
+    converted: int
+    saturated: int
+    cure: str | None
+
+
 class Perf(TypedDict):
     """Times of the passes; see ``PerfInfo.to_json``."""
 
@@ -202,6 +214,10 @@ class Perf(TypedDict):
     blob_bytes: int
     feed_ms: float
     between_ms: float
+    converted: int
+    saturated: int
+    emulated: str | None
+    modelled_images_per_second: float | None
     passes: int
     ms_per_image: float
     images_per_second: float

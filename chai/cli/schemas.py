@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         LayerType,
         ListedDevice,
         ListedOverlay,
+        MeasuredFormats,
         Perf,
         Recipe,
         SelftestResult,
@@ -52,6 +53,7 @@ class Run(Schema):
     ms_per_image: float | None
     images: list[ImageAnswer]
     failed: list[Failure]
+    formats: MeasuredFormats | None
     perf: Perf | None
 
 

@@ -52,6 +52,7 @@ class Device:
 
     ``hidden``  its Programs add only the outputs: other blobs stay in its own memory
     ``alone``   only one process at a time can use it
+    ``word``    what the times of an overlay's steps are if they are not the overlay's own: "emulated"
     """
 
     name: str
@@ -59,6 +60,7 @@ class Device:
     fixed: ClassVar[bool] = False
     hidden: ClassVar[bool] = False
     alone: ClassVar[bool] = False
+    word: ClassVar[str] = ""
 
     def status(self) -> tuple[bool, str]:
         """Return whether it can be used here, and on which hardware or why not."""

@@ -154,6 +154,7 @@ class Emulator(Device):
 
     fixed = True
     hidden = True
+    word = "emulated"
 
     def status(self) -> tuple[bool, str]:
         known = state()

@@ -65,6 +65,7 @@ class VtaSimulator(Device):
 
     fixed = True
     hidden = True
+    word = "simulated"
 
     def status(self) -> tuple[bool, str]:
         return True, "this host, in numpy; for overlays " + ", ".join(names(ARCHITECTURE))

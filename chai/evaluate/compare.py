@@ -17,6 +17,7 @@ from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..net import Net
 from ..offload.formats import given
+from ..runtime.ahead import ahead
 from ..runtime.batches import run_batches
 from ..tasks.coarser import as_json
 from ..util import html
@@ -121,7 +122,8 @@ class Report:
     """The result of ``check``. ``layers`` has the inputs first, then every layer in the order of the prototxt.
 
     ``formats`` describes the formats in words. ``calibrated`` is the number of these images that they were calibrated on
-    (0: other images, or no calibration). ``coarser`` has the layers whose weights got coarser steps to fit the accumulator.
+    (0: other images, or no calibration), ``margin`` the factor of their largest values. ``coarser`` has the layers whose weights
+    got coarser steps to fit the accumulator.
     """
 
     network: str
@@ -133,6 +135,7 @@ class Report:
     layers: tuple[LayerCheck, ...]
     agreements: tuple[Agreement, ...] = ()
     coarser: Mapping[str, Coarser] = field(default_factory=dict)
+    margin: float = 1.0
 
     @property
     def measured(self) -> tuple[LayerCheck, ...]:
@@ -201,7 +204,7 @@ def check(
 
     ``inputs``     batches as ``Net.forward`` takes them: float32 (N, C, H, W), or {blob: array}; one is in memory at a time
     ``overlay``, ``bits``, ``scheme``, ``engine``   of the fixed-point network, as for Net; formats come from the
-                   first batch unless the network has precision_param
+                   first images unless the network has precision_param
     ``bound_db``   smallest SQNR that a layer should have, in dB
     ``options``    arguments for both networks: custom, batch, phase, level, stages, shapes
 
@@ -226,12 +229,13 @@ def compare(
     """Compare two Nets of one network, as ``check`` does.
 
     ``reference`` is in float with ``keep="all"``; ``fixed`` runs a prototxt or a .chai file on the emulator, and is
-    calibrated on the first batch unless it has formats. ``factors`` has, by blob id, the divisors (C,) of channels that
+    calibrated on the first batches unless it has formats. ``factors`` has, by blob id, the divisors (C,) of channels that
     quantisation scaled: the rows of these blobs are in the unit of ``fixed``.
     """
     comparison = _Comparison(reference, fixed, factors or {})
-    for batch in inputs:
-        comparison.add(batch if isinstance(batch, Mapping) else {fixed.inputs[0]: batch})
+    batches = (batch if isinstance(batch, Mapping) else {fixed.inputs[0]: batch} for batch in inputs)
+    for batch in ahead(fixed, batches, comparison.feeds):
+        comparison.add(batch)
     if not comparison.images:
         raise UsageError("check: there is no input")
     return comparison.report(bound_db)
@@ -302,18 +306,20 @@ class _Comparison:
         self.reference = reference
         self.factors = factors
         self.fixed = fixed
-        self.images = self.calibrated = 0
+        self.images, self.measuring = 0, not fixed.calibrated
         self.sums: dict[tuple[str, str], _Sums] = {}  # by ("input", blob) or ("layer", name in the rewritten graph)
         self.hits: dict[str, _Hits] = {}
 
+    def feeds(self, batch: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the inputs of the fixed-point network in a batch."""
+        return {name: np.asarray(batch[name], np.float32, order="C") for name in self.fixed.inputs}
+
     def add(self, batch: Mapping[str, Any]) -> None:
-        calibrating = not self.fixed.calibrated
-        if calibrating:
+        if not self.fixed.calibrated:
             self.fixed.calibrate(**batch)
         outputs = self.reference.forward(**batch)
-        feeds = {name: np.asarray(batch[name], np.float32, order="C") for name in self.fixed.inputs}
+        feeds = self.feeds(batch)
         size = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
-        self.calibrated += size if calibrating else 0
         self.fixed.reshape(**{name: feed.shape for name, feed in feeds.items()})
         self.images += size
         offload = self.fixed.offload
@@ -361,12 +367,13 @@ class _Comparison:
             net.name,
             net.overlay.name,
             "precision_param" if given(offload.graph) else _spelling(offload),
-            0 if given(offload.graph) else self.calibrated,
+            net.basis.images if net.basis is not None and self.measuring else 0,
             self.images,
             bound_db,
             tuple(rows),
             tuple(hits),
             offload.plan.coarser,
+            1.0 if net.basis is None else net.basis.margin,
         )
 
     def _layers(self, offload: Execution, held: Mapping[str, Held]) -> Iterator[LayerCheck]:

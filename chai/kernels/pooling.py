@@ -36,10 +36,11 @@ def sum_pool(x: Array, window: Window, out: Shape) -> Array:
 
 
 def mean_pool(x: Array, window: Window, out: Shape, areas: Array) -> Array:
-    """Return ``sum_pool`` divided by ``areas``, a number for each window (float32)."""
+    """Return ``sum_pool`` divided by ``areas``, a number for each window (float32); NaN where both are 0."""
     if x.dtype == np.float32 and (used := _compiled(x.shape, window, out)) is not None:
         return used.mean(x, window, out, areas)
-    y: Array = sum_pool(x, window, out) / areas
+    with np.errstate(invalid="ignore"):
+        y: Array = sum_pool(x, window, out) / areas
     return y
 
 
@@ -71,13 +72,13 @@ def max_pool_and_place(x: Array, window: Window, out: Shape) -> tuple[Array, Arr
 def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
     """Return the area of each window clipped to rows and columns from ``first`` up to, not including, ``last``.
 
-    float32 (OH, OW); a window outside them has area 1, as its sum is 0.
+    float32 (OH, OW). As in Caffe, a window that begins at ``last`` has area 0, and one beyond it a side below 0.
     """
     sides = []
     for i in range(2):
         start = np.arange(out[i]) * window.stride[i] - window.pad[i]
         stop = np.minimum(start + window.kernel[i], last[i])
-        sides.append(np.maximum(stop - np.maximum(start, first[i]), 1))
+        sides.append(stop - np.maximum(start, first[i]))
     found: Array = np.multiply.outer(*sides).astype(np.float32)
     return found
 

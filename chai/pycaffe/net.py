@@ -19,8 +19,10 @@ from .. import net as chai_net
 from ..blob import Shape, show
 from ..errors import ModelError, UsageError
 from ..graph import Layer
+from ..offload.headroom import IMAGES
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import infer_shapes
+from ..runtime.ahead import ahead
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
 from ..util.lazy_numpy import np
@@ -164,6 +166,9 @@ class Net:
             raise UsageError(f"forward_all: expected the same number of items for every input, found {sorted(items)}")
         total, size = items.pop(), self._batch
         found: dict[str, list[Array]] = {}
+        self._take_params()
+        first = {name: np.asarray(arrays[name][: max(size, IMAGES)], np.float32) for name in self.inputs}
+        ahead(self.net, (first,), dict)
         for at in range(0, total, size):
             batch: dict[str, Any] = {n: a[at : at + size] for n, a in arrays.items()}
             pad = size - len(batch[self.inputs[0]])

@@ -10,7 +10,7 @@ from typing import Any
 from ..evaluate.compare import Report, compare
 from ..graph import Graph
 from ..net import Net
-from ..runtime.source import single
+from ..runtime.measuring import single
 from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.table import Table, floored
 from .search import Result

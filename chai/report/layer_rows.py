@@ -113,8 +113,9 @@ def known_formats(net: Network) -> Mapping[str, Format] | None:
     if not (net.calibrated or given(net.offload.graph)):
         return None  # a schedule for display only has placeholders
     offload = net.offload
-    unsigned = unsigned_blobs(offload.graph, offload.overlay, offload.partition.reasons)
-    return offload.formats or from_precision(offload.graph, unsigned)
+    if net.calibrated or offload.formats:
+        return offload.formats
+    return from_precision(offload.graph, unsigned_blobs(offload.graph, offload.overlay, offload.partition.reasons))
 
 
 def table(net: Network) -> Table:
@@ -221,9 +222,10 @@ def _format(formats: Mapping[str, Format] | None, layer: Layer, where: str, pack
     """Return the format of a layer's output on the overlay; for a network input the format it is packed to."""
     if where == "-":
         return "-"
-    if where != "fpga" and packed.keys().isdisjoint(layer.tops if where == "input" else ()):
+    coded = [top for top in layer.tops if where == "fpga" or (where == "input" and top in packed)]
+    if not coded:
         return "float32"
-    return "at first batch" if formats is None else str(formats[layer.tops[0]])
+    return "at first batch" if formats is None else str(formats[coded[0]])
 
 
 def _not_obeyed(graph: Graph, layer: Layer, formats: Mapping[str, Format]) -> str | None:

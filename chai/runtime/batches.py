@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import show
 from ..errors import ChaiError, UsageError
 from ..util.lazy_numpy import np
+from .slot import NOTHING
 from .times import joined as joined_times
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..offload.plan import Plan
     from .execution import Execution
+    from .measuring import Written
     from .times import Times
 
 
@@ -79,7 +81,11 @@ def alike(feeds: Iterable[dict[str, Array]], shapes: Mapping[str, Shape]) -> Ite
 
 
 def run_batches(
-    execution: Execution, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
+    execution: Execution,
+    feeds: Mapping[str, Array],
+    keep: Collection[str],
+    started: float | None = None,
+    shown: Written = NOTHING,
 ) -> tuple[dict[str, Array], Times]:
     """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
@@ -88,7 +94,7 @@ def run_batches(
     without a batch axis.
     """
     if _fits(execution, feeds):
-        return execution.run(feeds, keep, started)
+        return execution.run(feeds, keep, started, shown)
     started = perf_counter() if started is None else started
     batch = execution.plan.batch
     count = next(iter(feeds.values())).shape[0]
@@ -102,10 +108,11 @@ def stream_batches(
     feeds: Iterator[Mapping[str, Array]],
     keep: Collection[str],
     first: Mapping[str, Array],
+    shown: Written,
 ) -> Generator[tuple[dict[str, Array], Times], None, None]:
     """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):
-        return execution.stream(feeds, keep)
+        return execution.stream(feeds, keep, shown)
     return (run_batches(execution, feed, keep) for feed in feeds)
 
 

@@ -19,23 +19,24 @@ from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Entered, Lifetime, Mutex
 from .host.memory import Alive
-from .slot import Kept, Slot, Use
+from .slot import NOTHING, Kept, Slot, Use
 from .steps import prepared
-from .times import Steps, Times
+from .times import Emulation, Steps, Times
 
 if TYPE_CHECKING:
     from ..blob import Array
     from .folded import Folded
     from .lanes import Pipeline
+    from .measuring import Written
 
 
 class Execution:
-    """Runs batches through the Programs of a Plan.
+    """Runs batches through the Programs of a Plan, ``counting`` the codes that are saturated.
 
     Several threads may run batches at once. ``close`` does not wait for them: the last one to end releases the Programs.
     """
 
-    def __init__(self, plan: Plan, device: Device, folded: Folded | None = None) -> None:
+    def __init__(self, plan: Plan, device: Device, folded: Folded | None = None, counting: bool = False) -> None:
         self.plan = plan
         self.folded = folded
         self.device = device
@@ -50,7 +51,8 @@ class Execution:
         for i, step in enumerate(self._executed.steps):
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, frozenset())
-        self._steps = prepared(plan, self._executed)
+        self._steps = prepared(plan, self._executed, counting)
+        self._emulation = Emulation(device.word, plan.batch, partial(_modelled_ms, plan)) if device.word else None
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
 
     def _plain(self) -> Iterator[Pack]:
@@ -102,16 +104,21 @@ class Execution:
         return [replace(work, writes=(*step.outputs, *kept), chain=None)] if kept else [work]
 
     def run(
-        self, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
+        self,
+        feeds: Mapping[str, Array],
+        keep: Collection[str],
+        started: float | None = None,
+        shown: Written = NOTHING,
     ) -> tuple[dict[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) in float32, and the times of the pass since ``started`` (default: now).
 
+        ``shown`` is what custom layers wrote for these feeds already.
         Independent branches on host and device run in parallel; without such branches no thread is started.
         """
         with self._lifetime:
             kept = self._kept_with(keep)
             alive = Alive() if kept.peak is None else None
-            slot = Slot(feeds, kept, perf_counter() if started is None else started, alive)
+            slot = Slot(feeds, kept, perf_counter() if started is None else started, alive, shown)
             slot.feed = (perf_counter() - slot.started) * 1000
             if self._branches:
                 for _ in self._pipeline(1).stream([slot]):
@@ -154,12 +161,15 @@ class Execution:
         return Use((*dropped, *_on_device(inner)), shared, _on_device(written), looked, programs)
 
     def stream(
-        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
+        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written = NOTHING
     ) -> Generator[tuple[dict[str, Array], Times], None, None]:
-        """Run many batches like ``run`` and yield the results in order; host and device work in parallel."""
+        """Run many batches like ``run`` and yield the results in order; host and device work in parallel.
+
+        ``shown`` is what custom layers wrote for the first of them already.
+        """
         started = perf_counter()
         kept = self._kept_with(keep)
-        slots = (Slot(feed, kept, started, Alive()) for feed in feeds)
+        slots = (Slot(feed, kept, started, Alive(), NOTHING if i else shown) for i, feed in enumerate(feeds))
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         images = 0
         with self._lifetime, closing(self._pipeline(depth).stream(slots)) as finished:
@@ -219,8 +229,29 @@ class Execution:
         peak = slot.kept.peak or 0 if slot.alive is None else slot.alive.peak
         steps, composed = Steps(slot.runs), self.graph.composed
         end = perf_counter()
-        wall, between = (end - slot.started) * 1000, slot.between + (end - begin) * 1000
-        return blobs, Times(steps, wall, self._batch, peak, total, slot.feed, between, composed=composed)
+        wall, between = (end - slot.started) * 1000 + slot.before, slot.between + slot.before + (end - begin) * 1000
+        return blobs, Times(
+            steps,
+            wall,
+            self._batch,
+            peak,
+            total,
+            slot.feed,
+            between,
+            composed,
+            slot.converted,
+            slot.saturated,
+            self._emulation,
+        )
+
+
+def _modelled_ms(plan: Plan) -> float:
+    """Return the milliseconds of a pass on the overlay alone, by its cycle model."""
+    from ..codegen.compile import compiled
+
+    overlay, schedule, shapes = plan.overlay, plan.schedule, plan.device_shapes
+    chains = (s.chain or compiled(s.work(overlay, shapes, schedule.views)) for s in schedule.segments)
+    return float(sum(chain.cycles for chain in chains)) / (overlay.clock_mhz * 1000)
 
 
 def _on_device(blobs: Iterable[str]) -> Blobs:

@@ -6,6 +6,7 @@ from _thread import allocate_lock
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .host.memory import Alive
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..devices.base import Program
     from ..offload.schedule import Blobs, Side
+    from .measuring import Written
+
+NOTHING: Written = MappingProxyType({})  # that layers wrote before a pass
 
 
 @dataclass(eq=False, slots=True)
@@ -51,16 +55,26 @@ class Slot:
 
     A blob is dropped after its last reader, unless it is to be kept; ``left`` counts the readers of those that have
     several. ``alive`` measures the peak of memory, None if it is known. ``feed`` is the milliseconds before the first
-    step, ``between`` the time within steps that no row counts.
+    step, ``between`` the time within steps that no row counts. ``shown`` is what custom layers wrote for this batch already;
+    those that do not run again for it took ``before`` milliseconds.
     """
 
-    def __init__(self, feeds: Mapping[str, Array], kept: Kept, started: float, alive: Alive | None) -> None:
+    def __init__(
+        self,
+        feeds: Mapping[str, Array],
+        kept: Kept,
+        started: float,
+        alive: Alive | None,
+        shown: Written = NOTHING,
+    ) -> None:
         self.host, self.codes = dict(feeds), dict[str, "Array"]()
         self.sides: dict[Side, dict[str, Array]] = {"host": self.host, "device": self.codes}
         self.kept, self.left = kept, dict(kept.reads)
         self.started, self.feed, self.between = started, 0.0, 0.0
         self.runs: list[Run] = []
         self.alive, self.fed = alive, 0
+        self.converted = self.saturated = 0  # codes, counted in the host's lane
+        self.shown, self.before = shown, 0.0
         self._lock = allocate_lock()
         for blob, feed in feeds.items():
             self.fed += feed.nbytes

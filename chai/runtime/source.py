@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from operator import is_
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import zoo
 from ..blob import Shape, count, show
@@ -24,7 +24,7 @@ from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate, read_graph
-from .host.forward import HostPass, run
+from .host.forward import HostPass
 from .host.layer import check_weights, prepare
 from .host.memory import claimed
 
@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from ..devices.base import Device
     from ..fixed import Format
     from ..graph import Layer
+    from ..offload.headroom import Basis
+    from ..offload.plan import Plan
     from ..overlay import Overlay
     from ..zoo.card import Card
     from ..zoo.options import Options
     from .execution import Execution
+    from .measuring import Written
 
 log = logger("chai")
 SIZES = 4  # input sizes that stay prepared, and whose schedules are kept
@@ -49,6 +52,7 @@ class Source(Protocol):
     ``weights``  the caffemodel, if there is one
     ``overlay``  None on a device that computes in float32
     ``formats``  of the blobs on the overlay; None before they are known
+    ``basis``    what they are based on, if they were measured
     ``calibrated``   whether the formats are final: the network's own, or measured
     ``trained``      whether it has weights, or needs none
     """
@@ -58,6 +62,7 @@ class Source(Protocol):
     weights: Weights | None
     overlay: Overlay | None
     formats: Mapping[str, Format] | None
+    basis: Basis | None
 
     @property
     def calibrated(self) -> bool: ...
@@ -84,12 +89,13 @@ class Source(Protocol):
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
-    def calibrate(
-        self, shapes: Mapping[str, Shape], keep: Collection[str], batches: Iterable[Mapping[str, Array]], asked: bool
-    ) -> None:
-        """Measure the formats on these inputs."""
+    def calibrate(self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool) -> Written:
+        """Choose the formats, measured on these inputs if the network brings none.
 
-    def preview(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> None:
+        If the caller ``asked`` only for a pass over them, return what custom layers wrote, which need not run again.
+        """
+
+    def preview(self, shapes: Mapping[str, Shape]) -> None:
         """Make a schedule before the first batch."""
 
     def params(self) -> dict[str, list[Array]]:
@@ -126,6 +132,8 @@ class Network(Protocol):
     @property
     def offload(self) -> Execution: ...
     def shapes_of(self, blob: str) -> Shape: ...
+    def reshape(self, /, **inputs: Shape) -> None: ...
+    def calibrate(self, /, *data: Any, **inputs: Any) -> None: ...
 
 
 def _read(path: Path, options: Options) -> Graph:
@@ -152,6 +160,7 @@ class PrototxtSource:
             self.overlay = load_overlay(default if options.overlay is None else options.overlay)
             self._scheme = self.overlay.scheme(options.scheme)
         self.formats: Mapping[str, Format] | None = None
+        self.basis: Basis | None = None
         self._chosen, self._bits, self._partial = dict(options.engine or {}), options.bits, partial
         self._tentative = False  # whether schedules are for display only: placeholder formats, or no weights
         self._attached = False
@@ -272,71 +281,51 @@ class PrototxtSource:
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         key = self._key(shapes)
         if key not in self._executions:
-            from ..offload.planning import plan
-            from .execution import Execution  # not needed by a float network
-            from .folded import Folded
+            from . import execution, folded  # not needed by a float network
 
-            assert self.overlay is not None
-            check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
             if len(self._executions) == SIZES:
                 oldest = next(iter(self._executions))
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
-            trained = self.trained or not self._tentative
-            planned = plan(self.graph, shapes, self.overlay, self._chosen, self.formats, trained, self._rewritten)
-            if not self._read:  # else the program has the arrays, and may change them at any time
-                self._rewritten = planned.graph
+            planned = self._plan(shapes, self.formats)
             kept = {blob for blob in self.graph.latest.values() if blob in keep}
-            folded = Folded(self.graph, planned.graph, planned.schedule, shapes, kept)
-            self._executions[key] = Execution(planned, self.device, folded)
+            away = folded.Folded(self.graph, planned.graph, planned.schedule, shapes, kept)
+            self._executions[key] = execution.Execution(planned, self.device, away, self.basis is not None)
         return self._executions[key]
 
-    def calibrate(
-        self, shapes: Mapping[str, Shape], keep: Collection[str], batches: Iterable[Mapping[str, Array]], asked: bool
-    ) -> None:
-        from ..offload.formats import calibrated, from_precision, given, marked_unsigned, unsigned_blobs
+    def _plan(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format] | None) -> Plan:
+        """Return a Plan for these shapes; without ``formats`` only who runs where, before weights refuse anything."""
+        from ..offload.planning import plan  # not needed by a float network
 
-        plan = self.execution(shapes, keep).plan
-        on_host = plan.partition.reasons
-        unsigned = unsigned_blobs(plan.graph, plan.overlay, on_host)
-        if given(plan.graph):
-            self._set_formats(from_precision(plan.graph, unsigned))
-            marked = marked_unsigned(plan.graph)
-            if marked and not plan.overlay.unsigned:
-                text = "%s: overlay %s has no unsigned codes; %d blobs are signed, in steps twice as wide"
-                log.warning(text, self._name, plan.overlay.name, len(marked))
-            return
-        planned = {b for layer in plan.graph.layers for b in (*layer.bottoms, *layer.tops)}
-        images, seen = 0, dict[str, float]()
+        assert self.overlay is not None
+        check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
+        trained = self.trained or not self._tentative
+        planned = plan(self.graph, shapes, self.overlay, self._chosen, formats, trained, self._rewritten)
+        if not self._read:  # else the program has the arrays, and may change them at any time
+            self._rewritten = planned.graph
+        return planned
 
-        def watch(blob: str, values: Array) -> None:
-            if blob in planned:  # np.maximum, unlike max, returns NaN if one of both is
-                seen[blob] = float(np.maximum(seen.get(blob, 0.0), np.abs(values).max(initial=0)))
+    def calibrate(self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool) -> Written:
+        from . import measuring
 
-        for feeds in batches:
-            images += next(iter(feeds.values())).shape[0]
-            for sizes, part in single(self.graph, feeds):
-                for blob, feed in part.items():
-                    watch(blob, feed)
-                run(self.graph, sizes, part, (), watch=watch)
-        self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
-        if not asked:
-            kind = f"{self._bits}-bit {self._scheme}"
-            text = "%s brings no precision_param: %s formats from the largest values of the first batch (%d images)"
-            log.warning(text, self._name, kind, images)
+        plan = self._plan(shapes, None)
+        choice = measuring.choose(self.graph, plan, batches, self._bits, self._scheme, not asked)
+        self._set_formats(choice.formats)
+        self.basis = choice.basis
+        if self.basis is not None:
+            more = f"; {self.basis.advice}" if self.basis.advice else ""
+            (log.info if asked else log.warning)("%s brings no precision_param: %s%s", self._name, self.basis, more)
+        elif signed := measuring.unsigned_dropped(plan):
+            text = "%s: overlay %s has no unsigned codes; %d blobs are signed, in steps twice as wide"
+            log.warning(text, self._name, plan.overlay.name, signed)
+        return choice.shown
 
-    def preview(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> None:
-        from ..offload.formats import calibrated, from_precision, given, unsigned_blobs
+    def preview(self, shapes: Mapping[str, Shape]) -> None:
+        from . import measuring
 
         if self.calibrated:
             return
-        plan = self.execution(shapes, keep).plan
-        graph, on_host = plan.graph, plan.partition.reasons
-        unsigned = unsigned_blobs(graph, plan.overlay, on_host)
-        blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
-        ones = dict.fromkeys(blobs, 1.0)
-        final = given(graph)
-        placeholders = calibrated(graph, ones, self._bits, self._scheme, on_host, unsigned)
-        self._set_formats(from_precision(graph, unsigned) if final else placeholders)
+        formats, final = measuring.placeholders(self._plan(shapes, None), self._bits, self._scheme)
+        self._set_formats(formats)
         self._tentative = not (final and self.trained)
 
     def _set_formats(self, formats: Mapping[str, Format]) -> None:
@@ -356,29 +345,6 @@ class PrototxtSource:
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()
-
-
-def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[str, Shape], Mapping[str, Array]]]:
-    """Yield each image of a batch on its own with the shapes of all blobs; the batch if it cannot be split.
-
-    So memory does not grow with the images, and the numbers do not depend on how many a batch has: a matrix product may
-    round differently in another size.
-    """
-    whole = {blob: feed.shape for blob, feed in feeds.items()}
-    sizes = infer_shapes(graph, whole)
-    count = next((shape[0] for shape in whole.values() if shape), 1)
-    try:
-        one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
-        check_weights(graph.layers, one)
-    except ModelError:
-        one = {}  # a layer has the number of images in its parameters
-    alone = one.keys() == sizes.keys() and all(
-        layer.images_alone(tuple(sizes[b] for b in layer.bottoms)) for layer in graph.layers
-    )
-    if alone and all(s[:1] == (count,) and one[b] == (1, *s[1:]) for b, s in sizes.items()):
-        yield from ((one, {blob: feed[i : i + 1] for blob, feed in feeds.items()}) for i in range(count))
-    else:
-        yield sizes, feeds
 
 
 def _check_size(name: str, expected: tuple[Shape, ...]) -> None:

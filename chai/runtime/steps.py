@@ -28,17 +28,20 @@ if TYPE_CHECKING:
 Prepared = Callable[[Slot, Use], Run]
 
 
-def prepared(plan: Plan, executed: Schedule) -> list[Prepared]:
-    """Return the steps of ``executed``, the plan's schedule as a device executes it, ready to run."""
+def prepared(plan: Plan, executed: Schedule, counting: bool) -> list[Prepared]:
+    """Return the steps of ``executed``, the plan's schedule as a device executes it, ready to run.
+
+    ``counting``: conversions count the codes that are saturated.
+    """
     graph, shapes, formats = plan.graph, plan.shapes, plan.formats
     blobs = _Codes(shapes, plan.device_shapes, executed.views)
     rows = _TaskRows(plan, executed)
 
     def one(step: Step) -> Prepared:
         if isinstance(step, Pack):
-            return _Packing(step, graph, plan.device_shapes)
+            return _Packing(step, graph, plan.device_shapes, counting)
         if isinstance(step, Unpack):
-            return _Unpacking(step, graph, shapes)
+            return _Unpacking(step, graph, shapes, counting)
         if isinstance(step, HostStep):
             layer = PreparedLayer(step.layer, shapes, 1 if step.codes else 4)
             return _OnCodes(layer, step.layer.on_codes(shapes, formats)) if step.codes else _OnHost(layer)
@@ -50,8 +53,10 @@ def prepared(plan: Plan, executed: Schedule) -> list[Prepared]:
 class _Conversion:
     """A conversion of a blob between float32 and codes; its result has this shape and size in bytes."""
 
-    def __init__(self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int) -> None:
-        self.step, self.graph, self.format, self.shape = step, graph, step.format, shape
+    def __init__(
+        self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int, ends: tuple[int, int] | None
+    ) -> None:
+        self.step, self.graph, self.format, self.shape, self.ends = step, graph, step.format, shape, ends
         ((_, self.source),), ((_, self.target),) = step.reads, step.writes
         self.rows = Rows(size * prod(shape), self._row)
 
@@ -59,6 +64,17 @@ class _Conversion:
     def name(self) -> str:
         """Return the prototxt's name of the blob."""
         return self.graph.caffe_name(self.step.blob)
+
+    def count(self, codes: Array, slot: Slot) -> None:
+        """Count the codes that are saturated: at an end of their format, unless that is 0."""
+        if self.ends is None:
+            return
+        low, high = self.ends
+        slot.converted += codes.size
+        if codes.max(initial=low) == high:  # most have none, and a maximum is found faster
+            slot.saturated += int(np.count_nonzero(codes == high))
+        if low != self.format.zero and codes.min(initial=high) == low:
+            slot.saturated += int(np.count_nonzero(codes == low))
 
     def _row(self) -> Iterator[StepTime]:
         step, blob = self.step, (self.step.blob,)
@@ -68,15 +84,16 @@ class _Conversion:
 class _Packing(_Conversion):
     """The codes of a blob of the host."""
 
-    def __init__(self, step: Pack, graph: Graph, shapes: Mapping[str, Shape]) -> None:
+    def __init__(self, step: Pack, graph: Graph, shapes: Mapping[str, Shape], counting: bool) -> None:
         ((_, target),) = step.writes
-        super().__init__(step, graph, shapes[target], 1)
+        super().__init__(step, graph, shapes[target], 1, step.format.packed if counting else None)
         self.unfold = step.unfold
 
     def __call__(self, slot: Slot, _: Use) -> Run:
         begin = perf_counter()
         try:
             codes = pack(slot.host[self.source], self.format)
+            self.count(codes, slot)
             if self.unfold is not None:
                 from ..kernels.unfold import unfolded  # which some devices do without
 
@@ -92,12 +109,15 @@ class _Packing(_Conversion):
 class _Unpacking(_Conversion):
     """The float32 values of a blob of the device."""
 
-    def __init__(self, step: Unpack, graph: Graph, shapes: Mapping[str, Shape]) -> None:
-        super().__init__(step, graph, shapes[step.blob], 4)
+    def __init__(self, step: Unpack, graph: Graph, shapes: Mapping[str, Shape], counting: bool) -> None:
+        clamped = any(layer.ceiling is not None for layer in graph.layers if step.blob in layer.tops)  # as it should be
+        ends = step.format.range if counting and not clamped else None
+        super().__init__(step, graph, shapes[step.blob], 4, ends)
 
     def __call__(self, slot: Slot, _: Use) -> Run:
-        begin = perf_counter()
-        slot.host[self.target] = unpack(slot.codes[self.source].reshape(self.shape), self.format)
+        begin, codes = perf_counter(), slot.codes[self.source].reshape(self.shape)
+        self.count(codes, slot)
+        slot.host[self.target] = unpack(codes, self.format)
         return self.rows.run(begin, perf_counter(), slot.started)
 
 
@@ -106,16 +126,21 @@ class _OnHost:
 
     def __init__(self, layer: PreparedLayer) -> None:
         self.run, self.bottoms, self.tops = layer.run, layer.layer.bottoms, layer.layer.tops
+        self.layer = layer
 
     def __call__(self, slot: Slot, _: Use) -> Run:
         blobs = slot.host
-        tops, run = self.run([blobs[b] for b in self.bottoms], slot.started)
+        if (shown := slot.shown.get(self.layer.layer.name)) is None:
+            tops, run = self.run([blobs[b] for b in self.bottoms], slot.started)
+        else:
+            tops, run = self.layer.repeated(shown.tops, shown.ms, slot.started)
+            slot.before += shown.ms
         blobs.update(zip(self.tops, tops))
         return run
 
 
 class _OnCodes:
-    """A custom layer on the device's codes."""
+    """A custom layer on the device's codes. While formats are measured its function for float32 runs, never this one."""
 
     def __init__(self, layer: PreparedLayer, compute: Callable[..., tuple[Array, ...]]) -> None:
         self.layer, self.compute = layer, compute

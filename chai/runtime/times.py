@@ -118,9 +118,40 @@ class Steps(Sequence[StepTime]):
         return repr(self._all)
 
 
+class Emulation:
+    """A device that stands in for hardware, in ``word``; its milliseconds say nothing of the overlay's, which a model has.
+
+    The model computes the milliseconds of a pass of so many ``images`` when they are first asked for.
+    """
+
+    __slots__ = ("_ms", "images", "word")
+
+    def __init__(self, word: str, images: int, ms: float | Callable[[], float]) -> None:
+        self.word, self.images, self._ms = word, images, ms
+
+    @property
+    def ms(self) -> float:
+        """Return the modelled milliseconds of a pass on the overlay alone."""
+        if not isinstance(self._ms, float):
+            self._ms = self._ms()
+        return self._ms
+
+    @property
+    def images_per_second(self) -> float:
+        """Return the modelled throughput of the overlay alone; 0 if nothing runs there."""
+        return self.images * 1000 / self.ms if self.ms else 0.0
+
+    def __reduce__(self) -> tuple[type[Emulation], tuple[str, int, float]]:
+        return Emulation, (self.word, self.images, self.ms)
+
+
 @dataclass(frozen=True)
 class Times:
-    """The steps of a forward pass, in order, and what it measured besides; ``chai.PerfInfo`` shows them."""
+    """The steps of a forward pass, in order, and what it measured besides; ``chai.PerfInfo`` shows them.
+
+    If the formats were measured, ``converted`` is the number of codes that crossed between host and overlay, and ``saturated``
+    how many of them are at an end of their format; else both are 0.
+    """
 
     steps: Sequence[StepTime] = ()
     wall_ms: float = 0.0
@@ -130,6 +161,9 @@ class Times:
     feed_ms: float = 0.0
     between_ms: float = 0.0
     composed: Mapping[str, Composed] = field(default_factory=dict, repr=False)
+    converted: int = 0
+    saturated: int = 0
+    emulation: Emulation | None = field(default=None, repr=False, compare=False)
 
 
 def joined(parts: Sequence[Times], batch: int, wall_ms: float) -> Times:
@@ -137,7 +171,8 @@ def joined(parts: Sequence[Times], batch: int, wall_ms: float) -> Times:
     runs = [dict(labelled(p.steps)) for p in parts]
     steps = tuple(_summed([run[label] for run in runs]) for label, _ in labelled(parts[0].steps))
     feed, between = fsum(p.feed_ms for p in parts), fsum(p.between_ms for p in parts)
-    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between)
+    codes = {name: sum(getattr(p, name) for p in parts) for name in ("converted", "saturated")}
+    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between, **codes)
 
 
 def labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], StepTime]]:

@@ -215,12 +215,12 @@ def test_an_image_that_takes_for_ever_is_reported(  # type: ignore[no-untyped-de
     tmp_path: Path, impatient: None, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     monkeypatch.setattr(dispatch, "TRIES", 1)
-    args = guarded(tmp_path, 7, {5: KILLS})
+    args = guarded(tmp_path, 12, {10: KILLS})  # the formats are from the first 8
     (tmp_path / "guard.py").write_text((tmp_path / "guard.py").read_text().replace("os.kill(", LOOPS + "  #", 1))
     monkeypatch.chdir(tmp_path)  # where the layer tells
     assert cli.main(["evaluate", *map(str, args), "--timeout", "1", "--batch", "3", "--jobs", "1", "--json"]) == 65
     content = json.loads(capsys.readouterr().out)
-    assert [f["error"] for f in content["failed"]] == ["it takes longer than 1 s"] and content["images"] == 6
+    assert [f["error"] for f in content["failed"]] == ["it takes longer than 1 s"] and content["images"] == 11
 
 
 def test_workers_killed_and_stopped_half_way(tmp_path: Path, impatient: None, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -26,7 +26,7 @@ def test_the_reports_on_the_terminal(chai_command) -> None:  # type: ignore[no-u
     lines = done.stdout.splitlines()
     assert sum(line.startswith("step ") for line in lines) == 1
     assert sum(line.startswith("total ") for line in lines) == 1
-    assert sum(line.endswith(" images/second") for line in lines) == 1
+    assert sum(" images/second on this machine, " in line for line in lines) == 1
 
 
 def test_the_file_alone(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -79,7 +79,9 @@ def test_one_speed_is_printed(chai_command) -> None:  # type: ignore[no-untyped-
     lines = done.stdout.splitlines()
     (first,) = (line for line in lines if "device emulator" in line)
     exact = float(lines[-1].split(" ms/image")[0].split()[-1])
-    assert float(first.split()[-2]) == pytest.approx(exact, abs=0.0506)  # one digit of three, both rounded
+    assert float(first.split(" ms/image")[0].split()[-1]) == pytest.approx(
+        exact, abs=0.0506
+    )  # one digit of three, both rounded
     done = chai_command("run", "digits", "-i", IMAGE, "--json", "--perf", "--repeat", "3")
     found = json.loads(done.stdout)
     assert found["ms_per_image"] == found["perf"]["ms_per_image"] == found["perf"]["wall"]["median"]

@@ -27,8 +27,11 @@ def numbers(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) ->
 
 
 def close(found: Array, reference: Array, tolerance: float = 1e-5) -> None:
-    """Equal shapes, and no difference above ``tolerance`` times the largest reference."""
+    """Equal shapes, NaN in the same places, and no difference above ``tolerance`` times the largest reference."""
     assert found.shape == reference.shape
+    numberless = np.isnan(reference)
+    assert np.array_equal(np.isnan(found), numberless)
+    found, reference = np.where(numberless, 0, found), np.where(numberless, 0, reference)
     limit = tolerance * float(np.abs(reference).max(initial=0)) + 1e-30
     worst = float(np.abs(found.astype(np.float64) - reference).max(initial=0))
     assert worst <= limit, f"differs by {worst:g}, allowed {limit:g}"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, strategies as st
 
+import chai
+from chai.artifact.save import save
+from chai.kernels import pooling as pooling_kernels
+from tests.passes.common import network
 from tests.reference.window import pooled, pooling
 
 from .common import GEOMETRY, Pair, Run, close, numbers
@@ -109,15 +114,54 @@ def test_average_counts_the_padding_but_not_what_lies_behind_it(run: Run) -> Non
     assert np.allclose(y[0, 0], np.outer([2 / 3, 1, 1 / 2], [2 / 3, 1, 2 / 3]))
 
 
-@pytest.mark.parametrize(("kind", "empty"), [("MAX", -np.finfo(np.float32).max), ("AVE", 0.0)])
-def test_a_window_behind_the_image(run: Run, kind: str, empty: float) -> None:
-    """Without padding no window is dropped: of 7 pixels, kernel 2 and stride 4 see 0, 4 and 8."""
-    x = numbers(1, 1, 7, 7, seed=2)
+LEAST = -np.finfo(np.float32).max
+
+
+@pytest.mark.parametrize("kernels", ["c", "numpy"])
+@pytest.mark.parametrize("size", [7, 8])
+@pytest.mark.parametrize("kind", ["MAX", "AVE", "AVE_EXC_PAD"])
+def test_a_window_after_the_image(
+    run: Run, monkeypatch: pytest.MonkeyPatch, kind: str, size: int, kernels: str
+) -> None:
+    """Without padding no window is dropped: kernel 2 and stride 4 see 0, 4 and 8, and 8 is the first or second row after it.
+
+    Caffe divides the sum, 0, by the area clipped at the image's end: of no row at 8 of 8 (NaN), of -1 row at 8 of 7.
+    """
+    if kernels == "numpy":
+        monkeypatch.setattr(pooling_kernels, "compiled", lambda *_: None)
+    x = numbers(2, 3, size, size, seed=2)
     (y,) = run("Pooling", f"pooling_param {{ pool: {kind} kernel_size: 2 stride: 4 }}", x)
-    assert y.shape == (1, 1, 3, 3)
-    assert (y[0, 0, 2] == empty).all()
-    assert (y[0, 0, :, 2] == empty).all()
+    assert y.shape == (2, 3, 3, 3)
+    empty = np.concatenate([y[:, :, 2].ravel(), y[:, :, :, 2].ravel()])
+    if kind == "MAX":
+        assert (empty == LEAST).all()
+    elif size == 7:
+        assert (empty == 0).all()
+    else:
+        assert np.isnan(empty).all()
+    assert np.isfinite(y[:, :, :2, :2]).all()
     close(y, pooling(x, kind, (2, 2), (4, 4), (0, 0)))
+
+
+def test_an_overlay_leaves_a_window_after_the_image_to_the_host(tmp_path: Path) -> None:
+    """The convolution before it runs on the overlay; from a .chai the numbers are the same, NaN included."""
+    lines = """
+    c Convolution data -> c : convolution_param { num_output: 16 kernel_size: 3 pad: 1 }
+    p Pooling c -> p : pooling_param { pool: AVE kernel_size: 2 stride: 4 }
+    """
+    shape = (2, 3, 8, 9)
+    x = numbers(*shape, seed=5)
+    fixed, exact = network(tmp_path, lines, shape, device="emulator"), network(tmp_path, lines, shape)
+    fixed.calibrate(x)
+    wanted = exact.forward(x)["p"]
+    assert fixed.partition.engine("c") == "fpga"
+    assert fixed.partition.reasons["p"] == "its last window is outside the image"
+    assert np.isnan(wanted[:, :, 2]).all() and np.isfinite(wanted[:, :, :2]).all()
+    save(fixed, tmp_path / "net.chai")
+    answers = [net.forward(x)["p"] for net in (fixed, chai.Net(tmp_path / "net.chai", device="emulator"))]
+    for answer in answers:
+        close(answer, wanted, 0.05)
+    assert np.array_equal(*answers, equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", ["MAX", "AVE"])

@@ -151,7 +151,7 @@ def test_the_first_batch_sets_the_formats_for_good(tmp_path: Path) -> None:
     net.calibrate(np.full(SHAPE, 3.0))
     assert net.formats["data"] == Format("DynamicFixed", 6, 3)
     given = network(tmp_path, INCEPTION, device="emulator", calibrate={"data": np.full(SHAPE, 3.0)})
-    assert given.formats is not None and given.formats["data"] == Format("Xilinx", 8, 3.0)
+    assert given.formats is not None and given.formats["data"] == Format("Xilinx", 8, 4.5)  # of two images, times 1.5
 
 
 # -- from precision_param
@@ -316,7 +316,7 @@ def test_a_precision_param_on_a_custom_layer_alone_counts_as_none(
     net = network(tmp_path, lines, device="emulator", custom={"twist": twist})
     assert not brings_formats(net.graph)
     net.forward(np.full(SHAPE, 0.5))
-    assert net.formats is not None and net.formats["data"] == Format("Xilinx", 8, 0.5)
+    assert net.formats is not None and net.formats["data"] == Format("Xilinx", 8, 0.75)  # of two images, times 1.5
     assert warnings(caplog) == []
     both = make(tmp_path, lines.replace(CONV, f"{CONV} {FULL}"), custom={"twist": twist})
     assert brings_formats(both)

@@ -258,7 +258,7 @@ def equal(first: dict[str, Array], second: dict[str, Array]) -> None:
     """The same blobs to the bit."""
     assert first.keys() == second.keys()
     for name, wanted in second.items():
-        assert np.array_equal(first[name], wanted), name
+        assert np.array_equal(first[name], wanted, equal_nan=True), name
 
 
 @EXAMPLES
@@ -364,7 +364,7 @@ def test_a_fused_relu_on_the_host_is_caffes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])
 def test_a_window_behind_the_image(tmp_path: Path, pool: str) -> None:
-    """Caffe rounds up: with a stride above the kernel the last window may hold no pixel at all."""
+    """Caffe rounds up: with a stride above the kernel the last window may hold no pixel at all; its average is NaN."""
     text = source("data", (1, 2, 3, 4)) + (
         f'layer {{ name: "conv" type: "Convolution" bottom: "data" top: "c" {CONV} }}\n'
         f'layer {{ name: "pool" type: "Pooling" bottom: "c" top: "p" pooling_param {{ pool: {pool} '
@@ -374,6 +374,7 @@ def test_a_window_behind_the_image(tmp_path: Path, pool: str) -> None:
     data = images(net, 1)
     found = net.forward(data)
     assert found["p"].shape == (1, 4, 2, 2)
+    assert np.isnan(found["p"][..., 1, :]).all() == (pool == "AVE")
     with np.errstate(over="ignore"):
         equal(found, by_definition(net, data))
     exact = chai.Net(tmp_path / "net.prototxt", device="float")

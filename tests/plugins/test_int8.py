@@ -94,8 +94,9 @@ def test_calibration_runs_custom_layers_like_any_other(tmp_path: Path, jit: bool
     for factor in (3, 0.5):
         net.calibrate(factor * DATA)
         exact.forward(factor * DATA)
-        assert net.formats["b"] == Format("Xilinx", 8, float(np.abs(exact.blobs["b"]).max()))
-        assert net.formats["b"].value == float(np.abs(exact.blobs["a"]).max()) / 2
+        margin = 1.5  # of two images
+        assert net.formats["b"].value == pytest.approx(margin * float(np.abs(exact.blobs["b"]).max()), rel=1e-6)
+        assert net.formats["b"].value == pytest.approx(margin * float(np.abs(exact.blobs["a"]).max()) / 2, rel=1e-6)
 
 
 def test_the_quantiser_searches_formats_around_a_custom_layer(tmp_path: Path) -> None:
@@ -195,6 +196,7 @@ def test_a_second_bottom_from_the_host_makes_all_of_them_floats(tmp_path: Path) 
     custom.impl("both codes", dtype="int8", priority=40, jit=False)(lambda x: 1 / 0)
     lines = f"first Convolution data -> a : {CONV}\nabs AbsVal a -> h\nmine mine a h -> y : {flagged(MIDDLE)}"
     net = network(tmp_path, lines, SHAPE, device="emulator", keep="all")
+    net.calibrate(DATA)  # else the layer would run on floats in the first pass
     found = net.forward(DATA)["y"]
     assert seen[-1] == [np.float32, np.float32]
     assert np.array_equal(found, net.blobs["a"] + np.abs(net.blobs["a"]))
@@ -258,7 +260,7 @@ def test_an_implementation_with_zero_points_gets_unsigned_codes(
     define_scaled(jit)
     lines = AFTER_RELU.replace("last", "two ReLU b -> b\nlast") if relu else AFTER_RELU
     net = network(tmp_path, lines, SHAPE, device="emulator", keep="all", scheme=scheme, bits=bits)
-    net.calibrate(DATA)
+    net.calibrate(iter([DATA] * 16))  # so many images have no margin
     net.forward(DATA)
     assert net.schedule.engines() == [
         *("host:Pack", "fpga:Convolution", "host:mine", "fpga:Convolution", "host:Unpack"),
@@ -417,6 +419,7 @@ def test_a_relu_on_codes(tmp_path: Path, fuse: tuple[str, ...]) -> None:
 
     lines = BETWEEN.replace("last", "relu ReLU b -> b\nlast")
     net = network(tmp_path, lines, SHAPE, device="emulator", keep=["a", "b"])
+    net.calibrate(iter([DATA] * 16))  # so many images have no margin
     net.forward(DATA)
     assert net.schedule.engines() == [
         *("host:Pack", "fpga:Convolution", "host:mine", "fpga:Convolution", "host:Unpack"),
@@ -432,6 +435,7 @@ def test_a_leaky_relu_behind_it_is_computed_in_float(tmp_path: Path) -> None:
     define(jit=False)
     lines = BETWEEN.replace("last", "relu ReLU b -> b : relu_param { negative_slope: 0.25 }\nlast")
     net = network(tmp_path, lines, SHAPE, device="emulator", keep=["a", "b"])
+    net.calibrate(DATA)  # else the layer would run on floats in the first pass
     net.forward(DATA)
     assert net.schedule.engines()[2:5] == ["host:Unpack", "host:mine", "host:Pack"]
     half = net.blobs["a"] * np.float32(-0.5)

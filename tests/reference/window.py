@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, floor
+from math import ceil, floor, nan
 
 import numpy as np
 
@@ -114,7 +114,7 @@ def pooling(
 ) -> Array:
     """``kind`` is MAX, PLACE (of the maximum), AVE, AVE_EXC_PAD or STOCHASTIC; ``after``: padding behind the image.
 
-    A window without a pixel gives -FLT_MAX, -1 or 0 (Caffe: 0, or 0/0 if its area is 0 too).
+    A window without a pixel gives -FLT_MAX, -1 or 0; an average is 0 / area there, as in Caffe, so NaN if that is 0, too.
     """
     n, channels, *size = x.shape
     after = after or pad
@@ -141,7 +141,8 @@ def pooling(
         elif kind == "STOCHASTIC":
             y[image, c, row, column] = sum(v * v for v in seen) / sum(seen) if seen and sum(seen) else 0.0
         elif kind == "AVE_EXC_PAD":
-            y[image, c, row, column] = sum(seen) / len(seen) if seen else 0.0
+            pixels = [min(at + k, n) - max(at, 0) for at, k, n in zip((top, left), kernel, size)]
+            y[image, c, row, column] = sum(seen) / (pixels[0] * pixels[1]) if all(pixels) else nan
         else:
-            y[image, c, row, column] = sum(seen) / area if seen else 0.0
+            y[image, c, row, column] = sum(seen) / area if area else nan
     return y

@@ -12,7 +12,7 @@ import pytest
 
 import chai
 from chai.errors import UsageError
-from chai.runtime import source
+from chai.runtime import measuring
 from tests.passes.common import GLOBAL, network
 
 SIZE = 48
@@ -28,6 +28,9 @@ e InnerProduct d -> e : inner_product_param {{ num_output: 7 }}
 """
 
 
+TO_MAPS = "reshape_param { shape { dim: -1 dim: 16 dim: 48 dim: 48 } }"
+
+
 def formats(net: chai.Net, *data: Any) -> Mapping[str, Any]:
     net.calibrate(*data)
     assert net.formats is not None
@@ -38,13 +41,13 @@ def formats(net: chai.Net, *data: Any) -> Mapping[str, Any]:
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The images of each float pass."""
     counts: list[int] = []
-    run = source.run
+    run = measuring.run
 
     def counted(graph: Any, shapes: Any, feeds: Any, *args: Any, **options: Any) -> Any:
         counts.append(next(iter(feeds.values())).shape[0])
         return run(graph, shapes, feeds, *args, **options)
 
-    monkeypatch.setattr(source, "run", counted)
+    monkeypatch.setattr(measuring, "run", counted)
     return counts
 
 
@@ -53,8 +56,8 @@ def test_ranges_are_the_largest_magnitudes_of_all_images(tmp_path: Path) -> None
     found = formats(net, IMAGES)
     exact = network(tmp_path, LINES, SHAPE, keep="all")
     exact.forward(IMAGES)
-    for blob in ("data", "a@b", "d", "e"):
-        assert found[blob].value == pytest.approx(float(np.abs(exact.values[blob]).max()), rel=1e-6)
+    for blob in ("data", "a@b", "c"):  # the others are on the host only
+        assert found[blob].value == pytest.approx(1.25 * float(np.abs(exact.values[blob]).max()), rel=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [[24], [1] * 24, [4] * 6, [5, 5, 5, 5, 4]])
@@ -64,10 +67,6 @@ def test_numbers_do_not_depend_on_the_batch(tmp_path: Path, sizes: list[int], mo
     ends = np.cumsum(sizes)
     net = network(tmp_path, LINES, SHAPE, device="emulator")
     batches = (IMAGES[end - size : end] for end, size in zip(ends, sizes))
-    if len(set(sizes)) > 1:
-        with pytest.raises(UsageError, match="input 'data' of 4x3x48x48 in a stream of 5x3x48x48"):
-            net.calibrate(batches)
-        return
     assert formats(net, batches) == wanted
     assert counts == [1] * 24
 
@@ -100,7 +99,9 @@ def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
     ],
 )
 def test_images_that_a_layer_mixes_stay_together(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    net = network(tmp_path, f"a Convolution data -> a : {WIDE}\n{lines}", SHAPE, device="emulator")
+    """What comes after the last layer on the overlay is not measured, so another one follows."""
+    lines = f"a Convolution data -> a : {WIDE}\n{lines}\nr Reshape n -> r : {TO_MAPS}\nz Convolution r -> z : {WIDE}"
+    net = network(tmp_path, lines, SHAPE, device="emulator")
     counts = passes(monkeypatch)
     formats(net, IMAGES)
     assert counts == [24]
@@ -123,7 +124,7 @@ def test_a_custom_layer_gets_single_images_if_it_says_so(
 
     custom = {"same": chai.custom("same", jit=False, per_image=alone)(same)}
     top = "xcustom_param { top_dim: 3 top_dim: 16 top_dim: 8 top_dim: 9 }"
-    lines = f"a Convolution data -> a : {WIDE}\ns same a -> s : {top}"
+    lines = f"a Convolution data -> a : {WIDE}\ns same a -> s : {top}\nz Convolution s -> z : {WIDE}"
     net = network(tmp_path, lines, (3, 3, 8, 9), device="emulator", custom=custom)
     counts = passes(monkeypatch)
     formats(net, np.ascontiguousarray(IMAGES[:3, :, :8, :9]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from chai.evaluate.bench.engines import OPENCV, Engine
 from chai.offload.formats import calibrated, unsigned_blobs
+from chai.offload.headroom import Basis
 from chai.overlay import load
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
@@ -120,7 +121,8 @@ def _formats(graph: Graph, shapes: Mapping[str, Shape], feeds: Mapping[str, Arra
         seen[blob] = float(np.abs(value).max(initial=0))
 
     forward.run(graph, shapes, feeds, (), watch=watch)
-    formats = calibrated(graph, seen, 8, "Xilinx", (), unsigned_blobs(graph, load()))
+    basis = Basis(next(iter(feeds.values())).shape[0], 8, "Xilinx")
+    formats = calibrated(graph, basis.widened(seen), 8, "Xilinx", (), unsigned_blobs(graph, load()))
     return {blob: format for blob, format in formats.items() if blob not in graph.output_blobs}
 
 

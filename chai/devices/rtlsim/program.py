@@ -125,6 +125,7 @@ class RtlSim(Device):
     """A library per overlay is compiled at the first use, and kept in the user's cache."""
 
     fixed = True
+    word = "simulated"
     hidden = True
 
     def status(self) -> tuple[bool, str]:

@@ -121,6 +121,11 @@ class PerfInfo(Times):
         return fsum((self.steps_ms, self.feed_ms, self.between_ms))
 
     @property
+    def saturation(self) -> float | None:
+        """Return the percent of saturated codes at the overlay's borders; None if the network brought its formats."""
+        return 100 * self.saturated / self.converted if self.converted else None
+
+    @property
     def rows(self) -> tuple[StepTime, ...]:
         """Rows of all tables: ``feed``, the steps, ``between``. The first and the last only if they took any time."""
         feed, between = (StepTime(n, n, "host", ms, 0, 0) for n, ms in zip(OUTSIDE, (self.feed_ms, self.between_ms)))
@@ -179,7 +184,7 @@ class PerfInfo(Times):
         for kind, share in (*self.shares.items(), ("total", total)):
             if share.steps or share.ms:
                 times = [p.total_ms if kind == "total" else p.shares[kind].ms for p in self.passes or (self,)]
-                rows.append((kind, str(share.steps or "-"), *self._cells(times), f"{share.percent:.1f}"))
+                rows.append((self._engine(kind), str(share.steps or "-"), *self._cells(times), f"{share.percent:.1f}"))
         for name in self.composed:
             named = [e for p in self.passes or (self,) for e in p.entries if e.name == name]
             times = [e.own for e in named]
@@ -191,7 +196,11 @@ class PerfInfo(Times):
         for row, times in zip(self.rows, self._times()):
             rate = f"{row.macs / row.ms / 1e6:.1f} G" if row.macs and row.ms else "-"
             kind = "-" if row.type in OUTSIDE else row.type
-            yield row.name, kind, row.engine, *self._cells(times), f"{self._percent(row.ms):.1f}", rate
+            yield row.name, kind, self._engine(row.engine), *self._cells(times), f"{self._percent(row.ms):.1f}", rate
+
+    def _engine(self, engine: str) -> str:
+        """Return the name of an engine; what stands in for the overlay has its own."""
+        return self.emulation.word if engine == "fpga" and self.emulation is not None else engine
 
     def _times(self) -> list[list[float]]:
         """Return the milliseconds of each row in every pass."""
@@ -205,7 +214,7 @@ class PerfInfo(Times):
         return 100 * ms / (fsum((self.steps_ms, self.feed_ms, self.between_ms)) or 1.0)
 
     def throughput(self) -> str:
-        """Return one line: time of the pass, images, images per second.
+        """Return one line: time of the pass, images, images per second; on an emulator also those of the modelled overlay.
 
         If an accelerator measured its own time, its share of the overlay's steps follows: the rest is moving blobs and waiting.
         """
@@ -214,10 +223,14 @@ class PerfInfo(Times):
             _, least, p90 = spread([p.wall_ms for p in self.passes])
             line += f" (median of {len(self.passes)} passes, min {least:.3f}, p90 {p90:.3f})"
         line += f"   batch {self.batch}   {self.ms_per_image:.3f} ms/image   {self.images_per_second:.2f} images/second"
+        if (overlay := self.emulation) is not None and overlay.images_per_second:
+            line += f" on this machine, {overlay.images_per_second:.2f} modelled on the overlay alone"
         counted = [(s.device_ms, s.ms) for s in self.steps if s.device_ms is not None]
         if counted:
             device, whole = map(fsum, zip(*counted))
             line += f"   accelerator {device:.3f} of {whole:.3f} ms"
+        if self.saturation is not None:
+            line += f"   {self.saturation:.2g} % of codes saturated"
         return line
 
     def __repr__(self) -> str:
@@ -254,10 +267,13 @@ class PerfInfo(Times):
             custom.append(
                 {"name": e.name, "unpack_ms": e.unpack, "custom_ms": e.own, "pack_ms": e.pack, "parts": parts}
             )
-        fields = asdict(replace(self, steps=tuple(self.steps), passes=(), composed={}))
-        del fields["composed"]
+        fields = asdict(replace(self, steps=tuple(self.steps), passes=(), composed={}, emulation=None))
+        overlay = self.emulation
+        del fields["composed"], fields["emulation"]
         return {
             **fields,
+            "emulated": None if overlay is None else overlay.word,
+            "modelled_images_per_second": None if overlay is None else overlay.images_per_second,
             "ms_per_image": self.ms_per_image,
             "images_per_second": self.images_per_second,
             "steps_ms": self.steps_ms,
@@ -285,7 +301,8 @@ class PerfInfo(Times):
                 share, begin = f"{self._percent(row.ms):.3f}", "" if row.type == "between" else f"{row.begin:f}"
                 more = [f"{ms:f}" for ms in spread(times)[1:]] if self.passes else []
                 rows.writerow(
-                    (csv_cell(row.name), f"{row.ms:f}", csv_cell(row.type), row.engine, share, row.macs, begin, *more)
+                    (csv_cell(row.name), f"{row.ms:f}", csv_cell(row.type), self._engine(row.engine), share)
+                    + (row.macs, begin, *more)
                 )
 
 
@@ -316,6 +333,12 @@ class Speeds:
     def add(self, size: tuple[int, ...], perf: PerfInfo) -> None:
         """Record a pass."""
         self.passes.setdefault(size, []).append(perf)
+
+    @property
+    def codes(self) -> tuple[int, int]:
+        """Return how many codes all passes converted, and how many of them were saturated."""
+        passes = [*chain(*self.passes.values())]
+        return sum(p.converted for p in passes), sum(p.saturated for p in passes)
 
     @property
     def warm(self) -> list[PerfInfo]:

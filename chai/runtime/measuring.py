@@ -1,0 +1,160 @@
+"""Measure what the formats of a network need: the largest magnitudes of the blobs that an overlay stores, in float passes.
+
+Only the layers that these blobs are computed from run. In a pass that the user asked for, custom layers run once: what they
+wrote while the formats were measured is what they write in that pass (``Shown``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..blob import Shape
+from ..errors import ModelError
+from ..offload.formats import calibrated, from_precision, given, marked_unsigned, unsigned_blobs
+from ..offload.headroom import Basis
+from ..passes.infer_shapes import infer_shapes
+from ..util.lazy_numpy import np
+from ..util.log import logger
+from .host.forward import run
+from .host.layer import check_weights
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..fixed import Format
+    from ..graph import Graph
+    from ..offload.plan import Plan
+
+log = logger("chai")
+
+
+class Shown(NamedTuple):
+    """Tops that a custom layer wrote, in float32, in the pass that formats were measured in; and the milliseconds it took."""
+
+    tops: tuple[Array, ...]
+    ms: float
+
+
+Written = Mapping[str, Shown]  # by layer
+
+
+class Measured(NamedTuple):
+    """Number of images, the largest magnitude of each blob, and what each custom layer wrote if that was kept."""
+
+    images: int = 0
+    ranges: Mapping[str, float] = {}
+    shown: Written = {}
+
+
+class Choice(NamedTuple):
+    """Formats by blob, what they are based on if they were measured, and what custom layers wrote in that pass."""
+
+    formats: Mapping[str, Format]
+    basis: Basis | None = None
+    shown: Written = {}
+
+
+def choose(
+    graph: Graph, plan: Plan, batches: Iterable[Mapping[str, Array]], bits: int, scheme: str, keep: bool
+) -> Choice:
+    """Return the formats of a network's blobs on an overlay: those that it brings, else measured on these batches.
+
+    ``plan`` is without formats. If nothing is on the overlay, there is nothing to measure. ``keep`` what custom layers write.
+    """
+    host = plan.partition.reasons
+    unsigned = unsigned_blobs(plan.graph, plan.overlay, host)
+    if given(plan.graph):
+        return Choice(from_precision(plan.graph, unsigned))
+    if not (blobs := stored(plan)):
+        return Choice({})
+    measured = measure(graph, blobs, batches, keep)
+    basis = Basis(measured.images, bits, scheme)
+    formats = calibrated(plan.graph, basis.widened(measured.ranges), bits, scheme, host, unsigned)
+    return Choice(formats, basis, measured.shown)
+
+
+def placeholders(plan: Plan, bits: int, scheme: str) -> tuple[Mapping[str, Format], bool]:
+    """Return formats to show a schedule with before the first batch: the network's own, which is True then, or any."""
+    host = plan.partition.reasons
+    unsigned = unsigned_blobs(plan.graph, plan.overlay, host)
+    if given(plan.graph):
+        return from_precision(plan.graph, unsigned), True
+    ones = {blob: 1.0 for layer in plan.graph.layers for blob in (*layer.bottoms, *layer.tops)}
+    return calibrated(plan.graph, ones, bits, scheme, host, unsigned), False
+
+
+def unsigned_dropped(plan: Plan) -> int:
+    """Return how many blobs have signed codes only because the overlay has no unsigned ones."""
+    return 0 if plan.overlay.unsigned else len(marked_unsigned(plan.graph))
+
+
+def stored(plan: Plan) -> set[str]:
+    """Return the blobs that the overlay may store as codes, by a Plan without formats. Weights may still refuse some."""
+    blobs: set[str] = set()
+    for segment in plan.partition.segments:
+        for layer in segment.layers if segment.engine == "fpga" else ():
+            blobs.update((*layer.bottoms, *layer.tops))
+    for layer in plan.graph.layers if blobs else ():
+        if not layer.source and layer.takes_codes(tuple(plan.shapes[b] for b in layer.bottoms)):
+            blobs.update(layer.tops)
+    return blobs
+
+
+def computing(graph: Graph, blobs: Iterable[str]) -> Graph:
+    """Return the part of a graph that computes these blobs, and its inputs."""
+    wanted, layers = {*blobs}, []
+    for layer in reversed(graph.layers):
+        if layer.source or not wanted.isdisjoint(layer.tops):
+            layers.append(layer)
+            wanted.update(layer.bottoms)
+    return replace(graph, layers=layers[::-1])
+
+
+def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Array]], keep: bool) -> Measured:
+    """Run batches through the layers that ``blobs`` are computed from; ``keep`` what custom layers wrote, of one batch."""
+    part = computing(graph, blobs)
+    custom = {top for layer in part.layers if keep and layer.engine == "custom" for top in layer.tops}
+    images, ranges, ms = 0, dict[str, float](), dict[str, float]()
+    written: dict[str, list[Array]] = {top: [] for top in custom}
+
+    def watch(blob: str, values: Array) -> None:
+        if blob in blobs:  # np.maximum, unlike max, returns NaN if one of both is
+            ranges[blob] = float(np.maximum(ranges.get(blob, 0.0), np.abs(values).max(initial=0)))
+        if blob in custom:
+            written[blob].append(np.array(values))  # a layer in place may overwrite it
+
+    for feeds in batches:
+        images += next((feed.shape[0] for feed in feeds.values() if feed.ndim), 1)
+        for sizes, one in single(part, feeds):
+            for blob, feed in one.items():
+                watch(blob, feed)
+            _, times = run(part, sizes, one, (), watch=watch)
+            for step in times.steps if custom else ():
+                ms[step.name] = ms.get(step.name, 0.0) + step.ms
+    tops = {blob: np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for blob, arrays in written.items()}
+    layers = (layer for layer in part.layers if not custom.isdisjoint(layer.tops))
+    return Measured(images, ranges, {x.name: Shown(tuple(tops[top] for top in x.tops), ms[x.name]) for x in layers})
+
+
+def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[str, Shape], Mapping[str, Array]]]:
+    """Yield each image of a batch on its own with the shapes of all blobs; the batch if it cannot be split.
+
+    So memory does not grow with the images, and the numbers do not depend on how many a batch has: a matrix product may
+    round differently in another size.
+    """
+    whole = {blob: feed.shape for blob, feed in feeds.items()}
+    sizes = infer_shapes(graph, whole)
+    count = next((shape[0] for shape in whole.values() if shape), 1)
+    try:
+        one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
+        check_weights(graph.layers, one)
+    except ModelError:
+        one = {}  # a layer has the number of images in its parameters
+    alone = one.keys() == sizes.keys() and all(
+        layer.images_alone(tuple(sizes[b] for b in layer.bottoms)) for layer in graph.layers
+    )
+    if alone and all(s[:1] == (count,) and one[b] == (1, *s[1:]) for b, s in sizes.items()):
+        yield from ((one, {blob: feed[i : i + 1] for blob, feed in feeds.items()}) for i in range(count))
+    else:
+        yield sizes, feeds
