@@ -232,6 +232,7 @@ class CustomLayer(Layer):
         weakref.finalize(net, self.resources.close)  # ``close`` does so before
 
     def close(self) -> None:
+        self._frames, self._constants, self._data = {}, None, {}
         self.resources.close()
 
     def changed(self) -> None:
