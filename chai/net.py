@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from time import perf_counter
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
     from .runtime.execution import Execution
     from .runtime.source import Source
     from .zoo.card import Card
+
+    Feeds = dict[str, Array]
 
 
 class Net(Shared):
@@ -238,8 +239,7 @@ class Net(Shared):
         On an overlay the next pass after each access to ``params`` reads them again. An array in place of one of them counts
         from the next pass on, which raises ShapeError if it has another shape. Raises UsageError for a .chai file.
         """
-        with self._changing():
-            return self._source.params()
+        return self._changing(self._source.params)
 
     def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
         """Return pictures, or picture files, as a batch for ``forward``: float32 (N, C, H, W).
@@ -299,24 +299,24 @@ class Net(Shared):
         """
         called = perf_counter()
         labels = self._losses.taken(inputs)
-        feeds = self._feeds(data, inputs)
-        with self._using():
-            shapes, planned, ready = self._planned(feeds)
-            started = called if ready else None  # preparation for a new size does not count
-            if planned is None:
-                with self._changing():
-                    host = self._source.host(shapes)
-                return self._finished(*host.run(feeds, self._keep, started), labels)
-            kept, times = run_batches(planned, feeds, planned.needed(self._keep), started)
-            return self._finished(planned.named(kept), times, labels)
+        return self._using(self._forward, self._feeds(data, inputs), labels, called)
+
+    def _forward(self, feeds: Feeds, labels: Feeds, called: float) -> dict[str, Array]:
+        shapes, planned, ready = self._changing(self._planned, feeds)
+        started = called if ready else None  # preparation for a new size does not count
+        if planned is None:
+            host = self._changing(self._source.host, shapes)
+            return self._finished(*host.run(feeds, self._keep, started), labels)
+        kept, times = run_batches(planned, feeds, planned.needed(self._keep), started)
+        return self._finished(planned.named(kept), times, labels)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
 
         On an overlay the host works on one batch while the device works on another; the next batch is taken from
-        ``batches`` only when the pipeline has room. All have the size of the first; for a .chai file they overlap only
-        at its own size. An exception of a layer or of ``batches`` is raised in place of its batch; all workers have ended
-        by then, and also when the caller stops early.
+        ``batches`` only when the pipeline has room. All have the size of the first; for a .chai file they overlap only at its own size.
+        An exception of a layer or of ``batches`` is raised in place of its batch, one of a signal handler at once; all workers
+        have ended by then, and also when the caller stops early. On an overlay a forked process cannot go on with it (UsageError).
         """
         unlabelled, labels = self._losses.apart(batches)
         feeds = batches_of(self._feeds, (unlabelled,), {})
@@ -327,28 +327,32 @@ class Net(Shared):
             for feed in rest:
                 yield self.forward(**feed, **labels.popleft())
             return
-        with self._using():
-            shapes, offload, _ = self._planned(first)
-            assert offload is not None
-            with closing(stream_batches(offload, alike(rest, shapes), offload.needed(self._keep), first)) as results:
-                for kept, times in results:
-                    yield self._finished(offload.named(kept), times, labels.popleft())
-                    self._check_open()
-                    self._check_outside()
+        yield from self._streaming(self._stream(rest, first, labels.popleft))
+
+    def _stream(self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Feeds]) -> Iterator[dict[str, Array]]:
+        shapes, offload, _ = self._changing(self._planned, first)
+        assert offload is not None
+        results = stream_batches(offload, alike(feeds, shapes), offload.needed(self._keep), first)
+        try:
+            for kept, times in results:
+                yield self._finished(offload.named(kept), times, labels())
+                self._check_open()
+                self._check_outside()
+        finally:
+            results.close()
 
     def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool]:
         """Return shapes for these inputs, what runs them on an overlay, whether they were known. Calibrates without formats."""
-        with self._changing():
-            self._check_open()
-            before = self._shapes
-            self._resize({name: array.shape for name, array in feeds.items()})
-            shapes, source, ready = self._shapes, self._source, self._shapes is before
-            if source.overlay is None:
-                return shapes, None, ready
-            ready = ready and source.calibrated and source.planned(shapes)
-            if not source.calibrated:
-                source.calibrate(shapes, self._keep, (feeds,), asked=False)
-            return shapes, source.execution(shapes, self._keep), ready
+        self._check_open()
+        before = self._shapes
+        self._resize({name: array.shape for name, array in feeds.items()})
+        shapes, source, ready = self._shapes, self._source, self._shapes is before
+        if source.overlay is None:
+            return shapes, None, ready
+        ready = ready and source.calibrated and source.planned(shapes)
+        if not source.calibrated:
+            source.calibrate(shapes, self._keep, (feeds,), asked=False)
+        return shapes, source.execution(shapes, self._keep), ready
 
     def _finished(self, values: Mapping[str, Array], times: Times, labels: Mapping[str, Array]) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs and losses."""
@@ -364,17 +368,16 @@ class Net(Shared):
         ``data`` is as for ``forward``, or an iterator of batches. Each blob's format covers its largest magnitude (max
         calibration). Images are computed one by one: memory does not grow with their number.
         """
-        feeds = batches_of(self._feeds, data, inputs)
-        with self._using(), self._changing():
-            self._check_open()
-            if (first := next(feeds, None)) is None:
-                raise UsageError("calibrate: there is no batch")
-            self.reshape(**{name: array.shape for name, array in first.items()})
-            if self.overlay is not None:
-                self._source.calibrate(
-                    self._shapes, self._keep, alike(chain((first,), feeds), self._shapes), asked=True
-                )
-                _ = self.offload  # now, not at the first image
+        self._using(self._changing, self._calibrate, batches_of(self._feeds, data, inputs))
+
+    def _calibrate(self, feeds: Iterator[Feeds]) -> None:
+        self._check_open()
+        if (first := next(feeds, None)) is None:
+            raise UsageError("calibrate: there is no batch")
+        self.reshape(**{name: array.shape for name, array in first.items()})
+        if self.overlay is not None:
+            self._source.calibrate(self._shapes, self._keep, alike(chain((first,), feeds), self._shapes), asked=True)
+            _ = self.offload  # now, not at the first image
 
     @property
     def calibrated(self) -> bool:
@@ -393,9 +396,8 @@ class Net(Shared):
         no layer is refused for its weights; ``placed`` marks those whose sums may overflow. The first pass makes the
         schedule again, for the weights it then has.
         """
-        with self._changing():
-            _ = self.offload
-            self._source.preview(self._shapes, self._keep)
+        _ = self.offload
+        self._changing(lambda: self._source.preview(self._shapes, self._keep))
 
     @property
     def offload(self) -> Execution:
@@ -406,10 +408,9 @@ class Net(Shared):
         if self.overlay is None:
             raise UsageError(f"device {self.device.name} has no overlay", hint='Net(..., device="emulator")')
         self._check_open()
-        with self._changing():
-            if not self._shapes:
-                self.reshape()  # raises an error that names the missing size
-            return self._source.execution(self._shapes, self._keep)
+        if not self._shapes:
+            self.reshape()  # raises an error that names the missing size
+        return self._changing(lambda: self._source.execution(self._shapes, self._keep))
 
     @property
     def partition(self) -> Partition:
@@ -423,8 +424,7 @@ class Net(Shared):
 
     def reshape(self, /, **inputs: Shape) -> None:
         """Set input sizes and compute all shapes. Raises ShapeError and keeps the old sizes if they are impossible."""
-        with self._changing():
-            self._resize(inputs)
+        self._changing(self._resize, inputs)
 
     def _resize(self, inputs: Mapping[str, Shape]) -> None:
         self._source.replaced()
@@ -435,13 +435,11 @@ class Net(Shared):
         sizes |= {input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()}
         self._shapes = self._source.sized({b: s for b, s in sizes.items() if s is not None})
 
-    # -- inside
-
     def _release(self) -> None:
         self._last = Pass({}, Times())
         self._source.close()
         self.device.leave()
 
-    def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Array]:
+    def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> Feeds:
         self._check_open()
         return feeds_of(self.graph, self.name, data, inputs)
