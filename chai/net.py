@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -15,7 +15,7 @@ from .errors import UsageError
 from .fixed import SCHEMES, Format
 from .graph import Graph
 from .overlay import default, load as load_overlay
-from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
+from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, shows_inputs, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.losses import Losses
@@ -147,6 +147,7 @@ class Net(Shared):
             layer.enter(self, autotune, jit)
         self._losses = Losses(self.graph)
         self._keep = frozenset(kept_blobs(self.graph, keep) | self._losses.reads)
+        self._own = shows_inputs(self.graph, self._keep)  # whether results would change with the caller's arrays
         sizes = dict(self.graph.inputs)
         for blob, shape in (shapes or {}).items():
             sizes[input_of(self.graph, self.name, blob)] = tuple(shape)
@@ -299,7 +300,7 @@ class Net(Shared):
         """
         called = perf_counter()
         labels = self._losses.taken(inputs)
-        return self._using(self._forward, self._feeds(data, inputs), labels, called)
+        return self._using(self._forward, self._feeds(data, inputs, self._own), labels, called)
 
     def _forward(self, feeds: Feeds, labels: Feeds, called: float) -> dict[str, Array]:
         shapes, planned, ready = self._changing(self._planned, feeds)
@@ -314,12 +315,13 @@ class Net(Shared):
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
 
         On an overlay the host works on one batch while the device works on another; the next batch is taken from
-        ``batches`` only when the pipeline has room. All have the size of the first; for a .chai file they overlap only at its own size.
+        ``batches`` only when the pipeline has room. A batch is copied when it is taken, so that the source may write the next
+        one into the same array or dict. All have the size of the first; for a .chai file they overlap only at its own size.
         An exception of a layer or of ``batches`` is raised in place of its batch, one of a signal handler at once; all workers
-        have ended by then, and also when the caller stops early. On an overlay a forked process cannot go on with it (UsageError).
+        have ended by then, and also when the caller stops early. On an overlay no forked process can go on with it (UsageError).
         """
         unlabelled, labels = self._losses.apart(batches)
-        feeds = batches_of(self._feeds, (unlabelled,), {})
+        feeds = batches_of(partial(self._feeds, own=True), (unlabelled,), {})
         if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
@@ -440,6 +442,6 @@ class Net(Shared):
         self._source.close()
         self.device.leave()
 
-    def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> Feeds:
+    def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any], own: bool = False) -> Feeds:
         self._check_open()
-        return feeds_of(self.graph, self.name, data, inputs)
+        return feeds_of(self.graph, self.name, data, inputs, own)
