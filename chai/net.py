@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, partial
 from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +14,7 @@ from .env import env
 from .errors import UsageError
 from .fixed import Format
 from .graph import Graph
-from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
+from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, shows_inputs, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.losses import Losses
@@ -46,6 +45,8 @@ if TYPE_CHECKING:
     from .runtime.measuring import Written
     from .runtime.source import Source
     from .zoo.card import Card
+
+    Feeds = dict[str, Array]
 
 
 def _opened(options: Options, partial: bool) -> Source:
@@ -113,6 +114,7 @@ class Net(Shared):
             layer.enter(self, options.autotune, options.jit)
         self._losses = Losses(self.graph)
         self._keep = frozenset(kept_blobs(self.graph, options.keep) | self._losses.reads)
+        self._own = shows_inputs(self.graph, self._keep)  # whether results would change with the caller's arrays
         sizes = self._sizes(options)
         if len(sizes) == len(self.graph.inputs):
             self.reshape(**sizes)
@@ -217,8 +219,7 @@ class Net(Shared):
         On an overlay the next pass after each access to ``params`` reads them again. An array in place of one of them counts
         from the next pass on, which raises ShapeError if it has another shape. Raises UsageError for a .chai file.
         """
-        with self._changing():
-            return self._source.params()
+        return self._changing(self._source.params)
 
     def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
         """Return pictures, or picture files, as a batch for ``forward``: float32 (N, C, H, W).
@@ -278,27 +279,28 @@ class Net(Shared):
         """
         called = perf_counter()
         labels = self._losses.taken(inputs)
-        feeds = self._feeds(data, inputs)
-        with self._using():
-            shapes, planned, ready, shown = self._planned(feeds)
-            started = called if ready else None  # preparation for a new size does not count
-            if planned is None:
-                with self._changing():
-                    host = self._source.host(shapes)
-                return self._finished(*host.run(feeds, self._keep, started), labels)
-            kept, times = run_batches(planned, feeds, planned.needed(self._keep), started, shown)
-            return self._finished(planned.named(kept), times, labels)
+        return self._using(self._forward, self._feeds(data, inputs, self._own), labels, called)
+
+    def _forward(self, feeds: Feeds, labels: Feeds, called: float) -> dict[str, Array]:
+        shapes, planned, ready, shown = self._changing(self._planned, feeds)
+        started = called if ready else None  # preparation for a new size does not count
+        if planned is None:
+            host = self._changing(self._source.host, shapes)
+            return self._finished(*host.run(feeds, self._keep, started), labels)
+        kept, times = run_batches(planned, feeds, planned.needed(self._keep), started, shown)
+        return self._finished(planned.named(kept), times, labels)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
 
         On an overlay the host works on one batch while the device works on another; the next batch is taken from
-        ``batches`` only when the pipeline has room. All have the size of the first; for a .chai file they overlap only
-        at its own size. An exception of a layer or of ``batches`` is raised in place of its batch; all workers have ended
-        by then, and also when the caller stops early.
+        ``batches`` only when the pipeline has room. A batch is copied when it is taken, so that the source may write the next
+        one into the same array or dict. All have the size of the first; for a .chai file they overlap only at its own size.
+        An exception of a layer or of ``batches`` is raised in place of its batch, one of a signal handler at once; all workers
+        have ended by then, and also when the caller stops early. On an overlay no forked process can go on with it (UsageError).
         """
         unlabelled, labels = self._losses.apart(batches)
-        feeds = batches_of(self._feeds, (unlabelled,), {})
+        feeds = batches_of(partial(self._feeds, own=True), (unlabelled,), {})
         if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
@@ -306,28 +308,31 @@ class Net(Shared):
             for feed in rest:
                 yield self.forward(**feed, **labels.popleft())
             return
-        with self._using():
-            shapes, offload, _, shown = self._planned(first)
-            assert offload is not None
-            keep, same = offload.needed(self._keep), alike(rest, shapes)
-            with closing(stream_batches(offload, same, keep, first, shown)) as results:
-                for kept, times in results:
-                    yield self._finished(offload.named(kept), times, labels.popleft())
-                    self._check_open()
-                    self._check_outside()
+        yield from self._streaming(self._stream(rest, first, labels.popleft))
+
+    def _stream(self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Feeds]) -> Iterator[dict[str, Array]]:
+        shapes, offload, _, shown = self._changing(self._planned, first)
+        assert offload is not None
+        results = stream_batches(offload, alike(feeds, shapes), offload.needed(self._keep), first, shown)
+        try:
+            for kept, times in results:
+                yield self._finished(offload.named(kept), times, labels())
+                self._check_open()
+                self._check_outside()
+        finally:
+            results.close()
 
     def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool, Written]:
         """Return shapes for these inputs, what runs them on an overlay, whether they were known; see Source.calibrate."""
-        with self._changing():
-            self._check_open()
-            before = self._shapes
-            self._resize({name: array.shape for name, array in feeds.items()})
-            shapes, source, ready = self._shapes, self._source, self._shapes is before
-            if source.overlay is None:
-                return shapes, None, ready, {}
-            ready = ready and source.calibrated and source.planned(shapes)
-            shown = {} if source.calibrated else source.calibrate(shapes, (feeds,), asked=False)
-            return shapes, source.execution(shapes, self._keep), ready, shown
+        self._check_open()
+        before = self._shapes
+        self._resize({name: array.shape for name, array in feeds.items()})
+        shapes, source, ready = self._shapes, self._source, self._shapes is before
+        if source.overlay is None:
+            return shapes, None, ready, {}
+        ready = ready and source.calibrated and source.planned(shapes)
+        shown = {} if source.calibrated else source.calibrate(shapes, (feeds,), asked=False)
+        return shapes, source.execution(shapes, self._keep), ready, shown
 
     def _finished(self, values: Mapping[str, Array], times: Times, labels: Mapping[str, Array]) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs and losses."""
@@ -343,15 +348,16 @@ class Net(Shared):
         ``data`` is as for ``forward``, or an iterator of batches, of any sizes. Each format covers its blob's largest magnitude,
         with a margin if the images are few. They are computed one by one: memory does not grow with them.
         """
-        feeds = batches_of(self._feeds, data, inputs)
-        with self._using(), self._changing():
-            self._check_open()
-            if (first := next(feeds, None)) is None:
-                raise UsageError("calibrate: there is no batch")
-            self.reshape(**{name: array.shape for name, array in first.items()})
-            if self.overlay is not None:
-                self._source.calibrate(self._shapes, chain((first,), feeds), asked=True)
-                _ = self.offload  # now, not at the first image
+        self._using(self._changing, self._calibrate, batches_of(self._feeds, data, inputs))
+
+    def _calibrate(self, feeds: Iterator[Feeds]) -> None:
+        self._check_open()
+        if (first := next(feeds, None)) is None:
+            raise UsageError("calibrate: there is no batch")
+        self.reshape(**{name: array.shape for name, array in first.items()})
+        if self.overlay is not None:
+            self._source.calibrate(self._shapes, chain((first,), feeds), asked=True)
+            _ = self.offload  # now, not at the first image
 
     @property
     def calibrated(self) -> bool:
@@ -369,9 +375,8 @@ class Net(Shared):
         Without formats there are placeholders until the first batch or ``calibrate``. Without a caffemodel no layer is refused
         for its weights; ``placed`` marks those whose sums may overflow. The first pass makes the schedule again, for its weights.
         """
-        with self._changing():
-            _ = self.offload
-            self._source.preview(self._shapes)
+        _ = self.offload
+        self._changing(lambda: self._source.preview(self._shapes))
 
     @property
     def offload(self) -> Execution:
@@ -382,10 +387,9 @@ class Net(Shared):
         if self.overlay is None:
             raise UsageError(f"device {self.device.name} has no overlay", hint='Net(..., device="emulator")')
         self._check_open()
-        with self._changing():
-            if not self._shapes:
-                self.reshape()  # raises an error that names the missing size
-            return self._source.execution(self._shapes, self._keep)
+        if not self._shapes:
+            self.reshape()  # raises an error that names the missing size
+        return self._changing(lambda: self._source.execution(self._shapes, self._keep))
 
     @property
     def partition(self) -> Partition:
@@ -399,8 +403,7 @@ class Net(Shared):
 
     def reshape(self, /, **inputs: Shape) -> None:
         """Set input sizes and compute all shapes. Raises ShapeError and keeps the old sizes if they are impossible."""
-        with self._changing():
-            self._resize(inputs)
+        self._changing(self._resize, inputs)
 
     def _resize(self, inputs: Mapping[str, Shape]) -> None:
         self._source.replaced()
@@ -411,13 +414,11 @@ class Net(Shared):
         sizes |= {input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()}
         self._shapes = self._source.sized({b: s for b, s in sizes.items() if s is not None})
 
-    # -- inside
-
     def _release(self) -> None:
         self._last = Pass({}, Times())
         self._source.close()
         self.device.leave()
 
-    def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Array]:
+    def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any], own: bool = False) -> Feeds:
         self._check_open()
-        return feeds_of(self.graph, self.name, data, inputs)
+        return feeds_of(self.graph, self.name, data, inputs, own)

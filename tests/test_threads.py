@@ -506,3 +506,29 @@ def test_a_process_forked_during_a_pass_of_another_thread_runs_the_network(
     go_on.set()
     thread.join(HANG)
     assert ended == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_began_before_a_fork(kind: str, tmp_path: Path, hooks: Hooks) -> None:
+    """A forked process has none of its threads: it is told so, and may begin another. The first process goes on."""
+    net = load(kind, tmp_path, hooks)
+    wanted = [net.forward(data(i))["c3"] for i in range(6)]
+    stream = net.stream(map(data, range(6)))
+    assert np.array_equal(next(stream)["c3"], wanted[0])
+
+    def resumed() -> bool:
+        if kind == "float":  # which has no threads
+            return all(np.array_equal(answer["c3"], right) for answer, right in zip(stream, wanted[1:], strict=True))
+        with pytest.raises(chai.UsageError, match="began before a fork") as refused:
+            list(stream)
+        assert refused.value.hint == "begin it after the fork"
+        return True
+
+    def closed() -> bool:
+        stream.close()
+        return all(np.array_equal(a["c3"], w) for a, w in zip(net.stream(map(data, range(6))), wanted, strict=True))
+
+    assert in_child(resumed) == 0
+    assert in_child(closed) == 0
+    assert all(np.array_equal(answer["c3"], right) for answer, right in zip(stream, wanted[1:], strict=True))

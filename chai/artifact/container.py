@@ -22,9 +22,9 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ParseError
@@ -53,7 +53,7 @@ class Section:
     @property
     def mapped(self) -> memoryview:
         """Read-only view of the mapping; pages that are read count as memory of this process."""
-        return self._file.map[self._begin : self._begin + self._size] if self._size else memoryview(b"")
+        return self._file.mapped(self._begin, self._size) if self._size else memoryview(b"")
 
     @property
     def content(self) -> bytes:
@@ -71,11 +71,12 @@ class Section:
 
 @dataclass(eq=False, slots=True)
 class Artifact:
-    """An opened file: its header without "sections", and the sections."""
+    """An opened file: its header without "sections", and the sections. ``close`` is called when they are not read any more."""
 
     path: str
     header: dict[str, Any]
     sections: Mapping[str, Section]
+    close: Callable[[], None]
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """Return a ParseError that names the file."""
@@ -142,28 +143,40 @@ def read(path: str | Path) -> Artifact:
                 raise bad(f"section {name!r} is damaged (checksum)")
         opened = _File(str(path), file.fileno())
     sections = {name: Section(opened, begin + offset, count) for name, (offset, count, _) in spans.items()}
-    return Artifact(str(path), header, sections)
+    return Artifact(str(path), header, sections, opened.close)
 
 
 class _File:
-    """An open file, closed with the last reference to one of its sections."""
+    """An open file, closed with the last reference to one of its sections, or before."""
 
     def __init__(self, path: str, number: int) -> None:
         self.path = path
         self.number = os.dup(number)
+        self._views: list[memoryview] = []  # of the whole file, then of sections
 
     def __del__(self) -> None:
-        os.close(self.number)
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
 
-    @cached_property
-    def map(self) -> memoryview:
-        """The whole file."""
-        return memoryview(mmap.mmap(self.number, 0, access=mmap.ACCESS_READ))
+    def close(self) -> None:
+        """Close it, and release its views. Arrays of those keep the mapping until the last of them is gone."""
+        self.__del__()
+        while self._views:
+            with suppress(BufferError):  # there are such arrays
+                self._views.pop().release()
+
+    def mapped(self, begin: int, size: int) -> memoryview:
+        """Return a view of a mapping of the file."""
+        if not self._views:
+            self._views.append(memoryview(mmap.mmap(self.number, 0, access=mmap.ACCESS_READ)))
+        self._views.append(self._views[0][begin : begin + size])
+        return self._views[-1]
 
     def read(self, offset: int, out: memoryview) -> bool:
         """Fill ``out``; return False if the file ends first."""
         if not hasattr(os, "preadv"):  # not Linux
-            out[:] = self.map[offset : offset + len(out)]
+            out[:] = self.mapped(offset, len(out))
             return True
         while len(out):
             got = os.preadv(self.number, [out], offset)

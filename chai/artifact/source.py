@@ -68,6 +68,7 @@ class CompiledSource:
         self._check_engines(options.engine or {}, plan)
         self.device, self._plan = device, plan
         self._execution: Execution | None = None
+        self._close_file = artifact.close
 
     @cached_property
     def card(self) -> Card:
@@ -131,6 +132,7 @@ class CompiledSource:
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()
+        self._close_file()
 
     def _check_engines(self, chosen: Mapping[str, str], plan: Plan) -> None:
         names = [name for layer in plan.graph.layers for name in layer.origin]

@@ -25,6 +25,7 @@ from ..evaluate.workers.dispatch import batches, drive
 from ..evaluate.workers.job import Job, places
 from ..evaluate.workers.processes import Processes
 from ..images import files as images
+from ..kernels.native.library import arithmetic
 from ..offload.formats import given
 from ..offload.headroom import IMAGES, Basis
 from ..util.data.journal import Journal
@@ -270,7 +271,8 @@ def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Re
     """Return the records of all images, including those of the journal, and the records of failures."""
 
     described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
-    run = {**job.key(), "images": sha256(os.fsencode(described)).hexdigest()}
+    kernels = "of the workers" if args.scheduler else arithmetic()
+    run = {**job.key(), "images": sha256(os.fsencode(described)).hexdigest(), "kernels": kernels}
     with Journal(args.journal, run, args.restart) if args.journal else nullcontext() as journal:
         before = journal.records if journal else {}
         if before and not args.quiet:

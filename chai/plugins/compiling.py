@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..env import env
+from ..util.interpreter import from_signal_handler
 from ..util.log import logger
 from ..util.private import NotPrivateError, private_folder
 from ..util.sharing import Mutex
@@ -71,8 +72,8 @@ class Compiled:
         self.dispatcher = self._dispatcher()
         try:
             self._entry = self._overload(x, given)
-        except Exception:
-            if len(self.fields) == len(COMPILED):
+        except Exception as error:
+            if len(self.fields) == len(COMPILED) or from_signal_handler(error):
                 raise
             self.fields = COMPILED  # a helper that was not analysed may use any
             self._entry = self._overload(x, given)

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from ..errors import NO_PARAMETERS, PluginError
+from ..util.interpreter import from_signal_handler
 from ..util.suggest import did_you_mean
 from .definition import place_of
 from .xchange import COMPILED, FIELDS
@@ -50,12 +51,14 @@ class Where:
 
 
 def run(where: Where, call: Callable[[], T], function: Any, compiled: bool = False) -> T:
-    """Run user code. Any error is raised as PluginError with network, layer, type and line."""
+    """Run user code. Any error of its own is raised as PluginError with network, layer, type and line."""
     try:
         return call()
     except (PluginError, Lost):
         raise
     except (Exception, SystemExit) as error:
+        if from_signal_handler(error):
+            raise
         raise failed(where, error, place_of(function), compiled) from error
 
 

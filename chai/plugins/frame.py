@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
 from ..errors import PluginError
+from ..util.interpreter import from_signal_handler
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from . import compiling, definition, failure, helpers, selection
@@ -305,6 +306,8 @@ class Frame:
                 with failure.at_most(SECOND_RUN):
                     self._computed(bottoms, None)
             except Exception as error:
+                if from_signal_handler(error):
+                    raise
                 if isinstance(error.__cause__, IndexError):
                     place = failure.place_inside(error.__cause__, place)
                     what += f" ({error.__cause__})"

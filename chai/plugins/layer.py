@@ -194,14 +194,22 @@ class CustomLayer(Layer):
         key = (bottoms, formats, self.slope)
         if (frame := self._frames.get(key)) is not None:
             return frame
+        return self.turn.run(self._frame, *key)
+
+    def _frame(
+        self,
+        bottoms: tuple[Shape, ...],
+        formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None,
+        slope: float | None,
+    ) -> Frame:
         from .frame import Frame
 
-        with self.turn:
-            if key not in self._frames:
-                if len(self._frames) == FRAMES:
-                    del self._frames[next(iter(self._frames))]
-                self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
-            return self._frames[key]
+        key = (bottoms, formats, slope)
+        if key not in self._frames:
+            if len(self._frames) == FRAMES:
+                del self._frames[next(iter(self._frames))]
+            self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
+        return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
@@ -239,12 +247,15 @@ class CustomLayer(Layer):
         weakref.finalize(net, self.resources.close)  # ``close`` does so before
 
     def close(self) -> None:
+        self._frames, self._constants, self._data = {}, None, {}
         self.resources.close()
 
     def changed(self) -> None:
-        with self.turn:
-            self._frames = {}  # not clear(): copies of this layer share the old dict
-            self._constants = None
+        self.turn.run(self._changed)
+
+    def _changed(self) -> None:
+        self._frames = {}  # not clear(): copies of this layer share the old dict
+        self._constants = None
 
     @property
     def chosen(self) -> str:
@@ -258,16 +269,18 @@ class CustomLayer(Layer):
 
         They are the trained parameters and the results of setup, which runs once.
         """
-        with self.turn:
-            if self._constants is None:
-                constants_of_x = {**constants(self.blobs), "data": self._data}
-                rule = self.custom.setup_rule
-                if rule is not None:
-                    x = xChangeLayer({**fixed_fields(self, (), ()), **constants_of_x})
-                    failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
-                    constants_of_x = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
-                self._constants = constants_of_x
-            return self._constants
+        return self.turn.run(self._constants_of_x)
+
+    def _constants_of_x(self) -> dict[str, Any]:
+        if self._constants is None:
+            constants_of_x = {**constants(self.blobs), "data": self._data}
+            rule = self.custom.setup_rule
+            if rule is not None:
+                x = xChangeLayer({**fixed_fields(self, (), ()), **constants_of_x})
+                failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
+                constants_of_x = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
+            self._constants = constants_of_x
+        return self._constants
 
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
         """Return the values of named arguments; sizes are 0 if shapes are not known yet."""

@@ -21,6 +21,7 @@ from .. import layers
 from ..env import env
 from ..errors import PluginError
 from ..util.files import content
+from ..util.interpreter import from_signal_handler
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
 from . import python, registry
@@ -360,6 +361,8 @@ def _load_entry(entry: EntryPoint) -> None:
     try:
         entry.load()
     except Exception as error:
+        if from_signal_handler(error):
+            raise
         raise PluginError(
             f"custom layers: the entry point {entry.name} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}",
             hint="uninstall the package or repair it",

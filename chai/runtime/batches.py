@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from .times import Times
 
 
-def feeds_of(graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Array]:
+def feeds_of(
+    graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[str, Any], own: bool
+) -> dict[str, Array]:
     """Return one C-contiguous float32 array per input, from arrays in the order of the inputs or by blob name.
 
-    Raises UsageError for a missing or unknown input, and for an array that does not hold numbers.
+    They are in memory of their ``own``, or may be the given arrays. Raises UsageError for a missing or unknown input, and for
+    an array that does not hold numbers.
     """
     names = graph.inputs
     if len(data) > len(names):
@@ -35,7 +38,7 @@ def feeds_of(graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[
         if name not in arrays:
             hint = f"net.forward({', '.join(f'{n}=array' for n in names)})"
             raise UsageError(f"input {name!r} is missing", hint=hint)
-    return {input_of(graph, network, name): numbers(name, value) for name, value in arrays.items()}
+    return {input_of(graph, network, name): numbers(name, value, own) for name, value in arrays.items()}
 
 
 def batches_of(
@@ -49,15 +52,27 @@ def batches_of(
     return iter((read(data, inputs),))
 
 
-def numbers(name: str, value: Any) -> Array:
-    """Return an input as C-contiguous, aligned float32 array. Raises UsageError if it does not hold numbers."""
+def shows_inputs(graph: Graph, kept: Collection[str]) -> bool:
+    """Return whether a blob of ``kept`` (ids) may be in an input's memory, as it is or as a layer's view of it."""
+    views = set(graph.inputs)
+    for layer in graph.layers:
+        if not (layer.new_tops or layer.on_device or layer.engine == "custom" or views.isdisjoint(layer.bottoms)):
+            views.update(layer.tops)
+    return not views.isdisjoint(kept)
+
+
+def numbers(name: str, value: Any, own: bool = False) -> Array:
+    """Return an input as C-contiguous, aligned float32 array, in memory of its ``own`` or where it is if it is one.
+
+    Raises UsageError if it does not hold numbers.
+    """
     try:
         array = np.asarray(value)
     except ValueError as error:  # a list of lists of different lengths
         raise UsageError(f"input {name!r}: expected numbers: {error}") from error
     if array.dtype.kind not in "fiub":
         raise UsageError(f"input {name!r}: expected numbers, found dtype {array.dtype}")
-    array = np.asarray(array, np.float32, order="C")
+    array = np.array(array, np.float32, order="C", copy=own or None)  # None: if it has to be
     return array if array.flags.aligned else array.copy()  # a part of a file, at any byte
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -17,7 +16,7 @@ from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, with_plain_inputs
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
-from ..util.sharing import Entered, Lifetime, Mutex
+from ..util.sharing import Lifetime, Mutex, entered
 from .host.memory import Alive
 from .slot import NOTHING, Kept, Slot, Use
 from .steps import prepared
@@ -115,21 +114,28 @@ class Execution:
         ``shown`` is what custom layers wrote for these feeds already.
         Independent branches on host and device run in parallel; without such branches no thread is started.
         """
-        with self._lifetime:
-            kept = self._kept_with(keep)
-            alive = Alive() if kept.peak is None else None
-            slot = Slot(feeds, kept, perf_counter() if started is None else started, alive, shown)
-            slot.feed = (perf_counter() - slot.started) * 1000
-            if self._branches:
-                for _ in self._pipeline(1).stream([slot]):
-                    pass
-            else:
-                with Entered(self), np.errstate(all="ignore"):
-                    for i in range(len(self._steps)):
-                        self.step(i, slot)
-                if alive is not None and not self._dynamic:
-                    kept.peak = alive.peak
-            return self.result(slot)
+        return self._lifetime.run(self._run, feeds, keep, perf_counter() if started is None else started, shown)
+
+    def _run(
+        self, feeds: Mapping[str, Array], keep: Collection[str], started: float, shown: Written
+    ) -> tuple[dict[str, Array], Times]:
+        kept = self._kept_with(keep)
+        alive = Alive() if kept.peak is None else None
+        slot = Slot(feeds, kept, started, alive, shown)
+        slot.feed = (perf_counter() - slot.started) * 1000
+        if self._branches:
+            for _ in self._pipeline(1).stream([slot]):
+                pass
+        else:
+            entered(self, self._in_order, slot)
+            if alive is not None and not self._dynamic:
+                kept.peak = alive.peak
+        return self.result(slot)
+
+    def _in_order(self, slot: Slot) -> None:
+        with np.errstate(all="ignore"):
+            for i in range(len(self._steps)):
+                self.step(i, slot)
 
     def _kept_with(self, keep: Collection[str]) -> Kept:
         blobs = frozenset(keep)
@@ -167,19 +173,23 @@ class Execution:
 
         ``shown`` is what custom layers wrote for the first of them already.
         """
+        return self._lifetime.stream(self._stream(feeds, keep, shown))
+
+    def _stream(
+        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written
+    ) -> Iterator[tuple[dict[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
         slots = (Slot(feed, kept, started, Alive(), NOTHING if i else shown) for i, feed in enumerate(feeds))
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
-        images = 0
-        with self._lifetime, closing(self._pipeline(depth).stream(slots)) as finished:
+        images, finished = 0, self._pipeline(depth).stream(slots)
+        try:
             for slot in finished:
                 blobs, times = self.result(slot)
                 images += self._batch
-                yield (
-                    blobs,
-                    replace(times, batch=images),
-                )  # wall time and images both count from the start of the stream
+                yield blobs, replace(times, batch=images)  # wall time, too, counts from the start of the stream
+        finally:
+            finished.close()
 
     def _pipeline(self, depth: int) -> Pipeline:
         """Return host and device as two lanes, with as many batches in flight."""

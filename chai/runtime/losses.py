@@ -31,18 +31,18 @@ class Losses:
         tops = {t for layer in self.layers for t in layer.tops}
         self.reads = {b for layer in self.layers for b in layer.bottoms} - tops - set(self.labels)
 
-    def taken(self, inputs: dict[str, Any]) -> dict[str, Array]:
-        """Remove the labels from the inputs of a pass and return them. Raises UsageError for what are no numbers."""
-        return {name: numbers(name, inputs.pop(name)) for name in self.labels if name in inputs}
+    def taken(self, inputs: dict[str, Any], own: bool = False) -> dict[str, Array]:
+        """Remove the labels from the inputs of a pass and return them, as ``numbers`` does."""
+        return {name: numbers(name, inputs.pop(name), own) for name in self.labels if name in inputs}
 
     def apart(self, batches: Iterable[Any]) -> tuple[Iterator[Any], deque[dict[str, Array]]]:
-        """Return the batches of a stream without labels, and a queue to which the labels of each batch taken are added."""
+        """Return the batches of a stream without labels, and a queue to which copies of each batch's labels are added."""
         queue: deque[dict[str, Array]] = deque()
 
         def unlabelled() -> Iterator[Any]:
             for batch in batches:
                 inputs = dict(batch) if isinstance(batch, Mapping) else batch
-                queue.append(self.taken(inputs) if isinstance(inputs, dict) else {})
+                queue.append(self.taken(inputs, own=True) if isinstance(inputs, dict) else {})
                 yield inputs
 
         return unlabelled(), queue

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..errors import UsageError
 from ..util.sharing import Lifetime, Turn, inside
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 
 Network = TypeVar("Network", bound="Shared")
+T = TypeVar("T")
 
 
 class Shared:
@@ -49,15 +52,25 @@ class Shared:
         if self._lifetime.closed:
             raise UsageError(f"{self.name} is closed", hint="ask before close(), or before its with block ends")
 
-    def _using(self) -> Lifetime:
-        """Return what keeps the resources of a pass until the block ends. The network may be closed when it begins."""
-        self._check_outside()
-        return self._lifetime
+    def _using(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Return what ``call`` returns, and keep the resources of a pass meanwhile. The network may be closed before.
 
-    def _changing(self) -> Turn:
-        """Return what locks sizes, formats and schedules for this thread."""
+        What a pass sets for itself in a context, as numpy's errstate, ends with it, even if an exception of a signal handler
+        keeps ``__exit__`` from running.
+        """
         self._check_outside()
-        return self._state
+        context = copy_context()
+        return self._lifetime.run(lambda: context.run(call, *arguments))
+
+    def _streaming(self, results: Iterator[T]) -> Iterator[T]:
+        """Return what yields ``results``, and keep the resources of a pass until it ends or is closed."""
+        self._check_outside()
+        return self._lifetime.stream(results)
+
+    def _changing(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Return what ``call`` returns, while no other thread uses or changes sizes, formats and schedules."""
+        self._check_outside()
+        return self._state.run(call, *arguments)
 
     def _check_outside(self) -> None:
         """Raise UsageError if called from a layer of this network, which would deadlock."""

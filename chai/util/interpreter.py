@@ -1,4 +1,4 @@
-"""Python's interpreter: start processes that run code of chai, say how one ended, put off looking for garbage."""
+"""Python's interpreter: start processes that run code of chai, say how one ended, put off looking for garbage, know signals."""
 
 from __future__ import annotations
 
@@ -37,3 +37,22 @@ def ending(code: int) -> str:
     from signal import Signals
 
     return f"by {Signals(-code).name}" if code < 0 else f"with exit code {code}"
+
+
+def from_signal_handler(error: BaseException) -> bool:
+    """Return whether a signal handler raised an exception.
+
+    A handler in Python is called with the signal's number and the frame that it interrupts, which is its caller's, too.
+    """
+    from inspect import getargvalues  # which most programs do without
+    from itertools import pairwise
+
+    trace = error.__traceback__
+    while trace is not None:
+        frame, trace = trace.tb_frame, trace.tb_next
+        names, several, _, values = getargvalues(frame)
+        arguments = [*map(values.get, names), *(values.get(several, ()) if several else ())]
+        for number, interrupted in pairwise(arguments):
+            if isinstance(number, int) and interrupted is not None and interrupted is frame.f_back:
+                return True
+    return False

@@ -1,15 +1,19 @@
 """Share an object among threads: locks that track their holder, lifetimes that wait for the last user, resources.
 
 And with forked processes, in which no thread but the one that forked goes on.
+
+A signal handler may raise an exception, as Ctrl-C does, in any code of the main thread; nothing here loses a lock or a user
+to it. CPython runs handlers at the start of a function or a round of a loop, after a call has returned, and inside calls
+that wait, which have no effect then. So nothing comes between ``finally:`` and the end of the first function in C that it
+calls. Therefore what is taken is given back by such a function in a ``finally:``, which knows whether it had been taken:
+never by a method in Python, as ``__exit__`` is, at whose start a handler may run. ``with`` is for a Mutex, whose methods are C.
 """
 
 from __future__ import annotations
 
 import os
-from _thread import RLock, get_ident  # those of threading, which takes as long to load as three modules of chai
-from collections.abc import Callable
-from contextvars import ContextVar
-from types import TracebackType
+from collections.abc import Callable, Generator, Iterator
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakMethod, WeakSet
 
@@ -24,12 +28,26 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
     Closed = TypeVar("Closed", bound=Closable)
+    T = TypeVar("T")
+
+    class RLock:
+        """The lock of ``_thread``, for mypy, which knows neither its private methods nor that classes derive from it."""
+
+        def __enter__(self) -> bool: ...
+        def __exit__(self, *_: object) -> None: ...
+        def acquire(self, blocking: bool = True) -> bool: ...
+        def release(self) -> None: ...
+        def _is_owned(self) -> bool: ...
+        def _at_fork_reinit(self) -> None: ...
 
     class Inherited(Protocol):
         """An object that a forked process cannot use as it is."""
 
         def forget(self) -> None:
             """Let go of what belongs to the process that this one was forked from."""
+
+else:
+    from _thread import RLock  # that of threading, which takes as long to load as three modules of chai
 
 
 _inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
@@ -49,31 +67,22 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-class Mutex:
+class Mutex(RLock):
     """A reentrant lock that is free in a forked process, unless the thread that forked holds it.
 
     Other threads do not exist there, so that they would never release it. What it guards must be valid at any moment.
     """
 
-    __slots__ = ("__weakref__", "_lock")
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._lock = RLock()
         forgets(self)
 
     def forget(self) -> None:
-        if self._lock.acquire(blocking=False):  # it was free, or this thread holds it
-            self._lock.release()
+        if self.acquire(blocking=False):  # it was free, or this thread holds it
+            self.release()
         else:
-            self._lock = RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
+            self._at_fork_reinit()  # as threading does
 
 
 def inside() -> tuple[object, ...]:
@@ -81,75 +90,70 @@ def inside() -> tuple[object, ...]:
     return _inside.get()
 
 
-class Entered:
-    """Add ``thing`` to ``inside`` during the block, in this thread and in threads that copy its context."""
-
-    __slots__ = ("_thing", "_token")
-
-    def __init__(self, thing: object) -> None:
-        self._thing = thing
-
-    def __enter__(self) -> None:
-        self._token = _inside.set((*_inside.get(), self._thing))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _inside.reset(self._token)
+def entered(thing: object, call: Callable[..., T], *arguments: Any) -> T:
+    """Return what ``call`` returns; ``inside`` lists ``thing`` meanwhile, in this thread and in threads that copy its context."""
+    context = copy_context()
+    context.run(_inside.set, (*_inside.get(), thing))
+    return context.run(call, *arguments)
 
 
-class Turn(Mutex):
-    """Admit one thread at a time, as a context manager; ``inside`` lists it meanwhile. Not reentrant across threads.
+class Turn:
+    """Admit one thread at a time to what it runs; ``inside`` lists it meanwhile. Not reentrant across threads.
 
     Threads that hold turns and wait for each other's would wait forever: the last of them gets a UsageError instead.
 
     ``shared``: what several layers that have this turn in common are, for messages; "" if it is one layer's own.
     """
 
-    _waits: ClassVar[dict[int, tuple[Turn, tuple[Turn, ...]]]] = {}  # by thread: what it waits for, and what it holds
-    _guard: ClassVar[Mutex] = Mutex()  # of _waits
+    _waits: ClassVar[dict[object, tuple[Turn, tuple[Turn, ...]]]] = {}  # what a thread waits for, and what it holds
+    _guard: ClassVar[Mutex] = Mutex()  # of a search in _waits, and of what it adds
 
-    __slots__ = ("_outer", "shared")
+    __slots__ = ("_lock", "shared")
 
     def __init__(self, shared: str = "") -> None:
-        super().__init__()
         self.shared = shared
-        self._outer: list[tuple[object, ...]] = []
+        self._lock = Mutex()
 
-    def __enter__(self) -> None:
-        if not self._lock.acquire(False):
-            self._wait()
+    def run(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Return what ``call`` returns, when no other thread runs something here. Raises UsageError for a circle of waits."""
+        lock = self._lock
+        if lock._is_owned():
+            return call(*arguments)
         outer = _inside.get()
-        self._outer.append(outer)
-        _inside.set((*outer, self))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _inside.set(self._outer.pop())
-        self._lock.release()
+        try:
+            if not lock.acquire(False):
+                self._wait()
+            _inside.set((*outer, self))
+            return call(*arguments)
+        finally:
+            try:
+                _inside.set(outer)
+            finally:
+                try:  # noqa: SIM105  # suppress is written in Python
+                    lock.release()
+                except RuntimeError:  # an exception came before this thread had it
+                    pass
 
     def _wait(self) -> None:
-        thread, held = get_ident(), tuple(x for x in _inside.get() if isinstance(x, Turn))
-        with self._guard:
-            if not self._before().isdisjoint(held):
-                raise UsageError(
-                    "two threads would wait for each other: each runs a layer that runs a network, with a layer that the "
-                    "other one runs",
-                    hint="run such networks in one thread, or load each a second time",
-                )
-            self._waits[thread] = self, held
+        key, held = object(), tuple(x for x in _inside.get() if isinstance(x, Turn))
         try:
+            with self._guard:
+                if not self._before().isdisjoint(held):
+                    raise UsageError(
+                        "two threads would wait for each other: each runs a layer that runs a network, with a layer that "
+                        "the other one runs",
+                        hint="run such networks in one thread, or load each a second time",
+                    )
+                self._waits[key] = self, held
             self._lock.acquire()
         finally:
-            with self._guard:
-                del self._waits[thread]
+            self._waits.pop(key, None)
 
     def _before(self) -> set[Turn]:
         """Return the turns that have to end before a thread that waits for this one is admitted."""
-        turns, new = {self}, {self}
+        waits, turns, new = list(self._waits.values()), {self}, {self}
         while new:
-            new = {turn for turn, held in self._waits.values() if not new.isdisjoint(held)} - turns
+            new = {turn for turn, held in waits if not new.isdisjoint(held)} - turns
             turns |= new
         return turns
 
@@ -158,9 +162,9 @@ os.register_at_fork(after_in_child=Turn._waits.clear)
 
 
 class Lifetime:
-    """Call ``release`` after ``close``, but not before the last user has left: a user is a ``with`` block.
+    """Call ``release`` after ``close``, but not before the last user has ended: what ``run`` or ``stream`` runs.
 
-    A user that enters after ``close`` is admitted, and ``release`` is called again when it leaves, so that resources it
+    A user that begins after ``close`` is admitted, and ``release`` is called again when it ends, so that resources it
     acquired are released too. ``release`` is a method of the owner and held weakly: an owner that is dropped without
     ``close`` is freed at once, not by the next run of the garbage collector.
     """
@@ -168,34 +172,49 @@ class Lifetime:
     def __init__(self, release: Callable[[], None]) -> None:
         self.closed = False
         self._method = WeakMethod(release)
-        self._users = 0
+        self._users: set[object] = set()
+        self._due = False  # whether something may be there to be released
         self._lock = Mutex()  # the garbage collector may end a user in a thread that holds it
 
-    def __enter__(self) -> None:
-        with self._lock:
-            self._users += 1
+    def run(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Return what ``call`` returns."""
+        user = object()
+        try:
+            self._begin(user)
+            return call(*arguments)
+        finally:
+            self._users.discard(user)
+            self._ended()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._lock:
-            self._users -= 1
-            last = self.closed and not self._users
-        if last:
-            self._release()
+    def stream(self, results: Iterator[T]) -> Generator[T, None, None]:
+        """Yield what a generator yields."""
+        user = object()
+        try:
+            self._begin(user)
+            yield from results
+        finally:
+            self._users.discard(user)
+            self._ended()
 
-    def _release(self) -> None:
-        release = self._method()
+    def _begin(self, user: object) -> None:
+        with self._lock:
+            self._users.add(user)
+            self._due = True
+
+    def _ended(self) -> None:
+        if not self.closed:
+            return
+        with self._lock:
+            due = self._due and not self._users
+            self._due = self._due and not due
+        release = self._method() if due else None
         if release is not None:
             release()
 
     def close(self) -> None:
-        """Release now, or when the last user has left."""
-        with self._lock:
-            self.closed = True
-            unused = not self._users
-        if unused:
-            self._release()
+        """Release now, or when the last user has ended."""
+        self.closed = self._due = True
+        self._ended()
 
 
 class Resources:

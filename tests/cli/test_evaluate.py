@@ -22,6 +22,7 @@ from chai import cli
 from chai.artifact.save import save
 from chai.evaluate import evaluate
 from chai.evaluate.workers import dispatch, processes
+from chai.kernels.native.library import arithmetic
 from chai.util.paths import resource
 from tests.conftest import HANG
 from tests.evaluate.guarded import FREEZES, KILLS, RAISES, WAITS, guarded, records, stop, stopped, until, waiting
@@ -274,6 +275,26 @@ def test_resumed_after_a_kill(chai_command, tmp_path: Path) -> None:  # type: ig
 def records_of_whole_lines(journal: Path) -> list[str]:
     """Its lines but the first; a torn one is none."""
     return [line for line in journal.read_text().splitlines(keepends=True)[1:] if line.endswith("\n")]
+
+
+def test_a_run_is_not_resumed_with_other_kernels(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Half of the images in numpy and half in C would give an average that neither gives."""
+    options = ["evaluate", "digits", "--images", DIGITS, "--limit", "12", "--json", "--batch", "3", "--jobs", "1"]
+    whole = chai_command(*options, "--journal", "j.jsonl", CHAI_KERNELS="sgemm")
+    assert whole.returncode == 0, whole.stderr
+    journal = tmp_path / "j.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:7]))
+    other = chai_command(*options, "--journal", "j.jsonl")
+    if arithmetic() == "numpy":  # there are no others
+        assert other.stdout == whole.stdout
+    else:
+        assert other.returncode == 2
+        assert "journal j.jsonl is of another run: its kernels differ" in other.stderr
+        assert chai_command(*options).stdout != whole.stdout, "the last digits are the same: there is nothing to refuse"
+        resumed = chai_command(*options, "--journal", "j.jsonl", CHAI_KERNELS="sgemm")
+        assert "6 of 12 images are done" in resumed.stderr
+        assert resumed.stdout == whole.stdout
 
 
 def test_ctrl_c_leaves_the_journal_and_no_process(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
 ) -> None:
     """Whatever a field says: the check refuses it, or the run leaves the bytes around each buffer as they were."""
     native = TABLES[table]
-    files = enumerate(native._files, len(native._extents()) - len(native._files))
+    files = enumerate((file.mapped for file in native._files), len(native._extents()) - len(native._files))
     changed(native._table, native._extents(), {programs.CONSTANTS: native._packed(), **dict(files)}, changes, row)
 
 

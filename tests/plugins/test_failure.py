@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from tests.conftest import HANG
 from tests.leftovers import Leftovers
 from tests.passes.common import network
 
-from .common import DATA, SHAPE, compiles, flagged, one, python
+from .common import DATA, SHAPE, compiles, flagged, frame as frame_of, one, python
 
 ODD = DATA.copy()
 ODD[0, 0, 0, 0] = 100  # what the layers below stumble over
@@ -281,6 +282,69 @@ def test_the_user_may_interrupt(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         one(tmp_path, custom={"mine": ends}).forward(DATA)
+
+
+class Timeout(Exception):
+    """What handlers raise."""
+
+
+class Handler:
+    """Handlers of a signal in the forms that they may have."""
+
+    def function(self, number: int, frame: Any) -> None:
+        raise Timeout
+
+    def __call__(self, number: int, frame: Any) -> None:
+        raise Timeout
+
+    def any_arguments(self, *arguments: Any) -> None:
+        raise Timeout
+
+    def exits(self, *_: Any) -> None:
+        sys.exit("stop")
+
+
+@pytest.mark.parametrize("handler", [Handler().function, Handler(), Handler().any_arguments, Handler().exits])
+@pytest.mark.parametrize("jit", [False, True])
+def test_what_a_signal_handler_raises_is_not_the_layers(
+    tmp_path: Path, handler: Callable[..., None], jit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passes as it is, from plain Python code and from what runs before compiled code."""
+
+    def mine(x: Any) -> None:
+        for i in range(x.in_ptrs[0].size):
+            x.out_ptrs[0][i] = 3 * x.in_ptrs[0][i]
+
+    def interrupted(x: Any) -> None:
+        np.multiply(x.in_ptrs[0], 3, out=x.out_ptrs[0])
+        if signals:
+            signal.raise_signal(signals.pop())
+
+    signals: list[signal.Signals] = []
+    net = one(tmp_path, custom={"mine": mine if jit else interrupted}, jit=jit)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        if jit:
+            compiled = frame_of(net).compiled
+            monkeypatch.setattr(frame_of(net), "compiled", lambda *_: signal.raise_signal(signal.SIGUSR1) or compiled)
+        signals.append(signal.SIGUSR1)
+        with pytest.raises((Timeout, SystemExit)):
+            net.forward(DATA)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    monkeypatch.undo()
+    assert np.array_equal(net.forward(DATA)["y"], 3 * DATA)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda function: function(1, None), lambda function: function(14, sys._getframe().f_back)]
+)
+def test_arguments_like_those_of_a_handler_make_none(tmp_path: Path, call: Callable[..., None]) -> None:
+    def raises(number: int, frame: Any) -> None:
+        raise Timeout
+
+    with pytest.raises(chai.PluginError, match="Timeout"):
+        one(tmp_path, custom={"mine": lambda x: call(raises)}).forward(DATA)
 
 
 def test_nan_that_came_in_may_go_out(tmp_path: Path) -> None:

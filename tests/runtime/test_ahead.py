@@ -14,10 +14,10 @@ import chai.pycaffe as caffe
 from chai import cli
 from chai.chaidnn import io_layer_info, xiExec, xiInit
 from chai.evaluate.compare import check
-from chai.evaluate.peers import engines
 from chai.offload.headroom import IMAGES, Basis
 from chai.runtime.ahead import ahead
 from tests.passes.common import network
+from tools.bench import engines
 
 from .test_measuring import END, MIDDLE, SHAPE, Counting
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import chai
 from chai import devices
 from chai.devices.base import Program, Ran
 from chai.devices.null import NullDevice
+from chai.runtime import lanes
 from chai.runtime.lanes import Pipeline, Stage
 from chai.tasks.work import Work
 from tests.conftest import HANG
@@ -127,6 +129,49 @@ def test_an_interrupt_in_the_source_ends_the_workers_at_once(left: Leftovers) ->
 
     with pytest.raises(KeyboardInterrupt):
         next(Pipeline([stage("host", set(), lambda s: None)], 3).stream(states()))
+    assert left.threads == []
+
+
+def test_what_a_signal_handler_raises_in_the_source_does_not_wait_for_its_place(left: Leftovers) -> None:
+    class Timeout(Exception):
+        pass
+
+    def handler(number: int, frame: Any) -> None:
+        raise Timeout
+
+    def states() -> Iterator[int]:
+        yield 0
+        signal.raise_signal(signal.SIGUSR1)
+        yield 1
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(Timeout):
+            next(Pipeline([stage("host", set(), lambda s: None)], 3).stream(states()))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert left.threads == []
+
+
+@pytest.mark.parametrize("started", [0, 1, 2])
+def test_threads_that_cannot_be_started(started: int, left: Leftovers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were are ended."""
+    start, starts = threading.Thread.start, []
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def limited(thread: threading.Thread) -> None:
+        starts.append(thread.name)
+        (start if len(starts) <= started - 1 else refuse)(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    if not started:
+        monkeypatch.setattr(lanes, "start_new_thread", refuse)
+    stages = [stage("host", set(), lambda s: None), stage("fpga", {0}, lambda s: None)]
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        list(Pipeline(stages, 2).stream(range(5)))
+    assert len(starts) == started
     assert left.threads == []
 
 

@@ -111,7 +111,7 @@ class Native:
         self._wholes = wholes
         self._blobs: dict[str, _Blob] = {}
         self._constants = Constants()
-        self._files: list[Array] = []  # weights that are read where they are stored
+        self._files: list[Packed] = []  # weights that are read where they are stored
         for task, form in tasks:
             for blob in (*task.inputs, task.output):
                 whole = self._wholes[blob].base
@@ -215,11 +215,10 @@ class Native:
                 operation.negative = self._constants.scales(r.negative, r.shift, entries)
         if step.kind == Kind.IN_PLACE:
             assert isinstance(form.weights, Packed)
-            assert form.weights.mapped is not None
             operation.kind = step.kind
             *_, operation.block_inputs, operation.block_outputs = form.weights.axes
             operation.file = HOST + len(self._loads) + len(self._stores) + len(self._files)
-            self._files.append(form.weights.mapped)
+            self._files.append(form.weights)
         elif form.weights is not None:
             packed = self._library.calls.chai_packed(self._library.number, ctypes.byref(operation))
             operation.weights = self._constants.reserve(packed)
@@ -276,7 +275,7 @@ class Native:
         hosts = [prod(self._shape(part)) for part in (*self._loads, *self._stores)]
         writable = [0] * len(self._loads) + hosts[len(self._loads) :]
         pairs = [(self._size, self._size), (self._constants.size, 0), *zip(hosts, writable)]
-        pairs += [(file.nbytes, 0) for file in self._files]
+        pairs += [(file.bytes, 0) for file in self._files]
         return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
 
     def _table_of(self, images: int) -> Table:
@@ -323,7 +322,8 @@ class Native:
     def _frame(self, memory: Array) -> Frame:
         """Return a frame with an arena of its own, and without the addresses of the host's arrays."""
         none = [None] * (len(self._loads) + len(self._stores))
-        return Frame(self._table, len(self.tasks), [aligned(self._size), memory, *none, *self._files])
+        files = [file.mapped for file in self._files]
+        return Frame(self._table, len(self.tasks), [aligned(self._size), memory, *none, *files])
 
     def _different(self, given: Sequence[Array]) -> int:
         """Return the number of images without those at the end that are copies, with which a batch is filled up."""

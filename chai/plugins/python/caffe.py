@@ -71,11 +71,7 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
         return _object(x, cls, param_str, phase).forward(x, dynamic)
 
     def shape(x: Any, param_str: str, phase: int) -> list[Shape]:
-        with TURN:
-            python_layer = _object(x, cls, param_str, phase)
-            if not x.n_params:
-                x.custom_float_params = tuple(blob.data for blob in python_layer.layer.blobs)
-            return python_layer.shapes(x)
+        return TURN.run(_shapes, x, cls, param_str, phase)
 
     dynamic = _reshapes_tops(cls)
     options = Options(
@@ -84,6 +80,13 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
     custom = classes.type_of(key, cls, METHODS, forward, options, shape)
     custom.turn = TURN
     return custom
+
+
+def _shapes(x: Any, cls: type, param_str: str, phase: int) -> list[Shape]:
+    python_layer = _object(x, cls, param_str, phase)
+    if not x.n_params:
+        x.custom_float_params = tuple(blob.data for blob in python_layer.layer.blobs)
+    return python_layer.shapes(x)
 
 
 class _Object:

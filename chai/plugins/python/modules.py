@@ -25,6 +25,7 @@ from typing import Any
 from ...errors import ChaiError, PluginError
 from ...limits import limits
 from ...util.files import content, sha256
+from ...util.interpreter import from_signal_handler
 from ...util.log import logger
 from ..failure import PACKAGE, dated, frames, imported
 
@@ -77,7 +78,7 @@ def run(file: Path, root: Path) -> ModuleType:
         setattr(parent, name.rpartition(".")[2], module)
     except BaseException as error:
         sys.modules.pop(name, None)
-        if isinstance(error, ChaiError) or not isinstance(error, (Exception, SystemExit)):
+        if isinstance(error, ChaiError) or not isinstance(error, (Exception, SystemExit)) or from_signal_handler(error):
             raise
         raise _failed(error, file, root) from error
     return module

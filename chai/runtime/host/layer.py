@@ -41,13 +41,7 @@ class PreparedLayer:
         runs out, and any error of the layer.
         """
         layer = self.layer
-        with layer.turn:
-            begin = perf_counter()
-            try:
-                tops = _forward(layer, bottoms) if compute is None else compute(*bottoms)
-            except MemoryError as error:
-                raise short_of_memory(layer) from error
-            end = perf_counter()
+        tops, begin, end = layer.turn.run(_timed, layer, bottoms, compute)
         rows, read, written = self.rows, tuple(map(_shape, bottoms)), tuple(map(_shape, tops))
         if written != self.tops or read != self.bottoms:
             rows = self._unplanned(read, written)
@@ -117,6 +111,18 @@ def short_of_memory(layer: Layer) -> ModelError:
     """Return the error of a layer for whose arrays there is no memory."""
     what = f"layer {layer.name!r} ({layer.type}): not enough memory"
     return ModelError(what, layer=layer.name, hint="a smaller batch needs less")
+
+
+def _timed(
+    layer: Layer, bottoms: Sequence[Array], compute: Callable[..., tuple[Array, ...]] | None
+) -> tuple[tuple[Array, ...], float, float]:
+    """Return the tops of a layer, and when it began and ended."""
+    begin = perf_counter()
+    try:
+        tops = _forward(layer, bottoms) if compute is None else compute(*bottoms)
+    except MemoryError as error:
+        raise short_of_memory(layer) from error
+    return tops, begin, perf_counter()
 
 
 def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
