@@ -20,6 +20,7 @@ from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches,
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.losses import Losses
+from .runtime.renewing import Renewing
 from .runtime.shared import Shared
 from .runtime.times import Times
 from .util.interpreter import Uncollected
@@ -80,8 +81,7 @@ class Net(Shared):
     pass, ``reshape`` or ``calibrate`` that began last. A custom layer cannot run its own network (UsageError). ``close``
     takes effect when all running passes have ended.
 
-    Raises ParseError, ModelError, PluginError and DeviceError, each naming file, line or layer; OSError for a file that
-    cannot be opened.
+    Raises ParseError, ModelError, PluginError and DeviceError, naming file, line or layer; OSError for an unreadable file.
     """
 
     _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
@@ -144,11 +144,11 @@ class Net(Shared):
             self._source = runtime.PrototxtSource(graph, weights, on, target, engine or {}, bits, form, self._partial)
         for layer in self.graph.layers:
             layer.enter(self, autotune, jit)
+        self._renewing = Renewing(self.graph.layers, self._state)
         self._losses = Losses(self.graph)
         self._keep = frozenset(kept_blobs(self.graph, keep) | self._losses.reads)
-        sizes = dict(self.graph.inputs)
-        for blob, shape in (shapes or {}).items():
-            sizes[input_of(self.graph, self.name, blob)] = tuple(shape)
+        asked = {input_of(self.graph, self.name, blob): tuple(shape) for blob, shape in (shapes or {}).items()}
+        sizes = {**self.graph.inputs, **asked}
         if batch is not None:
             if batch < 1:
                 raise UsageError(f"batch {batch}: expected at least 1")
@@ -300,7 +300,7 @@ class Net(Shared):
         called = perf_counter()
         labels = self._losses.taken(inputs)
         feeds = self._feeds(data, inputs)
-        with self._using():
+        with self._using(), self._renewing.alone:
             shapes, planned, ready = self._planned(feeds)
             started = called if ready else None  # preparation for a new size does not count
             if planned is None:
@@ -323,7 +323,7 @@ class Net(Shared):
         if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
-        if self.overlay is None:
+        if self.overlay is None or self._renewing:
             for feed in rest:
                 yield self.forward(**feed, **labels.popleft())
             return
@@ -341,14 +341,16 @@ class Net(Shared):
         with self._changing():
             self._check_open()
             before = self._shapes
-            self._resize({name: array.shape for name, array in feeds.items()})
-            shapes, source, ready = self._shapes, self._source, self._shapes is before
+            sizes, source = {name: array.shape for name, array in feeds.items()}, self._source
+            self._resize(sizes, self._renewing.begin())
+            shapes, ready = self._shapes, self._shapes is before
             if source.overlay is None:
                 return shapes, None, ready
             ready = ready and source.calibrated and source.planned(shapes)
             if not source.calibrated:
                 source.calibrate(shapes, self._keep, (feeds,), asked=False)
-            return shapes, source.execution(shapes, self._keep), ready
+                self._resize(sizes, self._renewing.begin())  # a layer may have gone on to its next item
+            return self._shapes, source.execution(self._shapes, self._keep), ready
 
     def _finished(self, values: Mapping[str, Array], times: Times, labels: Mapping[str, Array]) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs and losses."""
@@ -371,9 +373,8 @@ class Net(Shared):
                 raise UsageError("calibrate: there is no batch")
             self.reshape(**{name: array.shape for name, array in first.items()})
             if self.overlay is not None:
-                self._source.calibrate(
-                    self._shapes, self._keep, alike(chain((first,), feeds), self._shapes), asked=True
-                )
+                passes = self._renewing.begun(alike(chain((first,), feeds), self._shapes))
+                self._source.calibrate(self._shapes, self._keep, passes, asked=True)
                 _ = self.offload  # now, not at the first image
 
     @property
@@ -426,10 +427,10 @@ class Net(Shared):
         with self._changing():
             self._resize(inputs)
 
-    def _resize(self, inputs: Mapping[str, Shape]) -> None:
+    def _resize(self, inputs: Mapping[str, Shape], renewed: bool = False) -> None:
         self._source.replaced()
         known, shapes = self.graph.inputs, self._shapes
-        if shapes and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
+        if shapes and not renewed and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
             return
         sizes = {b: shapes.get(b) or s for b, s in known.items()}
         sizes |= {input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()}

@@ -22,6 +22,7 @@ from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
+from ..runtime.renewing import Renewing
 from ..util.lazy_dataclass import dataclass, replace
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
@@ -184,6 +185,7 @@ class Net:
         """Resize every blob to match the current sizes of the inputs, as ``forward`` also does."""
         self._size_labels()
         if self.net.overlay is None:
+            Renewing(self._graph.layers).begin()
             self._resize(self._graph.layers)
             return
         self.net.reshape(**{name: self.blobs[name].shape for name in self.inputs})
@@ -257,7 +259,7 @@ class Net:
 
     @property
     def _batch(self) -> int:
-        return next(iter(self.blobs[self.inputs[0]].shape), 1)
+        return next((size for name in self.net.inputs for size in self.blobs[name].shape[:1]), 1)
 
     def _index(self, name: str) -> int:
         if name not in self.layer_dict:
@@ -321,7 +323,7 @@ class Net:
                 {b: self.blobs[self._names[b]].shape for b in (*outside, *tops) if self._names[b] in self.blobs}
             )
             written.update(layer.tops)
-        key = layers[0].name, layers[-1].name, inputs
+        key = layers[0].name, layers[-1].name, inputs, [layer.shapes() for layer in layers if layer.renews]
         if key != self._sized[0]:
             shapes = infer_shapes(replace(self._graph, layers=layers, inputs=inputs))
             check_weights(layers, shapes)
@@ -331,6 +333,7 @@ class Net:
         return self._sized[1]
 
     def _run(self, layers: list[Layer]) -> None:
+        Renewing(layers).begin()
         shapes = self._resize(layers)
         started, steps = perf_counter(), []
         with np.errstate(all="ignore"):  # as in Caffe: an overflow gives inf, not a warning
