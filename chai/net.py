@@ -16,7 +16,7 @@ from .errors import UsageError
 from .fixed import SCHEMES, Format
 from .graph import Graph
 from .overlay import default, load as load_overlay
-from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
+from .runtime.batches import alike, batches_of, feeds_of, input_of, named, run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.losses import Losses
@@ -293,11 +293,12 @@ class Net(Shared):
     def forward(self, /, *data: Any, **inputs: Any) -> dict[str, Array]:
         """Run the network once.
 
-        Inputs are arrays by blob name, or one array if there is one input: float32 (N, C, H, W), already preprocessed.
-        Their sizes may differ from the last pass's. Returns the output blobs by Caffe's name, float32; with labels among
-        the inputs the losses and measures that compare them, too.
+        Inputs are arrays by blob name, a dict of them, or one array if there is one input: float32 (N, C, H, W), already
+        preprocessed. One that nothing reads may be left out. Their sizes may differ from the last pass's. Returns the output
+        blobs by Caffe's name, float32; with labels among the inputs the losses and measures that compare them, too.
         """
         called = perf_counter()
+        data, inputs = named(data, inputs)
         labels = self._losses.taken(inputs)
         feeds = self._feeds(data, inputs)
         with self._using(), self._renewing.alone:
@@ -356,7 +357,7 @@ class Net(Shared):
         """Publish a pass as the last one, and return its outputs and losses."""
         losses, times = self._losses.compute(values, labels, times)
         if not self._lifetime.closed:
-            self._last = Pass(values, times)
+            self._last = Pass(self._losses.with_unread(values, labels), times)
         log_pass(self.graph, values, times)
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 

@@ -200,6 +200,7 @@ class _Wiring:
         self.state = state
         self.written: dict[str, Layer] = {}
         self.read: set[str] = set()
+        self.compared: set[str] = set()  # what losses read, also those that are not computed
         self.dropped: dict[str, str] = {}  # Caffe name of a dropped top -> its layer
         self.left_out: dict[str, str] = {}  # the same for layers that their include and exclude rules remove
         self.names: set[str] = set()
@@ -216,6 +217,8 @@ class _Wiring:
         bottoms, tops = message.all("bottom"), message.all("top")
         late = layer.training_only or not self.losses.latest.keys().isdisjoint(bottoms)
         latest = {**self.graph.latest, **self.losses.latest} if late else self.graph.latest
+        if late:
+            self.compared.update(latest[b] for b in bottoms if b in latest)
         if late and (layer.skipped or not latest.keys() >= set(bottoms)):
             self.dropped.update((t, layer.name) for t in tops if t not in bottoms)
             return
@@ -269,12 +272,13 @@ class _Wiring:
         graph, losses = self.graph, self.losses
         own = [b for layer in graph.layers for b in layer.tops]
         unread = [b for b in own if b not in self.read]
-        labels = {b: graph.inputs.pop(b) for b in unread if self.written[b].source}  # only losses may read these
+        labels = {b: graph.inputs.pop(b) for b in unread if self.written[b].source}  # at most losses read these
+        graph.unread = {b: shape for b, shape in labels.items() if b not in self.compared}
         names = {blob: name for name, blob in graph.latest.items()}
         graph.outputs = [names[b] for b in unread if b not in labels]
-        if not graph.outputs:
+        if all(layer.source for layer in graph.layers):
             raise ModelError(
-                f"{graph.path}: nothing is computed in phase {self.state.phase}: no layer has a top that is left over",
+                f"{graph.path}: nothing is computed in phase {self.state.phase}: no layer reads an input",
                 hint="is the network of this phase empty? try phase TRAIN, or look at its include rules",
             )
         if losses.layers:

@@ -36,6 +36,13 @@ def feeds_of(graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[
     return {input_of(graph, network, name): numbers(name, value) for name, value in arrays.items()}
 
 
+def named(data: tuple[Any, ...], inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arrays by position and by name; one mapping by position has arrays by name, too."""
+    if len(data) == 1 and isinstance(data[0], Mapping):
+        return (), {**data[0], **inputs}
+    return data, dict(inputs)
+
+
 def batches_of(
     read: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Array]],
     data: tuple[Any, ...],
@@ -43,8 +50,8 @@ def batches_of(
 ) -> Iterator[dict[str, Array]]:
     """Yield the feeds of one batch; of several, each an array or {blob: array}, if ``data`` is one iterator."""
     if len(data) == 1 and isinstance(data[0], Iterator):
-        return (read((), each) if isinstance(each, Mapping) else read((each,), {}) for each in data[0])
-    return iter((read(data, inputs),))
+        return (read(*named((each,), {})) for each in data[0])
+    return iter((read(*named(data, inputs)),))
 
 
 def numbers(name: str, value: Any) -> Array:
