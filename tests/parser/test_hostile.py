@@ -126,6 +126,7 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
     "ArgMax": {"top_k": "1"},
     "Convolution": {"num_output": "4", "kernel_size": "3"},
     "Deconvolution": {"num_output": "4", "kernel_size": "3"},
+    "ConvolutionDepthwise": {"num_output": "3", "kernel_size": "3"},
     "DepthwiseConvolution": {"num_output": "3", "kernel_size": "3", "group": "3"},
     "DenseImageData": {"new_height": "4", "new_width": "4"},
     "DepthToSpace": {"block_size": "1"},
