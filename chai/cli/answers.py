@@ -79,7 +79,7 @@ def _class_map(net: Net, name: str, item: Array, labels: Sequence[str]) -> Array
     if kind_of(net, name) != "map" or item.ndim != 3:
         return None
     decision = source(net.graph, name).decision
-    size = net.shapes[net.inputs[0]][2:]
+    size = net.shapes[net.inputs[0]][2:] if net.inputs else None
     scores = len(item) == len(labels) if labels else item.shape[1:] == size and len(item) != 3
     if decision != "argmax" and (len(item) == 1 or not scores):
         return None

@@ -31,7 +31,7 @@ UNSURE = 0.5  # a first answer below this, without known preprocessing is worth 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
-    options.images(parser, "-i", required=True)
+    options.images(parser, "-i", help="images, .npy inputs or folders of them; none for a network without inputs")
     options.batch(parser, 1)
     options.calibration(parser)
     section(parser, "input").add_argument(
@@ -90,17 +90,18 @@ def execute(args: argparse.Namespace) -> int:
         )
     if args.repeat is not None and args.repeat < 1:
         raise UsageError("--repeat must be at least 1")
-    files = images.find(args.image, pipes=not args.draw)  # --draw reads them twice
+    inputs.check_images(args)
+    files = images.find(args.image or (), pipes=not args.draw)  # --draw reads them twice
     drawing = Drawing(args.draw, files) if args.draw else None
     inputs.check_preprocessing(args, files)
-    job = inputs.prepare(args, files)
+    job = inputs.prepare(args, files, alone=True)
     _check_formats(args, job)
     listing = output.Growing(schemas.Run, "images") if args.json else None
     count, best = 0, list[float]()
     failed: list[schema_parts.Failure] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     speeds = Speeds()
-    data = None
+    feeds = None
     drawn = answers.THRESHOLD if args.threshold is None else args.threshold
     listed = 0.0 if args.json and args.threshold is None else drawn
     if not args.json:
@@ -108,9 +109,10 @@ def execute(args: argparse.Namespace) -> int:
     if args.calibration:
         inputs.calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
-    for names, data in inputs.batches(inputs.items(files_done, job, failed), args.batch):
-        outputs = job.net.forward(**{job.blob: data})
-        speeds.add(data.shape, job.net.perf)
+    for names, feeds in inputs.passes(args, files_done, job, failed):
+        outputs = job.net.forward(feeds)
+        speeds.add(tuple(data.shape for data in feeds.values()), job.net.perf)
+        names = names or inputs.rows(args, outputs)
         for i, name in enumerate(names):
             answer = answers.of_image(job.net, outputs, i, len(names), job.labels, args.top, listed)
             found = {"file": name, "outputs": answer}
@@ -130,8 +132,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.output and count:
         _save(args.output, kept, count)
     perf = None
-    if (args.perf or args.perf_csv or args.trace) and data is not None:
-        perf = _measured(args, job, data)
+    if (args.perf or args.perf_csv or args.trace) and feeds is not None:
+        perf = _measured(args, job, feeds)
         speeds.measured = perf
     if args.perf_csv and perf is not None:
         perf.write_csv(args.perf_csv)
@@ -156,7 +158,7 @@ def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
     options.check_formats(args, job.net.graph, "calibration")
 
 
-def _measured(args: argparse.Namespace, job: inputs.Job, data: Array) -> PerfInfo:
+def _measured(args: argparse.Namespace, job: inputs.Job, feeds: dict[str, Array]) -> PerfInfo:
     """Time passes of a size that has run before."""
     if args.repeat is not None and job.net.overlay is not None:
         from ..kernels.codes import warm_up
@@ -164,7 +166,7 @@ def _measured(args: argparse.Namespace, job: inputs.Job, data: Array) -> PerfInf
         warm_up()  # else numba might be loaded during the measurement
     passes = []
     for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
-        job.net.forward(**{job.blob: data})
+        job.net.forward(feeds)
         passes.append(job.net.perf)
     return summary(passes)
 
