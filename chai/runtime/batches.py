@@ -87,7 +87,7 @@ def alike(feeds: Iterable[dict[str, Array]], shapes: Mapping[str, Shape]) -> Ite
 
 def run_batches(
     execution: Execution, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
-) -> tuple[dict[str, Array], Times]:
+) -> tuple[Mapping[str, Array], Times]:
     """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
     The batch is split, the last part is padded with copies of the last image, and the results are joined. A blob that no
@@ -109,7 +109,7 @@ def stream_batches(
     feeds: Iterator[Mapping[str, Array]],
     keep: Collection[str],
     first: Mapping[str, Array],
-) -> Generator[tuple[dict[str, Array], Times], None, None]:
+) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
     """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):
         return execution.stream(feeds, keep)

@@ -19,7 +19,7 @@ from ..util.lazy_dataclass import replace
 from ..util.lazy_numpy import np
 from ..util.sharing import Entered, Lifetime, Mutex
 from .host.memory import Alive
-from .slot import Kept, Slot, Use
+from .slot import Decoded, Kept, Slot, Use
 from .steps import prepared
 from .times import Steps, Times
 
@@ -103,7 +103,7 @@ class Execution:
 
     def run(
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
-    ) -> tuple[dict[str, Array], Times]:
+    ) -> tuple[Mapping[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) in float32, and the times of the pass since ``started`` (default: now).
 
         Independent branches on host and device run in parallel; without such branches no thread is started.
@@ -155,7 +155,7 @@ class Execution:
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
-    ) -> Generator[tuple[dict[str, Array], Times], None, None]:
+    ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
         """Run many batches like ``run`` and yield the results in order; host and device work in parallel."""
         started = perf_counter()
         kept = self._kept_with(keep)
@@ -206,15 +206,10 @@ class Execution:
         begin, use = perf_counter(), slot.kept.uses[i]
         slot.done(use, self._steps[i](slot, use), begin)
 
-    def result(self, slot: Slot) -> tuple[dict[str, Array], Times]:
+    def result(self, slot: Slot) -> tuple[Mapping[str, Array], Times]:
         """Return the kept blobs of a finished batch in float32, and its times."""
         begin = perf_counter()
-        blobs = {}
-        for blob in slot.kept.blobs:
-            if blob in slot.host:
-                blobs[blob] = slot.host[blob]
-            elif blob in slot.codes:
-                blobs[blob] = self.formats[blob].dequantize(slot.codes[blob].reshape(self.shapes[blob]))
+        blobs = Decoded(slot, self.formats, self.shapes)
         total = slot.fed + sum([run.rows.bytes for run in slot.runs])
         peak = slot.kept.peak or 0 if slot.alive is None else slot.alive.peak
         steps, composed = Steps(slot.runs), self.graph.composed
