@@ -14,10 +14,11 @@ from .env import env
 from .errors import UsageError
 from .fixed import Format
 from .graph import Graph
-from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, shows_inputs, stream_batches
+from .runtime.batches import alike, batches_of, feeds_of, input_of, named, run_batches, shows_inputs, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.losses import Losses
+from .runtime.renewing import Renewing
 from .runtime.shared import Shared
 from .runtime.times import Times
 from .util.interpreter import Uncollected
@@ -98,8 +99,7 @@ class Net(Shared):
     pass, ``reshape`` or ``calibrate`` that began last. A custom layer cannot run its own network (UsageError). ``close``
     takes effect when all running passes have ended.
 
-    Raises ParseError, ModelError, PluginError and DeviceError, each naming file, line or layer; OSError for a file that
-    cannot be opened.
+    Raises ParseError, ModelError, PluginError and DeviceError, naming file, line or layer; OSError for an unreadable file.
     """
 
     _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
@@ -112,6 +112,7 @@ class Net(Shared):
         self._source = _opened(options, self._partial)
         for layer in self.graph.layers:
             layer.enter(self, options.autotune, options.jit)
+        self._renewing = Renewing(self.graph.layers)
         self._losses = Losses(self.graph)
         self._keep = frozenset(kept_blobs(self.graph, options.keep) | self._losses.reads)
         self._own = shows_inputs(self.graph, self._keep)  # whether results would change with the caller's arrays
@@ -273,13 +274,17 @@ class Net(Shared):
     def forward(self, /, *data: Any, **inputs: Any) -> dict[str, Array]:
         """Run the network once.
 
-        Inputs are arrays by blob name, or one array if there is one input: float32 (N, C, H, W), already preprocessed.
-        Their sizes may differ from the last pass's. Returns the output blobs by Caffe's name, float32; with labels among
-        the inputs the losses and measures that compare them, too.
+        Inputs are arrays by blob name, a dict of them, or one array if there is one input: float32 (N, C, H, W), already
+        preprocessed. One that nothing reads may be left out. Their sizes may differ from the last pass's. Returns the output
+        blobs by Caffe's name, float32; with labels among the inputs the losses and measures that compare them, too.
         """
         called = perf_counter()
+        data, inputs = named(data, inputs)
         labels = self._losses.taken(inputs)
-        return self._using(self._forward, self._feeds(data, inputs, self._own), labels, called)
+        feeds = self._feeds(data, inputs, self._own)
+        if self._renewing:
+            return self._using(self._changing, self._forward, feeds, labels, called)
+        return self._using(self._forward, feeds, labels, called)
 
     def _forward(self, feeds: Feeds, labels: Feeds, called: float) -> dict[str, Array]:
         shapes, planned, ready, shown = self._changing(self._planned, feeds)
@@ -304,7 +309,7 @@ class Net(Shared):
         if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
-        if self.overlay is None:
+        if self.overlay is None or self._renewing:
             for feed in rest:
                 yield self.forward(**feed, **labels.popleft())
             return
@@ -326,7 +331,7 @@ class Net(Shared):
         """Return shapes for these inputs, what runs them on an overlay, whether they were known; see Source.calibrate."""
         self._check_open()
         before = self._shapes
-        self._resize({name: array.shape for name, array in feeds.items()})
+        self._resize({name: array.shape for name, array in feeds.items()}, self._renewing.begin())
         shapes, source, ready = self._shapes, self._source, self._shapes is before
         if source.overlay is None:
             return shapes, None, ready, {}
@@ -338,7 +343,7 @@ class Net(Shared):
         """Publish a pass as the last one, and return its outputs and losses."""
         losses, times = self._losses.compute(values, labels, times)
         if not self._lifetime.closed:
-            self._last = Pass(values, times)
+            self._last = Pass(self._losses.with_unread(values, labels), times)
         log_pass(self.graph, values, times)
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
@@ -356,7 +361,7 @@ class Net(Shared):
             raise UsageError("calibrate: there is no batch")
         self.reshape(**{name: array.shape for name, array in first.items()})
         if self.overlay is not None:
-            self._source.calibrate(self._shapes, chain((first,), feeds), asked=True)
+            self._source.calibrate(self._shapes, self._renewing.begun(chain((first,), feeds)), asked=True)
             _ = self.offload  # now, not at the first image
 
     @property
@@ -405,10 +410,10 @@ class Net(Shared):
         """Set input sizes and compute all shapes. Raises ShapeError and keeps the old sizes if they are impossible."""
         self._changing(self._resize, inputs)
 
-    def _resize(self, inputs: Mapping[str, Shape]) -> None:
+    def _resize(self, inputs: Mapping[str, Shape], renewed: bool = False) -> None:
         self._source.replaced()
         known, shapes = self.graph.inputs, self._shapes
-        if shapes and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
+        if shapes and not renewed and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
             return
         sizes = {b: shapes.get(b) or s for b, s in known.items()}
         sizes |= {input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()}

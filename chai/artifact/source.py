@@ -95,6 +95,14 @@ class CompiledSource:
                     if not layer.source and not layer.on_device:
                         prepare(layer, self._plan.shapes, True)
                 self._execution = Execution(self._plan, self.device)
+        for layer in self.graph.layers:
+            compiled = tuple(self._plan.shapes[top] for top in layer.tops)
+            if layer.renews and (tops := layer.shapes()) != compiled:
+                now, before = (", ".join(map(show, shapes)) for shapes in (tops, compiled))
+                raise layer.wrong(
+                    f"its tops are {now} in this pass: {self._name} was compiled for {before}",
+                    hint="load the prototxt, which is planned for each size",
+                )
         return rebatched(self._plan, next(iter(batches), self._plan.batch))
 
     def planned(self, _shapes: Mapping[str, Shape]) -> bool:

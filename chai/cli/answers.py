@@ -99,7 +99,8 @@ def _has_classes(net: Net, name: str, shape: Shape, labels: Sequence[str]) -> bo
     """
     if kind_of(net, name) != "map" or len(shape) != 3:
         return False
-    scores = shape[0] == len(labels) if labels else shape[1:] == net.shapes[net.inputs[0]][2:] and shape[0] != 3
+    size = net.shapes[net.inputs[0]][2:] if net.inputs else None
+    scores = shape[0] == len(labels) if labels else shape[1:] == size and shape[0] != 3
     return source(net.graph, name).decision == "argmax" or (shape[0] != 1 and scores)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A loaded network, its input blob, and the preprocessing of images for it."""
+    """A loaded network, its input blob, "" if it has none, and the preprocessing of images for it."""
 
     net: Net
     blob: str
@@ -38,8 +38,13 @@ class Job:
     labels: Sequence[str]
 
 
-def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs") -> Job:
-    """Load the network of the arguments and choose its preprocessing and labels. Raises UsageError."""
+def prepare(
+    args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs", alone: bool = False
+) -> Job:
+    """Load the network of the arguments and choose its preprocessing and labels. Raises UsageError.
+
+    ``alone``: a network without inputs will do, which has no images.
+    """
     from ..zoo.locate import locate
 
     path, weights = locate(args.net, args.weights, compiled=True, adjacent=not args.random_weights)
@@ -56,6 +61,13 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
     net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
     options.check_custom(args, net.graph)
     card = net.card
+    if alone and net.inputs and not files:
+        raise UsageError(f"{net.name} needs images", hint=f"-i IMAGE, for input {net.inputs[0]}")
+    if alone and not net.inputs:
+        if files:
+            raise UsageError(f"{net.name} has no input for images", hint=f"chai run {args.net} without -i runs it")
+        labels = images.read_labels(args.labels) if args.labels else card.labels
+        return Job(net, "", (), card.preprocess_after(None), labels)
     if len(net.inputs) != 1:
         raise UsageError(
             f"{net.name} has {len(net.inputs)} inputs ({', '.join(net.inputs)}); this command feeds one",
@@ -78,7 +90,7 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
     if transform is not None and transform.mean_file and mean is None:
         name = transform.mean_file
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
-    labels: Sequence[str] = images.read_labels(args.labels) if args.labels else card.labels
+    labels = images.read_labels(args.labels) if args.labels else card.labels
     if args.labels:
         _compare_labels(net, labels, args.labels)
     return Job(net, blob, shape, preprocess, labels)
@@ -88,6 +100,12 @@ def tell_kernels() -> None:
     """Say what is slower without kernels in C; nothing where there are some."""
     if slower := lost():
         output.say(f"note: {slower}")
+
+
+def check_images(args: argparse.Namespace) -> None:
+    """Raise UsageError for options that change or need images if there are none."""
+    if not args.image:
+        refuse(args, (*options.PREPROCESSING, "batch", "calibration", "draw"), "without images", hint="-i IMAGE")
 
 
 def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None:
@@ -181,6 +199,34 @@ def items(
             yield from ((f"{file}[{i}]" if len(array) > 1 else str(file), item) for i, item in enumerate(array))
 
 
+def whole(feeds: Mapping[str, Array]) -> Window:
+    """Return the part of a picture that an input shows which was made of no picture: all of it."""
+    height, width = next((data.shape[-2:] for data in feeds.values() if data.ndim == 4), (1, 1))
+    return 0, 0, width, height
+
+
+def passes(
+    args: argparse.Namespace,
+    files: Iterable[Path],
+    job: Job,
+    failed: list[schema_parts.Failure],
+    windows: dict[str, Window],
+) -> Iterator[tuple[list[str], dict[str, Array]]]:
+    """Yield the names of the images and the feeds of each pass; of a network without inputs one pass, without names."""
+    if not job.blob:
+        yield [], {}
+        return
+    for names, data in batches(items(files, job, failed, windows), args.batch):
+        yield names, {job.blob: data}
+
+
+def rows(args: argparse.Namespace, outputs: Mapping[str, Array]) -> list[str]:
+    """Return a name for each row of the outputs of a network without inputs: as many as all outputs have."""
+    counts = {len(value) if value.ndim else 1 for value in outputs.values()}
+    count = counts.pop() if len(counts) == 1 else 1
+    return [f"{args.net}[{i}]" for i in range(count)] if count > 1 else [str(args.net)]
+
+
 def batches(inputs: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[list[str], Array]]:
     """Yield up to ``size`` consecutive inputs of one shape at a time."""
     names: list[str] = []
@@ -197,10 +243,14 @@ def batches(inputs: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[li
 
 def header(args: argparse.Namespace, job: Job) -> str:
     """Return the line that shows network, input and preprocessing."""
+    if not job.blob:
+        return f"{args.net}   {describe(job)}"
     note = "" if job.preprocess.chosen else "   (default: no preprocessing was given)"
     return f"{args.net}   input {job.blob} {show(job.shape[1:])}   {describe(job)}{note}"
 
 
 def describe(job: Job) -> str:
     """Return the preprocessing, or the shape of an input that is no image."""
+    if not job.blob:
+        return "no input"
     return job.preprocess.describe(job.shape) if len(job.shape) == 4 and job.shape[1] in (1, 3) else show(job.shape)

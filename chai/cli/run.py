@@ -34,7 +34,7 @@ UNSURE = 0.5  # a first answer below this, without known preprocessing is worth 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
-    options.images(parser, "-i", required=True)
+    options.images(parser, "-i", help="images, .npy inputs or folders of them; none for a network without inputs")
     options.batch(parser, 1)
     options.calibration(parser)
     section(parser, "input").add_argument(
@@ -94,12 +94,13 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError(
             "--repeat says how many passes --perf and --perf-csv time", hint=f"--perf --repeat {args.repeat}"
         )
-    files = images.find(args.image, pipes=not args.draw)  # --draw reads them twice
-    if all(file.suffix.lower() == ".npy" for file in files):
+    inputs.check_images(args)
+    files = images.find(args.image or (), pipes=not args.draw)  # --draw reads them twice
+    if files and all(file.suffix.lower() == ".npy" for file in files):
         refuse(args, ("draw",), "for .npy inputs, which are no pictures")
     drawing = Drawing(args.draw, files) if args.draw else None
     inputs.check_preprocessing(args, files)
-    job = inputs.prepare(args, files)
+    job = inputs.prepare(args, files, alone=True)
     _check_formats(args, job)
     _check_answers(args, job)
     listing = output.Growing(schemas.Run, "images") if args.json else None
@@ -108,7 +109,7 @@ def execute(args: argparse.Namespace) -> int:
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     windows: dict[str, Window] = {}
     speeds = Speeds()
-    data = None
+    feeds = None
     drawn = answers.THRESHOLD if args.threshold is None else args.threshold
     listed = 0.0 if args.json and args.threshold is None else drawn
     if not args.json:
@@ -116,13 +117,13 @@ def execute(args: argparse.Namespace) -> int:
     if args.calibration:
         inputs.calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
-    batches = inputs.batches(inputs.items(files_done, job, failed, windows), args.batch)
-    for names, data in ahead(job.net, batches, lambda batch: {job.blob: batch[1]}):
-        outputs = job.net.forward(**{job.blob: data})
-        speeds.add(data.shape, job.net.perf)
+    passes = inputs.passes(args, files_done, job, failed, windows)
+    for names, feeds in ahead(job.net, passes, lambda each: each[1]):
+        outputs = job.net.forward(feeds)
+        speeds.add(tuple(data.shape for data in feeds.values()), job.net.perf)
+        names = names or inputs.rows(args, outputs)
         for i, name in enumerate(names):
-            height, width = data.shape[-2:] if data.ndim == 4 else (1, 1)
-            window = windows.pop(name, (0, 0, width, height))
+            window = windows.pop(name, None) or inputs.whole(feeds)
             answer = answers.of_image(job.net, outputs, i, len(names), job.labels, window, args.top, listed)
             found = {"file": name, "outputs": answer}
             count += 1
@@ -141,8 +142,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.output and count:
         _save(args.output, kept, count)
     perf = None
-    if (args.perf or args.perf_csv or args.trace) and data is not None:
-        perf = _measured(args, job, data)
+    if (args.perf or args.perf_csv or args.trace) and feeds is not None:
+        perf = _measured(args, job, feeds)
         speeds.measured = perf
     if args.perf_csv and perf is not None:
         perf.write_csv(args.perf_csv)
@@ -179,7 +180,7 @@ def _check_answers(args: argparse.Namespace, job: inputs.Job) -> None:
             refuse(args, names, f"for {args.net}: none of its outputs has {' or '.join(kinds.values())}")
 
 
-def _measured(args: argparse.Namespace, job: inputs.Job, data: Array) -> PerfInfo:
+def _measured(args: argparse.Namespace, job: inputs.Job, feeds: dict[str, Array]) -> PerfInfo:
     """Time passes of a size that has run before."""
     if args.repeat is not None and job.net.overlay is not None:
         from ..kernels.codes import warm_up
@@ -187,7 +188,7 @@ def _measured(args: argparse.Namespace, job: inputs.Job, data: Array) -> PerfInf
         warm_up()  # else numba might be loaded during the measurement
     passes = []
     for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
-        job.net.forward(**{job.blob: data})
+        job.net.forward(feeds)
         passes.append(job.net.perf)
     return summary(passes)
 

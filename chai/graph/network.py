@@ -53,7 +53,8 @@ class Graph:
     names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that a
     pass folded it into. ``composed`` are the layers of the prototxt that were replaced by their parts. ``losses`` are losses
     and measures, and what depends on them: they are computed after a pass. Its inputs are the labels, and it reads blobs of
-    this Graph. ``notes`` are remarks for the user, one sentence each.
+    this Graph. ``unread`` are inputs, with their shapes, that nothing reads: they may be fed, and change nothing. ``notes`` are
+    remarks for the user, one sentence each.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Graph:
     folded: dict[str, str] = field(default_factory=dict)
     composed: dict[str, Composed] = field(default_factory=dict)
     losses: Graph | None = None
+    unread: dict[str, Shape | None] = field(default_factory=dict)
 
     @property
     def output_blobs(self) -> list[str]:

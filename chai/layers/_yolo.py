@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class YoloLayer(Layer):
-    """Bottoms: per grid (N, boxes of a cell * (5 + classes), S, S): x, y, w, h, objectness and classes.
+    """Bottoms: per grid (N, boxes of a cell * (5 + classes), H, W): x, y, w, h, objectness and classes.
 
     Top: (1, 1, found, 7), a row per box: image, label (from 1), score, xmin, ymin, xmax, ymax; sorted by image, then by
     descending score. If no box is found, there is one row per image: its number and six times -1. The number of rows is
@@ -41,18 +41,28 @@ class YoloLayer(Layer):
                     f"{c} channels for {p.num_box} boxes of {p.num_classes} classes; "
                     f"expected {p.num_box * (5 + p.num_classes)}"
                 )
-            if h != w or n != bottoms[0][0]:
-                raise self.wrong(f"expected square grids of the same images, found {show(shape)}")
+            if n != bottoms[0][0]:
+                raise self.wrong(f"grids of {bottoms[0][0]} and of {n} images: {show(bottoms[0])} and {show(shape)}")
             scores += p.num_box * h * w * p.num_classes
         if scores > limits().scores:
             raise self.wrong("too many boxes: " + limits().exceeded("scores", scores))
         return ((1, 1, 1, 7),)
 
-    def grid(self, x: Array) -> tuple[Array, Array, Array]:
-        """Return a bottom as (N, boxes of a cell, S, S, 5 + classes), and the cells' columns and rows."""
-        n, _, side, _ = x.shape
-        cells = np.arange(side, dtype=np.float32)
-        return x.reshape(n, self.params.num_box, -1, side, side).transpose(0, 1, 3, 4, 2), cells, cells.reshape(-1, 1)
+    def grid(self, x: Array, anchors: Array, scale: int = 1) -> tuple[Array, Array]:
+        """Return a bottom as (N, boxes of a cell, H, W, 5 + classes), and its boxes: centre and size, relative to the image.
+
+        A centre is (cell + sigmoid(x, y)) / (W, H), a size exp(w, h) * anchor / (W, H) / scale.
+        """
+        n, _, h, w = x.shape
+        values = x.reshape(n, self.params.num_box, -1, h, w).transpose(0, 1, 3, 4, 2)
+        columns, rows = (np.arange(cells, dtype=np.float32) for cells in (w, h))
+        boxes = np.empty((*values.shape[:-1], 4), np.float32)
+        boxes[..., 0] = (columns + sigmoid(values[..., 0])) / w
+        boxes[..., 1] = (rows.reshape(-1, 1) + sigmoid(values[..., 1])) / h
+        boxes[..., 2:] = (
+            np.exp(values[..., 2:4]) * anchors.reshape(-1, 1, 1, 2) / np.array((w * scale, h * scale), np.float32)
+        )
+        return values, boxes
 
     def found(self, boxes: Array, scores: Array, labels: Array, image: int) -> list[tuple[float, ...]]:
         """Return the rows of one image from its candidates: centre and size (boxes, 4), score and label."""
@@ -77,5 +87,5 @@ def sigmoid(x: Array) -> Array:
 
 
 def by_cell(values: Array) -> Array:
-    """Reorder (N, boxes of a cell, S, S, k) to (N, S * S * boxes of a cell, k)."""
+    """Reorder (N, boxes of a cell, H, W, k) to (N, H * W * boxes of a cell, k)."""
     return values.transpose(0, 2, 3, 1, 4).reshape(len(values), -1, values.shape[-1])

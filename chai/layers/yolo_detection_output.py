@@ -27,7 +27,7 @@ class YoloDetectionOutputParams:
 
 
 class YoloDetectionOutput(YoloLayer):
-    """A box's centre is (cell + sigmoid(x, y)) / S, its size exp(w, h) * anchor / S.
+    """A box's size is relative to (W, H).
 
     Its label is the most likely class, its score sigmoid(objectness) * softmax(class); it is a candidate if the score
     reaches confidence_threshold. A second bottom is another grid with the same anchors.
@@ -45,15 +45,10 @@ class YoloDetectionOutput(YoloLayer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params
-        anchors = np.array(p.biases[: 2 * p.num_box], np.float32).reshape(-1, 1, 1, 2)
+        anchors = np.array(p.biases[: 2 * p.num_box], np.float32)
         grids = []
         for x in bottoms:
-            values, columns, rows = self.grid(x)
-            side = x.shape[2]
-            boxes = np.empty((*values.shape[:-1], 4), np.float32)
-            boxes[..., 0] = (columns + sigmoid(values[..., 0])) / side
-            boxes[..., 1] = (rows + sigmoid(values[..., 1])) / side
-            boxes[..., 2:] = np.exp(values[..., 2:4]) * anchors / np.float32(side)
+            values, boxes = self.grid(x, anchors)
             share = np.exp(values[..., 5:] - values[..., 5:].max(-1, keepdims=True))
             share *= sigmoid(values[..., 4:5]) / share.sum(-1, keepdims=True)
             grids.append((by_cell(boxes), by_cell(share)))

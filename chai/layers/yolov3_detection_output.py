@@ -32,7 +32,7 @@ class Yolov3DetectionOutputParams:
 
 
 class Yolov3DetectionOutput(YoloLayer):
-    """A box's centre is (cell + sigmoid(x, y)) / S, its size exp(w, h) * anchor / (S * anchors_scale).
+    """A box's size is relative to (W, H) * anchors_scale.
 
     A class's score is sigmoid(objectness) * sigmoid(class); each one above confidence_threshold is a candidate.
     """
@@ -60,12 +60,7 @@ class Yolov3DetectionOutput(YoloLayer):
         masks = np.array(p.mask).reshape(p.mask_group_num, -1)
         grids = []
         for x, mask, scale in zip(bottoms, masks, p.anchors_scale):
-            values, columns, rows = self.grid(x)
-            side = x.shape[2]
-            boxes = np.empty((*values.shape[:-1], 4), np.float32)
-            boxes[..., 0] = (columns + sigmoid(values[..., 0])) / side
-            boxes[..., 1] = (rows + sigmoid(values[..., 1])) / side
-            boxes[..., 2:] = np.exp(values[..., 2:4]) * anchors[mask].reshape(-1, 1, 1, 2) / np.float32(side * scale)
+            values, boxes = self.grid(x, anchors[mask], scale)
             scores = sigmoid(values[..., 4:5]) * sigmoid(values[..., 5:])
             # by cell, then box of the cell: the order of candidates with equal scores
             grids.append((by_cell(boxes), by_cell(scores)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from .compose import Share
 
 PHASES = ("TRAIN", "TEST")
+OPTIONS = 4  # that a hint names at most
 _NAMED = (
     "name the file or folder that has this module: --custom, CHAI_CUSTOM or Net(custom=...); no other place is searched"
 )
@@ -41,6 +44,9 @@ class State:
         self.level = level
         self.stages = set(stages)
 
+    def __str__(self) -> str:
+        return f"phase {self.phase}" + (f" and stage {', '.join(sorted(self.stages))}" if self.stages else "")
+
     def meets(self, rule: Message) -> bool:
         """Return whether every condition of a NetStateRule holds (Caffe: StateMeetsRule)."""
         return (
@@ -49,6 +55,23 @@ class State:
             and self.stages.issuperset(rule.all("stage"))
             and self.stages.isdisjoint(rule.all("not_stage"))
         )
+
+    def needed(self, layer: Message) -> list[str]:
+        """Return the options with which a layer that is left out would belong to the network, as alternatives."""
+        rules, other = layer.all("include"), PHASES[self.phase == PHASES[0]]
+        if not rules:
+            meant = State(other, self.level, [*self.stages]).includes(layer)
+            return [f"--phase {other}"] * meant
+        options = []
+        for rule in rules:
+            level = max(self.level, rule.get("min_level", self.level))
+            level = min(level, rule.get("max_level", level))
+            more = [f"--stage {shlex.quote(stage)}" for stage in rule.all("stage") if stage not in self.stages]
+            more += [f"--phase {other}"] * (rule.get("phase", self.phase) == other)
+            more += [f"Net(level={level})"] * (level != self.level)
+            if more and level >= rule.get("min_level", level) and self.stages.isdisjoint(rule.all("not_stage")):
+                options.append(" ".join(more))
+        return options
 
     def includes(self, layer: Message) -> bool:
         """Return whether a layer belongs to the network in this state."""
@@ -78,6 +101,7 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
     wiring = _Wiring(graph, state)
     for message in messages:
         if state.includes(message):
+            message = wiring.numbered(message)
             wiring.claim(message)
             for part, shares in _parts(graph, message, custom):
                 if part is not message:
@@ -86,7 +110,8 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
                 layer.shares = shares
                 wiring.add(part, layer)
         else:
-            wiring.left_out.update(dict.fromkeys(message.all("top"), message.get("name", "")))
+            for top in message.all("top"):
+                wiring.left_out.setdefault(top, []).append(message)
     wiring.finish()
     return graph
 
@@ -200,9 +225,19 @@ class _Wiring:
         self.state = state
         self.written: dict[str, Layer] = {}
         self.read: set[str] = set()
+        self.compared: set[str] = set()  # what losses read, also those that are not computed
         self.dropped: dict[str, str] = {}  # Caffe name of a dropped top -> its layer
-        self.left_out: dict[str, str] = {}  # the same for layers that their include and exclude rules remove
+        self.left_out: dict[str, list[Message]] = {}  # Caffe name of a top -> layers that their rules leave out
         self.names: set[str] = set()
+        self.repeats = Counter[str]()
+
+    def numbered(self, message: Message) -> Message:
+        """Return a layer with a name of its own: the second of a name, which Caffe allows, gets a number."""
+        name = unique = message.get("name", "")
+        while unique in self.names:
+            self.repeats[name] += 1
+            unique = f"{name} ({self.repeats[name] + 1})"
+        return message if unique == name else message.with_text("name", unique)
 
     def claim(self, message: Message) -> None:
         """Refuse a second layer of a name."""
@@ -216,15 +251,16 @@ class _Wiring:
         bottoms, tops = message.all("bottom"), message.all("top")
         late = layer.training_only or not self.losses.latest.keys().isdisjoint(bottoms)
         latest = {**self.graph.latest, **self.losses.latest} if late else self.graph.latest
+        if late:
+            self.compared.update(latest[b] for b in bottoms if b in latest)
         if late and (layer.skipped or not latest.keys() >= set(bottoms)):
             self.dropped.update((t, layer.name) for t in tops if t not in bottoms)
             return
         self._count(message, layer, bottoms, tops)
         for i, name in enumerate(bottoms):
             if name not in latest:
-                raise self._error(
-                    message, f"layer {layer.name!r} reads blob {name!r}, which {self._missing(name)}", "bottom", i
-                )
+                what = f"layer {layer.name!r} reads blob {name!r}, which {self._missing(name)}"
+                raise self._error(message, what, "bottom", i, self._hint(self.left_out.get(name, [])))
         layer.bottoms = tuple(latest[b] for b in bottoms)
         ids = []
         for i, name in enumerate(tops):
@@ -269,13 +305,15 @@ class _Wiring:
         graph, losses = self.graph, self.losses
         own = [b for layer in graph.layers for b in layer.tops]
         unread = [b for b in own if b not in self.read]
-        labels = {b: graph.inputs.pop(b) for b in unread if self.written[b].source}  # only losses may read these
+        labels = {b: graph.inputs.pop(b) for b in unread if self.written[b].source}  # at most losses read these
+        graph.unread = {b: shape for b, shape in labels.items() if b not in self.compared}
         names = {blob: name for name, blob in graph.latest.items()}
         graph.outputs = [names[b] for b in unread if b not in labels]
-        if not graph.outputs:
+        if all(layer.source for layer in graph.layers):
             raise ModelError(
-                f"{graph.path}: nothing is computed in phase {self.state.phase}: no layer has a top that is left over",
-                hint="is the network of this phase empty? try phase TRAIN, or look at its include rules",
+                f"{graph.path}: nothing is computed in {self.state}: no layer reads an input",
+                hint=self._hint(layer for layers in self.left_out.values() for layer in layers)
+                or "a network has layers that compute something; are include or exclude rules in the way?",
             )
         if losses.layers:
             read = {b for layer in losses.layers for b in layer.bottoms}
@@ -285,14 +323,22 @@ class _Wiring:
             graph.losses = losses
             waits = f", computed if {', '.join(losses.inputs)} are fed" if losses.inputs else ""
             graph.notes.append(f"losses and measures{waits}: {', '.join(layer.name for layer in losses.layers)}")
+        if self.repeats:
+            graph.notes.append(f"layer names used more than once, with numbers here: {', '.join(self.repeats)}")
         if self.dropped:
             graph.notes.append(f"losses and measures dropped: {', '.join(sorted(set(self.dropped.values())))}")
+
+    def _hint(self, left_out: Iterable[Message]) -> str | None:
+        options = dict.fromkeys(option for layer in left_out for option in self.state.needed(layer))
+        some = [*options][:OPTIONS]
+        return f"add {' or '.join(some)}{' or another stage' * (len(options) > OPTIONS)}" if some else None
 
     def _missing(self, name: str) -> str:
         if name in self.dropped:
             return f"layer {self.dropped[name]!r} would write, but losses of its type are not computed"
         if name in self.left_out:
-            return f"layer {self.left_out[name]!r} would write, but its rules leave it out in phase {self.state.phase}"
+            writer = self.left_out[name][0].get("name", "")
+            return f"layer {writer!r} would write, but its rules leave it out in {self.state}"
         near = did_you_mean(name, self.graph.latest)
         return "no layer above writes" + (f" ({near})" if near else "")
 
@@ -309,8 +355,8 @@ class _Wiring:
                     what,
                 )
 
-    def _error(self, message: Message, text: str, field: str, index: int = 0) -> ParseError:
+    def _error(self, message: Message, text: str, field: str, index: int = 0, hint: str | None = None) -> ParseError:
         values = message.values.get(field) or message.values.get("name") or message.values.get("type")
         assert values
         at = values[min(index, len(values) - 1)]
-        return message.source.error(text, at.start, at.end, layer=message.get("name"))
+        return message.source.error(text, at.start, at.end, layer=message.get("name"), hint=hint)

@@ -53,6 +53,14 @@ class Message:
         """Return whether the field is set."""
         return name in self.values
 
+    def with_text(self, name: str, text: str) -> Message:
+        """Return the message with another text in a field, at the place of the old one."""
+        other = Message(self.type, self.source, self.start, self.end)
+        *before, last = self.values.get(name, [Value("", self.start, self.start + 1)])
+        other.values = {**self.values, name: [*before, last._replace(value=text)]}
+        other.unknown = self.unknown
+        return other
+
     def move(self, name: str, target: Message, as_name: str | None = None) -> None:
         """Move a field's values, with their positions, to another message (used to upgrade old forms)."""
         if name in self.values:

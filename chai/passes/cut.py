@@ -39,7 +39,8 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     inputs.update({b: s for b, s in graph.inputs.items() if b in written})
     latest = {name: name for name in names.values()}
     latest.update({graph.caffe_name(t): t for layer in kept for t in layer.tops})  # in order, so the last writer wins
-    return replace(graph, layers=layers, inputs=inputs, outputs=[graph.caffe_name(t) for t in ends], latest=latest)
+    outputs = [graph.caffe_name(t) for t in ends]
+    return replace(graph, layers=layers, inputs=inputs, outputs=outputs, latest=latest, unread={})
 
 
 def _inputs(graph: Graph, kept: list[Layer], written: set[str]) -> dict[str, str]:

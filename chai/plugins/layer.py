@@ -100,6 +100,16 @@ class CustomLayer(Layer):
         return self.custom.options.per_image and super().images_alone(bottoms)
 
     @property
+    def renews(self) -> bool:  # type: ignore[override]
+        return self.custom.renew is not None and not self.bottoms
+
+    def renewed(self) -> bool:
+        before = self.shapes()
+        assert self.custom.renew is not None
+        self.custom.renew(self._data)
+        return self.shapes() != before
+
+    @property
     def needs_signed(self) -> bool:
         return any(i.dtype == "int8" and not i.zero_points for i in self.custom.implementations)
 
@@ -191,7 +201,7 @@ class CustomLayer(Layer):
         self, bottoms: tuple[Shape, ...], formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None = None
     ) -> Frame:
         """Return the Frame for bottoms of these shapes; with ``formats`` of bottoms and tops, for calls on codes."""
-        key = (bottoms, formats, self.slope)
+        key = (bottoms or self.shapes(), formats, self.slope)
         if (frame := self._frames.get(key)) is not None:
             return frame
         return self.turn.run(self._frame, *key)

@@ -35,6 +35,11 @@ def layer_type_list() -> list[str]:
     return sorted([*_types.types(), "Python"], key=str.lower)
 
 
+def has_nccl() -> bool:
+    """Return whether several GPUs can train together: never."""
+    return False
+
+
 def __getattr__(name: str) -> Any:
     if name in _SOLVERS:
 

@@ -1,4 +1,4 @@
-"""The losses of a network as layers of it, as in Caffe: their labels are blobs, which always hold something."""
+"""A network as Caffe has it: losses are layers of it; labels, and inputs that nothing reads, are blobs with contents."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from ..passes.infer_shapes import infer_shapes
 def with_losses(net: Net) -> tuple[Graph, dict[str, Shape]]:
     """Return a network's graph with its losses and their labels, and the shape of every blob by Caffe's name.
 
-    A label of unknown size has one number per item. If the losses cannot take labels of these sizes, they are left out.
+    Inputs that nothing reads are outputs, too. A label or such an input of unknown size has one number per item. If the
+    losses cannot take labels of these sizes, they are left out.
     """
     graph, shapes = net.graph, dict(net.shapes)
+    unread = {b: shape or (net.batch,) for b, shape in graph.unread.items()}
+    shapes.update(unread)
+    graph = replace(graph, inputs={**graph.inputs, **unread}, outputs=[*graph.outputs, *unread])
     losses = graph.losses
     if losses is None:
         return graph, shapes

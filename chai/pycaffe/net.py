@@ -25,6 +25,7 @@ from ..passes.infer_shapes import infer_shapes
 from ..runtime.ahead import ahead
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
+from ..runtime.renewing import Renewing
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import hdf5
@@ -93,12 +94,16 @@ class Net:
         self.perf = self.net.perf
         graph, shapes = with_losses(self.net)
         self._graph = graph
-        self._labels = [b for b in graph.inputs if b not in self.net.inputs]
+        unread = self.net.graph.unread
+        self._labels = [b for b in graph.inputs if b not in self.net.inputs and b not in unread]
+        self._optional = [*self._labels, *unread]
         self._names = {t: graph.caffe_name(t) for layer in graph.layers for t in layer.tops}
         self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
         self.layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
         self.layer_dict = OrderedDict((v.name, v) for v in self.layers)
-        self.inputs, self.outputs = self.net.inputs, list(graph.outputs)
+        declared = {top for layer in graph.layers if layer.type == "Input" for top in layer.tops}
+        self.inputs = [*self.net.inputs, *(b for b in unread if b in declared)]  # as in Caffe, not those of data layers
+        self.outputs = list(graph.outputs)
         self.bottom_names = OrderedDict((v.name, [self._names[b] for b in v.bottoms]) for v in graph.layers)
         self.top_names = OrderedDict((v.name, [self._names[t] for t in v.tops]) for v in graph.layers)
         self._sized: tuple[Any, dict[str, Shape]] = (None, {})
@@ -171,7 +176,7 @@ class Net:
         ahead(self.net, (first,), dict)
         for at in range(0, total, size):
             batch: dict[str, Any] = {n: a[at : at + size] for n, a in arrays.items()}
-            pad = size - len(batch[self.inputs[0]])
+            pad = size - len(next(iter(batch.values())))
             batch = {n: np.concatenate([a, np.zeros((pad, *a.shape[1:]), a.dtype)]) for n, a in batch.items()}
             for name, value in self.forward(blobs, **batch).items():
                 if value.shape[:1] != (size,):
@@ -189,9 +194,10 @@ class Net:
         """Resize every blob to match the current sizes of the inputs, as ``forward`` also does."""
         self._size_labels()
         if self.net.overlay is None:
+            Renewing(self._graph.layers).begin()
             self._resize(self._graph.layers)
             return
-        self.net.reshape(**{name: self.blobs[name].shape for name in self.inputs})
+        self.net.reshape(**{name: self.blobs[name].shape for name in self.net.inputs})
         for name, shape in self.net.shapes.items():
             self.blobs[name].reshape(*shape)
 
@@ -262,7 +268,7 @@ class Net:
 
     @property
     def _batch(self) -> int:
-        return next(iter(self.blobs[self.inputs[0]].shape), 1)
+        return next((size for name in self.net.inputs for size in self.blobs[name].shape[:1]), 1)
 
     def _index(self, name: str) -> int:
         if name not in self.layer_dict:
@@ -273,7 +279,7 @@ class Net:
         return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=did_you_mean(name, known))
 
     def _check_inputs(self, given: Mapping[str, Any]) -> None:
-        if set(given).difference(self._labels) != set(self.inputs):
+        if set(given).difference(self._optional) != set(self.net.inputs):
             raise UsageError(
                 f"the arrays given ({', '.join(given) or 'none'}) are not the net's inputs ({', '.join(self.inputs)})"
             )
@@ -326,7 +332,7 @@ class Net:
                 {b: self.blobs[self._names[b]].shape for b in (*outside, *tops) if self._names[b] in self.blobs}
             )
             written.update(layer.tops)
-        key = layers[0].name, layers[-1].name, inputs
+        key = layers[0].name, layers[-1].name, inputs, [layer.shapes() for layer in layers if layer.renews]
         if key != self._sized[0]:
             shapes = infer_shapes(replace(self._graph, layers=layers, inputs=inputs))
             check_weights(layers, shapes)
@@ -336,6 +342,7 @@ class Net:
         return self._sized[1]
 
     def _run(self, layers: list[Layer]) -> None:
+        Renewing(layers).begin()
         shapes = self._resize(layers)
         started, steps = perf_counter(), []
         with np.errstate(all="ignore"):  # as in Caffe: an overflow gives inf, not a warning
@@ -358,7 +365,7 @@ class Net:
         return tops
 
     def _run_on_overlay(self) -> None:
-        outputs = self.net.forward(**{name: self.blobs[name].data for name in (*self.inputs, *self._labels)})
+        outputs = self.net.forward(**{name: self.blobs[name].data for name in (*self.net.inputs, *self._optional)})
         for name, value in outputs.items():
             self.blobs[name].put(value)
         blobs = self.net.blobs

@@ -30,10 +30,7 @@ class Function:
     def __init__(self, type_name: str, inputs: tuple[Top, ...], params: Mapping[str, Any]) -> None:
         for i, top in enumerate(inputs):
             if not isinstance(top, Top):
-                raise NotATop(
-                    f"{type_name} input {i} is not a Top (type is {type(top).__name__})",
-                    hint="parameters are keywords: L.InnerProduct(n.data, num_output=10)",
-                )
+                raise NotATop(f"{type_name} input {i} is not a Top (type is {type(top)})")  # Caffe's words
         self.type_name = type_name
         self.inputs = inputs
         self.params = dict(params)
@@ -153,7 +150,7 @@ class NetSpec:
         """Return a caffe_pb2.NetParameter. Raises UsageError for a parameter that its layer does not have."""
         for name, top in self.tops.items():
             if not isinstance(top, (Top, Function)):
-                raise NotATop(f"n.{name} is not a Top (type is {type(top).__name__})")
+                raise NotATop(f"n.{name} is not a Top (type is {type(top)})")
         return _written(self.tops.values(), {top: name for name, top in self.tops.items()})
 
 

@@ -41,6 +41,13 @@ def feeds_of(
     return {input_of(graph, network, name): numbers(name, value, own) for name, value in arrays.items()}
 
 
+def named(data: tuple[Any, ...], inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arrays by position and by name; one mapping by position has arrays by name, too."""
+    if len(data) == 1 and isinstance(data[0], Mapping):
+        return (), {**data[0], **inputs}
+    return data, dict(inputs)
+
+
 def batches_of(
     read: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Array]],
     data: tuple[Any, ...],
@@ -48,8 +55,8 @@ def batches_of(
 ) -> Iterator[dict[str, Array]]:
     """Yield the feeds of one batch; of several, each an array or {blob: array}, if ``data`` is one iterator."""
     if len(data) == 1 and isinstance(data[0], Iterator):
-        return (read((), each) if isinstance(each, Mapping) else read((each,), {}) for each in data[0])
-    return iter((read(data, inputs),))
+        return (read(*named((each,), {})) for each in data[0])
+    return iter((read(*named(data, inputs)),))
 
 
 def shows_inputs(graph: Graph, kept: Collection[str]) -> bool:
@@ -101,7 +108,7 @@ def run_batches(
     keep: Collection[str],
     started: float | None = None,
     shown: Written = NOTHING,
-) -> tuple[dict[str, Array], Times]:
+) -> tuple[Mapping[str, Array], Times]:
     """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
     The batch is split, the last part is padded with copies of the last image, and the results are joined. A blob that no
@@ -124,7 +131,7 @@ def stream_batches(
     keep: Collection[str],
     first: Mapping[str, Array],
     shown: Written,
-) -> Generator[tuple[dict[str, Array], Times], None, None]:
+) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
     """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):
         return execution.stream(feeds, keep, shown)

@@ -38,12 +38,18 @@ class Blobs(Mapping[str, "Array"]):
         self._folded = {name: graph.folded[blob] for name, blob in latest if blob in graph.folded and blob in keep}
         self._folded = self._folded if values else {}  # before the first pass there are no blobs
         self._names = [name for name, blob in latest if blob in values or name in self._folded]
-        self.readable: Mapping[str, Array] = {name: values[blob] for name, blob in latest if blob in values}
+        self._ids = {name: blob for name, blob in latest if blob in values}
+        self._values = values
 
     def __getitem__(self, name: str) -> Array:
         if (reason := self.missing(name)) is not None:
             raise reason
-        return self.readable[name]
+        return self._values[self._ids[name]]
+
+    @property
+    def readable(self) -> Mapping[str, Array]:
+        """Return the blobs that have numbers."""
+        return {name: self._values[blob] for name, blob in self._ids.items()}
 
     def missing(self, name: str) -> UsageError | None:
         """Return the error for reading a blob without numbers; None if it has some."""
@@ -56,7 +62,7 @@ class Blobs(Mapping[str, "Array"]):
         )
 
     def __contains__(self, name: object) -> bool:
-        return name in self.readable or name in self._folded
+        return name in self._ids or name in self._folded
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

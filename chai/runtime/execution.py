@@ -18,7 +18,7 @@ from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
 from .host.memory import Alive
-from .slot import NOTHING, Kept, Slot, Use
+from .slot import NOTHING, Decoded, Kept, Slot, Use
 from .steps import prepared
 from .times import Emulation, Steps, Times
 
@@ -108,7 +108,7 @@ class Execution:
         keep: Collection[str],
         started: float | None = None,
         shown: Written = NOTHING,
-    ) -> tuple[dict[str, Array], Times]:
+    ) -> tuple[Mapping[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) in float32, and the times of the pass since ``started`` (default: now).
 
         ``shown`` is what custom layers wrote for these feeds already.
@@ -118,7 +118,7 @@ class Execution:
 
     def _run(
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float, shown: Written
-    ) -> tuple[dict[str, Array], Times]:
+    ) -> tuple[Mapping[str, Array], Times]:
         kept = self._kept_with(keep)
         alive = Alive() if kept.peak is None else None
         slot = Slot(feeds, kept, started, alive, shown)
@@ -168,7 +168,7 @@ class Execution:
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written = NOTHING
-    ) -> Generator[tuple[dict[str, Array], Times], None, None]:
+    ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
         """Run many batches like ``run`` and yield the results in order; host and device work in parallel.
 
         ``shown`` is what custom layers wrote for the first of them already.
@@ -177,7 +177,7 @@ class Execution:
 
     def _stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written
-    ) -> Iterator[tuple[dict[str, Array], Times]]:
+    ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
         slots = (Slot(feed, kept, started, Alive(), NOTHING if i else shown) for i, feed in enumerate(feeds))
@@ -226,15 +226,10 @@ class Execution:
         begin, use = perf_counter(), slot.kept.uses[i]
         slot.done(use, self._steps[i](slot, use), begin)
 
-    def result(self, slot: Slot) -> tuple[dict[str, Array], Times]:
+    def result(self, slot: Slot) -> tuple[Mapping[str, Array], Times]:
         """Return the kept blobs of a finished batch in float32, and its times."""
         begin = perf_counter()
-        blobs = {}
-        for blob in slot.kept.blobs:
-            if blob in slot.host:
-                blobs[blob] = slot.host[blob]
-            elif blob in slot.codes:
-                blobs[blob] = self.formats[blob].dequantize(slot.codes[blob].reshape(self.shapes[blob]))
+        blobs = Decoded(slot, self.formats, self.shapes)
         total = slot.fed + sum([run.rows.bytes for run in slot.runs])
         peak = slot.kept.peak or 0 if slot.alive is None else slot.alive.peak
         steps, composed = Steps(slot.runs), self.graph.composed

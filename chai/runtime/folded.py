@@ -6,8 +6,9 @@ of them must not change the plan: another plan would round at other places, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, cast
 
 from ..blob import Shape
 from ..graph import Graph, Layer
@@ -18,6 +19,27 @@ from .host.layer import run_layer
 
 if TYPE_CHECKING:
     from ..blob import Array
+
+
+class Selected(Mapping[str, "Array"]):
+    """Some of a pass's blobs, each read when it is asked for."""
+
+    def __init__(self, blobs: Mapping[str, Array], names: Iterable[str]) -> None:
+        self._blobs, self._names = blobs, {name: None for name in names if name in blobs}
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._blobs[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class Folded:
@@ -52,17 +74,18 @@ class Folded:
                 needed.update(self._bottoms(layer))
         self.reads = frozenset(needed & written)
 
-    def compute(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the blobs of ``keep``, computed from those of ``reads``."""
+    def compute(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the blobs of ``keep``, computed from those of ``reads``; these are the same if none is folded away."""
         if not self._layers:
-            return {blob: values[blob] for blob in self.keep if blob in values}
-        blobs = dict(values)
+            return values
+        computed: dict[str, Array] = {}
+        blobs = ChainMap(computed, cast("dict[str, Array]", values))  # which is only read
         with np.errstate(all="ignore"):  # as in the pass itself
             for layer in self._layers:
                 bottoms = [self._read(layer, blob, blobs[blob]) for blob in self._bottoms(layer)]
                 tops, _ = run_layer(layer, bottoms, self._sizes(layer), 0.0)
-                blobs.update((top, value) for top, value in zip(layer.tops, tops) if top not in values)
-        return {blob: blobs[blob] for blob in self.keep if blob in blobs}
+                computed.update((top, value) for top, value in zip(layer.tops, tops) if top not in values)
+        return Selected(blobs, self.keep)
 
     def _bottoms(self, layer: Layer) -> tuple[str, ...]:
         """Return a layer's bottoms; for the first layer of a fused chain, those of the plan's layer."""

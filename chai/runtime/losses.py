@@ -1,4 +1,4 @@
-"""Losses and measures of a network, computed after a pass from its blobs and the labels that were fed."""
+"""Losses and measures, computed after a pass from its blobs and the labels that were fed; and inputs that nothing reads."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """The losses of a network: their ``layers`` in order, and the names of the ``labels``.
+    """The losses of a network: their ``layers`` in order, and the names of the ``labels``, among them inputs that nothing reads.
 
     ``reads`` are the blobs (ids) of the network that they compare with labels.
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph.losses
+        self._graph, self._unread = graph.losses, graph.unread
         self.layers: list[Layer] = [] if graph.losses is None else graph.losses.layers
-        self.labels: list[str] = [] if graph.losses is None else [*graph.losses.inputs]
+        self.labels = [*(() if graph.losses is None else graph.losses.inputs), *graph.unread]
         tops = {t for layer in self.layers for t in layer.tops}
         self.reads = {b for layer in self.layers for b in layer.bottoms} - tops - set(self.labels)
 
@@ -46,6 +46,11 @@ class Losses:
                 yield inputs
 
         return unlabelled(), queue
+
+    def with_unread(self, values: Mapping[str, Array], labels: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the blobs of a pass, and with them the inputs that nothing reads."""
+        unread = {blob: labels[blob] for blob in self._unread if blob in labels}
+        return {**values, **unread} if unread else values
 
     def compute(
         self, values: Mapping[str, Array], labels: Mapping[str, Array], times: Times

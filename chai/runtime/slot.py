@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
@@ -13,8 +13,9 @@ from .host.memory import Alive
 from .times import Run
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
     from ..devices.base import Program
+    from ..fixed import Format
     from ..offload.schedule import Blobs, Side
     from .measuring import Written
 
@@ -48,6 +49,30 @@ class Kept:
     def __init__(self, blobs: frozenset[str], reads: Mapping[tuple[Side, str], int], uses: Sequence[Use]) -> None:
         self.blobs, self.reads, self.uses = blobs, reads, uses
         self.peak: int | None = None
+
+
+class Decoded(Mapping[str, "Array"]):
+    """The kept blobs of a finished batch by id, in float32. Codes become numbers when a blob is read first: few are."""
+
+    def __init__(self, slot: Slot, formats: Mapping[str, Format], shapes: Mapping[str, Shape]) -> None:
+        self._floats = {blob: slot.host[blob] for blob in slot.kept.blobs if blob in slot.host}
+        self._codes = {blob: slot.codes[blob] for blob in slot.kept.blobs if blob in slot.codes}
+        self._formats, self._shapes = formats, shapes
+
+    def __getitem__(self, blob: str) -> Array:
+        if (floats := self._floats.get(blob)) is None:
+            codes = self._codes[blob].reshape(self._shapes[blob])
+            floats = self._floats[blob] = self._formats[blob].dequantize(codes)
+        return floats
+
+    def __contains__(self, blob: object) -> bool:
+        return blob in self._floats or blob in self._codes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._floats, *self._codes)))
+
+    def __len__(self) -> int:
+        return len(self._floats.keys() | self._codes.keys())
 
 
 class Slot:

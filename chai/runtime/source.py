@@ -166,10 +166,12 @@ class PrototxtSource:
         self._attached = False
         self._random: list[str] = []  # layers whose weights are random
         self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
-        self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
+        self._prepared = deque[tuple[Shape | None, ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
         self._rewritten: Graph | None = None  # of all plans: it has copies of the weights that a pass changes
         self._host: HostPass | None = None  # for the shapes that were asked for last
+        renewed = [top for layer in self.graph.layers if layer.renews for top in layer.tops]
+        self._sizing = [*self.graph.inputs, *renewed]  # the blobs whose shapes determine all others
         self._check_digest(weights)
 
     @property
@@ -197,7 +199,7 @@ class PrototxtSource:
             self._attach(shapes)
         else:
             check_weights(self.graph.layers, shapes)
-        key = tuple(sorted(sizes.items()))
+        key = self._key(shapes)
         if key in self._prepared:
             self._prepared.remove(key)
         else:
@@ -270,8 +272,8 @@ class PrototxtSource:
         return self._key(shapes) in self._executions
 
     def _key(self, shapes: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
-        """Return the input sizes; they determine all other shapes."""
-        return tuple(map(shapes.get, self.graph.inputs))
+        """Return the sizes that determine all other shapes."""
+        return tuple(map(shapes.get, self._sizing))
 
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         if self._host is None or self._host.shapes is not shapes:

@@ -1,4 +1,4 @@
-"""Convolution, DepthwiseConvolution, Im2col and Local against the loop over pixels."""
+"""Convolution, DepthwiseConvolution, ConvolutionDepthwise, Im2col and Local against the loop over pixels."""
 
 from __future__ import annotations
 
@@ -54,6 +54,17 @@ def test_window(
     with used(kernels):
         (y,) = run(type, body(shape[0], text), X, weights=(w, b))
     close(y, convolution(X, w, b, stride, pad, dilation, group))
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("given", ["", "group: 1", "group: 3"])
+def test_a_group_per_channel_whatever_is_given(run: Run, kernels: str, given: str) -> None:
+    w, b = numbers(3, 1, 3, 2, seed=2), numbers(3, seed=3)
+    with used(kernels):
+        (y,) = run(
+            "ConvolutionDepthwise", body(3, f"kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 {given}"), X, weights=(w, b)
+        )
+    close(y, convolution(X, w, b, (2, 2), (1, 1), (1, 1), 3))
 
 
 def test_without_bias(run: Run) -> None:

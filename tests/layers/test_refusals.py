@@ -91,6 +91,8 @@ CASES = [
     conv("num_output: 4 kernel_h: 3 kernel_w: 4 dilation: 3", "3x4", "3x3", "5x7"),
     of("Deconvolution", "convolution_param", "num_output: 4 kernel_size: 2 pad: 3", [IMAGE], "3x3", "0x2"),
     of("DepthwiseConvolution", "convolution_param", "num_output: 3 group: 3", [IMAGE], "kernel_size is missing"),
+    of("ConvolutionDepthwise", "convolution_param", "num_output: 6 kernel_size: 3", [(2, 12, 5, 7)], "num_output 6", "12 ch"),
+    of("ConvolutionDepthwise", "convolution_param", "kernel_size: 3", [IMAGE], "num_output is missing"),
     # -- pooling
     pool("global_pooling: true kernel_size: 3", "global_pooling"),
     pool("global_pooling: true pad: 1", "pad 0 and stride 1"),
@@ -218,8 +220,7 @@ CASES = [
     yolo3("mask_group_num: 1 anchors_scale: 8 mask: 0 mask: 2", [GRID], "[0, 2]", "2 of 2 anchors"),
     yolo2("num_box: 3", [GRID], "4 biases", "3 boxes", "6"),
     yolo2("num_box: 2 num_classes: 2", [GRID], "16 channels", "2 classes", "14"),
-    yolo2("num_box: 2", [(2, 16, 4, 5)], "square", "2x16x4x5"),
-    yolo2("num_box: 2", [GRID, (1, 16, 4, 4)], "same images", "1x16x4x4"),
+    yolo2("num_box: 2", [GRID, (1, 16, 4, 4)], "grids of 2 and of 1 images", "1x16x4x4"),
     yolo2("num_box: 2", [(1, 16, 5000, 5000)], "150,000,000", "scores"),
     # -- SSD
     detect("num_classes: 3", [(2, 24), (2, 18), (1, 2, 24), (2, 1), (2, 1)], "5 bottoms", "no_permute"),

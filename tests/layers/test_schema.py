@@ -199,6 +199,7 @@ def test_shared_messages_are_the_ones_meant() -> None:
     assert odd == {
         "AnnotatedData": "data_param",
         "Deconvolution": "convolution_param",
+        "ConvolutionDepthwise": "convolution_param",
         "DepthwiseConvolution": "convolution_param",
         "Im2col": "convolution_param",
         "LSTM": "recurrent_param",

@@ -119,6 +119,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "Crop": [("crop_param { axis: 1 offset: 1 }", [(3, 4, 5), (3, 2, 1)], 1)],
     "Deconvolution": [("convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 pad: 1 }", [(2, 3, 5, 7)], 1)],
     "DepthwiseConvolution": [("convolution_param { num_output: 3 group: 3 kernel_size: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
+    "ConvolutionDepthwise": [("convolution_param { num_output: 3 kernel_size: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
     "DetectionOutput": [
         ("detection_output_param { num_classes: 3 code_type: CENTER_SIZE }", [(2, 8), (2, 6), (1, 2, 8)], 1),
         ("detection_output_param { num_classes: 2 share_location: false }", [(2, 16), (2, 4), (1, 2, 8)], 1),

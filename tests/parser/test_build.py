@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chai.cli import main
 from chai.errors import ChaiError, ModelError, ParseError, PluginError, UnknownLayer
 from chai.graph import Graph
 from chai.limits import limits
@@ -28,7 +30,74 @@ def refused(text: str, **state: Any) -> ChaiError:
     return caught.value
 
 
+# -- names
+
+
+def test_layers_of_one_name_get_numbers() -> None:
+    """HED's deploy.prototxt has five layers called crop."""
+    text = (
+        DATA
+        + layer("crop", "ReLU", "data", "a")
+        + layer("crop (2)", "ReLU", "a", "a")
+        + layer("crop", "ReLU", "a", "b")
+    )
+    net = graph(text + layer("crop", "ReLU", "b", "b"))
+    assert names(net) == ["data", "crop", "crop (2)", "crop (3)", "crop (4)"]
+    assert [x.bottoms + x.tops for x in net.layers[2:]] == [
+        ("a", "a@crop (2)"),
+        ("a@crop (2)", "b"),
+        ("b", "b@crop (4)"),
+    ]
+    assert net.notes == ["layer names used more than once, with numbers here: crop"]
+
+
 # -- which layers belong to a state
+
+
+AUTOENCODER = """
+layer { name: "data" type: "Data" top: "data" include { phase: TRAIN } transform_param { crop_size: 3 } }
+layer { name: "data" type: "Data" top: "data" include { phase: TEST stage: "test-on-train" } transform_param { crop_size: 3 } }
+layer { name: "data" type: "Data" top: "data" include { phase: TEST stage: "test-on-test" } transform_param { crop_size: 3 } }
+layer { name: "flat" type: "Flatten" bottom: "data" top: "flat" }
+"""
+
+
+def test_the_stage_that_a_network_needs(tmp_path: Path) -> None:
+    """The construct of Caffe's mnist_autoencoder."""
+    error = refused(AUTOENCODER)
+    assert "layer 'flat' reads blob 'data', which layer 'data' would write" in error.headline
+    assert "its rules leave it out in phase TEST" in error.headline
+    assert error.hint == "add --phase TRAIN or --stage test-on-train or --stage test-on-test"
+    assert names(graph(AUTOENCODER, stages=["test-on-test"])) == ["data", "flat"]
+    (tmp_path / "net.prototxt").write_text(AUTOENCODER)
+    for options in ("--phase TRAIN", "--stage test-on-train", "--stage test-on-test"):
+        assert main(["show", str(tmp_path / "net.prototxt"), *options.split()]) == 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "state", "hint"),
+    [
+        ("exclude { phase: TEST }", {}, "add --phase TRAIN"),
+        ("exclude { phase: TEST } exclude { phase: TRAIN }", {}, None),
+        ('exclude { stage: "a" }', {"stages": ["a"]}, None),
+        ('include { stage: "a" stage: "b c" }', {"stages": ["a"]}, "add --stage 'b c'"),
+        ('include { phase: TRAIN stage: "a" }', {}, "add --stage a --phase TRAIN"),
+        ('include { stage: "a" not_stage: "b" }', {"stages": ["b"]}, None),
+        ("include { min_level: 2 max_level: 4 }", {}, "add Net(level=2)"),
+        ("include { max_level: -1 }", {}, "add Net(level=-1)"),
+        ("include { min_level: 2 max_level: 1 }", {}, None),
+        (
+            " ".join(f'include {{ stage: "s{i}" }}' for i in range(9)),
+            {},
+            "add --stage s0 or --stage s1 or --stage s2 or --stage s3 or another stage",
+        ),
+    ],
+)
+def test_what_would_include_a_layer(rules: str, state: dict[str, Any], hint: str | None) -> None:
+    out = layer("d", "Data", "", "d", rules)
+    assert refused(out + layer("r", "ReLU", "d", "r"), **state).hint == hint
+    alone = refused(out, **state).hint
+    assert alone == hint or (hint is None and alone is not None and "include or exclude rules" in alone)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +317,6 @@ NEAR = DATA + layer("conv1", "Power", "data", "conv1")
         (DATA + layer("e", "Eltwise", "data", "e"), ParseError, "takes at least 2 bottoms, found 1", "e"),
         (DATA + layer("d", "Scale", "data data data", "d"), ParseError, "takes 1 to 2 bottoms, found 3", "d"),
         (DATA + layer("x", "Input", "data", "x"), ParseError, "layer 'x' (Input) takes 0 bottoms, found 1", "x"),
-        (DATA + RELU + layer("r", "ReLU", "r", "s"), ParseError, "layer name 'r' is used twice", "r"),
         (DATA + 'layer { name: "t" bottom: "data" top: "t" }', ParseError, "layer 't' has no type", "t"),
         (DATA + 'layer { name: "t" type: "" }', ParseError, "layer 't' has no type", "t"),
         (DATA + "layer { }", ParseError, "has no type", None),

@@ -14,6 +14,7 @@ from .common import AFFINE, AVE, CONV, GLOBAL, MAX, facts, make, origins, same, 
 FIRST = {
     "Convolution": CONV,
     "DepthwiseConvolution": "convolution_param { num_output: 3 kernel_size: 3 group: 3 }",
+    "ConvolutionDepthwise": "convolution_param { num_output: 3 kernel_size: 3 }",
     "BatchNorm": GLOBAL,
     "Scale": AFFINE,
 }

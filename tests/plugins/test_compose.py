@@ -612,11 +612,24 @@ def test_it_cannot_work_in_place(tmp_path: Path) -> None:
     assert "'a' is bottom and top" in str(_error(tmp_path, lambda g, x: g.relu(x), lines))
 
 
-def test_names_are_used_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [
+        ("mine AbsVal data -> z", ["mine/relu", "mine (2)"]),
+        ("mine/relu AbsVal data -> z", ["mine/relu", "mine/relu (2)"]),
+        ("mine mine data -> z", ["mine/relu", "mine (2)/relu"]),
+    ],
+)
+def test_names_that_are_used_twice(tmp_path: Path, other: str, names: list[str]) -> None:
     chai.custom.compose("mine")(lambda g, x: g.relu(x))
-    for other in ("mine AbsVal data -> z", "mine/relu AbsVal data -> z", "mine mine data -> z"):
-        with pytest.raises(chai.ParseError, match="is used twice"):
-            untrained(tmp_path, f"{composed('mine')}\n{other}")
+    net = untrained(tmp_path, f"{composed('mine')}\n{other}")
+    assert [layer.name for layer in net.graph.layers[1:]] == names
+
+
+def test_the_name_of_a_part_is_used_before(tmp_path: Path) -> None:
+    chai.custom.compose("mine")(lambda g, x: g.relu(x))
+    with pytest.raises(chai.ParseError, match="layer name 'mine/relu' is used twice"):
+        untrained(tmp_path, f"mine/relu AbsVal data -> z\n{composed('mine').strip()}")
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,53 @@ NetStateRule.max_level                     3 optional int32
 NetStateRule.stage                         4 repeated string
 NetStateRule.not_stage                     5 repeated string
 
+SolverParameter.train_net                   1 optional string
+SolverParameter.test_net                    2 repeated string
+SolverParameter.test_iter                   3 repeated int32
+SolverParameter.test_interval               4 optional int32 0
+SolverParameter.base_lr                     5 optional float
+SolverParameter.display                     6 optional int32
+SolverParameter.max_iter                    7 optional int32
+SolverParameter.lr_policy                   8 optional string
+SolverParameter.gamma                       9 optional float
+SolverParameter.power                      10 optional float
+SolverParameter.momentum                   11 optional float
+SolverParameter.weight_decay               12 optional float
+SolverParameter.stepsize                   13 optional int32
+SolverParameter.snapshot                   14 optional int32 0
+SolverParameter.snapshot_prefix            15 optional string
+SolverParameter.snapshot_diff              16 optional bool false
+SolverParameter.solver_mode                17 optional SolverParameter.SolverMode GPU
+SolverParameter.device_id                  18 optional int32 0
+SolverParameter.test_compute_loss          19 optional bool false
+SolverParameter.random_seed                20 optional int64 -1
+SolverParameter.train_net_param            21 optional NetParameter
+SolverParameter.test_net_param             22 repeated NetParameter
+SolverParameter.debug_info                 23 optional bool false
+SolverParameter.net                        24 optional string
+SolverParameter.net_param                  25 optional NetParameter
+SolverParameter.train_state                26 optional NetState
+SolverParameter.test_state                 27 repeated NetState
+SolverParameter.snapshot_after_train       28 optional bool true
+SolverParameter.regularization_type        29 optional string L2
+SolverParameter.solver_type                30 optional SolverParameter.SolverType SGD
+SolverParameter.delta                      31 optional float 1e-8
+SolverParameter.test_initialization        32 optional bool true
+SolverParameter.average_loss               33 optional int32 1
+SolverParameter.stepvalue                  34 repeated int32
+SolverParameter.clip_gradients             35 optional float -1
+SolverParameter.iter_size                  36 optional int32 1
+SolverParameter.snapshot_format            37 optional SolverParameter.SnapshotFormat BINARYPROTO
+SolverParameter.rms_decay                  38 optional float 0.99
+SolverParameter.momentum2                  39 optional float 0.999
+SolverParameter.type                       40 optional string SGD
+SolverParameter.layer_wise_reduce          41 optional bool true
+SolverParameter.weights                    42 repeated string
+SolverState.iter                            1 optional int32
+SolverState.learned_net                     2 optional string
+SolverState.history                         3 repeated BlobProto
+SolverState.current_step                    4 optional int32 0
+
 LayerParameter.name                        1 optional string
 LayerParameter.type                        2 optional string
 LayerParameter.bottom                      3 repeated string
@@ -336,6 +383,9 @@ ENUMS = {
     "PoolingParameter.RoundMode": "CEIL 0 FLOOR 1",
     "PriorBoxParameter.CodeType": "CORNER 1 CENTER_SIZE 2 CORNER_SIZE 3",
     "ReductionParameter.ReductionOp": "SUM 1 ASUM 2 SUMSQ 3 MEAN 4",
+    "SolverParameter.SolverMode": "CPU 0 GPU 1",
+    "SolverParameter.SnapshotFormat": "HDF5 0 BINARYPROTO 1",
+    "SolverParameter.SolverType": "SGD 0 NESTEROV 1 ADAGRAD 2 RMSPROP 3 ADADELTA 4 ADAM 5",
     "V1LayerParameter.LayerType": (
         "NONE 0 ACCURACY 1 BNLL 2 CONCAT 3 CONVOLUTION 4 DATA 5 DROPOUT 6 EUCLIDEAN_LOSS 7 FLATTEN 8 HDF5_DATA 9 "
         "HDF5_OUTPUT 10 IM2COL 11 IMAGE_DATA 12 INFOGAIN_LOSS 13 INNER_PRODUCT 14 LRN 15 "

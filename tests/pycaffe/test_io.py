@@ -251,3 +251,28 @@ def test_messages_are_protobufs_own(tmp_path: Path) -> None:
     assert caffe_pb2.NetParameter is caffe_pb2.NetParameter
     with pytest.raises(AttributeError, match="no message or enum value 'NetParam'"):
         _ = caffe_pb2.NetParam
+
+
+def test_a_solver_is_read_and_written() -> None:
+    """As scripts do that look for the network of a solver, or write one."""
+    from google.protobuf import text_format
+
+    from chai.pycaffe.proto import caffe_pb2
+
+    text = """
+    net: "train_val.prototxt" test_iter: 100 test_iter: 50 test_interval: 500 test_state { stage: "a" } test_state { level: 2 }
+    base_lr: 0.01 lr_policy: "multistep" stepvalue: [10, 20] momentum: 0.9 solver_mode: CPU type: "Adam"
+    snapshot_prefix: "out/net" snapshot_format: HDF5 eval_type: "detection" ap_version: "11point"
+    """
+    solver = text_format.Parse(text, caffe_pb2.SolverParameter())
+    assert (solver.net, list(solver.test_iter), list(solver.stepvalue)) == ("train_val.prototxt", [100, 50], [10, 20])
+    assert solver.test_state[0].stage == ["a"]
+    assert solver.solver_mode == caffe_pb2.SolverParameter.CPU
+    assert caffe_pb2.SolverParameter().solver_mode == caffe_pb2.SolverParameter.SolverMode.Value("GPU")
+    assert solver.weight_decay == 0
+    assert not solver.HasField("weight_decay")
+    assert solver.momentum2 == pytest.approx(0.999)
+    solver.net_param.layer.add(name="abs", type="AbsVal")
+    assert text_format.Parse(text_format.MessageToString(solver), caffe_pb2.SolverParameter()) == solver
+    state = caffe_pb2.SolverState(iter=3, learned_net="net.caffemodel")
+    assert caffe_pb2.SolverState.FromString(state.SerializeToString()).iter == 3

@@ -345,7 +345,7 @@ def test_a_file_without_sizes_takes_them_as_an_option(tmp_path: Path) -> None:
     with pytest.raises(chai.ModelError, match="does not say the size of input 'data'"):
         caffe.Net(path, caffe.TEST)
     net = caffe.Net(path, caffe.TEST, shapes={"data": (2, 3, 5, 7)})
-    assert list(net.blobs) == ["data", "abs"]
+    assert list(net.blobs) == ["data", "label", "abs"]
     assert np.array_equal(net.forward(data=X)["abs"], np.abs(X))
 
 

@@ -89,6 +89,22 @@ def test_a_layer_without_tops() -> None:
     assert facts(to_proto(L.Silence(n.data, ntop=0)))[-1] == ("Silence1", "Silence", ["DummyData1"], [])
 
 
+def test_a_net_in_which_nothing_is_left_over(tmp_path: Path) -> None:
+    """The construct of Caffe's own test of layers without tops."""
+    n = caffe.NetSpec()
+    n.data, n.data2 = L.DummyData(shape={"dim": 3}, ntop=2)
+    n.silence_data = L.Silence(n.data, ntop=0)
+    n.silence_data2 = L.Silence(n.data2, ntop=0)
+    path = tmp_path / "silent.prototxt"
+    path.write_text(str(n.to_proto()))
+    net = caffe.Net(str(path), caffe.TEST)
+    assert (net.forward(), net.outputs, list(net.blobs)) == ({}, [], ["data", "data2"])
+    for device in ("float", "emulator"):
+        own = chai.Net(path, device=device)
+        assert own.forward(data=np.ones(3), data2=np.ones(3)) == {}
+        assert [s.name for s in own.perf.steps if s.type == "Silence"] == ["silence_data", "silence_data2"]
+
+
 def test_one_layer_is_written_once_and_after_its_bottoms() -> None:
     n = caffe.NetSpec()
     late = L.Input(shape={"dim": [1, 2]})
@@ -137,6 +153,10 @@ def test_a_network_of_thousands_of_layers_is_written() -> None:
 
 @pytest.mark.parametrize("value", ["not a top", 3, None])
 def test_a_bottom_that_is_no_top_is_a_type_error(value: Any) -> None:
+    data = L.DummyData(ntop=2)
+    with pytest.raises(TypeError, match=r"^Silence input 0 is not a Top \(type is <class 'tuple'>\)$"):  # Caffe's words
+        L.Silence(data, ntop=0)
+    L.Silence(*data, ntop=0)
     with pytest.raises(TypeError, match=r"Convolution input 0 is not a Top \(type is "):
         L.Convolution(value)
     n = caffe.NetSpec()

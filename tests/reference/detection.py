@@ -56,16 +56,16 @@ def yolov3(
     for image in range(len(bottoms[0])):
         found = []
         for x, mask, scale in zip(bottoms, masks, scales):
-            side = x.shape[2]
-            for row in range(side):
-                for column in range(side):
+            high, wide = x.shape[2:]
+            for row in range(high):
+                for column in range(wide):
                     for n, anchor in enumerate(mask):
                         v = [float(x[image, n * (5 + classes) + k, row, column]) for k in range(5 + classes)]
                         box = (
-                            (column + sigmoid(v[0])) / side,
-                            (row + sigmoid(v[1])) / side,
-                            math.exp(v[2]) * anchors[anchor][0] / (side * scale),
-                            math.exp(v[3]) * anchors[anchor][1] / (side * scale),
+                            (column + sigmoid(v[0])) / wide,
+                            (row + sigmoid(v[1])) / high,
+                            math.exp(v[2]) * anchors[anchor][0] / (wide * scale),
+                            math.exp(v[3]) * anchors[anchor][1] / (high * scale),
                         )
                         for c in range(classes):
                             score = sigmoid(v[4]) * sigmoid(v[5 + c])
@@ -82,16 +82,16 @@ def yolov2(
     for image in range(len(bottoms[0])):
         found = []
         for x in bottoms:
-            side = x.shape[2]
-            for row in range(side):
-                for column in range(side):
-                    for n, (wide, high) in enumerate(anchors):
+            high, wide = x.shape[2:]
+            for row in range(high):
+                for column in range(wide):
+                    for n, anchor in enumerate(anchors):
                         v = [float(x[image, n * (5 + classes) + k, row, column]) for k in range(5 + classes)]
                         box = (
-                            (column + sigmoid(v[0])) / side,
-                            (row + sigmoid(v[1])) / side,
-                            math.exp(v[2]) * wide / side,
-                            math.exp(v[3]) * high / side,
+                            (column + sigmoid(v[0])) / wide,
+                            (row + sigmoid(v[1])) / high,
+                            math.exp(v[2]) * anchor[0] / wide,
+                            math.exp(v[3]) * anchor[1] / high,
                         )
                         shares = [math.exp(c - max(v[5:])) for c in v[5:]]
                         label = shares.index(max(shares))

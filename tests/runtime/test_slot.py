@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import chai
+from chai.fixed import Format
 from chai.runtime.execution import Execution
 from chai.runtime.slot import Slot
 
@@ -55,3 +56,32 @@ def test_memory_is_measured_on_an_overlay_too() -> None:
     net.forward(wide)
     assert net.perf.peak_bytes == 2 * one.peak_bytes
     assert net.perf.blob_bytes == 2 * one.blob_bytes
+
+
+def test_codes_become_numbers_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that keeps every blob computes no more than the outputs; a blob that is read keeps its numbers."""
+    decoded: list[int] = []
+    dequantize = Format.dequantize
+    monkeypatch.setattr(
+        Format, "dequantize", lambda self, codes: (decoded.append(codes.size), dequantize(self, codes))[1]
+    )
+    net, plain = chai.Net("digits", device="emulator", keep="all"), chai.Net("digits", device="emulator")
+    outputs = plain.forward(DATA)
+    before = len(decoded)
+    assert np.array_equal(net.forward(DATA)["prob"], outputs["prob"])
+    assert len(decoded) == before
+    blobs = net.blobs
+    on_overlay = [step for step in net.perf.steps if step.engine == "fpga"]
+    assert len(on_overlay) > 9
+    net.forward(1 - DATA)  # the blobs of the pass before stay as they were
+    assert len(decoded) == before
+    concat = blobs["inception_a/output"]
+    assert decoded[before:] == [concat.size]
+    assert blobs["inception_a/output"] is concat
+    assert len(decoded) == before + 1
+    with_blob = chai.Net("digits", device="emulator", keep=["inception_a/output"])
+    with_blob.forward(DATA)
+    assert np.array_equal(with_blob.blobs["inception_a/output"], concat)
+    steps = concat / np.float32(net.formats["inception_a/output"].step) if net.formats else concat
+    assert np.allclose(steps, np.rint(steps), atol=1e-3)
+    assert np.ptp(steps) > 10

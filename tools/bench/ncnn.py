@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 MAGIC = 7767517
 CODES = 0x000D4B38  # before weights of 8 bits; 0 is before float32
-PRODUCTS = ("Convolution", "DepthwiseConvolution", "InnerProduct")  # layers that compute with 8-bit codes
+PRODUCTS = (
+    "Convolution",
+    "DepthwiseConvolution",
+    "ConvolutionDepthwise",
+    "InnerProduct",
+)  # that compute with 8-bit codes
 REQUANTISED = 100  # added to int8_scale_term: the outputs are codes, too
 
 Params = dict[int, int | float | list[float]]
@@ -233,6 +238,7 @@ def _listed(values: Sequence[float]) -> str:
 LAYERS: dict[str, Callable[[_Writer, Any], tuple[str, Params]]] = {
     "Convolution": _Writer._convolution,
     "DepthwiseConvolution": _Writer._convolution,
+    "ConvolutionDepthwise": _Writer._convolution,
     "Pooling": _Writer._pooling,
     "InnerProduct": _Writer._inner_product,
     "Eltwise": _Writer._eltwise,

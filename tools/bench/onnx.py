@@ -196,6 +196,7 @@ def _axis(kind: str) -> Callable[[_Writer, Any, list[str], str], None]:
 NODES: dict[str, Callable[[_Writer, Any, list[str], str], None]] = {
     "Convolution": _convolution,
     "DepthwiseConvolution": _convolution,
+    "ConvolutionDepthwise": _convolution,
     "Pooling": _pooling,
     "InnerProduct": _inner_product,
     "Eltwise": _eltwise,

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
     from .peak import Roof
 
-CONVOLUTIONS = ("conv", "Convolution", "DepthwiseConvolution")  # types of a Task and of layers on the host
+CONVOLUTIONS = (
+    "conv",
+    "Convolution",
+    "DepthwiseConvolution",
+    "ConvolutionDepthwise",
+)  # types of a Task and of layers on the host
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 980, 560, 70, 46, 250, 56  # pixels; labels are on the right
 _LABELS, _LINE, _LETTERS = 10, 15, 28  # of the slowest operations: number, pixels of a line, characters of a name
 _INK = 'stroke="#888" fill="none"'

@@ -1,7 +1,8 @@
 """Caffe's Python layers: ``class L(caffe.Layer)`` with setup, reshape and forward.
 
 One object of the class belongs to one layer of a network. setup is called once, reshape before each change of sizes and, as
-in Caffe, before each forward. Source: caffe/python_layer.hpp.
+in Caffe, before each forward. That of a layer without bottoms, which may load the next item, is called once at first and once
+per pass: the pass is planned for the sizes that it gives. Source: caffe/python_layer.hpp.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
         {"param_str": "", "phase": 1}, dynamic=dynamic, bottoms=(0, None), override=False, version=version
     )
     custom = classes.type_of(key, cls, METHODS, forward, options, shape)
-    custom.turn = TURN
+    custom.turn, custom.renew = TURN, _renew
     return custom
 
 
@@ -102,12 +103,23 @@ class _Object:
         bottoms = _empty(map(tuple, x.input_dims))
         self.layer.setup(*_aliased(x, bottoms, tops))
         self._tops = [top.shape for top in tops]  # setup may have sized them, and reshape leave them
+        self._next: list[Shape] | None = None  # of a layer without bottoms: in the pass that begins
+        self._reshaped = False  # whether its next forward is that of the last reshape
 
     def shapes(self, x: Any) -> list[Shape]:
-        """Return the shapes of the tops for bottoms of the sizes of x."""
+        """Return the shapes of the tops for bottoms of the sizes of x; without bottoms those of the pass that begins."""
+        if self._next is not None:
+            return self._next
         bottoms, tops = _aliased(x, _empty(map(tuple, x.input_dims)), _empty(self._tops))
         self.layer.reshape(bottoms, tops)
-        return [top.shape for top in tops]
+        shapes = [top.shape for top in tops]
+        if not bottoms:
+            self._next, self._reshaped = shapes, True
+        return shapes
+
+    def renew(self) -> None:
+        """Begin a pass: ``shapes`` calls reshape again."""
+        self._next = None
 
     def forward(self, x: Any, dynamic: bool) -> Any:
         """Compute the tops of x; return them if they are ``dynamic``."""
@@ -117,7 +129,9 @@ class _Object:
         for bottom, top in x.in_place:
             tops[top].data[...] = bottoms[bottom].data
         bottoms, tops = _aliased(x, bottoms, tops)
-        self.layer.reshape(bottoms, tops)
+        if not self._reshaped:
+            self.layer.reshape(bottoms, tops)
+        self._reshaped = False
         self.layer.forward(bottoms, tops)
         if dynamic:
             return tuple(top.data for top in tops)
@@ -149,6 +163,10 @@ def _object(x: Any, cls: type, param_str: str, phase: int) -> _Object:
         x.data["caffe"] = _Object(cls, x, param_str, phase)
     made: _Object = x.data["caffe"]
     return made
+
+
+def _renew(data: dict[str, Any]) -> None:
+    data["caffe"].renew()
 
 
 def _new(cls: type) -> Any:

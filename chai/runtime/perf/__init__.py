@@ -23,6 +23,8 @@ from .picture import picture
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ...blob import Shape
+
 log = logger("chai.perf")
 KINDS = ("fpga", "host", "custom", "unpack", "pack")  # of a step; all but fpga are time of the host
 OUTSIDE = ("feed", "between")  # parts of a pass outside of its steps, on the host
@@ -327,12 +329,12 @@ class Speeds:
     The first pass of a size is warm-up and counts only if there is no other.
     """
 
-    passes: dict[tuple[int, ...], list[PerfInfo]] = field(default_factory=dict)
+    passes: dict[tuple[Shape, ...], list[PerfInfo]] = field(default_factory=dict)
     measured: PerfInfo | None = None
 
-    def add(self, size: tuple[int, ...], perf: PerfInfo) -> None:
-        """Record a pass."""
-        self.passes.setdefault(size, []).append(perf)
+    def add(self, sizes: tuple[Shape, ...], perf: PerfInfo) -> None:
+        """Record a pass on inputs of these sizes."""
+        self.passes.setdefault(sizes, []).append(perf)
 
     @property
     def codes(self) -> tuple[int, int]:

@@ -1,0 +1,136 @@
+"""``cv.dnn``: read networks of Caffe, and run them with chai.
+
+What else cv2.dnn has, constants and other formats among it, is OpenCV's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chai.env import env
+from chai.errors import UsageError
+from chai.images.opencv import blob_of
+from chai.net import Net as ChaiNet
+from chai.runtime.batches import input_of, numbers
+from chai.util.lazy_numpy import np
+from chai.util.suggest import did_you_mean
+
+from .fallback import own
+
+if TYPE_CHECKING:
+    from chai.blob import Array
+
+CV_8U, CV_32F = 0, 5  # OpenCV's numbers of types
+
+
+class CvNet:
+    """A network with OpenCV's calls. ``net`` is the chai.Net, which is loaded again when other layers are asked for."""
+
+    def __init__(self, prototxt: str | Path, caffemodel: str | Path | None, options: dict[str, Any]) -> None:
+        self._load = partial(ChaiNet, prototxt, caffemodel, **{"device": env().device or "float", **options})
+        self.net = self._load()
+        self._feeds: dict[str, Array] = {}
+        self._every = False
+
+    def setInput(self, blob: Any, name: str = "", scalefactor: float = 1.0, mean: Any = None) -> None:  # noqa: N802
+        """Feed an input, the first one without a name: (blob - mean per channel) * scalefactor."""
+        name = input_of(self.net.graph, self.net.name, name or next(iter(self.net.inputs), ""))
+        array = numbers(name, blob)
+        if mean is not None and np.any(mean):
+            means = np.ravel(np.asarray(mean, np.float32))[: array.shape[1]]
+            array = array - means.reshape(1, -1, *[1] * (array.ndim - 2))
+        self._feeds[name] = array if scalefactor == 1 else array * np.float32(scalefactor)
+
+    def forward(self, outputName: str | Sequence[str] | None = None) -> Any:  # noqa: N803
+        """Run the network; return the output of its last layer, or of the layer of that name; a tuple for several names."""
+        one = not outputName or isinstance(outputName, str)
+        names = [outputName or self.getLayerNames()[-1]] if one else [*(outputName or ())]
+        blobs = [self._blob(str(name)) for name in names]
+        if not self._every and not set(blobs).issubset(self.net.graph.output_blobs):
+            self._every, self.net = True, self._load(keep="all")
+        for name in self.net.inputs:
+            if name not in self._feeds:
+                raise UsageError(f"input {name!r} has no blob yet", hint=f"net.setInput(blob, {name!r})")
+        self.net.forward(self._feeds)
+        values = self.net.values
+        return values[blobs[0]] if one else tuple(values[blob] for blob in blobs)
+
+    def getLayerNames(self) -> tuple[str, ...]:  # noqa: N802
+        """Return the names of all layers but the inputs."""
+        return tuple(layer.name for layer in self.net.graph.layers if layer.tops and not layer.source)
+
+    def getUnconnectedOutLayersNames(self) -> tuple[str, ...]:  # noqa: N802
+        """Return the names of the layers that write an output."""
+        outputs = set(self.net.graph.output_blobs)
+        return tuple(layer.name for layer in self.net.graph.layers if not outputs.isdisjoint(layer.tops))
+
+    def empty(self) -> bool:
+        """Return whether it has no layers: never."""
+        return False
+
+    def __repr__(self) -> str:
+        return repr(self.net).replace("<chai.Net", "<chai.cv.dnn network")
+
+    def _blob(self, name: str) -> str:
+        """Return the id of a layer's first top, before later layers change it in place; or of a blob."""
+        graph = self.net.graph
+        tops = {layer.name: layer.tops[0] for layer in graph.layers if layer.tops}
+        if name not in tops and name not in graph.latest:
+            raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=did_you_mean(name, tops))
+        return tops.get(name) or graph.latest[name]
+
+
+def readNetFromCaffe(prototxt: str | Path, caffeModel: str | Path = "", **options: Any) -> CvNet:  # noqa: N802, N803
+    """Load a network; ``options`` are those of chai.Net. Raises what chai.Net raises.
+
+    The device is "float", with Caffe's numbers, unless CHAI_DEVICE or ``device`` names another.
+    """
+    return CvNet(prototxt, caffeModel or None, options)
+
+
+def readNet(model: str | Path, config: str | Path = "", framework: str = "", **options: Any) -> CvNet:  # noqa: N802
+    """Load a network from its two files in either order. Raises UsageError for another framework than Caffe."""
+    if framework and framework.lower() != "caffe":
+        raise UsageError(f"readNet: framework {framework!r}: expected caffe", hint="cv2.dnn reads others")
+    files = [model, config] if str(model).endswith((".prototxt", ".chai")) else [config, model]
+    if not files[0]:
+        raise UsageError(f"readNet: {model} alone is no network", hint="give its .prototxt, too")
+    return readNetFromCaffe(*files, **options)
+
+
+def blobFromImage(  # noqa: N802
+    image: Any,
+    scalefactor: float = 1.0,
+    size: Sequence[int] = (0, 0),
+    mean: Any = (),
+    swapRB: bool = False,  # noqa: N803
+    crop: bool = False,
+    ddepth: int = CV_32F,
+) -> Array:
+    """Return an image as a blob (1, C, height, width): (pixel - mean) * scalefactor, resized to ``size`` (width, height).
+
+    The arguments are OpenCV's, and so are the numbers. Raises UsageError for what is no image.
+    """
+    return blobFromImages([image], scalefactor, size, mean, swapRB, crop, ddepth)
+
+
+def blobFromImages(  # noqa: N802
+    images: Sequence[Any],
+    scalefactor: float = 1.0,
+    size: Sequence[int] = (0, 0),
+    mean: Any = (),
+    swapRB: bool = False,  # noqa: N803
+    crop: bool = False,
+    ddepth: int = CV_32F,
+) -> Array:
+    """Return several images as one blob, see ``blobFromImage``."""
+    if ddepth not in (CV_8U, CV_32F):
+        raise UsageError(f"blobFromImage: ddepth {ddepth}: expected CV_32F ({CV_32F}) or CV_8U ({CV_8U})")
+    return blob_of(images, scalefactor, size, mean, swapRB, crop, ddepth == CV_8U)
+
+
+def __getattr__(name: str) -> Any:
+    return own("cv2.dnn", __name__, name)

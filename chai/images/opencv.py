@@ -1,0 +1,143 @@
+"""Pictures to input blobs as OpenCV's blobFromImage makes them: bytes are resized with its integers, to the same bits.
+
+Source: OpenCV 4, modules/dnn/src/dnn_utils.cpp and modules/imgproc/src/resize.cpp (INTER_LINEAR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..blob import show
+from ..errors import UsageError
+from ..limits import limits
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+ONE = 2048  # of a weight for bytes: 11 bits
+FLOATS = ("float32", "float64")
+
+
+def blob_of(
+    images: Iterable[Any],
+    scale: float = 1.0,
+    size: Sequence[int] = (0, 0),
+    mean: Any = (),
+    swap: bool = False,
+    crop: bool = False,
+    bytes_wanted: bool = False,
+) -> Array:
+    """Return images (H, W), (H, W, 3) or (H, W, 4), of bytes or floats, as a blob (N, C, height, width).
+
+    ``size``   width and height; (0, 0): those of the first image
+    ``crop``   cut the centre instead of changing the proportions
+    ``swap``   exchange the first and the third channel
+    ``mean``   subtracted, one number per channel after ``swap``; one number alone is the first channel's, as in OpenCV
+    ``scale``  multiplies the result, which is float32, or bytes if these are wanted
+
+    Raises UsageError for what is no image, or has another size or number of channels than the first.
+    """
+    items = []
+    for image in images:
+        pixels = _pixels(image)
+        width, height = _size(size) if any(size) else pixels.shape[1::-1]
+        elements = height * width * pixels.shape[2]
+        if elements > limits().blob_elements:
+            raise UsageError("blobFromImage: " + limits().exceeded("blob_elements", elements))
+        if pixels.shape[:2] != (height, width):
+            pixels = _cut(pixels, height, width) if crop else resize(pixels, height, width)
+        items.append(_item(pixels, scale, mean, swap, bytes_wanted))
+        if items[-1].shape != items[0].shape:
+            first, other = show(items[0].shape), show(items[-1].shape)
+            raise UsageError(f"blobFromImages: images of {first} and {other}", hint="size=(width, height) resizes them")
+    if not items:
+        raise UsageError("blobFromImages: there is no image")
+    return np.stack(items)
+
+
+def resize(pixels: Array, height: int, width: int, scales: tuple[float, float] | None = None) -> Array:
+    """Resize (H, W, C) bilinearly, as cv2.resize does; ``scales``: of rows and columns, instead of the sizes' ratios."""
+    rows, columns = scales or (pixels.shape[0] / height, pixels.shape[1] / width)
+    integers = pixels.dtype == np.uint8
+    left, right, weights = _taps(width, columns)
+    weights[(left < 0) | (right > pixels.shape[1] - 1)] = 0
+    near, far = _weights(weights, integers, 1)
+    left, right = (np.clip(at, 0, pixels.shape[1] - 1) for at in (left, right))
+    across = pixels[:, left] * near + pixels[:, right] * far
+    top, bottom, weights = _taps(height, rows)
+    near, far = _weights(weights, integers, 2)
+    top, bottom = (np.clip(at, 0, pixels.shape[0] - 1) for at in (top, bottom))
+    down: Array
+    if integers:
+        across >>= 4
+        down = ((across[top] * near >> 16) + (across[bottom] * far >> 16) + 2) >> 2
+        return down.astype(np.uint8)
+    down = across[top] * near + across[bottom] * far
+    return down
+
+
+def _taps(new: int, scale: float) -> tuple[Array, Array, Array]:
+    """Return the two neighbours of each new place, which may be outside, and the weight of the second."""
+    at = ((np.arange(new) + 0.5) * scale - 0.5).astype(np.float32)
+    low = np.floor(at)
+    first = low.astype(np.intp)
+    return first, first + 1, at - low
+
+
+def _weights(second: Array, integers: bool, axes: int) -> tuple[Array, Array]:
+    both = (1 - second).reshape(-1, *[1] * axes), second.reshape(-1, *[1] * axes)
+    if not integers:
+        return both
+    first, last = (np.rint(each * np.float32(ONE)).astype(np.int32) for each in both)
+    return first, last
+
+
+def _cut(pixels: Array, height: int, width: int) -> Array:
+    """Resize until both sides are as large as wanted, and cut the centre."""
+    factor = max(width / pixels.shape[1], height / pixels.shape[0])
+    high, wide = (round(side * factor) for side in pixels.shape[:2])
+    whole = resize(pixels, high, wide, (1 / factor, 1 / factor))
+    top, left = (high - height) // 2, (wide - width) // 2
+    return whole[top : top + height, left : left + width]
+
+
+def _item(pixels: Array, scale: float, mean: Any, swap: bool, bytes_wanted: bool) -> Array:
+    if swap and pixels.shape[2] > 2:
+        pixels = pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]
+    means = np.zeros(4)
+    given = np.atleast_1d(np.asarray(mean, np.float64)).ravel()
+    if len(given) > 4:
+        raise UsageError(f"blobFromImage: mean of {len(given)} numbers, expected one per channel, 4 at most")
+    means[: len(given)] = given
+    if bytes_wanted:
+        if pixels.dtype != np.uint8 or means.any() or scale != 1:
+            raise UsageError("blobFromImage: a blob of bytes needs an image of bytes, without mean and scale")
+        return pixels.transpose(2, 0, 1)
+    floats = pixels if pixels.dtype.name in FLOATS else pixels.astype(np.float32)
+    item: Array = (floats - means[: pixels.shape[2]].astype(floats.dtype)) * floats.dtype.type(scale)
+    return item.astype(np.float32).transpose(2, 0, 1)
+
+
+def _pixels(image: Any) -> Array:
+    pixels = np.asarray(image)
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    if (
+        pixels.dtype.name not in ("uint8", *FLOATS)
+        or pixels.ndim != 3
+        or pixels.shape[2] not in (1, 3, 4)
+        or not pixels.size
+    ):
+        raise UsageError(
+            f"blobFromImage: expected an image (H, W) or (H, W, 3) of uint8 or float32, found "
+            f"{show(np.shape(image))} of {pixels.dtype}",
+            hint="was the file read? cv.imread returns None for one that it cannot read",
+        )
+    return pixels
+
+
+def _size(size: Sequence[int]) -> tuple[int, int]:
+    if len(size) != 2 or not all(isinstance(n, (int, np.integer)) and 0 < n <= 65_535 for n in size):
+        raise UsageError(f"blobFromImage: size {tuple(size)}: expected width and height in pixels")
+    return int(size[0]), int(size[1])
