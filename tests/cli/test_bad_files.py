@@ -59,7 +59,8 @@ ARGUMENTS: dict[str, tuple[str, list[str]]] = {  # the file's own ending, and th
 FINE = {  # what is no error: a file of nothing says nothing
     ("run --labels", "empty"), ("run --labels", "pipe"), ("run --labels", "torn"), ("run --labels", "binary"),
     ("evaluate --truth", "empty"), ("evaluate --truth", "pipe"), ("quantize --journal", "empty"),
-    ("show --custom", "empty"), ("show --custom", "folder"), ("show --custom, kernels", "folder"), ("show --custom", "pipe"), ("quantize --journal", "torn"),
+    ("show --custom", "empty"), ("show --custom", "folder"), ("show --custom", "pipe"), ("quantize --journal", "torn"),
+    ("show --custom, kernels", "folder"),
 }  # fmt: skip
 
 
