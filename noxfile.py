@@ -1,7 +1,8 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first six.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first seven.
 
 tests    this Python, with the newest dependencies
 extras   this Python, and the libraries of the extras opencl and hdf5: the tests that need them
+numpy    this Python, in a copy of the checkout, without a C compiler on PATH: no kernels; with -- tests: the whole suite
 driver   this Python, and the pynq library on a simulated board
 rtl      this Python, and the tools of the extra rtl: a small array, simulated; with -- -m slow: whole networks on the real one
 lint     ruff and mypy, as .pre-commit-config.yaml has them
@@ -17,12 +18,25 @@ sanitise the kernels' tests with an address sanitiser, and with a thread sanitis
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import nox
 
+ROOT = Path(__file__).parent.resolve()
 nox.options.default_venv_backend = "venv"
 # current opencv-python-headless and grpcio-tools need a newer numpy and protobuf than the board has
 BOARD_TESTS = ["pytest>=8", "pytest-timeout>=2.2", "hypothesis>=6.90", "jsonschema>=4", "tomli>=2"]
 TWO = ["-n", "2", "--dist", "loadfile"]  # processes; a file's tests share what its fixtures make
+KERNELS = [
+    "kernels",
+    "runtime",
+    "artifact",
+    "tasks",
+    "custom/test_start.py",
+]  # of tests/: most of what runs without them
+COMPILERS = {"c89", "c99", "cc", "c++", "clang", "clang++", "gcc", "g++", "tcc", "zig"}
 LAST = "3.1.2"  # the last pynq that supports the Zynq-7000
 
 
@@ -38,6 +52,30 @@ def extras(session: nox.Session) -> None:
     """Run the tests that need the libraries of optional extras."""
     session.install("-e", ".[dev,opencl,hdf5]")
     session.run("python", "-m", "pytest", "-q", "-m", "extras", "tests/opencl", "tests/pycaffe", *TWO, *session.posargs)
+
+
+@nox.session(tags=["ci"])
+def numpy(session: nox.Session) -> None:
+    """Run tests where no kernels were compiled."""
+    folder = Path(session.create_tmp())
+    shutil.rmtree(folder)
+    copy, programs = folder / "checkout", folder / "programs"
+    unwanted = ("*.so", ".git", ".nox", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "build", "dist")
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*unwanted))
+    programs.mkdir()
+    for place in map(Path, reversed(os.environ["PATH"].split(os.pathsep))):  # the first of a name wins
+        for program in place.iterdir() if place.is_dir() else ():
+            if not COMPILERS.intersection(program.name.split("-")):  # x86_64-linux-gnu-gcc-12
+                (programs / program.name).unlink(missing_ok=True)
+                (programs / program.name).symlink_to(program)
+    env = {"PATH": f"{session.bin}{os.pathsep}{programs}", "CC": ""}
+    for name, shared in (("CHAI_TEST_DATA", "models"), ("CHAI_TEST_VECTORS", "vectors")):
+        env[name] = os.environ.get(name, str(ROOT.parent / "shared" / shared))
+    session.chdir(copy)
+    session.install("-e", ".[dev]", env=env)
+    assert not [*copy.glob("chai/kernels/native/*.so")]
+    tests = session.posargs or [f"tests/{name}" for name in KERNELS]
+    session.run("python", "-m", "pytest", "-q", *TWO, *tests, env=env)
 
 
 @nox.session(tags=["ci"])

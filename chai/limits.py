@@ -45,7 +45,9 @@ class Limits:
     build_seconds: int = 300  # compilation of one OpenCL layer
     card_bytes: int = 1 << 20  # the .toml of a network
     image_bytes: int = 64 << 20
-    image_pixels: int = 64 << 20
+    image_pixels: int = 64 << 20  # of 12 bytes each while they are read, at most
+    image_parts: int = 100_000  # chunks of a PNG, segments of a JPEG, about 1 us each
+    image_scans: int = 64  # passes over the pixels of a JPEG, 40 ms each for the most pixels; programs write 1 to 12
     array_bytes: int = 1 << 30  # .npy inputs
 
     def exceeded(self, name: str, found: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import tempfile
 from collections.abc import Collection
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from chai import Net
 from chai.artifact.save import save
@@ -29,6 +31,10 @@ ENDINGS = {
     "list": ".csv",
     "overlay": ".json",
     "kernels": ".xml",
+    "jpeg": ".jpg",
+    "png": ".png",
+    "bmp": ".bmp",
+    "ppm": ".ppm",
     "compiled": ".chai",
 }
 RUN = {"network": "net", "images": "0" * 64}  # identity of the journals
@@ -175,6 +181,8 @@ def seeds(paths: list[Path], kinds: Collection[str]) -> dict[str, list[bytes]]:
     examples["npy"] += arrays()
     examples["mean"] += means()
     examples["journal"] += journals()
+    for kind, pictures in images().items():
+        examples[kind] += pictures
     if "compiled" in kinds:
         examples["compiled"] += compiled()
     return examples
@@ -221,6 +229,48 @@ def means() -> list[bytes]:
             getattr(blob, name).extend(range(60))
             examples.append(blob.SerializeToString())
     return examples
+
+
+def images() -> dict[str, list[bytes]]:
+    """Return small pictures by kind, of every mode that it has, with metadata and without."""
+    draw = np.random.default_rng(0)
+    whole = Image.fromarray(draw.integers(0, 255, (29, 23, 4), np.uint8))
+    exif = Image.Exif()
+    exif[0x0112], exif[0x0131] = 6, "a program"
+    modes = {
+        "jpeg": ("L", "RGB", "CMYK"),
+        "png": ("1", "L", "P", "LA", "RGB", "RGBA", "I;16"),
+        "bmp": ("1", "P", "RGB"),
+    }
+    examples: dict[str, list[bytes]] = {}
+    for kind in modes:
+        pictures = [whole.convert("RGB").convert(mode) for mode in modes[kind]]
+        described: dict[str, Any] = (
+            {} if kind == "bmp" else {"exif": exif, "icc_profile": bytes(99), "comment": b"none"}
+        )
+        examples[kind] = [_encoded(picture, kind) for picture in pictures]
+        examples[kind] += [_encoded(picture, kind, progressive=True, **described) for picture in pictures]
+    examples["png"].append(_encoded(Image.fromarray(draw.integers(0, 65535, (19, 13), np.uint16)), "png"))
+    palette = bytes(4 * 256)
+    runs = b"".join(b"\x05\x07\0\x03abc\0\0\0" for _ in range(9)) + b"\0\1"
+    header = struct.pack("<IiiHHIIiiII", 40, 8, 9, 1, 8, 1, len(runs), 0, 0, 256, 0)
+    examples["bmp"].append(b"BM" + struct.pack("<IHHI", 0, 0, 0, 54 + len(palette)) + header + palette + runs)
+    rows = whole.convert("L").tobytes()
+    examples["ppm"] = [
+        b"P1\n# ten\n5 2\n0110100101",
+        b"P4 13 7\n" + rows[:14],
+        b"P2\n5 4\n9\n" + b"1 2 3 4 5 #\n" * 4,
+        b"P3 2 2 300 1 2 3 4 5 6 7 8 9 10 11 300",
+        b"P5\n# a comment\n23 29\n255\n" + rows,
+        b"P6 7 5 4095\n" + bytes(210),
+    ]
+    return examples
+
+
+def _encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    picture.save(stream, kind, **options)
+    return stream.getvalue()
 
 
 def journals() -> list[bytes]:

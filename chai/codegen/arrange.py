@@ -77,7 +77,7 @@ def _needs(
     views: Mapping[str, View],
     word: int,
 ) -> list[set[int]]:
-    """Return for each piece those before it that write what it reads, or that write or read what it writes."""
+    """Return for each piece those before it that write what it reads. No part of a blob is written twice."""
 
     def parts(piece: Piece, blob: str, channels: tuple[int, int]) -> Iterator[tuple[str, int, int]]:
         """Yield each run of images and each plane of channels (first, count), of the outermost blob."""
@@ -89,18 +89,12 @@ def _needs(
                 yield whole, run, plane
 
     wrote: dict[tuple[str, int, int], int] = {}
-    read: dict[tuple[str, int, int], list[int]] = {}
     every = []
     for i, piece in enumerate(pieces):
-        task, needs = tasks[piece.task], {i}
-        for blob in task.inputs:
-            for part in parts(piece, blob, (0, shapes[blob][1])):
-                needs.add(wrote.get(part, i))
-                read.setdefault(part, []).append(i)
-        for part in parts(piece, task.output, task.channels(shapes)):
-            needs.update(read.pop(part, ()), (wrote.get(part, i),))
-            wrote[part] = i
-        every.append(needs - {i})
+        task = tasks[piece.task]
+        read = {part for blob in task.inputs for part in parts(piece, blob, (0, shapes[blob][1]))}
+        every.append({wrote[part] for part in read & wrote.keys()})
+        wrote.update(dict.fromkeys(parts(piece, task.output, task.channels(shapes)), i))
     return every
 
 

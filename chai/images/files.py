@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ParseError, UsageError
-from ..limits import limits
 from ..util.data import npy
 from ..util.files import content, in_its_place, text
 from ..util.lazy_numpy import np
 from ..util.log import logger
+from . import netpbm
+from .parts import essential
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,17 +26,18 @@ FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm"
 UNREAD = (".webp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")  # pictures, too, that chai does not read
 log = logger("chai.images")
 
+_UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # the transpose of Pillow for each orientation of Exif
+
 
 def read(path: str | Path) -> Image:
     """Return an upright picture of bounded size. Raises ParseError unless it is a JPEG, PNG, BMP or PPM."""
-    from PIL import Image, ImageOps
-
-    with _opened(path, sorted(set(FORMATS.values()))) as image:
+    with _opened(path, sorted(set(FORMATS.values()))) as (image, orientation):
         if image.mode.startswith("I"):  # 16 bits a pixel
-            return Image.fromarray((np.asarray(image, np.uint32) >> 8).astype(np.uint8))
-        upright = ImageOps.exif_transpose(image)
-        upright.load()
-        return upright
+            from PIL import Image
+
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        image.load()
+        return image if orientation == 1 else image.transpose(_UPRIGHT[orientation])  # type: ignore[arg-type]  # an enum in newer ones
 
 
 def read_classes(path: str | Path) -> Array:
@@ -43,7 +45,7 @@ def read_classes(path: str | Path) -> Array:
 
     Raises ParseError for anything else.
     """
-    with _opened(path, ["PNG"]) as image:
+    with _opened(path, ["PNG"]) as (image, _):
         if image.mode not in ("L", "P", "I", "I;16", "I;16B"):
             raise ParseError(
                 f"this PNG has pixels of mode {image.mode}, expected class indices",
@@ -54,8 +56,8 @@ def read_classes(path: str | Path) -> Array:
 
 
 @contextmanager
-def _opened(path: str | Path, formats: list[str]) -> Iterator[Image]:
-    """Open an image of bounded size; errors that Pillow raises in the block become ParseErrors."""
+def _opened(path: str | Path, formats: list[str]) -> Iterator[tuple[Image, int]]:
+    """Open an image of bounded size, with its orientation; errors that Pillow raises in the block become ParseErrors."""
     import warnings
 
     from PIL import Image
@@ -64,16 +66,15 @@ def _opened(path: str | Path, formats: list[str]) -> Iterator[Image]:
     if not data:
         raise ParseError("this is no readable image: the file is empty", path=str(path))
     try:
+        if "PPM" in formats and netpbm.recognise(data):
+            yield Image.fromarray(netpbm.pixels(data, str(path))), 1
+            return
+        data, orientation = essential(data, str(path))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # chai checks its own limit below
-            with Image.open(BytesIO(data), formats=formats) as image:
-                if image.width * image.height > limits().image_pixels:
-                    raise ParseError(
-                        f"{image.width}x{image.height} pixels: "
-                        + limits().exceeded("image_pixels", image.width * image.height),
-                        path=str(path),
-                    )
-                yield image
+            with Image.open(BytesIO(data), formats=[name for name in formats if name != "PPM"]) as image:
+                netpbm.check(image.width, image.height, str(path))
+                yield image, orientation
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ParseError(
             f"this is no readable image ({_reason(error)}); expected {', '.join(formats)}",

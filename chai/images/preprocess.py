@@ -83,7 +83,7 @@ class Preprocess:
         return self.item(pixels[top : top + crop[0], left : left + crop[1]], shape)
 
     def pixels(self, image: Image, shape: Shape) -> Array:
-        """Return the image's pixels, float32 (H, W) or (H, W, 3), for an input blob of ``shape`` (N, C, H, W)."""
+        """Return the image's pixels, uint8 (H, W) or (H, W, 3), for an input blob of ``shape`` (N, C, H, W)."""
         channels = self._channels(shape)
         wanted = 1 if channels == "gray" else 3
         if len(shape) != 4 or shape[1] != wanted:
@@ -91,10 +91,12 @@ class Preprocess:
                 f"a {channels} image has {wanted} channels, the input blob is {'x'.join(map(str, shape))}",
                 hint="--channels gray, BGR or RGB",
             )
-        return np.asarray(image.convert("L" if wanted == 1 else "RGB"), np.float32)
+        mode = "L" if wanted == 1 else "RGB"
+        return np.asarray(image if image.mode == mode else image.convert(mode))
 
     def item(self, pixels: Array, shape: Shape) -> Array:
         """Return pixels of the input's size as one item (C, H, W), float32."""
+        pixels = np.asarray(pixels, np.float32)
         item = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         if self._channels(shape) == "BGR":
             item = item[::-1]
@@ -155,11 +157,11 @@ def _within(value: Any) -> bool:
 
 def bilinear(pixels: Array, size: tuple[int, int]) -> Array:
     """Resize pixels (H, W) or (H, W, C), rounding to integers as cv::resize(INTER_LINEAR) does for bytes."""
-    return np.rint(interpolate(pixels, size))
+    return np.rint(interpolate(pixels, size), dtype=np.float32)
 
 
 def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
-    """Resize values (H, W) or (H, W, C) bilinearly; float32 stays float32.
+    """Resize values (H, W) or (H, W, C) bilinearly; bytes become float32.
 
     Half-pixel centres, no smoothing when shrinking, and repeated edges: as Caffe's cv::resize(INTER_LINEAR), with which
     published networks were evaluated.
@@ -171,8 +173,9 @@ def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
         at = np.clip((np.arange(new) + 0.5) * (old / new) - 0.5, 0, old - 1)
         low = np.minimum(at.astype(np.intp), max(old - 2, 0))
         weight = (at - low).astype(np.float32).reshape((-1,) + (1,) * (pixels.ndim - 1 - axis))
-        first = pixels.take(low, axis)
-        pixels = first + (pixels.take(np.minimum(low + 1, old - 1), axis) - first) * weight
+        kind = np.result_type(pixels, weight)
+        first = pixels.take(low, axis).astype(kind, copy=False)
+        pixels = first + (pixels.take(np.minimum(low + 1, old - 1), axis).astype(kind, copy=False) - first) * weight
     return pixels
 
 

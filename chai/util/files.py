@@ -34,20 +34,23 @@ def complete(path: str | Path) -> Iterator[Path]:
         raise
 
 
-def opened(path: str | Path) -> BinaryIO:
-    """Open a file to read, without waiting for the writer of a pipe: a pipe without one is empty."""
+def opened(path: str | Path, pipe: bool = True) -> BinaryIO:
+    """Open a file to read, without waiting for the writer of a pipe: a pipe without one is empty.
+
+    Raises ParseError for a device, which may have no end, and unless ``pipe`` for a pipe: it can be read only once.
+    """
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    mode = os.fstat(file.fileno()).st_mode
+    if not (stat.S_ISREG(mode) or (pipe and stat.S_ISFIFO(mode))):
+        file.close()
+        raise ParseError("this is a pipe or a device, expected a file", path=str(path), hint="save it to a file first")
     os.set_blocking(file.fileno(), True)
     return file
 
 
 def opened_file(path: str | Path) -> BinaryIO:
     """Open a file that is read in parts or mapped. Raises ParseError for a pipe or device."""
-    file = opened(path)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise ParseError("this is a pipe or a device, expected a file", path=str(path), hint="save it to a file first")
-    return file
+    return opened(path, pipe=False)
 
 
 def content(path: str | Path, limit: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -27,6 +28,7 @@ ARGUMENTS: dict[str, tuple[str, list[str]]] = {  # the file's own ending, and th
     "show, compiled": (".chai", ["show", "FILE"]),
     "show --overlay": (".json", ["show", str(NET), "--overlay", "FILE"]),
     "show --custom": (".py", ["show", str(NET), "--custom", "FILE"]),
+    "show --custom, kernels": (".xml", ["show", str(NET), "--custom", "FILE"]),
     "run, image": (".png", ["run", "digits", *FLOAT, "-i", "FILE"]),
     "run, array": (".npy", ["run", "digits", *FLOAT, "-i", "FILE"]),
     "run --labels": (".txt", ["run", "digits", *FLOAT, "-i", str(IMAGE), "--labels", "FILE"]),
@@ -46,6 +48,11 @@ ARGUMENTS: dict[str, tuple[str, list[str]]] = {  # the file's own ending, and th
         ".txt",
         ["evaluate", "digits", "-q", "--jobs", "1", "--images", str(IMAGE), "--device", "emulator", "--truth", "FILE"],
     ),
+    "evaluate --labels": (
+        ".txt",
+        ["evaluate", "digits", "-q", "--jobs", "1", "--images", str(IMAGE), "--device", "emulator", "--labels", "FILE"],
+    ),
+    "compile --labels": (".txt", ["compile", "digits", "-q", "-o", "out.chai", "--labels", "FILE"]),
     "estimate": (".csv", ["estimate", "FILE"]),
     "devices --test": (".json", ["devices", "-q", "--test", "--overlay", "FILE"]),
 }
@@ -53,6 +60,7 @@ FINE = {  # what is no error: a file of nothing says nothing
     ("run --labels", "empty"), ("run --labels", "pipe"), ("run --labels", "torn"),
     ("evaluate --truth", "empty"), ("evaluate --truth", "pipe"), ("quantize --journal", "empty"),
     ("show --custom", "empty"), ("show --custom", "folder"), ("show --custom", "pipe"), ("quantize --journal", "torn"),
+    ("show --custom, kernels", "folder"),
 }  # fmt: skip
 
 
@@ -66,6 +74,11 @@ def folder(path: Path) -> None:
 
 def pipe(path: Path) -> None:
     os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    """One without an end."""
+    path.symlink_to("/dev/zero")
 
 
 def binary(path: Path) -> None:
@@ -91,11 +104,12 @@ def torn(path: Path) -> None:
         ".binaryproto": b"\x08\x01\x10\x01\x18",
         ".jsonl": b'{"schema": "chai.journal/1", "',
         ".csv": b"CONV,8,8,1,3",
+        ".xml": b'<CustomLayer name="A" type="SimpleGPU"',
     }
     path.write_bytes(starts[path.suffix])
 
 
-@pytest.mark.parametrize("damage", [empty, folder, pipe, torn, binary, huge])
+@pytest.mark.parametrize("damage", [empty, folder, pipe, device, torn, binary, huge])
 def test_every_file_argument_in_every_state(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -115,7 +129,9 @@ def test_every_file_argument_in_every_state(
         assert "Warning" not in told, case
         if (name, damage.__name__) not in FINE:
             assert code in (2, 65, 69, 74), case
-            assert path.name in told, case
+            assert path.name in told or "/dev/zero" in told, case
+        if damage is device:  # not a limit, which is only reached by reading
+            assert re.search("a device|is no regular file|is not a Python file", told), case
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,19 @@ def test_what_most_work_waits_for_goes_first() -> None:
     assert paths == [1, 2, 0, 3, 4]
 
 
+def test_the_longest_way_counts_in_cycles() -> None:
+    """One long Task outweighs two short ones, also where a shorter way begins at the same blob."""
+    shapes = {**dict.fromkeys("abcdeg", (1, 16, 5, 7)), "f": (1, 96, 5, 7)}
+    wide = replace(_array("b", "f"), weights=np.ones((96, 16, 1, 1), np.int8), bias=np.zeros(96, np.int64))
+    wide = replace(wide, requantization=chai.fixed.Requantization(np.ones((96, 1, 1), np.int64), 1, -128, 127))
+    tasks = [_array("a", "c"), _array("a", "b"), pool("b", "g"), pool("c", "d"), wide, pool("d", "e")]
+    array, window = (tasks[i].cycles(Z2, shapes) for i in (0, 2))
+    assert wide.cycles(Z2, shapes) > array + 2 * window and array > window
+    given, paths = ([i for i, _ in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
+    assert given == [0, 3, 1, 5, 4, 2]  # the window engine is still busy when the second convolution has ended
+    assert paths == [1, 2, 4, 0, 3, 5]
+
+
 @pytest.mark.parametrize(("batch", "step"), [(2, 1), (3, 1), (8, 1), (11, 2), (256, 32)])
 def test_a_cut_task_names_every_image_once(batch: int, step: int) -> None:
     shapes = dict.fromkeys("abc", (batch, 16, 5, 7))

@@ -238,6 +238,39 @@ def test_sums_beside_a_half(variant: str, shift: int, zero: int) -> None:
     same(variant, Conv(("x",), "y", ("c",), np.ones((203, 1, 1, 1), np.int8), bias, POINT, 1, r), x)
 
 
+def odd_sums_that_reach_a_half(shift: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums at most 381 beyond 2^24 and factors: float32 rounds each sum down to one whose code is less by 1."""
+    factors = np.arange(1 << 16, 1 << 17)
+    halves = (2 * np.arange(128)[:, None] + 1) << (shift - 1)
+    sums = -(-halves // factors)  # the least that reach a half
+    rows, at = np.nonzero((sums > 1 << 24) & (sums <= (1 << 24) + 3 * 127) & (sums % 4 == 1))
+    return np.resize(sums[rows, at], 41), np.resize(factors[at], 41)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("way", ["point", "tiles", "depthwise"])
+@pytest.mark.parametrize("weight", [3, -3])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_just_beyond_24_bits(variant: str, way: str, weight: int, sign: int) -> None:
+    """On one side of 0, and only for the largest or the smallest code; the bias alone has 24 bits."""
+    sums, m = odd_sums_that_reach_a_half(34)
+    below = np.float32(sums).astype(np.int64)
+    assert (below == sums - 1).all() and (2 * sums * m >> 34 != 2 * below * m >> 34).all()
+    code = 127 if weight * sign > 0 else -128
+    bias = sign * (sums - abs(weight * code))
+    assert (np.abs(bias) <= 1 << 24).all()
+    kernel = 1 if way == "point" else 3
+    window = Window((kernel, kernel), (1, 1), (kernel // 2, kernel // 2))
+    weights = np.zeros((len(sums), 1 if way == "depthwise" else 24, kernel, kernel), np.int8)
+    weights[:, 0, kernel // 2, kernel // 2] = weight
+    x = np.zeros((2, len(sums) if way == "depthwise" else 24, 15, 20), np.int8)
+    x[:, :, 2:9, 3:11] = code
+    if way == "tiles":
+        assert in_tiles(variant, 24, len(sums), (15, 20)) == (variant in TILED)
+    r = Requantization(m.reshape(-1, 1, 1), 34, -128, 127)
+    same(variant, Conv(("x",), "y", ("c",), weights, bias, window, len(sums) if way == "depthwise" else 1, r), x)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @EXAMPLES
 @given(

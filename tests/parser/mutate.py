@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 
 
@@ -69,6 +72,32 @@ def repeated(data: bytearray, rng: random.Random) -> None:
     data[at:at] = data[at : at + rng.choice([20, 200])] * rng.choice([10, 2000])
 
 
+def filled(data: bytearray, rng: random.Random) -> None:
+    """Some bytes become the smallest or the largest: sizes and counts of a binary file."""
+    at = rng.randrange(len(data))
+    size = len(data[at : at + rng.choice([1, 2, 4])])
+    data[at : at + size] = rng.choice([b"\0", b"\x7f", b"\xff"]) * size
+
+
+def replayed(data: bytearray, rng: random.Random) -> None:
+    """Parts of a picture, from one marker to another, up to thousands of times."""
+    starts = [found.start() for found in re.finditer(rb"\xff[\xc0-\xfe]|[\s\S]{4}(?=IHDR|IDAT|PLTE|[a-z]\w{3})", data)]
+    if len(starts) > 1:
+        begin, end = sorted(rng.sample(starts, 2))
+        data[begin:begin] = data[begin:end] * rng.choice([1, 30, 3000])
+
+
+def mended(data: bytes) -> bytes:
+    """A PNG with the right checksum of each chunk."""
+    parts, at = [data[:8]], 8
+    while len(data) >= at + 12:
+        end = min(at + 8 + int.from_bytes(data[at : at + 4], "big"), len(data) - 4)
+        parts += [data[at:end], struct.pack(">I", zlib.crc32(data[at + 4 : end]))]
+        at = end + 4
+    return b"".join([*parts, data[at:]])
+
+
 Way = Callable[[bytearray, random.Random], None]
 TEXT: list[Way] = [flip, delete, duplicate, truncate, swap, *[extreme] * 5, *[quoted] * 3, deepened, repeated]
 BINARY: list[Way] = [flip, flip, delete, duplicate, truncate, swap, repeated]
+PICTURE: list[Way] = [*BINARY, filled, filled, replayed]

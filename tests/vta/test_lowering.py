@@ -26,6 +26,7 @@ from chai.vta.checks import Checked
 from chai.vta.segment import refusal
 from chai.vta.simulator import Chip
 from chai.vta.sums import digits
+from tests.conftest import examples
 
 from .random_tasks import MACHINE, VTA, alone, blobs_of, buffers, random_task, run
 
@@ -47,7 +48,7 @@ def test_tasks_are_their_definitions() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(20))
+@pytest.mark.parametrize("part", range(examples(20)))
 def test_ten_thousand_tasks_are_their_definitions(part: int) -> None:
     check(range(1000 + 500 * part, 1500 + 500 * part))
 
