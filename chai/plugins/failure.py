@@ -25,7 +25,7 @@ _PYTHON_2 = (
     "No module named '(cPickle|ConfigParser|Queue|StringIO|cStringIO|urllib2|__builtin__|copy_reg)'"
 )
 PACKAGE = "chai_custom"  # of the modules that were run from files
-_FOLDER = re.compile(rf"\b{PACKAGE}\.at_[0-9a-f]+\.")  # stands for the folder of a file
+_FOLDER = re.compile(rf"\b{PACKAGE}\.at_[0-9a-f]+\.")  # the folder of a file
 _PACKAGES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "skimage": "scikit-image", "PIL": "pillow"}
 
 

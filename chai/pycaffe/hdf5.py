@@ -81,7 +81,7 @@ def _blobs(h5py: Any, file: Any, layer: str, path: str, room: int) -> list[Array
 
 
 def _parts(layer: str) -> list[str]:
-    """Return the groups that a layer's name stands for: in HDF5 a / separates them."""
+    """Return the groups of a layer's name: in HDF5 a / separates them."""
     return [part for part in layer.split("/") if part]
 
 

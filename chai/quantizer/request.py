@@ -1,4 +1,4 @@
-"""What ``quantize`` is asked for."""
+"""Request: the arguments of ``quantize``, checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUDGET = 0.1  # of the multiply-accumulates
 
 
 def _silent(_what: str, _share: float) -> None:
-    """Tell nobody of the progress."""
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True)
