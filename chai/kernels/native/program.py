@@ -19,7 +19,19 @@ from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
 from .library import ALIGNMENT, Frame, Library, address, aligned, pointer
 from .order import Use, arena, order
-from .table import BLOCK_OUTPUTS, NOWHERE, POINT, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides
+from .table import (
+    MAX_BLOCK_OUTPUTS,
+    NOWHERE,
+    POINT,
+    Constants,
+    Extent,
+    Form,
+    Kind,
+    Operation,
+    Place,
+    Table,
+    plain_strides,
+)
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -189,7 +201,7 @@ class Native:
         weights, (n, _, h, w) = form.weights, self._shapes[task.output]
         if form.kind != Kind.CONVOLUTION or form.group != 1 or not isinstance(weights, Packed):
             return form.kind
-        few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= BLOCK_OUTPUTS
+        few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= MAX_BLOCK_OUTPUTS
         return Kind.IN_PLACE if few and weights.mapped is not None else form.kind
 
     def _lay_out(self, steps: Sequence[Use]) -> tuple[dict[str, tuple[int, int]], int]:
