@@ -92,7 +92,8 @@ class _Memory:
         """Give these bytes to a blob and return those that had some of them."""
         start, end = place
         first = bisect_right(self._starts, start)
-        first -= first > 0 and self._runs[first - 1][1] > start
+        if first > 0 and self._runs[first - 1][1] > start:
+            first -= 1
         stop = bisect_left(self._starts, end)
         old = self._runs[first:stop]
         new = [(start, end, blob)]
