@@ -78,8 +78,8 @@ def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
         start = np.arange(out[i]) * window.stride[i] - window.pad[i]
         stop = np.minimum(start + window.kernel[i], last[i])
         sides.append(np.maximum(stop - np.maximum(start, first[i]), 1))
-    found: Array = np.multiply.outer(*sides).astype(np.float32)
-    return found
+    result: Array = np.multiply.outer(*sides).astype(np.float32)
+    return result
 
 
 def _compiled(shape: Shape, window: Window, out: Shape) -> Floats | None:

@@ -272,13 +272,13 @@ class Native:
                 block = data.shape[6] if data.ndim == 7 else 1, data.shape[5] if data.ndim == 7 else data.shape[3]
             else:
                 data, block = np.ascontiguousarray(weights, np.int8), (1, 1)
-            given = bias.astype(np.int32)
+            bias32 = bias.astype(np.int32)
             operation.narrow = self._library.calls.chai_pack(
                 self._library.number,
                 ctypes.byref(operation),
                 pointer(data),
                 *map(ctypes.c_int64, block),
-                pointer(given),
+                pointer(bias32),
                 pointer(memory),
             )
         return memory
@@ -337,10 +337,10 @@ class Native:
         none = [None] * (len(self._loads) + len(self._stores))
         return Frame(self._table, len(self.tasks), [aligned(self._size), memory, *none, *self._files])
 
-    def _different(self, given: Sequence[Array]) -> int:
+    def _different(self, arrays: Sequence[Array]) -> int:
         """Return the number of images without those at the end that are copies, with which a batch is filled up."""
         images = self._batch
-        while images > self._fewest and all(np.array_equal(array[images - 1], array[images - 2]) for array in given):
+        while images > self._fewest and all(np.array_equal(array[images - 1], array[images - 2]) for array in arrays):
             images -= 1
         return images
 
