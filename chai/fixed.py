@@ -64,7 +64,9 @@ class Format:
     def packed(self) -> tuple[int, int]:
         """Return the range of codes that a Pack writes: a signed Xilinx format clips to +-largest."""
         low, high = self.range
-        return low + (self.scheme == "Xilinx" and not self.unsigned), high
+        if self.scheme == "Xilinx" and not self.unsigned:
+            low += 1
+        return low, high
 
     @property
     def range(self) -> tuple[int, int]:
@@ -81,7 +83,7 @@ class Format:
         """Return the signed format with the same range."""
         if not self.unsigned:
             return self
-        return Format(self.scheme, self.bits, self.value - (self.scheme == "DynamicFixed"))
+        return Format(self.scheme, self.bits, self.value - 1 if self.scheme == "DynamicFixed" else self.value)
 
     def quantize(self, x: Array) -> Array:
         """Return the codes (int8) of float values of any shape: nearest, saturated to ``packed``.
@@ -103,13 +105,14 @@ class Format:
 
     def __str__(self) -> str:
         short = f"fl {self.value:g}" if self.scheme == "DynamicFixed" else f"th {self.value:.4g}"
-        return f"{self.scheme}({'u' * self.unsigned}{self.bits}, {short})"
+        return f"{self.scheme}({'u' if self.unsigned else ''}{self.bits}, {short})"
 
 
 def round_half_away(x: Array) -> Array:
     """Round to the nearest integer, ties away from zero; float64 in and out."""
     whole: Array = np.trunc(x)  # adding a half before truncating would round 0.5 - 2^-54 to 1
-    rounded: Array = whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+    away = (np.abs(x - whole) >= 0.5).astype(np.float64)  # 1 where the nearest integer is the next one, else 0
+    rounded: Array = whole + np.copysign(away, x)
     return rounded
 
 
@@ -153,8 +156,8 @@ def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> A
     else:
         value = np.where(wide < 0, wide * r.negative, wide * r.multiplier) + add
     if r.shift:
-        half: Array = value + (1 << (r.shift - 1)) - (value < 0)
-        value = np.right_shift(half, r.shift)
+        below = (value < 0).astype(np.int64)  # 1 where it is, else 0
+        value = np.right_shift(value + (1 << (r.shift - 1)) - below, r.shift)
     codes: Array = np.clip(value + r.zero, r.low, r.high).astype(np.int8)
     return codes
 
@@ -185,7 +188,7 @@ class Coarser:
     decibels: float
 
     def __str__(self) -> str:
-        return f"{self.channels} channel{'s' * (self.channels > 1)}, {self.decibels:.1f} dB"
+        return f"{self.channels} channel{'s' if self.channels > 1 else ''}, {self.decibels:.1f} dB"
 
 
 def weight_steps(weights: Array, format: Format, thresholds: Array | None, input_step: float) -> Array:

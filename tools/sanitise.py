@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
-from chai.kernels.native import build, chain, library, program, table
+from chai.kernels.native import build, chain, library, order, program, table
 from chai.kernels.native.library import Frame, Library, address, state
 from chai.kernels.native.table import Table
 from chai.util.lazy_numpy import np
@@ -112,8 +112,7 @@ def sanitised() -> None:
 
 def lonely() -> None:
     """Give every blob and table memory of its own, between poisoned bytes."""
-    for module in (program, chain):
-        replaced(module, "share", apart)
+    replaced(order, "share", apart)
     aligned, reserve = library.aligned, table.Constants.reserve
 
     def reserved(self: table.Constants, size: int) -> int:

@@ -1,4 +1,4 @@
-"""Arrange the Tasks of a segment for two engines: in which order, and which of them image by image.
+"""Arrange the Tasks of a segment for two engines by list scheduling: in which order, and which of them image by image.
 
 A pooling of one image then runs while another image is convolved. Nothing is added: a cut Task names some images of the
 same blobs.
@@ -27,7 +27,7 @@ LOSS = 0.05  # of a Task's cycles: the weights of some are fetched again for eac
 
 
 class Arrangement(NamedTuple):
-    """Pieces in the order in which they begin, and the cycles until the last one ends."""
+    """A schedule: pieces in the order in which they begin, and its makespan in cycles."""
 
     pieces: list[Piece]
     cycles: int
@@ -38,8 +38,8 @@ def arrangements(
 ) -> Iterator[Arrangement]:
     """Yield the arrangements to compare: no Task cut, all, and those that lose little, each ordered by two rules.
 
-    Their cycles are those of the cycle model where no two blobs share bytes. The rules say which Task an engine takes of
-    those that it could begin: the first given, or the one that the most work waits for (list scheduling by longest paths).
+    Their cycles are those of the cycle model where no two blobs share bytes. The rules are priorities of list scheduling:
+    the order of the Tasks as they come, or the length of their critical paths.
     """
     whole = [[Piece(i)] for i in range(len(tasks))]
     cut = [[*_pieces(i, shapes[task.output][0])] for i, task in enumerate(tasks)]
@@ -57,9 +57,9 @@ def arrangements(
     for choice in [whole] if cut == whole else [whole, cut, little]:
         pieces = [piece for part in choice for piece in part]
         costs = [efforts[piece] for piece in pieces]
-        needs = _needs(tasks, pieces, shapes, views, overlay.layout.channels_per_word)
-        for ranks in ([0] * len(pieces), _paths(costs, needs)):
-            order, cycles = _begun(costs, needs, ranks)
+        predecessors = _predecessors(tasks, pieces, shapes, views, overlay.layout.channels_per_word)
+        for priorities in ([0] * len(pieces), _critical_paths(costs, predecessors)):
+            order, cycles = _list_schedule(costs, predecessors, priorities)
             yield Arrangement([pieces[i] for i in order], cycles)
 
 
@@ -70,7 +70,7 @@ def _pieces(index: int, batch: int) -> Iterator[Piece]:
         yield Piece(index, None if count == batch else (first, count))
 
 
-def _needs(
+def _predecessors(
     tasks: Sequence[Task],
     pieces: Sequence[Piece],
     shapes: Mapping[str, Shape],
@@ -88,49 +88,60 @@ def _needs(
             for plane in range((start + channels[0]) // word, ceil_div(start + sum(channels), word)):
                 yield whole, run, plane
 
-    wrote: dict[tuple[str, int, int], int] = {}
-    every = []
+    writer: dict[tuple[str, int, int], int] = {}
+    predecessors = []
     for i, piece in enumerate(pieces):
         task = tasks[piece.task]
         read = {part for blob in task.inputs for part in parts(piece, blob, (0, shapes[blob][1]))}
-        every.append({wrote[part] for part in read & wrote.keys()})
-        wrote.update(dict.fromkeys(parts(piece, task.output, task.channels(shapes)), i))
-    return every
+        predecessors.append({writer[part] for part in read & writer.keys()})
+        writer.update(dict.fromkeys(parts(piece, task.output, task.channels(shapes)), i))
+    return predecessors
 
 
-def _paths(efforts: Sequence[Effort], needs: Sequence[set[int]]) -> list[int]:
-    """Return ranks: less for a piece with a longer way, in cycles, from its begin to the end of all that waits for it."""
-    after = [0] * len(needs)
-    ranks = [0] * len(needs)
-    for i in reversed(range(len(needs))):
-        ranks[i] = after[i] - efforts[i].cycles
-        for k in needs[i]:
-            after[k] = min(after[k], ranks[i])
-    return ranks
+def _critical_paths(efforts: Sequence[Effort], predecessors: Sequence[set[int]]) -> list[int]:
+    """Return the cycles of each piece's critical path: the longest chain of successors, from its begin to their end."""
+    after = [0] * len(predecessors)  # the longest path of a piece's successors
+    lengths = [0] * len(predecessors)
+    for i in reversed(range(len(predecessors))):
+        lengths[i] = efforts[i].cycles + after[i]
+        for k in predecessors[i]:
+            after[k] = max(after[k], lengths[i])
+    return lengths
 
 
-def _begun(efforts: Sequence[Effort], needs: Sequence[set[int]], ranks: Sequence[int]) -> tuple[list[int], int]:
-    """Return the order in which pieces begin, and the last cycle; of those that it could begin an engine takes the least rank."""
-    followers: list[list[int]] = [[] for _ in needs]
-    for i, before in enumerate(needs):
+def _list_schedule(
+    efforts: Sequence[Effort], predecessors: Sequence[set[int]], priorities: Sequence[int]
+) -> tuple[list[int], int]:
+    """Return the order in which pieces begin, and the cycle in which the last one ends.
+
+    A piece is ready when its predecessors have ended. A free engine begins the ready piece with the highest priority, of
+    several the first.
+    """
+    successors: list[list[int]] = [[] for _ in predecessors]
+    for i, before in enumerate(predecessors):
         for k in before:
-            followers[k].append(i)
-    missing = [*map(len, needs)]
-    free = [i for i, count in enumerate(missing) if not count]
+            successors[k].append(i)
     # a window Task is first where both engines begin one at once: what it reads is needed for less long then
     ready: dict[str, list[tuple[int, int]]] = {engine: [] for engine in reversed(Finished._fields)}
-    engines, order, left = Engines(efforts), list[int](), len(needs)
+
+    def release(i: int) -> None:
+        heappush(ready[efforts[i].engine], (-priorities[i], i))
+
+    unfinished = [len(before) for before in predecessors]  # predecessors of each piece that have not ended
+    for i, count in enumerate(unfinished):
+        if not count:
+            release(i)
+    engines, order, left = Engines(efforts), list[int](), len(predecessors)
     while left:
-        for i in free:
-            heappush(ready[efforts[i].engine], (ranks[i], i))
-        for engine, waiting in ready.items():
-            if waiting and engines.free(engine):
-                order.append(heappop(waiting)[1])
-                engines.start(order[-1])
-        free = []
-        for ended in engines.advance():
+        for engine, queue in ready.items():
+            if queue and engines.free(engine):
+                _, i = heappop(queue)
+                engines.start(i)
+                order.append(i)
+        for i in engines.advance():
             left -= 1
-            for i in followers[ended]:
-                missing[i] -= 1
-                free += [i] * (not missing[i])
+            for k in successors[i]:
+                unfinished[k] -= 1
+                if not unfinished[k]:
+                    release(k)
     return order, ceil(engines.now - INSTANT)

@@ -123,21 +123,21 @@ def head_bytes(overlay: Overlay, count: int) -> int:
     return round_up(count * overlay.descriptor.bytes, overlay.layout.alignment)
 
 
-def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:
+def wanted(regions: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:
     """Return the channels of the host's outputs that it can ``load``: (blob, first channel, channels)."""
     filled: dict[str, list[tuple[int, int]]] = {}  # channels of each outermost blob that the host or a Task writes
-    for blob in laid.given:
-        whole, first = laid.whole(blob)
+    for blob in regions.given:
+        whole, first = regions.whole(blob)
         filled.setdefault(whole, []).append((first, shapes[blob][1]))
     for task in tasks:
-        whole, first = laid.whole(task.output)
+        whole, first = regions.whole(task.output)
         start, count = task.channels(shapes)
         filled.setdefault(whole, []).append((first + start, count))
-    found = []
-    for blob in laid.asked:
-        whole, first = laid.whole(blob)
-        found += [(blob, a, b - a) for a, b in inside(filled.get(whole, []), first, first + shapes[blob][1])]
-    return found
+    outputs = []
+    for blob in regions.asked:
+        whole, first = regions.whole(blob)
+        outputs += [(blob, a, b - a) for a, b in inside(filled.get(whole, []), first, first + shapes[blob][1])]
+    return outputs
 
 
 def inside(filled: Iterable[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:

@@ -34,19 +34,19 @@ def chain(work: Work) -> Chain:
     overlay, shapes = work.overlay, work.shapes
     check_descriptors(work)
 
-    def laid_out(pieces: Sequence[Piece], apart: int) -> Chain:
+    def draft(pieces: Sequence[Piece], apart: int) -> Chain:
         tasks = arranged(work.tasks, pieces)
         moves = [(task.inputs, task.output) for task in tasks]
-        laid = regions(overlay.layout, shapes, work.views, moves, work.reads, work.writes, apart=apart)
-        outputs = wanted(laid, tasks, shapes)
-        after = dependencies(overlay, tasks, shapes, laid, outputs)
-        return Chain(overlay, tuple(tasks), tuple(pieces), shapes, laid, outputs, after, [], [])
+        layout = regions(overlay.layout, shapes, work.views, moves, work.reads, work.writes, apart=apart)
+        outputs = wanted(layout, tasks, shapes)
+        after = dependencies(overlay, tasks, shapes, layout, outputs)
+        return Chain(overlay, tuple(tasks), tuple(pieces), shapes, layout, outputs, after, [], [])
 
     # which order is best is seen where no Task waits for shared bytes; then blobs share what costs nothing
     pieces = min(arrangements(overlay, work.tasks, shapes, work.views), key=attrgetter("cycles")).pieces
-    shared = (laid_out(pieces, apart) for apart in APART)
-    fitting = [made for made in shared if sum(made.regions.sizes.values()) <= ROOM]
-    best = min(fitting, key=attrgetter("cycles"), default=laid_out(pieces, 0))
+    drafts = (draft(pieces, apart) for apart in APART)
+    fitting = [one for one in drafts if sum(one.regions.sizes.values()) <= ROOM]
+    best = min(fitting, key=attrgetter("cycles"), default=draft(pieces, 0))
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
 
@@ -68,16 +68,16 @@ def compiled(work: Work) -> Sized:
     return chain(work) if own is None else own.segment(work)
 
 
-def _encoded(made: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
+def _encoded(draft: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
     """Return descriptors, and constants with their offsets; the pieces of a Task share its constants."""
     descriptors: list[bytes] = []
     constants: list[tuple[int, Constant]] = []
-    end = head_bytes(made.overlay, len(made.tasks))
+    end = head_bytes(draft.overlay, len(draft.tasks))
     starts: dict[int, int] = {}
-    for tag, (task, piece, after) in enumerate(zip(made.tasks, made.pieces, made.after)):
+    for tag, (task, piece, after) in enumerate(zip(draft.tasks, draft.pieces, draft.after)):
         start = starts.get(piece.task, end)
         where = (FIXED << REGION) + start
-        descriptor, parts = encode(task, made.overlay, made.regions.blobs, made.shapes, where, tag=tag, after=after)
+        descriptor, parts = encode(task, draft.overlay, draft.regions.blobs, draft.shapes, where, tag=tag, after=after)
         descriptors.append(descriptor)
         if piece.task in starts:
             continue
@@ -85,7 +85,7 @@ def _encoded(made: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
         for part in parts:
             constants.append((end, part))
             end += size_of(part)
-        end = round_up(end, made.overlay.layout.alignment)
+        end = round_up(end, draft.overlay.layout.alignment)
     return descriptors, constants
 
 
@@ -104,7 +104,7 @@ class Footprint(NamedTuple):
 def footprint(chains: Sequence[Sized]) -> Footprint:
     """Return the memory of all segments of a network, each in separate memory."""
     return Footprint(
-        sum(sum(made.regions.sizes.values()) for made in chains),
-        sum(made.regions.total for made in chains),
-        sum(made.sizes[FIXED] for made in chains),
+        sum(sum(segment.regions.sizes.values()) for segment in chains),
+        sum(segment.regions.total for segment in chains),
+        sum(segment.sizes[FIXED] for segment in chains),
     )

@@ -77,10 +77,10 @@ def chain_cycles(
 ) -> int:
     """Return the clock cycle in which the last Task ends; ``after`` is what each waits for."""
     efforts = [effort(overlay, task, shapes) for task in tasks]
-    waiting = {name: deque(i for i, one in enumerate(efforts) if one.engine == name) for name in Finished._fields}
+    queues = {name: deque(i for i, one in enumerate(efforts) if one.engine == name) for name in Finished._fields}
     engines, done = Engines(efforts), NONE
     while sum(done) < len(tasks):
-        for name, queue in waiting.items():
+        for name, queue in queues.items():
             if queue and engines.free(name) and after[queue[0]] | done == done:
                 engines.start(queue.popleft())
         for i in engines.advance():

@@ -47,12 +47,12 @@ class Budget:
     """The accesses to memory that may still be examined: ``limits().accesses`` at first."""
 
     def __init__(self) -> None:
-        self.spent, self.most = 0, limits().accesses
+        self.spent, self.limit = 0, limits().accesses
 
     def spend(self, count: int) -> None:
         """Count accesses. Raises DeviceError if they are too many."""
         self.spent += count
-        if self.spent > self.most:
+        if self.spent > self.limit:
             raise DeviceError(
                 "the Tasks access too many pieces of memory: " + limits().exceeded("accesses", self.spent)
             )
@@ -62,11 +62,11 @@ def dependencies(
     overlay: Overlay,
     tasks: Sequence[Task],
     shapes: Mapping[str, Shape],
-    laid: Regions,
-    wanted: Iterable[tuple[str, int, int]],
+    regions: Regions,
+    outputs: Iterable[tuple[str, int, int]],
     budget: Budget | None = None,
 ) -> list[Finished]:
-    """Return, for each Task, the Tasks that must have finished before it accesses a blob; ``wanted`` as in Chain.
+    """Return, for each Task, the Tasks that must have finished before it accesses a blob; ``outputs`` as Chain.wanted.
 
     The segments of one file share a ``budget``. Raises DeviceError if it is spent, or if a Task or the host would read
     bytes that hold another blob, or nothing: so offsets from a file are checked here.
@@ -77,10 +77,10 @@ def dependencies(
     def bytes_of(
         blob: str, first: int, channels: int, images: tuple[int, int]
     ) -> tuple[str, Iterable[tuple[int, int]]]:
-        whole, start = laid.whole(blob)
-        return whole, spans(laid.blobs[blob].offset, shapes[whole], start + first, channels, images, overlay.layout)
+        whole, start = regions.whole(blob)
+        return whole, spans(regions.blobs[blob].offset, shapes[whole], start + first, channels, images, overlay.layout)
 
-    for blob in laid.given:
+    for blob in regions.given:
         whole, runs = bytes_of(blob, 0, shapes[blob][1], (0, shapes[blob][0]))
         for begin, end in runs:
             memory.write(begin, end, _Bytes(whole))
@@ -106,7 +106,7 @@ def dependencies(
                 raise DeviceError(f"blob {whole!r} is written over what it is made of")
             after |= before
         waits.append(after)
-    for blob, first, channels in wanted:
+    for blob, first, channels in outputs:
         whole, runs = bytes_of(blob, first, channels, (0, shapes[blob][0]))
         for begin, end in runs:
             memory.read(begin, end, blob, whole, NONE)
@@ -114,17 +114,17 @@ def dependencies(
 
 
 def check_listed(
-    layout: Layout, tasks: Iterable[Task], shapes: Mapping[str, Shape], laid: Regions, budget: Budget
+    layout: Layout, tasks: Iterable[Task], shapes: Mapping[str, Shape], regions: Regions, budget: Budget
 ) -> None:
     """Check the order in which Tasks are listed for devices where blobs share no bytes, unless one is a part of another.
 
     Each Task is for all images of its blobs. Raises DeviceError if one reads what none before it has written, or writes
     what is written.
     """
-    written = dict.fromkeys(laid.blobs, 0)  # of each outermost blob: bit i is its plane i
+    written = dict.fromkeys(regions.blobs, 0)  # of each outermost blob: bit i is its plane i
 
     def planes_of(blob: str, first: int, channels: int) -> tuple[str, int]:
-        whole, start = laid.whole(blob)
+        whole, start = regions.whole(blob)
         begin, end = (start + first) // layout.channels_per_word, planes(start + first + channels, layout)
         budget.spend(1 + end // 10_000)
         return whole, (1 << end) - (1 << begin)
@@ -135,7 +135,7 @@ def check_listed(
             raise DeviceError(f"blob {whole!r} is written twice")
         written[whole] |= bits
 
-    for blob in laid.given:
+    for blob in regions.given:
         write(blob, 0, shapes[blob][1])
     for task in tasks:
         for blob in task.inputs:

@@ -138,22 +138,22 @@ def regions(
     blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
     blobs.update(dict.fromkeys(_in_common(blobs, shapes, views)))
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
-    given = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
-    regions = _regions(wholes, given, writes)
+    inputs = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
+    regions = _regions(wholes, inputs, writes)
     lengths = {blob: blob_bytes(shapes[blob], layout) for blob in blobs}
     if offsets is None:
-        found = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves], apart)
+        starts = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves], apart)
     else:
-        found = dict(offsets)
-        _check_offsets(found, regions, lengths, layout)
+        starts = dict(offsets)
+        _check_offsets(starts, regions, lengths, layout)
     sizes: dict[int, int] = {}
     for whole, region in regions.items():
-        sizes[region] = max(sizes.get(region, 0), found[whole] + lengths[whole])
-    placed = {}
+        sizes[region] = max(sizes.get(region, 0), starts[whole] + lengths[whole])
+    places = {}
     for blob, (whole, first) in wholes.items():
         parent = None if blob == whole else whole
-        placed[blob] = Placed((regions[whole] << REGION) + found[whole], lengths[blob], parent, first)
-    return Regions(placed, given, list(writes), sizes)
+        places[blob] = Placed((regions[whole] << REGION) + starts[whole], lengths[blob], parent, first)
+    return Regions(places, inputs, list(writes), sizes)
 
 
 def _in_common(blobs: Collection[str], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> list[str]:
@@ -163,13 +163,13 @@ def _in_common(blobs: Collection[str], shapes: Mapping[str, Shape], views: Mappi
         whole, first = outermost(blob, views)
         if whole not in blobs and outermost(blob, views, blobs).base == blob:
             parts.setdefault(whole, []).append((first, first + shapes[blob][1]))
-    runs = {whole: sorted(found) for whole, found in parts.items()}
-    return [whole for whole, found in runs.items() if any(b[0] < a[1] for a, b in pairwise(found))]
+    runs = {whole: sorted(spans) for whole, spans in parts.items()}
+    return [whole for whole, spans in runs.items() if any(b[0] < a[1] for a, b in pairwise(spans))]
 
 
-def _regions(wholes: Mapping[str, View], given: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
+def _regions(wholes: Mapping[str, View], inputs: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
     """Return the region of each blob that is not a view."""
-    written, read = ({wholes[blob][0] for blob in blobs} for blobs in (given, writes))
+    written, read = ({wholes[blob][0] for blob in blobs} for blobs in (inputs, writes))
     kinds = {(True, True): BOTH, (True, False): INPUT, (False, True): OUTPUT, (False, False): WORK}
     return {whole: kinds[whole in written, whole in read] for whole, _ in wholes.values()}
 
@@ -181,13 +181,13 @@ def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves
         for whole in (*sources, target):
             if regions[whole] == WORK:
                 lives[whole] = lives.get(whole, (moment,))[0], moment + apart
-    found, _ = share(lives, lengths)
+    starts, _ = share(lives, lengths)
     ends: dict[int, int] = {}
     for whole in sorted(regions.keys() - lives.keys()):
         region = regions[whole]
-        found[whole] = ends.get(region, 0)
-        ends[region] = found[whole] + lengths[whole]
-    return found
+        starts[whole] = ends.get(region, 0)
+        ends[region] = starts[whole] + lengths[whole]
+    return starts
 
 
 def _check_offsets(
@@ -197,10 +197,10 @@ def _check_offsets(
     if offsets.keys() != regions.keys():
         wrong = min(offsets.keys() ^ regions.keys())
         raise DeviceError(f"blob {wrong!r} {'has a place and no use' if wrong in offsets else 'has no place'}")
-    most: dict[int, int] = {}
+    capacity: dict[int, int] = {}
     for whole, region in regions.items():
-        most[region] = most.get(region, 0) + lengths[whole]
+        capacity[region] = capacity.get(region, 0) + lengths[whole]
     for whole, offset in offsets.items():
-        end = most[regions[whole]]
+        end = capacity[regions[whole]]
         if offset % layout.alignment or not 0 <= offset <= end - lengths[whole]:
             raise DeviceError(f"blob {whole!r}: {lengths[whole]:,} bytes at {offset:,} do not lie in {end:,}")

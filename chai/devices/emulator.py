@@ -50,13 +50,13 @@ class InNumpy:
         """Run all Tasks, and return the milliseconds of each."""
         from ..kernels.scratch import Scratch  # kernels in C have their own
 
-        given, scratch = {*blobs}, Scratch()
+        feeds, scratch = {*blobs}, Scratch()
         times, begin = [], perf_counter()
         for task, compute, done in self.kernels:
             inputs = [codes_of(b, blobs, self.shapes, self.wholes.views) for b in task.inputs]
             whole = codes_of(task.output, blobs, self.shapes, self.wholes.views)
             compute(*inputs, task.written(whole, self.shapes[task.inputs[0]][1]), scratch)
-            for blob in [b for b in blobs if b not in given and self.wholes[b].base in done]:
+            for blob in [b for b in blobs if b not in feeds and self.wholes[b].base in done]:
                 del blobs[blob]
             end = perf_counter()
             times.append((end - begin) * 1000)
@@ -77,13 +77,13 @@ class EmulatedProgram(Program):
         self.work, self.wholes = work, Wholes(work.views)
         used = library()
         forms = [*self._forms()] if used else [None] * len(work.tasks)
-        listed = [(task, found) for task, found in zip(work.tasks, forms)]
-        runs = [[*group] for _, group in groupby(listed, lambda pair: pair[1] is not None)]
+        pairs = zip(work.tasks, forms)
+        runs = [[*group] for _, group in groupby(pairs, lambda pair: pair[1] is not None)]
         self.parts: list[Native | InNumpy] = []
         before = [Part(blob, 0, work.shapes[blob][1]) for blob in self._read() if len(work.shapes[blob]) == 4]
         for i, run in enumerate(runs):
             later = [task for group in runs[i + 1 :] for task, _ in group]
-            native = [(task, found) for task, found in run if found is not None]
+            native = [(task, form) for task, form in run if form is not None]
             if used is not None and native:
                 wholes = {self.wholes[b].base for task, _ in native for b in task.inputs}
                 loads = [part for part in before if self.wholes[part.blob].base in wholes]

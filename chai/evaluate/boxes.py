@@ -118,7 +118,8 @@ class Found(Side):
             pairs = matched(sure, expected)
             self.expected += len(expected)
             self.pairs += pairs
-            self.agree += pairs == len(sure) == len(expected)
+            if pairs == len(sure) == len(expected):
+                self.agree += 1
         if truth is not None:
             self.known += 1
             self.positives.update(int(box[0]) for box in truth)

@@ -46,7 +46,7 @@ def native_batch_norm(shape: Shape, blobs: Sequence[Array], eps: float, rectifie
 
 def native_leaky(shape: Shape, slopes: Array) -> Native | None:
     """Return a ReLU with a slope for each channel, or one for all; None if numpy computes it."""
-    planes = _planes(shape, 1, int(slopes.size > 1))
+    planes = _planes(shape, 1, 1 if slopes.size > 1 else 0)
     used = compiled(planes)
     return None if used is None else used.leaky(planes, slopes)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .native import Native
     from .native.floats import Floats
 
-SEEN = 2048  # columns of a window, and of 16 times its stride, at most, in C
+MAX_COLUMNS = 2048  # columns of a window, and of 16 times its stride, at most, in C
 
 
 def max_pool(x: Array, window: Window, out: Shape) -> Array:
@@ -79,13 +79,13 @@ def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
         start = np.arange(out[i]) * window.stride[i] - window.pad[i]
         stop = np.minimum(start + window.kernel[i], last[i])
         sides.append(stop - np.maximum(start, first[i]))
-    found: Array = np.multiply.outer(*sides).astype(np.float32)
-    return found
+    result: Array = np.multiply.outer(*sides).astype(np.float32)
+    return result
 
 
 def _compiled(shape: Shape, window: Window, out: Shape) -> Floats | None:
     """Return the kernels in C for float32; None if they cannot store the columns of several windows side by side."""
-    narrow = window.kernel[1] <= SEEN and 16 * window.stride[1] <= SEEN
+    narrow = window.kernel[1] <= MAX_COLUMNS and 16 * window.stride[1] <= MAX_COLUMNS
     return compiled(shape, out) if narrow else None
 
 

@@ -71,9 +71,9 @@ class Convolution(WindowLayer):
         from ..tasks.conv import Conv  # float networks need no Tasks
 
         bias = self.blobs[1] if self.params.bias_term else None
-        weights, (bottom,), (top,) = self.evened(self.blobs[0]), self.bottoms, self.tops
+        weights, bottom, top = self.evened(self.blobs[0]), self.bottoms[0], self.tops[0]
         codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
-        r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
+        r = target.requantization(steps.reshape(-1, 1, 1), top, self.slope, self.ceiling)
         zero = target.formats[bottom].zero
         return [Conv(self.bottoms, top, self.origin, codes, added, self.window, self.params.group, r, zero)]
 

@@ -77,7 +77,7 @@ class InnerProduct(Layer):
     def lower(self, target: Target) -> list[Task]:
         from ..tasks.conv import Conv  # float networks need no Tasks
 
-        (bottom,), (top,) = self.bottoms, self.tops
+        bottom, top = self.bottoms[0], self.tops[0]
         shape = target.shapes[bottom]
         weights = self.weight_rows.reshape(-1, *on_device(shape)[1:])
         bias = self.blobs[1] if self.params.bias_term else None

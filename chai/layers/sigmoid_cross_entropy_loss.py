@@ -23,6 +23,7 @@ class SigmoidCrossEntropyLoss(Loss):
         x, target = (b.reshape(b.shape[0], -1).astype(np.float64) for b in bottoms)
         ignore = self.loss.ignore_label
         counts = np.ones(target.shape, bool) if ignore is None else target.astype(np.int64) != ignore
-        each = x * (target - (x >= 0)) - np.log1p(np.exp(-np.abs(x)))
+        positive = (x >= 0).astype(np.float64)  # 1 or 0
+        each = x * (target - positive) - np.log1p(np.exp(-np.abs(x)))
         divisor = self.divisor(x.shape, int(counts.sum()), "BATCH_SIZE")
         return (np.asarray(np.float32(-each[counts].sum() / divisor)),)[: len(self.tops)]

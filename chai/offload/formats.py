@@ -83,7 +83,8 @@ def covering(largest: float, bits: int, scheme: str, unsigned: bool = False) -> 
         value = float(np.float32(largest)) or 1.0  # a blob of zeros: any threshold will do
         return Format(scheme, bits, value, unsigned)
     integer = int(np.ceil(np.log2(largest))) if largest > 0 else 0
-    return Format(scheme, bits, bits - (not unsigned) - integer, unsigned)
+    magnitude = bits if unsigned else bits - 1  # bits without the sign
+    return Format(scheme, bits, magnitude - integer, unsigned)
 
 
 def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
@@ -113,23 +114,23 @@ def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Fo
     taken from the producer of the bottom, else CHaiDNN's default (6 bits, fl 3, th 16) is used with one warning. A blob
     that is not in ``unsigned`` has the signed format with the same range.
     """
-    found: dict[str, Format] = {}
+    formats: dict[str, Format] = {}
     missing: list[str] = []
     for layer in graph.layers:
         if layer.source:
             continue
         for bottom in layer.bottoms:
-            if bottom not in found:
-                found[bottom] = (_precision(layer, "in") or _precision_default(layer, "in", missing)).signed
-        inherited = found[layer.bottoms[0]] if layer.bottoms else None
+            if bottom not in formats:
+                formats[bottom] = (_precision(layer, "in") or _precision_default(layer, "in", missing)).signed
+        inherited = formats[layer.bottoms[0]] if layer.bottoms else None
         for top in layer.tops:
             own = None if layer.same_values else _precision(layer, "out")
             if layer.merges_formats:
-                own = max((found[b] for b in layer.bottoms), key=lambda f: f.step)
+                own = max((formats[b] for b in layer.bottoms), key=lambda f: f.step)
             if own is None and inherited is None:
                 own = _precision_default(layer, "out", missing)
             format = own or inherited or _precision_default(layer, "out", missing)
-            found[top] = format if top in unsigned else format.signed
+            formats[top] = format if top in unsigned else format.signed
             if (
                 own is None
                 and not layer.keeps_format
@@ -142,7 +143,7 @@ def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Fo
         log.warning(
             "no complete precision_param: %s; taken from the layer before, or CHaiDNN's default", ", ".join(names)
         )
-    return found
+    return formats
 
 
 def _precision(layer: Layer, side: str) -> Format | None:
@@ -150,13 +151,13 @@ def _precision(layer: Layer, side: str) -> Format | None:
     if p is None:
         return None
     _check(layer, p)
-    found = p.side(side)
-    return None if found is None else Format(*found)
+    width_and_value = p.side(side)
+    return None if width_and_value is None else Format(*width_and_value)
 
 
 def _check(layer: Layer, p: Precision) -> None:
-    known = (None, *SCHEMES, SINGLE)
-    unknown = [scheme for scheme in (p.quant_type, p.quant_type_out) if scheme not in known]
+    schemes = (None, *SCHEMES, SINGLE)
+    unknown = [scheme for scheme in (p.quant_type, p.quant_type_out) if scheme not in schemes]
     if unknown:
         problem = f"quant_type {unknown[0]!r}; expected {', '.join(SCHEMES)} or {SINGLE}"
     elif any(bits not in (None, 6, 8) for bits in (p.bw_layer_in, p.bw_layer_out, p.bw_params)):

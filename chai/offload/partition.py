@@ -48,8 +48,9 @@ def partition(
     for layer in graph.layers:
         if layer.source:
             continue
-        asked = f"its precision_param says {SINGLE}" if single(layer) else None
-        reason = refused.get(layer.name) or asked or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
+        single_format = f"its precision_param says {SINGLE}" if single(layer) else None
+        reason = refused.get(layer.name) or single_format
+        reason = reason or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
         if not open_sizes.isdisjoint(layer.bottoms):
             reason = reason or "how many rows it gets is known only at run time"
         if layer.dynamic or not open_sizes.isdisjoint(layer.bottoms):
@@ -100,18 +101,18 @@ def _order(graph: Graph, engines: Mapping[str, str]) -> list[Segment]:
 
 def _walk(graph: Graph, engines: Mapping[str, str], engine: str) -> list[Segment]:
     written = {t for layer in graph.layers if layer.source for t in layer.tops}
-    waiting = [layer for layer in graph.layers if not layer.source]
+    remaining = [layer for layer in graph.layers if not layer.source]
     segments: list[Segment] = []
-    while waiting:
+    while remaining:
         segment = Segment(engine)
         ready = True
         while ready:
             ready = False
-            for layer in list(waiting):
+            for layer in list(remaining):
                 if engines[layer.name] == engine and written.issuperset(layer.bottoms):
                     segment.layers.append(layer)
                     written.update(layer.tops)
-                    waiting.remove(layer)
+                    remaining.remove(layer)
                     ready = True
         if segment.layers:
             segments.append(segment)

@@ -31,7 +31,7 @@ class Partition:
     def engine(self, layer: str) -> str:
         """Return host or fpga; a layer fused into another one runs on the other's engine."""
         for segment in self.segments:
-            if any(layer in known.origin for known in segment.layers):
+            if any(layer in member.origin for member in segment.layers):
                 return segment.engine
         return "host"
 

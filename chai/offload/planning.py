@@ -38,8 +38,8 @@ def plan(
     ``rewritten`` the graph of an earlier Plan of the same layers and weights, which is not made again
     """
     rewritten = rewritten or rewrite(graph)
-    standing = {name for layer in rewritten.layers for name in layer.origin}
-    dropped = {layer.name for layer in graph.layers} - standing  # they do not run, so they have no engine
+    present = {name for layer in rewritten.layers for name in layer.origin}
+    dropped = {layer.name for layer in graph.layers} - present  # they do not run, so they have no engine
     chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
     if formats is None:
         parts = partition(rewritten, shapes, overlay, chosen, {})
@@ -73,15 +73,15 @@ def _scheduled(
         parts = partition(graph, shapes, target.overlay, chosen, refused)
         tasks = lower(parts, target)
         if isinstance(tasks, tuple):
-            moved = dict([tasks])
+            moves = dict([tasks])
         else:
             steps = schedule(graph, parts, shapes, target, tasks)
-            moved = _too_dear(steps, target, chosen)
-            if not moved:
+            moves = _too_dear(steps, target, chosen)
+            if not moves:
                 return parts, steps
-        for name, reason in moved.items():
+        for name, reason in moves.items():
             log.info("layer %r runs on the host: %s", name, reason)
-        refused.update(moved)
+        refused.update(moves)
 
 
 def _too_dear(steps: Schedule, target: Target, chosen: Mapping[str, str]) -> dict[str, str]:

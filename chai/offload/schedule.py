@@ -46,12 +46,17 @@ class Conversion:
         return type(self).__name__
 
     @property
+    def result(self) -> str:
+        """Return the name of the blob that it writes."""
+        return self.blob
+
+    @property
     def reads(self) -> Blobs:
         return ((self.source, self.blob),)
 
     @property
     def writes(self) -> Blobs:
-        return ((self.target, self.blob),)
+        return ((self.target, self.result),)
 
     def __str__(self) -> str:
         return visible(f"{self.type} {self.blob}")
@@ -65,8 +70,9 @@ class Pack(Conversion):
     unfold: Unfold | None = None
 
     @property
-    def writes(self) -> Blobs:
-        return ((self.target, self.blob if self.unfold is None else unfolded_name(self.blob)),)
+    def result(self) -> str:
+        """Return the name of its codes, which is another one if they are unfolded."""
+        return self.blob if self.unfold is None else unfolded_name(self.blob)
 
 
 class Unpack(Conversion):

@@ -349,11 +349,9 @@ class _Wiring:
         ):
             if len(found) < least or (most is not None and len(found) > most):
                 wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-                raise self._error(
-                    message,
-                    f"layer {layer.name!r} ({layer.type}) takes {wanted} {what}{'s' * (wanted != '1')}, found {len(found)}",
-                    what,
-                )
+                blobs = what if wanted == "1" else f"{what}s"
+                text = f"layer {layer.name!r} ({layer.type}) takes {wanted} {blobs}, found {len(found)}"
+                raise self._error(message, text, what)
 
     def _error(self, message: Message, text: str, field: str, index: int = 0, hint: str | None = None) -> ParseError:
         values = message.values.get(field) or message.values.get("name") or message.values.get("type")

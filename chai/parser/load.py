@@ -62,7 +62,7 @@ def unknown_fields(net: Message, custom: Registry) -> list[str]:
     for field, _ in _unknown(net, custom):
         found.setdefault(field.name, []).append(net.source.where(field.start)[0])
     return [
-        f"{name} (line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:4]))}{', ...' * (len(lines) > 4)})"
+        f"{name} (line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:4]))}{', ...' if len(lines) > 4 else ''})"
         for name, lines in found.items()
     ]
 

@@ -36,9 +36,12 @@ class Recipe:
 
     def __str__(self) -> str:
         words = [f"activations {self.ranges}", f"weights {self.weights}"]
-        words += [f"equalised {self.equalise:g}"] * bool(self.equalise)
-        words += [f"{self.rounding} rounding"] * (self.rounding != "nearest")
-        words += [f"{self.bias} biases"] * (self.bias != "kept")
+        if self.equalise:
+            words.append(f"equalised {self.equalise:g}")
+        if self.rounding != "nearest":
+            words.append(f"{self.rounding} rounding")
+        if self.bias != "kept":
+            words.append(f"{self.bias} biases")
         return ", ".join(words)
 
     def to_json(self) -> dict[str, Any]:

@@ -246,7 +246,7 @@ class _Progress:
     """Progress in layers run: plain maxima, every recipe (twice if cross-validated), and the last build."""
 
     def __init__(self, watch: Callable[[str, float], None], only: Recipe | None, effort: str, layers: int) -> None:
-        networks = 2 + 2 * (only is not None)
+        networks = 2 if only is None else 4
         fitted = False
         for stage in EFFORTS[effort] if only is None else ():
             fitted = fitted or stage is TOGETHER  # recipes of later stages are fitted too

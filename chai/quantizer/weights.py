@@ -159,7 +159,7 @@ def _learned(scaled: Array, moments: Array, high: int) -> Array:
         mean += (slope - mean) * np.float32(0.1)
         square += (slope * slope - square) * np.float32(0.001)
         argument -= np.float32(RATE) * (mean / (1 - 0.9**i)) / (np.sqrt(square / (1 - 0.999**i)) + 1e-8)
-    codes: Array = np.clip(below + (1.2 * sigmoid >= 0.6), -high, high)
+    codes: Array = np.clip(np.where(1.2 * sigmoid >= 0.6, below + 1, below), -high, high)
     return codes
 
 

@@ -135,7 +135,8 @@ def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[in
             line = text.rfind("\n", 0, start) + 1
             rest = text.find("\n", end) + 1
             alone = not text[line:start].strip() and rest and not text[end:rest].strip()
-            edits.append((line, rest, "") if alone else (start, end + (text[end : end + 1] == " "), ""))
+            space = end + 1 if text[end : end + 1] == " " else end
+            edits.append((line, rest, "") if alone else (start, space, ""))
     if new is not None:
         brace = layer.value.end - 1
         line = text.rfind("\n", 0, brace) + 1

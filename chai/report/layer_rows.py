@@ -61,7 +61,7 @@ class LayerRow:
     @property
     def mark(self) -> str:
         """Return the engine, with a question mark if the weights decide whether it is the overlay."""
-        return self.engine + "?" * bool(self.sum_open)
+        return f"{self.engine}?" if self.sum_open else self.engine
 
 
 def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:

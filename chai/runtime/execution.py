@@ -157,14 +157,14 @@ class Execution:
         inside = {*(top for layer in step.layers for top in layer.tops), *(task.output for task in step.tasks)}
         needed = frozenset(inside.intersection(blobs).difference(step.outputs))
         read = {*step.outputs, *needed}
-        tops = ((top, layer.origin[0]) for layer in step.layers for top in layer.tops)
-        looked = tuple((top, layer) for top, layer in tops if (top in read and top in views) or env().dump)
+        every = ((top, layer.origin[0]) for layer in step.layers for top in layer.tops)
+        tops = tuple((top, layer) for top, layer in every if (top in read and top in views) or env().dump)
         # of a device with hidden memory, only what is read and what that is a part of is outside
         outside = {view.base for blob in read for view in bases(blob, views)} if hidden else inside
         written = dict.fromkeys((*step.outputs, *(needed if hidden else inside)))
         inner = inside.intersection(outside).difference(step.outputs, blobs)
         programs = tuple(self._compiled(i, step, needed))
-        return Use((*dropped, *_on_device(inner)), shared, _on_device(written), looked, programs)
+        return Use((*dropped, *_on_device(inner)), shared, _on_device(written), tops, programs)
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written = NOTHING

@@ -29,13 +29,13 @@ class Use:
     ``dropped`` blobs that no other step reads
     ``shared``  blobs that other steps read, too: dropped after the last of them
     ``written`` blobs that exist after it
-    ``looked``  tops to look at after a segment, each with the name of its layer
+    ``tops``    those of a segment that are parts of larger blobs and read outside, or dumped; each with its layer's name
     """
 
     dropped: Blobs
     shared: Blobs
     written: Blobs
-    looked: tuple[tuple[str, str], ...] = ()
+    tops: tuple[tuple[str, str], ...] = ()
     programs: tuple[Program, ...] = ()
 
 

@@ -57,7 +57,7 @@ class _Conversion:
         self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int, ends: tuple[int, int] | None
     ) -> None:
         self.step, self.graph, self.format, self.shape, self.ends = step, graph, step.format, shape, ends
-        ((_, self.source),), ((_, self.target),) = step.reads, step.writes
+        self.source, self.target = step.blob, step.result
         self.rows = Rows(size * prod(shape), self._row)
 
     @property
@@ -85,8 +85,7 @@ class _Packing(_Conversion):
     """The codes of a blob of the host."""
 
     def __init__(self, step: Pack, graph: Graph, shapes: Mapping[str, Shape], counting: bool) -> None:
-        ((_, target),) = step.writes
-        super().__init__(step, graph, shapes[target], 1, step.format.packed if counting else None)
+        super().__init__(step, graph, shapes[step.result], 1, step.format.packed if counting else None)
         self.unfold = step.unfold
 
     def __call__(self, slot: Slot, _: Use) -> Run:
@@ -175,8 +174,8 @@ class _Segment:
             whole, times, device = (perf_counter() - begin) * 1000, ran.tasks, [ran.device]
         else:
             times, device, whole = self._each(use, codes)
-        for top, layer in use.looked:
-            self.codes.look(top, layer, codes)
+        for top, layer in use.tops:
+            self.codes.expose(top, layer, codes)
         if times is None:
             known = [ms for ms in device if ms is not None]
             return Run(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
@@ -210,8 +209,8 @@ class _Codes:
         """Return the codes of a blob."""
         return codes_of(blob, codes, self.device_shapes, self.views)
 
-    def look(self, top: str, layer: str, codes: dict[str, Array]) -> None:
-        """Dump a layer's top; a part of a larger blob that is read outside gets a view of its own."""
+    def expose(self, top: str, layer: str, codes: dict[str, Array]) -> None:
+        """Give a layer's top a view of its own if it is a part of a larger blob, and dump it if that is asked for."""
         if any(view.base in codes for view in bases(top, self.views)):  # hidden memory has none
             dump(top, layer, self.of(top, codes).reshape(self.shapes[top]))
 
@@ -250,7 +249,7 @@ class _TaskRows:
     def _packed(self) -> dict[str, str]:
         """Return the network's blobs by the names of their codes, which differ if they are unfolded."""
         packs = (step for step in self._executed.steps if isinstance(step, Pack))
-        return {coded: step.blob for step in packs for _, coded in step.writes}
+        return {step.result: step.blob for step in packs}
 
     def of(self, step: DeviceStep) -> Rows:
         """Return the rows of a segment."""

@@ -261,8 +261,8 @@ def find(kind: str) -> type[Task]:
     """Return the class of a kind of Task. Raises KeyError if there is none."""
     # most are in the file of their name, or in one that is loaded
     for stem in sorted(_files(), key=lambda stem: (stem != kind, f"{__name__}.{stem}" not in sys.modules)):
-        for known, cls in _defined(stem):
-            if known == kind:
+        for name, cls in _defined(stem):
+            if name == kind:
                 return cls
     raise KeyError(kind)
 

@@ -27,12 +27,12 @@ SENTENCE = "coarser weight steps, so that sums fit the accumulator, and what the
 
 def listed(coarser: Mapping[str, Coarser]) -> list[str]:
     """Return the layers with coarser steps as text, for reports."""
-    return [f"{name} ({found})" for name, found in coarser.items()]
+    return [f"{name} ({cost})" for name, cost in coarser.items()]
 
 
 def as_json(coarser: Mapping[str, Coarser]) -> dict[str, Any]:
     """Return the layers with coarser steps as values for json.dumps."""
-    return {name: asdict(found) for name, found in coarser.items()}
+    return {name: asdict(cost) for name, cost in coarser.items()}
 
 
 class Sums(NamedTuple):
@@ -89,22 +89,22 @@ def fitted(
             compute(left)
             wide = (bounds[left] >= ACCUMULATOR) & (index + 1 < len(factors))
             left, base, index = left[wide], base[wide], index[wide] + 1
-    most = int(bounds.max(initial=0))
+    bound = int(bounds.max(initial=0))
     if not channels or not factors:
-        return Sums(rounded.codes, added, steps, most)
+        return Sums(rounded.codes, added, steps, bound)
     after = float(rounded.errors.sum())
     lost = 10 * float(np.log10(after / before)) if before and after else 0.0
-    return Sums(rounded.codes, added, steps, most, Coarser(channels, lost))
+    return Sums(rounded.codes, added, steps, bound, Coarser(channels, lost))
 
 
-def _first(magnitudes: Array, size: int, most: int, factors: Sequence[float]) -> Array:
+def _first(magnitudes: Array, size: int, largest: int, factors: Sequence[float]) -> Array:
     """Return the index of the first factor at which the sums of channels (M,) might fit; the last one if none does.
 
-    ``magnitudes`` are the sums of their codes' at factor 1, of ``size`` weights each; ``most`` is an input's largest one.
+    ``magnitudes`` are the sums of their codes' at factor 1, of ``size`` weights each; ``largest`` is that of an input.
     Rounding takes less than 0.501 from each code, there and here.
     """
-    least = (magnitudes[:, None] - 0.501 * size) / np.array(factors) - 0.501 * size
-    fits = least * most < ACCUMULATOR
+    lowest = (magnitudes[:, None] - 0.501 * size) / np.array(factors) - 0.501 * size
+    fits = lowest * largest < ACCUMULATOR
     fits[:, -1] = True
     first: Array = fits.argmax(1)
     return first

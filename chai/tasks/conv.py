@@ -222,8 +222,8 @@ class Conv(Task):
         limits = self.limits(overlay)
         if self.group > 1 or source[1] >= inputs or window.dilation != (1, 1):
             return None
-        found: dict[tuple[int, int], Unfold | None] = {}
-        found[prod(window.kernel), image_bytes(source, layout)] = None
+        candidates: dict[tuple[int, int], Unfold | None] = {}
+        candidates[prod(window.kernel), image_bytes(source, layout)] = None
         for rows in Unfold.choices(window):
             unfold = Unfold(window, rows)
             shape = unfold.shape(source)
@@ -231,8 +231,8 @@ class Conv(Task):
             fits = limits is not None and shape[1] <= limits.channels_max and max(shape[2:]) <= limits.size_max
             fits = fits and beyond_ring(overlay, unfold.kernel, (1, shape[1], 1, 1), 1, shape) is None
             if fits and size <= 1.1 * prod(source[2:]) * inputs:
-                found.setdefault((unfold.kernel.kernel[0] * ceil_div(shape[1], inputs), size), unfold)
-        return found[min(found)]
+                candidates.setdefault((unfold.kernel.kernel[0] * ceil_div(shape[1], inputs), size), unfold)
+        return candidates[min(candidates)]
 
     def unfolded(self, unfold: Unfold, blob: str) -> Conv:
         weights = unfold.weights(np.asarray(self.weights))

@@ -179,8 +179,8 @@ class Memory:
 
     def view(self, blob: str) -> View:
         """Return the View of a blob."""
-        if (known := self._views.get(blob)) is not None:
-            return known
+        if (view := self._views.get(blob)) is not None:
+            return view
         if blob not in self.address:
             raise DeviceError(f"blob {blob!r} has no address")
         place = self.address[blob]
@@ -243,7 +243,7 @@ def zero_flag(name: str, zero: int) -> int:
     """Return the field of a zero point, 0 or -128, which is the blob's name with ``_zero``."""
     if zero not in (0, -128):
         raise DeviceError(f"{name}: zero point {zero}, expected 0 or -128")
-    return int(zero != 0)
+    return 1 if zero else 0
 
 
 def zero_point(values: Mapping[str, int], name: str) -> int:
@@ -270,9 +270,9 @@ def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> byt
 def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
     """Raise DeviceError for a multiplier that has more bits than the overlay's, beside a sign."""
     for name, values in multipliers.items():
-        most = int(np.abs(values).max(initial=0))
-        if most >> overlay.requant.mult_bits:
-            raise DeviceError(f"{name} = {most}: expected {overlay.requant.mult_bits} bits")
+        largest = int(np.abs(values).max(initial=0))
+        if largest >> overlay.requant.mult_bits:
+            raise DeviceError(f"{name} = {largest}: expected {overlay.requant.mult_bits} bits")
 
 
 def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:

@@ -112,8 +112,8 @@ class Target:
         factors = FACTORS[format.scheme] if self.trained else []
         fit = fitted(weights, bias, steps, source, factors, format.bits, quantize)
         if self.trained and fit.bound >= ACCUMULATOR:
-            most = f"beyond the accumulator's {ACCUMULATOR:,} even with weights in steps {factors[-1]:g} times"
-            raise Unsupported(f"a sum could reach {fit.bound:,}, {most} as coarse")
+            limit = f"beyond the accumulator's {ACCUMULATOR:,} even with weights in steps {factors[-1]:g} times"
+            raise Unsupported(f"a sum could reach {fit.bound:,}, {limit} as coarse")
         if fit.coarser is not None:
             self.coarser[top] = fit.coarser
         return fit.codes, fit.bias, fit.steps * source.step

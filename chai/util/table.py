@@ -63,7 +63,7 @@ def filled(begin: str, words: Sequence[str], width: int, indent: str, commas: in
     """
     lines = [begin]
     for i, word in enumerate(words):
-        part = word + "," * (commas <= i < len(words) - 1)
+        part = f"{word}," if commas <= i < len(words) - 1 else word
         if len(lines[-1]) + 1 + len(part) <= width:
             lines[-1] += f" {part}"
         else:
@@ -76,7 +76,9 @@ def floored(value: float, digits: int = 1) -> str:
     if not isfinite(value):
         return f"{value}"
     rounded = f"{value:.{digits}f}"
-    units = int(rounded.replace(".", "")) - (float(rounded) > value)
+    units = int(rounded.replace(".", ""))
+    if float(rounded) > value:
+        units -= 1
     return f"{units / 10**digits:.{digits}f}"
 
 

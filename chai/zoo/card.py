@@ -97,7 +97,9 @@ def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -
 
     A card cannot hold a mean image, so it is left out; ``comment`` may say where it is.
     """
-    block = [f"# {comment}\n"] * bool(comment) + [f"{key} = {value}\n" for key, value in _values(how)]
+    block = [f"{key} = {value}\n" for key, value in _values(how)]
+    if comment:
+        block.insert(0, f"# {comment}\n")
     lines = text.splitlines(keepends=True)
     first = next((i for i, line in enumerate(lines) if re.match(_TABLE, line)), len(lines))
     after = next((i for i in range(first + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines))

@@ -52,7 +52,7 @@ def test_python_and_c_agree_on_the_table() -> None:
     assert re.findall(r"^ +([A-Z_]+)\b", kinds[1], re.M) == [*known]
     assert [*known.values()] == [*range(1, len(known) + 1)]
     assert [table.Kind.name(kind).upper() for kind in known.values()] == [*known]
-    for name in ("AT", "SPARE", "BLOCK_OUTPUTS"):
+    for name in ("STORED_ZERO", "SPARE", "MAX_BLOCK_OUTPUTS"):
         assert f"enum {{ {name} = {getattr(table, name)} }}" in header
 
 

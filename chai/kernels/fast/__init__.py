@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 def kernel(task: Task) -> Kernel:
     """Return a function that computes a Task into the output it is called with."""
     fast: Kernel | None = _called("kernel", task)
-    return fast or (lambda *given: np.copyto(given[-2], task.define(*given[:-2])))
+    return fast or (lambda *blobs: np.copyto(blobs[-2], task.define(*blobs[:-2])))
 
 
 def form(task: Task) -> Form | None:
     """Return a Task as an operation of the library in C; None if that cannot compute it."""
-    found: Form | None = _called("form", task)
-    return found
+    operation: Form | None = _called("form", task)
+    return operation
 
 
 def _called(name: str, task: Task) -> Any:

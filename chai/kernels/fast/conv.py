@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..scratch import Scratch
     from . import Kernel
 
-TAPS = 1024  # pixels of a kernel, at most, in C
+MAX_TAPS = 1024  # pixels of a kernel, at most, in C
 COLUMNS = 1 << 20  # bytes of float32 columns: columns, sums and weights of a layer fit into the cache
 
 
@@ -80,7 +80,7 @@ def form(task: Conv) -> Form | None:
         return None
     deep = is_depthwise(task.weights.shape, task.group)
     kind = Kind.DEPTHWISE if deep else Kind.CONVOLUTION
-    if prod(task.window.kernel) > TAPS:
+    if prod(task.window.kernel) > MAX_TAPS:
         return None
     return Form(kind, r, task.window, task.group, task.weights, task.bias, zeros=(task.zero,))
 

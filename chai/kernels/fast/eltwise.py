@@ -30,5 +30,5 @@ def form(task: Eltwise) -> Form | None:
         return None
     if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
         return None
-    factors = (*task.factors, 0)[:2]
+    factors = task.factors if len(task.factors) == 2 else (*task.factors, 0)
     return Form(Kind.SUM, r, factors=factors, zeros=task.plain().zeros, negative=task.negative)

@@ -21,7 +21,7 @@ static inline dword dword_of(__m256i stored) {
     d.size = _mm256_abs_epi8(d.code);
     return d;
 }
-static inline dword splat(const uint8_t *x) {
+static inline dword broadcast_dword(const uint8_t *x) {
     int32_t four;
     memcpy(&four, x, 4);
     return dword_of(_mm256_set1_epi32(four));
@@ -34,6 +34,6 @@ static inline vec pairs(vec sum, vec x, vec w) { return _mm256_add_epi32(sum, _m
 
 static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
     __m256i four[4];
-    interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), four);
+    interleave_vectors(load_codes(a, count), load_codes(b, count), load_codes(c, count), load_codes(d, count), four);
     UNROLL for (int q = 0; q < 4; q++) to[q] = dword_of(four[q]);
 }

@@ -1,9 +1,9 @@
 /* AVX512-VNNI: vpdpbusd adds four products of unsigned input and signed weights to each of 16 sums, without saturation. */
 #include <immintrin.h>
 
-#define OFFSET AT
+#define OFFSET STORED_ZERO
 #define LANES 16
-#define WIDE 4
+#define MAX_VECTORS 4
 #define LATENCY 4
 #define FEWEST_TILES 32
 #define FEWEST_CHANNELS 24
@@ -24,14 +24,14 @@ static inline vec in_order(vec codes) {
 
 #include "x86.h"
 
-static inline dword splat(const uint8_t *x) {
+static inline dword broadcast_dword(const uint8_t *x) {
     int32_t four;
     memcpy(&four, x, 4);
     return _mm512_set1_epi32(four);
 }
 static inline vec dot(vec sum, dword d, vec w) { return _mm512_dpbusd_epi32(sum, d, w); }
 
-#define LARGEST16 24
+#define MAX_BLOCK_SUMS16 24
 #define BLOCKS16(B) \
     B(14, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
@@ -43,7 +43,7 @@ static inline vec pairs(vec sum, vec x, vec w) { return _mm512_dpwssd_epi32(sum,
 static inline unsigned begin_rounding(void) { return 0; }
 static inline void end_rounding(unsigned mode) { (void)mode; }
 
-static inline __m256i rounded(__m256i sum, __m512d scale, __m512d below, const finish *f) {
+static inline __m256i scale_and_round(__m256i sum, __m512d scale, __m512d below, const finish *f) {
     __m512d wide = _mm512_cvtepi32_pd(sum);
     if (f->negative) scale = _mm512_mask_blend_pd(_mm512_cmplt_pd_mask(wide, _mm512_setzero_pd()), scale, below);
     wide = _mm512_mul_pd(wide, scale);
@@ -71,22 +71,22 @@ static inline __attribute__((always_inline)) __m512i four_codes(const limits *l,
         x = _mm512_fmadd_round_ps(x, scales[i], _mm512_castsi512_ps(half), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
         whole[i] = _mm512_cvttps_epi32(x);
     }
-    return packed_codes(l, whole);
+    return pack_codes(l, whole);
 }
 
 /* For depthwise.h: 4 * LANES codes, of which only ``count`` may be read or written; and four of them interleaved. */
-static inline __mmask64 first_codes(int64_t count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
-static inline __m512i some_codes(const uint8_t *from, int64_t count) {
-    return count >= 64 ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi8(first_codes(count), from);
+static inline __mmask64 code_mask(int64_t count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
+static inline __m512i load_codes(const uint8_t *from, int64_t count) {
+    return count >= 64 ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi8(code_mask(count), from);
 }
-static inline void put_codes(uint8_t *out, __m512i codes, int64_t count) {
+static inline void store_codes(uint8_t *out, __m512i codes, int64_t count) {
     if (count >= 64)
         _mm512_storeu_si512(out, codes);
     else
-        _mm512_mask_storeu_epi8(out, first_codes(count), codes);
+        _mm512_mask_storeu_epi8(out, code_mask(count), codes);
 }
 static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
-    interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), to);
+    interleave_vectors(load_codes(a, count), load_codes(b, count), load_codes(c, count), load_codes(d, count), to);
 }
 
 static inline __attribute__((always_inline)) __m128i sixteen_of(__m512i codes, int vector) {
@@ -100,8 +100,8 @@ static inline __attribute__((always_inline)) void store_narrow(const finish *f, 
                                                                uint8_t *const *out, int positive) {
     limits l = LIMITS(f);
     int all = pixels * vectors;
-    __mmask64 first = first_codes(f->outputs);
-    __m512 every[WIDE];
+    __mmask64 first = code_mask(f->outputs);
+    __m512 every[MAX_VECTORS];
     UNROLL for (int v = 0; v < vectors; v++) every[v] = _mm512_loadu_ps(f->single + v * LANES);
     UNROLL for (int i = 0; i < all; i += 4) {
         vec four[4];
@@ -134,8 +134,8 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
         __m512d n0 = _mm512_loadu_pd(below), n1 = _mm512_loadu_pd(below + 8);
         for (int p = 0; p < pixels; p++) {
             vec sum = sums[p * vectors + v];
-            __m256i first = rounded(_mm512_castsi512_si256(sum), s0, n0, f);
-            __m256i second = rounded(_mm512_extracti64x4_epi64(sum, 1), s1, n1, f);
+            __m256i first = scale_and_round(_mm512_castsi512_si256(sum), s0, n0, f);
+            __m256i second = scale_and_round(_mm512_extracti64x4_epi64(sum, 1), s1, n1, f);
             vec codes = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
             codes = _mm512_add_epi32(codes, _mm512_set1_epi32(f->add));
             _mm512_mask_cvtepi32_storeu_epi8(out[p] + v * LANES, mask, codes);
@@ -149,10 +149,10 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 #define ACROSS 3
 
 static inline __mmask16 first_lanes(int64_t count) { return (__mmask16)((1u << count) - 1); }
-static inline reals some(const float *from, int64_t count) {
+static inline reals load_floats(const float *from, int64_t count) {
     return count >= WIDTH ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps(first_lanes(count), from);
 }
-static inline void put(float *to, reals x, int64_t count) {
+static inline void store_floats(float *to, reals x, int64_t count) {
     if (count >= WIDTH)
         _mm512_storeu_ps(to, x);
     else

@@ -1,7 +1,7 @@
 /* AVX-VNNI: vpdpbusd on 256 bits, for processors without AVX512. */
 #include "ymm.h"
 
-#define OFFSET AT
+#define OFFSET STORED_ZERO
 #define LATENCY 4
 #define FEWEST_TILES 32
 #define FEWEST_CHANNELS 24
@@ -12,7 +12,7 @@
 
 typedef __m256i dword;
 
-static inline dword splat(const uint8_t *x) {
+static inline dword broadcast_dword(const uint8_t *x) {
     int32_t four;
     memcpy(&four, x, 4);
     return _mm256_set1_epi32(four);
@@ -21,5 +21,5 @@ static inline vec dot(vec sum, dword d, vec w) { return _mm256_dpbusd_avx_epi32(
 static inline vec pairs(vec sum, vec x, vec w) { return _mm256_dpwssd_avx_epi32(sum, x, w); }
 
 static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
-    interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), to);
+    interleave_vectors(load_codes(a, count), load_codes(b, count), load_codes(c, count), load_codes(d, count), to);
 }

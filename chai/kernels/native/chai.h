@@ -68,14 +68,15 @@ typedef struct {
 } operation;
 #undef FIELD
 
-enum { AT = 128 };   /* a stored code of 0, as a byte */
-enum { TAPS = 1024 }; /* of a kernel, at most */
-enum { DWORDS = 1 << 17 }; /* of an output's weights, at most: sums of more leave 32 bits, packed weights 64 */
-enum { BLOCK_OUTPUTS = 64 }; /* of a block of IN_PLACE, at most */
-enum { SEEN = 2048 };  /* columns of a window of LARGEST and TOTAL, and of 16 times its stride, at most */
-enum { PIECES = 1 << 30 }; /* of work in a table, at most */
-#define PIXELS ((int64_t)1 << 38) /* of an output for all of a batch, at most: those times its channels are counted in 64 bits */
-enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */
+enum { STORED_ZERO = 128 }; /* a stored code of 0, as a byte */
+enum { SPARE = 64 };        /* entries of a table beyond the last output, which a vector may read */
+
+enum { MAX_TAPS = 1024 };             /* of a kernel */
+enum { MAX_DWORDS = 1 << 17 };        /* of an output's weights: sums of more leave 32 bits, packed weights 64 */
+enum { MAX_BLOCK_OUTPUTS = 64 };      /* of a block of IN_PLACE */
+enum { MAX_COLUMNS = 2048 };          /* of a window of LARGEST and TOTAL, and 16 times its stride */
+enum { MAX_PIECES = 1 << 30 };        /* of work in a table */
+#define MAX_PIXELS ((int64_t)1 << 38) /* of an output for all of a batch: those times its channels are counted in 64 bits */
 
 /* Size of a buffer in bytes, and how many of them may be written. */
 typedef struct {
@@ -88,7 +89,7 @@ typedef struct {
     int (*usable)(void);
     int lanes;                                                      /* outputs per vector */
     int64_t (*packed)(const operation *);                           /* bytes of packed weights */
-    int (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
+    int (*pack)(const operation *, const int8_t *, int64_t block_outputs, int64_t block_inputs, const int32_t *, uint8_t *);
     int (*quantize)(const float *, int64_t rows, int64_t size, const double *steps, int32_t largest, int8_t *, int64_t *, int64_t *,
                     double *);
     int64_t (*items)(const operation *);                            /* pieces of work, in any order */
@@ -103,8 +104,8 @@ static inline float float_of(int64_t bits) {
     return same.number;
 }
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Bytes of one contiguous run of a convolution's input, the number of runs, and dwords of all runs: a row of the kernel is
    one run if its pixels are adjacent. A run is read in whole dwords; weights beyond its end are 0. */

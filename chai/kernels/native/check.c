@@ -43,26 +43,26 @@ static int inside(const table *t, place p, area a, int writes) {
 }
 
 /* Return whether ``count`` entries of ``size`` bytes from ``offset`` lie in a buffer; in the constants. */
-static int stored(const table *t, int64_t buffer, int64_t offset, int64_t count, int64_t size) {
+static int fits_buffer(const table *t, int64_t buffer, int64_t offset, int64_t count, int64_t size) {
     if (!between(0, buffer, t->count - 1) || !between(0, offset, INT64_MAX / 2) || offset % size) return 0;
     total end = {offset, 0};
     add(&end, count, size);
     return !end.wrong && end.value <= t->buffers[buffer].size;
 }
-static int entries(const table *t, int64_t offset, int64_t count, int64_t size) {
-    return stored(t, t->op->constants, offset, count, size);
+static int fits_constants(const table *t, int64_t offset, int64_t count, int64_t size) {
+    return fits_buffer(t, t->op->constants, offset, count, size);
 }
 
-static int tables(const table *t, int64_t count) {
-    return entries(t, t->op->scale, count, 8) && (t->op->negative < 0 || entries(t, t->op->negative, count, 8));
+static int fits_scales(const table *t, int64_t count) {
+    return fits_constants(t, t->op->scale, count, 8) && (t->op->negative < 0 || fits_constants(t, t->op->negative, count, 8));
 }
 
-static int convolves(const table *t, const variant *v) {
+static int valid_convolution(const table *t, const variant *v) {
     const operation *op = t->op;
     if (op->channels % op->group || op->outputs % op->group) return 0;
-    if (op->kernel_h * op->kernel_w > TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0; /* the dwords of more leave 64 bits */
+    if (op->kernel_h * op->kernel_w > MAX_TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0; /* the dwords of more leave 64 bits */
     runs r = runs_of(op);
-    if (r.count > TAPS || r.dwords > DWORDS) return 0;
+    if (r.count > MAX_TAPS || r.dwords > MAX_DWORDS) return 0;
     if (op->kind == DEPTHWISE && (op->group != op->channels || op->outputs != op->channels)) return 0;
     int64_t columns = op->kind == DEPTHWISE ? op->kernel_w : r.count / op->kernel_h;
     int64_t bytes = op->kind == DEPTHWISE ? op->channels
@@ -71,13 +71,13 @@ static int convolves(const table *t, const variant *v) {
               -op->pad_w, (op->out_width - 1) * op->stride_w - op->pad_w + (columns - 1) * op->dilation_w, bytes};
     total last = {0, 0}; /* the offset of a tap is a number of 32 bits */
     add(&last, (op->kernel_h - 1) * op->dilation_h, op->input_row), add(&last, (columns - 1) * op->dilation_w, op->input_pixel);
-    return !last.wrong && last.value <= INT32_MAX && inside(t, PLACE_OF(op, input), a, 0) && tables(t, op->outputs + SPARE) &&
-           entries(t, op->bias, op->outputs + SPARE, 4) && entries(t, op->weights, v->packed(op), 1);
+    return !last.wrong && last.value <= INT32_MAX && inside(t, PLACE_OF(op, input), a, 0) && fits_scales(t, op->outputs + SPARE) &&
+           fits_constants(t, op->bias, op->outputs + SPARE, 4) && fits_constants(t, op->weights, v->packed(op), 1);
 }
 
-static int in_place(const table *t) {
+static int valid_in_place(const table *t) {
     const operation *op = t->op;
-    if (!between(1, op->block_outputs, BLOCK_OUTPUTS) || !between(1, op->block_inputs, 1 << 16) || op->group != 1) return 0;
+    if (!between(1, op->block_outputs, MAX_BLOCK_OUTPUTS) || !between(1, op->block_inputs, 1 << 16) || op->group != 1) return 0;
     if (!between(0, op->file, t->count - 1) || !between(0, op->weights, INT64_MAX / 2)) return 0;
     area a = {-op->pad_h, (op->out_height - 1) * op->stride_h - op->pad_h + (op->kernel_h - 1) * op->dilation_h,
               -op->pad_w, (op->out_width - 1) * op->stride_w - op->pad_w + (op->kernel_w - 1) * op->dilation_w, op->channels};
@@ -86,57 +86,57 @@ static int in_place(const table *t) {
     int64_t blocks = ceil_div(op->outputs, op->block_outputs) * ceil_div(op->channels, op->block_inputs);
     add(&end, block.value, blocks);
     return !block.wrong && !end.wrong && end.value <= t->buffers[op->file].size && inside(t, PLACE_OF(op, input), a, 0) &&
-           tables(t, op->outputs + SPARE) && entries(t, op->bias, op->outputs + SPARE, 4);
+           fits_scales(t, op->outputs + SPARE) && fits_constants(t, op->bias, op->outputs + SPARE, 4);
 }
 
 /* Return the bytes from the first channel of a pixel to the last, of an array with pixels of ``size`` bytes side by side; -1 if it
    has none. */
-static int64_t across(place p, int64_t channels, int64_t size) {
+static int64_t channel_bytes(place p, int64_t channels, int64_t size) {
     total bytes = {size, 0};
     add(&bytes, channels - 1, p.channel);
     return bytes.wrong || p.channel < 0 || p.pixel != size ? -1 : bytes.value;
 }
 
 /* Return whether channels are planes of float32, one after the other. */
-static int planes(const table *t, place p, int64_t channels, int64_t height, int64_t width, int writes) {
-    area all = {0, height - 1, 0, width - 1, across(p, channels, 4)};
+static int are_planes(const table *t, place p, int64_t channels, int64_t height, int64_t width, int writes) {
+    area all = {0, height - 1, 0, width - 1, channel_bytes(p, channels, 4)};
     return p.row == 4 * width && p.channel == height * p.row && p.offset % 4 == 0 && p.image % 4 == 0 && all.bytes > 0 &&
            inside(t, p, all, writes);
 }
 
 /* Return whether an array of numbers of ``size`` bytes is contiguous. */
-static int contiguous(const table *t, place p, int64_t size, int writes) {
+static int is_contiguous(const table *t, place p, int64_t size, int writes) {
     const operation *op = t->op;
-    area all = {0, op->height - 1, 0, op->width - 1, across(p, op->channels, size)};
+    area all = {0, op->height - 1, 0, op->width - 1, channel_bytes(p, op->channels, size)};
     return p.row == size * op->width && p.channel == op->height * p.row && p.offset % size == 0 && all.bytes > 0 &&
            (op->images == 1 || p.image == op->channels * p.channel) && inside(t, p, all, writes);
 }
 
-static int alike(const operation *op) {
+static int same_shape(const operation *op) {
     return op->channels == op->outputs && op->height == op->out_height && op->width == op->out_width;
 }
 
-static int multiplies(const table *t) {
+static int valid_product(const table *t) {
     const operation *op = t->op;
     if (op->channels % op->group || op->outputs % op->group || !between(0, op->file, t->count - 1)) return 0;
-    if (!between(0, op->weights, INT64_MAX / 2) || op->weights % 4 || op->kernel_h > PIXELS / op->kernel_w) return 0;
+    if (!between(0, op->weights, INT64_MAX / 2) || op->weights % 4 || op->kernel_h > MAX_PIXELS / op->kernel_w) return 0;
     total end = {op->weights, 0}, filter = {0, 0};
     add(&filter, op->kernel_h * op->kernel_w, op->channels / op->group);
     add(&end, filter.value, 4 * op->outputs);
     return !filter.wrong && !end.wrong && end.value <= t->buffers[op->file].size &&
-           (op->bias < 0 || entries(t, op->bias, op->outputs, 4)) &&
-           planes(t, PLACE_OF(op, input), op->channels, op->height, op->width, 0) &&
-           planes(t, PLACE_OF(op, output), op->outputs, op->out_height, op->out_width, 1);
+           (op->bias < 0 || fits_constants(t, op->bias, op->outputs, 4)) &&
+           are_planes(t, PLACE_OF(op, input), op->channels, op->height, op->width, 0) &&
+           are_planes(t, PLACE_OF(op, output), op->outputs, op->out_height, op->out_width, 1);
 }
 
-static int unfolds(const table *t) {
+static int valid_unfold(const table *t) {
     const operation *op = t->op;
     place input = PLACE_OF(op, input), output = PLACE_OF(op, output);
     total taps = {0, 0}, outputs = {0, 0};
     add(&taps, op->kernel_h, op->kernel_w), add(&outputs, taps.value, op->channels);
     if (taps.wrong || outputs.wrong || outputs.value != op->outputs || output.row != op->out_width) return 0;
-    area from = {0, op->height - 1, 0, op->width - 1, across(input, op->channels, 1)};
-    area to = {0, op->out_height - 1, 0, op->out_width - 1, across(output, op->outputs, 1)};
+    area from = {0, op->height - 1, 0, op->width - 1, channel_bytes(input, op->channels, 1)};
+    area to = {0, op->out_height - 1, 0, op->out_width - 1, channel_bytes(output, op->outputs, 1)};
     return from.bytes > 0 && to.bytes > 0 && inside(t, input, from, 0) && inside(t, output, to, 1);
 }
 
@@ -147,7 +147,7 @@ static int valid(const table *t, const variant *v) {
                              op->kernel_h, op->kernel_w, op->stride_h, op->stride_w, op->dilation_h, op->dilation_w, op->group};
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!between(1, sizes[i], 1 << 24)) return 0;
-    if (op->images > op->batch || op->batch * op->out_height > PIXELS / op->out_width) return 0;
+    if (op->images > op->batch || op->batch * op->out_height > MAX_PIXELS / op->out_width) return 0;
     if (!between(0, op->pad_h, 1 << 24) || !between(0, op->pad_w, 1 << 24)) return 0;
     const int64_t codes[] = {op->low, op->high, op->zero_in, op->zero_second, op->zero_out};
     for (unsigned i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -159,17 +159,17 @@ static int valid(const table *t, const variant *v) {
     case CONVOLUTION:
     case DEPTHWISE:
         all.bytes = op->outputs;
-        return inside(t, output, all, 1) && convolves(t, v);
+        return inside(t, output, all, 1) && valid_convolution(t, v);
     case IN_PLACE:
         all.bytes = op->outputs;
-        return inside(t, output, all, 1) && in_place(t);
+        return inside(t, output, all, 1) && valid_in_place(t);
     case MAXIMUM:
     case AVERAGE: {
         area in = {0, op->height - 1, 0, op->width - 1, op->channels};
-        int64_t window = least(op->kernel_h, op->height) * least(op->kernel_w, op->width);
-        if (window > PIXELS) return 0; /* those times the channels are counted in 64 bits */
+        int64_t window = min(op->kernel_h, op->height) * min(op->kernel_w, op->width);
+        if (window > MAX_PIXELS) return 0; /* those times the channels are counted in 64 bits */
         if (op->kind == AVERAGE &&
-            (!tables(t, op->out_height * op->out_width) || !entries(t, op->bias, 0, 4) || window > 1 << 22))
+            (!fits_scales(t, op->out_height * op->out_width) || !fits_constants(t, op->bias, 0, 4) || window > 1 << 22))
             return 0;
         return inside(t, output, all, 1) && inside(t, input, in, 0);
     }
@@ -189,45 +189,45 @@ static int valid(const table *t, const variant *v) {
     }
     case LOAD:
     case STORE:
-        one.bytes = across(op->kind == LOAD ? input : output, op->channels, 1);
+        one.bytes = channel_bytes(op->kind == LOAD ? input : output, op->channels, 1);
         if (one.bytes < 0) return 0;
         return inside(t, output, op->kind == LOAD ? all : one, 1) && inside(t, input, op->kind == LOAD ? one : all, 0);
     case UNFOLD:
-        return unfolds(t);
+        return valid_unfold(t);
     case PRODUCT:
-        return multiplies(t);
+        return valid_product(t);
     case MEAN:
-        if (!stored(t, op->file, op->weights, op->out_height * op->out_width, 4)) return 0; /* fall through */
+        if (!fits_buffer(t, op->file, op->weights, op->out_height * op->out_width, 4)) return 0; /* fall through */
     case LARGEST:
     case TOTAL:
-        return op->kernel_w <= SEEN && op->stride_w <= SEEN / 16 &&
-               planes(t, input, op->channels, op->height, op->width, 0) &&
-               planes(t, output, op->channels, op->out_height, op->out_width, 1);
+        return op->kernel_w <= MAX_COLUMNS && op->stride_w <= MAX_COLUMNS / 16 &&
+               are_planes(t, input, op->channels, op->height, op->width, 0) &&
+               are_planes(t, output, op->channels, op->out_height, op->out_width, 1);
     case PACK: {
         area note = {0, 0, 0, 0, 1};
-        return alike(op) && op->low <= op->high && contiguous(t, input, 4, 0) && contiguous(t, output, 1, 1) &&
+        return same_shape(op) && op->low <= op->high && is_contiguous(t, input, 4, 0) && is_contiguous(t, output, 1, 1) &&
                inside(t, PLACE_OF(op, second), note, 1);
     }
     case UNPACK:
-        return alike(op) && contiguous(t, input, 1, 0) && contiguous(t, output, 4, 1);
+        return same_shape(op) && is_contiguous(t, input, 1, 0) && is_contiguous(t, output, 4, 1);
     case LRN:
     case SOFTMAX:
-        return alike(op) && planes(t, input, op->channels, op->height, op->width, 0) &&
-               planes(t, output, op->channels, op->height, op->width, 1);
+        return same_shape(op) && are_planes(t, input, op->channels, op->height, op->width, 0) &&
+               are_planes(t, output, op->channels, op->height, op->width, 1);
     case NORMALISE:
-        if (!stored(t, op->file, op->weights, 1, 4) || op->bias < 0) return 0; /* fall through */
+        if (!fits_buffer(t, op->file, op->weights, 1, 4) || op->bias < 0) return 0; /* fall through */
     case SCALE:
     case LEAKY:
-        return alike(op) && stored(t, op->second_buffer, op->second_offset, op->channels, 4) &&
-               (op->bias < 0 || entries(t, op->bias, op->channels, 4)) &&
-               planes(t, input, op->channels, op->height, op->width, 0) &&
-               planes(t, output, op->channels, op->height, op->width, 1);
+        return same_shape(op) && fits_buffer(t, op->second_buffer, op->second_offset, op->channels, 4) &&
+               (op->bias < 0 || fits_constants(t, op->bias, op->channels, 4)) &&
+               are_planes(t, input, op->channels, op->height, op->width, 0) &&
+               are_planes(t, output, op->channels, op->height, op->width, 1);
     case PLUS:
     case TIMES:
     case GREATER:
-        return alike(op) && planes(t, input, op->channels, op->height, op->width, 0) &&
-               planes(t, PLACE_OF(op, second), op->channels, op->height, op->width, 0) &&
-               planes(t, output, op->channels, op->height, op->width, 1);
+        return same_shape(op) && are_planes(t, input, op->channels, op->height, op->width, 0) &&
+               are_planes(t, PLACE_OF(op, second), op->channels, op->height, op->width, 0) &&
+               are_planes(t, output, op->channels, op->height, op->width, 1);
     }
     return 0;
 }
@@ -240,7 +240,7 @@ int64_t first_invalid(operation *ops, int64_t count, const extent *buffers, int6
         ops[i].first = pieces;
         ops[i].items = v->items(ops + i);
         pieces += ops[i].items;
-        if (!between(1, ops[i].items, PIECES) || pieces > PIECES) return i;
+        if (!between(1, ops[i].items, MAX_PIECES) || pieces > MAX_PIECES) return i;
     }
     return -1;
 }

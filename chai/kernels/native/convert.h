@@ -13,7 +13,7 @@ enum { TILE = 16 }; /* pixels and channels that are transposed together */
 typedef uint8_t bytes __attribute__((vector_size(TILE)));
 
 /* Interleave rows i and i + 8, four times: the transpose of 16 x 16 bytes. */
-static inline void transposed(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out) {
+static inline void transpose_tile(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out) {
     bytes a[TILE], b[TILE];
     for (int i = 0; i < TILE; i++) memcpy(&a[i], in + i * row_in, TILE);
     for (int round = 0; round < 4; round++) {
@@ -24,13 +24,13 @@ static inline void transposed(const uint8_t *in, int64_t row_in, uint8_t *out, i
         UNROLL for (int i = 0; i < TILE; i++) a[i] = b[i];
     }
     for (int i = 0; i < TILE; i++) {
-        a[i] ^= AT;
+        a[i] ^= STORED_ZERO;
         memcpy(out + i * row_out, &a[i], TILE);
     }
 }
 
 /* Interleave three rows, 16 bytes of each: the channels of a picture. */
-static inline void side_by_side(const uint8_t *in, int64_t row_in, uint8_t *out) {
+static inline void interleave_rows(const uint8_t *in, int64_t row_in, uint8_t *out) {
     bytes a, b, c, all[3];
     memcpy(&a, in, TILE), memcpy(&b, in + row_in, TILE), memcpy(&c, in + 2 * row_in, TILE);
     all[0] = PICK(a, b, 0, 16, 0, 1, 17, 0, 2, 18, 0, 3, 19, 0, 4, 20, 0, 5);
@@ -40,29 +40,29 @@ static inline void side_by_side(const uint8_t *in, int64_t row_in, uint8_t *out)
     all[1] = PICK(all[1], c, 0, 21, 2, 3, 22, 5, 6, 23, 8, 9, 24, 11, 12, 25, 14, 15);
     all[2] = PICK(all[2], c, 26, 1, 2, 27, 4, 5, 28, 7, 8, 29, 10, 11, 30, 13, 14, 31);
     for (int i = 0; i < 3; i++) {
-        all[i] ^= AT;
+        all[i] ^= STORED_ZERO;
         memcpy(out + i * TILE, &all[i], TILE);
     }
 }
 
-/* Write out[j * row_out + i] = in[i * row_in + j] ^ AT: whole tiles, the last ones shifted back. */
+/* Write out[j * row_out + i] = in[i * row_in + j] ^ STORED_ZERO: whole tiles, the last ones shifted back. */
 static void transpose(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out, int64_t rows, int64_t columns) {
     if (rows == 3 && row_out == 3 && columns >= TILE) {
         for (int64_t j = 0; j < columns; j += TILE) {
-            int64_t column = least(j, columns - TILE);
-            side_by_side(in + column, row_in, out + column * 3);
+            int64_t column = min(j, columns - TILE);
+            interleave_rows(in + column, row_in, out + column * 3);
         }
         return;
     }
     if (rows < TILE || columns < TILE) {
         for (int64_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < columns; j++) out[j * row_out + i] = in[i * row_in + j] ^ AT;
+            for (int64_t j = 0; j < columns; j++) out[j * row_out + i] = in[i * row_in + j] ^ STORED_ZERO;
         return;
     }
     for (int64_t i = 0; i < rows; i += TILE)
         for (int64_t j = 0; j < columns; j += TILE) {
-            int64_t row = least(i, rows - TILE), column = least(j, columns - TILE);
-            transposed(in + row * row_in + column, row_in, out + column * row_out + row, row_out);
+            int64_t row = min(i, rows - TILE), column = min(j, columns - TILE);
+            transpose_tile(in + row * row_in + column, row_in, out + column * row_out + row, row_out);
         }
 }
 
@@ -79,7 +79,7 @@ static void store_run(const operation *op, uint8_t *const *buffers, int64_t item
 }
 
 /* Write every ``stride``-th pixel of a row. */
-static inline void picked(const uint8_t *in, int64_t stride, uint8_t *out, int64_t count) {
+static inline void copy_every(const uint8_t *in, int64_t stride, uint8_t *out, int64_t count) {
     if (stride == 1)
         memmove(out, in, count);
     else if (stride == 2) /* a constant, for which the compiler knows vectors */
@@ -95,41 +95,41 @@ static int64_t unfold_items(const operation *op) { return op->images * op->kerne
 static void unfold_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     int64_t n = item / (op->kernel_h * op->channels), i = item / op->channels % op->kernel_h, c = item % op->channels;
     int64_t width = op->out_width, size = op->out_height * width, stride = op->stride_w, apart = op->channels * op->output_channel;
-    span down = reached(i - op->pad_h, op->stride_h, op->height, op->out_height);
+    span down = pixels_inside(i - op->pad_h, op->stride_h, op->height, op->out_height);
     for (int64_t j = 0; j < op->kernel_w; j++) {
         uint8_t *out = (uint8_t *)ROW(output, n, 0) + (i * op->kernel_w + j) * apart + c * op->output_channel;
-        span across = reached(j - op->pad_w, stride, op->width, width);
+        span across = pixels_inside(j - op->pad_w, stride, op->width, width);
         if (j < stride)
             memset(out, (int)op->zero_in, size);
         else {
             memmove(out, out - stride * apart + 1, size - 1);
             for (int64_t y = 1; y <= op->out_height; y++) out[y * width - 1] = (uint8_t)op->zero_in;
-            across.first = most(across.first, width - 1);
+            across.first = max(across.first, width - 1);
         }
         if (across.first >= across.end) continue;
         int64_t left = across.first * stride + j - op->pad_w;
         for (int64_t y = down.first; y < down.end; y++) {
             const uint8_t *in = ROW(input, n, y * op->stride_h - op->pad_h + i) + c * op->input_channel + left;
-            picked(in, stride, out + y * width + across.first, across.end - across.first);
+            copy_every(in, stride, out + y * width + across.first, across.end - across.first);
         }
     }
 }
 
 /* Numbers up to the next multiple of a vector of the first cache: loads that lie in two lines of it take twice as long. */
-static inline int64_t unaligned(const void *at, int64_t size, int64_t count) {
-    return least(count, (int64_t)(-(uintptr_t)at % 64 / size));
+static inline int64_t count_to_line(const void *at, int64_t size, int64_t count) {
+    return min(count, (int64_t)(-(uintptr_t)at % 64 / size));
 }
 
 /* Write the nearest codes of x / step, clamped. Adding the largest float32 below a half and truncating rounds half away from
    zero. The clamp comes first, where it cannot change a code. */
-static int divided(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
-    const float half = 0.49999997f, least = low - zero - 0.4f, most = high - zero + 0.4f;
+static int codes_by_division(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
+    const float half = 0.49999997f, lowest = low - zero - 0.4f, highest = high - zero + 0.4f;
     int wrong = 0;
     for (int64_t i = 0; i < count; i++) {
         float near = x[i] / step;
         wrong |= near != near;
-        near = near > least ? near : least;
-        near = near < most ? near : most;
+        near = near > lowest ? near : lowest;
+        near = near < highest ? near : highest;
         out[i] = (int8_t)((int32_t)(near + (near < 0 ? -half : half)) + zero);
     }
     return wrong;
@@ -143,7 +143,7 @@ static int divided(const float *x, int64_t count, float step, int32_t low, int32
    division only if they pass the middle between a half, k + 1/2, and the number of float32 before it. As k < 256, that middle is
    M * 2^j with M = 2^16 * i - 1 < 2^25. With the bits X and Y of x and step, the quotient differs from it by r / (M * Y) of it,
    where X * 2^e = M * Y + r and e > 16. So r is Y modulo 2^16, and not 0; M * Y < 2^49, and |r| > 4 is far enough. */
-static inline int has_products(float step) {
+static inline int products_are_exact(float step) {
     uint32_t bits, rest;
     memcpy(&bits, &step, sizeof bits);
     rest = bits % (1 << 16);
@@ -151,26 +151,26 @@ static inline int has_products(float step) {
     return !rest || (rest > 4 && rest < (1 << 16) - 4);
 }
 
-enum { AT_ONCE = 4096 }; /* numbers that are divided if a product may have a wrong code of one of them */
+enum { CHUNK = 4096 }; /* numbers that are divided if a product may have a wrong code of one of them */
 
 /* Write the nearest codes of x / step, saturated; return whether one x is NaN. */
 static int floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
     int wrong = 0;
     int64_t i = 0;
 #ifdef QUOTIENTS
-    if (has_products(step) && (!zero || (zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX))) {
+    if (products_are_exact(step) && (!zero || (zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX))) {
         float inverse = 1 / step, rest = __builtin_fmaf(-inverse, step, 1) / step;
         quotients q = {2 * inverse, 2 * rest, low, high, zero};
-        i = unaligned(x, sizeof *x, count);
-        wrong = divided(x, i, step, low, high, zero, out);
-        for (int64_t n; (n = least(AT_ONCE, (count - i) / QUOTIENTS * QUOTIENTS)); i += n)
-            if (!nearest_codes(x + i, n, &q, out + i)) wrong |= divided(x + i, n, step, low, high, zero, out + i);
+        i = count_to_line(x, sizeof *x, count);
+        wrong = codes_by_division(x, i, step, low, high, zero, out);
+        for (int64_t n; (n = min(CHUNK, (count - i) / QUOTIENTS * QUOTIENTS)); i += n)
+            if (!nearest_codes(x + i, n, &q, out + i)) wrong |= codes_by_division(x + i, n, step, low, high, zero, out + i);
     }
 #endif
-    return wrong | divided(x + i, count - i, step, low, high, zero, out + i);
+    return wrong | codes_by_division(x + i, count - i, step, low, high, zero, out + i);
 }
 
-static void multiplied(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
+static void floats_by_product(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
     for (int64_t i = 0; i < count; i++) out[i] = (float)(codes[i] - zero) * step;
 }
 
@@ -179,12 +179,12 @@ static void codes_to_floats(const int8_t *codes, int64_t count, float step, int3
 #ifdef QUOTIENTS
     float offset = (float)zero * -step;
     if (__builtin_fmaf((float)zero, step, offset) == 0) { /* it is exact, so that both forms round once */
-        i = unaligned(out, sizeof *out, count);
-        multiplied(codes, i, step, zero, out);
-        for (; i + QUOTIENTS <= count; i += QUOTIENTS) values(codes + i, step, offset, out + i);
+        i = count_to_line(out, sizeof *out, count);
+        floats_by_product(codes, i, step, zero, out);
+        for (; i + QUOTIENTS <= count; i += QUOTIENTS) floats_of_vectors(codes + i, step, offset, out + i);
     }
 #endif
-    multiplied(codes + i, count - i, step, zero, out + i);
+    floats_by_product(codes + i, count - i, step, zero, out + i);
 }
 
 enum { PIECE = 1 << 14 }; /* numbers of one piece of work */
@@ -194,8 +194,8 @@ static int64_t conversion_items(const operation *op) { return ceil_div(numbers(o
 
 /* Return the numbers of a piece. All but the first begin with a line of the cache. */
 static span piece_of(const operation *op, const float *floats, int64_t item) {
-    int64_t count = numbers(op), begin = unaligned(floats, sizeof *floats, count) + item * PIECE;
-    return (span){item ? least(begin, count) : 0, item < conversion_items(op) - 1 ? least(begin + PIECE, count) : count};
+    int64_t count = numbers(op), begin = count_to_line(floats, sizeof *floats, count) + item * PIECE;
+    return (span){item ? min(begin, count) : 0, item < conversion_items(op) - 1 ? min(begin + PIECE, count) : count};
 }
 
 static void pack_run(const operation *op, uint8_t *const *buffers, int64_t item) {

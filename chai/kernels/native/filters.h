@@ -15,19 +15,19 @@ static int64_t filter_windows(const operation *op) {
 }
 
 static int is_filter(const operation *op) {
-    return op->group == op->channels && op->outputs == op->channels && filter_windows(op) && !whole(op);
+    return op->group == op->channels && op->outputs == op->channels && filter_windows(op) && !is_inner_product(op);
 }
 
 /* Compute ``vectors`` of windows from the stored rows, each of ``length`` numbers. Constants, so that sums stay in registers. */
 static inline __attribute__((always_inline)) void filter(const operation *op, const float *rows, int64_t length, const float *w,
-                                                         ending end, float *out, int64_t count, int vectors, int64_t kernel_h,
+                                                         epilogue end, float *out, int64_t count, int vectors, int64_t kernel_h,
                                                          int64_t kernel_w, int64_t stride) {
     reals sums[4], next;
-    UNROLL for (int v = 0; v < vectors; v++) sums[v] = same(0);
+    UNROLL for (int v = 0; v < vectors; v++) sums[v] = broadcast(0);
     for (int64_t i = 0; i < kernel_h; i++)
         for (int64_t j = 0; j < kernel_w; j++) {
             const float *from = rows + i * op->dilation_h * length + j * op->dilation_w;
-            reals weight = same(w[i * kernel_w + j]);
+            reals weight = broadcast(w[i * kernel_w + j]);
             UNROLL for (int v = 0; v < vectors; v++) {
                 if (stride == 1)
                     memcpy(&next, from + v * WIDTH, sizeof next);
@@ -39,15 +39,15 @@ static inline __attribute__((always_inline)) void filter(const operation *op, co
             }
         }
     UNROLL for (int v = 0; v < vectors; v++) {
-        if (end.bias) sums[v] += same(*end.bias);
-        if (end.rectified) sums[v] = larger(sums[v], same(0));
-        put(out + v * WIDTH, sums[v], least(WIDTH, count - v * WIDTH));
+        if (end.bias) sums[v] += broadcast(*end.bias);
+        if (end.rectified) sums[v] = larger(sums[v], broadcast(0));
+        store_floats(out + v * WIDTH, sums[v], min(WIDTH, count - v * WIDTH));
     }
 }
 
 /* Compute a row of windows. */
 static inline __attribute__((always_inline)) void filter_row(const operation *op, const float *rows, int64_t length, const float *w,
-                                                             ending end, float *out, int64_t count, int64_t kernel_h,
+                                                             epilogue end, float *out, int64_t count, int64_t kernel_h,
                                                              int64_t kernel_w, int64_t stride) {
     int64_t i = 0;
     for (; i + 3 * WIDTH < count; i += 4 * WIDTH)
@@ -58,25 +58,25 @@ static inline __attribute__((always_inline)) void filter_row(const operation *op
 
 static void store_row(const operation *op, const float *plane, int64_t y, const stripe *s, float *row) {
     if (y < 0 || y >= op->height) {
-        filled(row, 0, s->length, 0);
+        fill_floats(row, 0, s->length, 0);
         return;
     }
-    filled(row, 0, s->begin, 0);
-    copied(row + s->begin, plane + y * op->width + s->left + s->begin, 1, s->end - s->begin);
-    filled(row, s->end, s->length, 0);
+    fill_floats(row, 0, s->begin, 0);
+    copy_floats(row + s->begin, plane + y * op->width + s->left + s->begin, 1, s->end - s->begin);
+    fill_floats(row, s->end, s->length, 0);
 }
 
-static void filter_plane(const operation *op, const float *in, const float *w, ending end, float *out) {
+static void filter_plane(const operation *op, const float *in, const float *w, epilogue end, float *out) {
     float rows[STORED_ROWS];
     int64_t windows = filter_windows(op), high = extent_of(op->kernel_h, op->dilation_h);
     int64_t kernel_h = op->kernel_h, kernel_w = op->kernel_w, stride = op->stride_w;
     for (int64_t x = 0; x < op->out_width; x += windows) {
-        stripe s = {.x = x, .count = least(windows, op->out_width - x), .left = x * stride - op->pad_w};
+        stripe s = {.x = x, .count = min(windows, op->out_width - x), .left = x * stride - op->pad_w};
         s.length = (ceil_div(s.count, WIDTH) * WIDTH - 1) * stride + extent_of(kernel_w, op->dilation_w) + 1;
-        s.begin = least(most(-s.left, 0), s.length), s.end = most(least(op->width - s.left, s.length), s.begin);
+        s.begin = min(max(-s.left, 0), s.length), s.end = max(min(op->width - s.left, s.length), s.begin);
         int64_t together = (STORED_ROWS / s.length - high) / op->stride_h + 1;
         for (int64_t y = 0; y < op->out_height; y += together) {
-            int64_t count = least(together, op->out_height - y);
+            int64_t count = min(together, op->out_height - y);
             for (int64_t r = 0; r < (count - 1) * op->stride_h + high; r++)
                 store_row(op, in, y * op->stride_h - op->pad_h + r, &s, rows + r * s.length);
             for (int64_t r = 0; r < count; r++) {
@@ -96,7 +96,7 @@ static void filter_plane(const operation *op, const float *in, const float *w, e
 static void filter_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     int64_t per = planes_together(op), pieces = ceil_div(op->channels, per), n = item / pieces, first = item % pieces * per;
     int64_t plane = op->height * op->width, out_plane = op->out_height * op->out_width, taps = op->kernel_h * op->kernel_w;
-    for (int64_t c = first; c < least(first + per, op->channels); c++)
-        filter_plane(op, input_of(op, buffers, n) + c * plane, weights_of(op, buffers) + c * taps, ending_of(op, buffers, c),
+    for (int64_t c = first; c < min(first + per, op->channels); c++)
+        filter_plane(op, input_of(op, buffers, n) + c * plane, weights_of(op, buffers) + c * taps, epilogue_of(op, buffers, c),
                      output_of(op, buffers, n) + c * out_plane);
 }

@@ -29,7 +29,7 @@ static inline finish finish_of(const operation *op, const uint8_t *constants, in
     f.negative = op->negative < 0 ? 0 : (const double *)(constants + op->negative) + first;
     f.low = (double)(op->low - op->zero_out);
     f.high = (double)(op->high - op->zero_out);
-    f.add = (int32_t)op->zero_out + AT;
+    f.add = (int32_t)op->zero_out + STORED_ZERO;
     f.outputs = outputs;
     f.narrow = op->narrow != 0;
     return f;
@@ -46,7 +46,7 @@ static inline finish single_finish_of(const operation *op, const uint8_t *consta
 #define LIMITS(f) limits_of((f)->add, (int)(f)->low + (f)->add, (int)(f)->high + (f)->add)
 
 /* Return the code of one sum. */
-static inline uint8_t finished(const finish *f, int64_t i, int32_t sum) {
+static inline uint8_t code_of(const finish *f, int64_t i, int32_t sum) {
     double wide = sum * (f->negative && sum < 0 ? f->negative[i] : f->scale[i]);
     wide += wide < 0 ? -0.5 : 0.5;
     wide = wide < f->low ? f->low : wide > f->high ? f->high : wide;
@@ -55,13 +55,14 @@ static inline uint8_t finished(const finish *f, int64_t i, int32_t sum) {
 
 /* Write the codes of one pixel's sums. */
 static inline void store_pixel(const finish *f, const int32_t *sums, int64_t count, uint8_t *out) {
-    for (int64_t i = 0; i < least(count, f->outputs); i++) out[i] = finished(f, i, sums[i]);
+    for (int64_t i = 0; i < min(count, f->outputs); i++) out[i] = code_of(f, i, sums[i]);
 }
 
-/* For the instruction sets whose store_narrow takes a block of narrow sums from its registers; stored says whether it did. */
+/* For the instruction sets whose store_narrow takes a block of narrow sums from its registers; store_if_narrow returns
+   whether it did. */
 #define FROM_REGISTERS \
-    static inline __attribute__((always_inline)) int stored(const finish *f, const vec *sums, int pixels, int vectors, \
-                                                            uint8_t *const *out) { \
+    static inline __attribute__((always_inline)) int store_if_narrow(const finish *f, const vec *sums, int pixels, int vectors, \
+                                                                     uint8_t *const *out) { \
         if (!f->narrow || f->negative) return 0; \
         if (f->low >= 0) \
             store_narrow(f, sums, pixels, vectors, out, 1); \
@@ -74,22 +75,22 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
 #define THROUGH_MEMORY \
     static inline unsigned begin_rounding(void) { return 0; } \
     static inline void end_rounding(unsigned mode) { (void)mode; } \
-    static inline int stored(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) { \
+    static inline int store_if_narrow(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) { \
         (void)f, (void)sums, (void)pixels, (void)vectors, (void)out; \
         return 0; \
     }
 
 /* For the instruction sets that load and store vectors of float32 whole, or number by number. */
 #define LANE_BY_LANE \
-    static inline reals some(const float *from, int64_t count) { \
-        reals x = same(0); \
+    static inline reals load_floats(const float *from, int64_t count) { \
+        reals x = broadcast(0); \
         if (count >= WIDTH) \
             memcpy(&x, from, sizeof x); \
         else \
             for (int64_t i = 0; i < count; i++) x[i] = from[i]; \
         return x; \
     } \
-    static inline void put(float *to, reals x, int64_t count) { \
+    static inline void store_floats(float *to, reals x, int64_t count) { \
         if (count >= WIDTH) \
             memcpy(to, &x, sizeof x); \
         else \

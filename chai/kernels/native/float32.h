@@ -1,15 +1,18 @@
 /* Convolution and inner product in float32 over planes (NCHW): y[m][p] = bias[m] + sum over k of w[m][k] * x[k][p].
 
    p are pixels of the output, k the taps of the kernel in the order of the weights: channel, row, column. A panel of pixels, some
-   vectors of them, is copied to x[k][p] first, PANEL_TAPS taps at a time. Then blocks of outputs meet it: their sums stay in registers,
-   while the weights are read where they are, one number for all lanes.
+   vectors of them, is copied to x[k][p] first, PANEL_TAPS taps at a time. Then blocks of outputs meet it: their sums stay in
+   registers, while the weights are read where they are, one number for all lanes.
 
    Each sum adds its products one by one in the order of k, whatever block, panel or piece of work it is in. So the numbers depend
    neither on threads nor on the batch, and all variants that multiply and add with one rounding have the same.
 
-   The instruction set's file defines WIDTH (float32 of a vector), reals, same(number), multiply_add(a, b, sum), some(from, count)
-   and put(to, vector, count), which touch ``count`` numbers alone, HEIGHTS, the outputs of a block, largest first, down to 1, and
-   ACROSS, the vectors of a panel at most: 2 or 3. */
+   The instruction set's file defines
+     WIDTH, reals               float32 of a vector; the vector
+     HEIGHTS                    outputs of a block, largest first, down to 1
+     ACROSS                     vectors of a panel, at most: 2 or 3
+     broadcast(number), multiply_add(a, b, sum)
+     load_floats(from, count), store_floats(to, vector, count)    which touch ``count`` numbers alone */
 
 enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
 
@@ -17,31 +20,31 @@ enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest c
 typedef struct {
     const float *bias;
     int rectified;
-} ending;
+} epilogue;
 
 /* Add the products of ``depth`` taps to the sums in y, or to 0 if none has ``begun``. ``last`` pixels of the last vector count. */
 typedef void product(const float *w, int64_t row, const float *x, int64_t depth, float *y, int64_t plane, int64_t last, int begun,
-                     ending end);
+                     epilogue end);
 
 #define SUMS(M, NV) \
     static __attribute__((noinline)) void product_##M##x##NV(const float *w, int64_t row, const float *x, int64_t depth, float *y, \
-                                                             int64_t plane, int64_t last, int begun, ending end) { \
+                                                             int64_t plane, int64_t last, int begun, epilogue end) { \
         reals sums[M][NV]; \
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
-            sums[m][v] = begun ? some(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last) : same(0); \
+            sums[m][v] = begun ? load_floats(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last) : broadcast(0); \
         for (int64_t k = 0; k < depth; k++, x += NV * WIDTH) { \
             reals pixels[NV]; \
             UNROLL for (int v = 0; v < NV; v++) memcpy(&pixels[v], x + v * WIDTH, sizeof pixels[v]); \
             UNROLL for (int m = 0; m < M; m++) { \
-                reals weight = same(w[m * row + k]); \
+                reals weight = broadcast(w[m * row + k]); \
                 UNROLL for (int v = 0; v < NV; v++) sums[m][v] = multiply_add(weight, pixels[v], sums[m][v]); \
             } \
         } \
-        if (end.bias) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] += same(end.bias[m]); \
+        if (end.bias) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] += broadcast(end.bias[m]); \
         if (end.rectified) \
-            UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] = larger(sums[m][v], same(0)); \
+            UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] = larger(sums[m][v], broadcast(0)); \
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
-            put(y + m * plane + v * WIDTH, sums[m][v], v < NV - 1 ? WIDTH : last); \
+            store_floats(y + m * plane + v * WIDTH, sums[m][v], v < NV - 1 ? WIDTH : last); \
     }
 #if ACROSS == 2
 #define P(M) SUMS(M, 1) SUMS(M, 2)
@@ -92,13 +95,13 @@ static int add_stretch(stretch *to, int n, int64_t first, int64_t end, int64_t f
 /* Find where the pixels from ``first`` on come from for one tap; those beyond ``count`` are 0 up to ``all``. */
 static int stretches_of(const operation *op, const shape *s, int64_t tap, int64_t first, int64_t count, int64_t all, stretch *to) {
     int64_t i = tap / op->kernel_w * op->dilation_h - op->pad_h, j = tap % op->kernel_w * op->dilation_w - op->pad_w;
-    span right = reached(j, op->stride_w, s->width, s->out_width);
+    span right = pixels_inside(j, op->stride_w, s->width, s->out_width);
     int n = 0;
     for (int64_t at = 0, x = first % s->out_width, y = first / s->out_width, end; at < count; at += end - x, x = 0, y++) {
-        end = least(s->out_width, x + count - at);
+        end = min(s->out_width, x + count - at);
         int64_t row = y * op->stride_h + i;
         int seen = row >= 0 && row < s->height;
-        int64_t begin = seen ? least(most(right.first, x), end) : end, stop = seen ? most(least(right.end, end), begin) : end;
+        int64_t begin = seen ? min(max(right.first, x), end) : end, stop = seen ? max(min(right.end, end), begin) : end;
         n = add_stretch(to, n, at, at + begin - x, -1);
         n = add_stretch(to, n, at + begin - x, at + stop - x, row * s->width + begin * op->stride_w + j);
         n = add_stretch(to, n, at + stop - x, at + end - x, -1);
@@ -106,9 +109,10 @@ static int stretches_of(const operation *op, const shape *s, int64_t tap, int64_
     return add_stretch(to, n, count, all, -1);
 }
 
-static inline void copied(float *to, const float *from, int64_t stride, int64_t count) {
+static inline void copy_floats(float *to, const float *from, int64_t stride, int64_t count) {
     if (stride == 1)
-        for (int64_t i = 0; i < count; i += WIDTH) put(to + i, some(from + i, least(WIDTH, count - i)), least(WIDTH, count - i));
+        for (int64_t i = 0; i < count; i += WIDTH)
+            store_floats(to + i, load_floats(from + i, min(WIDTH, count - i)), min(WIDTH, count - i));
     else if (stride == 2) /* a constant, for which the compiler knows vectors */
         for (int64_t i = 0; i < count; i++) to[i] = from[2 * i];
     else
@@ -119,7 +123,7 @@ static inline void copied(float *to, const float *from, int64_t stride, int64_t 
 static void gather_panel(const operation *op, const shape *s, const float *x, int64_t first, int64_t count, int64_t all, int64_t begin,
                          int64_t end, float *panel) {
     stretch parts[STRETCHES];
-    for (int64_t k = begin; k < least(end, begin + s->taps); k++) {
+    for (int64_t k = begin; k < min(end, begin + s->taps); k++) {
         int n = stretches_of(op, s, k % s->taps, first, count, all, parts);
         for (int64_t each = k; each < end; each += s->taps) {
             const float *in = x + each / s->taps * s->plane;
@@ -127,9 +131,9 @@ static void gather_panel(const operation *op, const shape *s, const float *x, in
             for (int p = 0; p < n; p++)
                 if (parts[p].from < 0)
                     for (int64_t i = 0; i < parts[p].count; i += WIDTH)
-                        put(row + parts[p].first + i, same(0), least(WIDTH, parts[p].count - i));
+                        store_floats(row + parts[p].first + i, broadcast(0), min(WIDTH, parts[p].count - i));
                 else
-                    copied(row + parts[p].first, in + parts[p].from, op->stride_w, parts[p].count);
+                    copy_floats(row + parts[p].first, in + parts[p].from, op->stride_w, parts[p].count);
         }
     }
 }
@@ -140,20 +144,20 @@ static int64_t panels_of(const shape *s) { return ceil_div(vectors_across(s), AC
 
 /* Inner products: the only pixel of the output sees the whole input, whose numbers lie side by side like those of the weights.
    Vectors lie along them. The PARTS sums of an output are added pairwise at the end. */
-enum { PARTS = 16, TOGETHER_DOTS = 4, PIECE_DOTS = 1 << 16 /* products */ };
+enum { PARTS = 16, DOT_OUTPUTS = 4, PIECE_DOTS = 1 << 16 /* products */ };
 
 static inline __attribute__((always_inline)) void add_dots(const float *w, int64_t row, const float *x, int64_t left, int outputs,
                                                            reals sums[][PARTS / WIDTH]) {
     UNROLL for (int v = 0; v < PARTS / WIDTH; v++) {
-        int64_t count = most(0, least(WIDTH, left - v * WIDTH));
-        reals in = some(x + v * WIDTH, count);
+        int64_t count = max(0, min(WIDTH, left - v * WIDTH));
+        reals in = load_floats(x + v * WIDTH, count);
         UNROLL for (int m = 0; m < outputs; m++)
-            sums[m][v] = multiply_add(some(w + m * row + v * WIDTH, count), in, sums[m][v]);
+            sums[m][v] = multiply_add(load_floats(w + m * row + v * WIDTH, count), in, sums[m][v]);
     }
 }
 
 /* Return the sum of PARTS lanes, added pairwise. */
-static inline float added(const reals *sums) {
+static inline float sum_of_lanes(const reals *sums) {
     float parts[PARTS];
     memcpy(parts, sums, sizeof parts);
     for (int half = PARTS / 2; half; half /= 2)
@@ -162,41 +166,41 @@ static inline float added(const reals *sums) {
 }
 
 static inline __attribute__((always_inline)) void dots(const float *w, int64_t row, const float *x, int64_t depth, int outputs,
-                                                       float *y, ending end) {
-    reals sums[TOGETHER_DOTS][PARTS / WIDTH];
-    UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < PARTS / WIDTH; v++) sums[m][v] = same(0);
+                                                       float *y, epilogue end) {
+    reals sums[DOT_OUTPUTS][PARTS / WIDTH];
+    UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < PARTS / WIDTH; v++) sums[m][v] = broadcast(0);
     int64_t k = 0;
     for (; k + PARTS <= depth; k += PARTS) add_dots(w + k, row, x + k, PARTS, outputs, sums);
     if (k < depth) add_dots(w + k, row, x + k, depth - k, outputs, sums);
     for (int m = 0; m < outputs; m++) {
-        y[m] = added(sums[m]);
+        y[m] = sum_of_lanes(sums[m]);
         if (end.bias) y[m] += end.bias[m];
         if (end.rectified && y[m] < 0) y[m] = 0;
     }
 }
 
-static int whole(const operation *op) {
+static int is_inner_product(const operation *op) {
     return op->out_height == 1 && op->out_width == 1 && op->kernel_h == op->height && op->kernel_w == op->width &&
            !op->pad_h && !op->pad_w && (op->dilation_h == 1 || op->height == 1) && (op->dilation_w == 1 || op->width == 1);
 }
 
 /* Return the outputs of one piece of work, in which all images meet the same weights. */
 static int64_t dots_piece(const operation *op, const shape *s) {
-    return most(1, PIECE_DOTS / (op->images * s->depth * TOGETHER_DOTS)) * TOGETHER_DOTS;
+    return max(1, PIECE_DOTS / (op->images * s->depth * DOT_OUTPUTS)) * DOT_OUTPUTS;
 }
 
 static int64_t product_items(const operation *op) {
     shape s = shape_of(op);
-    if (whole(op)) return op->group * ceil_div(s.outputs, dots_piece(op, &s));
+    if (is_inner_product(op)) return op->group * ceil_div(s.outputs, dots_piece(op, &s));
     return op->images * op->group * panels_of(&s);
 }
 
 static const float *weights_of(const operation *op, uint8_t *const *buffers) {
     return (const float *)(buffers[op->file] + op->weights);
 }
-static ending ending_of(const operation *op, uint8_t *const *buffers, int64_t output) {
+static epilogue epilogue_of(const operation *op, uint8_t *const *buffers, int64_t output) {
     const float *bias = op->bias < 0 ? 0 : (const float *)(buffers[op->constants] + op->bias) + output;
-    return (ending){bias, op->negative >= 0};
+    return (epilogue){bias, op->negative >= 0};
 }
 static const float *input_of(const operation *op, uint8_t *const *buffers, int64_t n) {
     return (const float *)(buffers[op->input_buffer] + op->input_offset + n * op->input_image);
@@ -208,17 +212,17 @@ static float *output_of(const operation *op, uint8_t *const *buffers, int64_t n)
 static void dots_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     shape s = shape_of(op);
     int64_t piece = dots_piece(op, &s), pieces = ceil_div(s.outputs, piece), g = item / pieces, first = item % pieces * piece;
-    for (int64_t m = first, stop = least(first + piece, s.outputs), count; m < stop; m += count) {
-        count = stop - m < TOGETHER_DOTS ? 1 : TOGETHER_DOTS;
+    for (int64_t m = first, stop = min(first + piece, s.outputs), count; m < stop; m += count) {
+        count = stop - m < DOT_OUTPUTS ? 1 : DOT_OUTPUTS;
         const float *w = weights_of(op, buffers) + (g * s.outputs + m) * s.depth;
-        ending end = ending_of(op, buffers, g * s.outputs + m);
+        epilogue end = epilogue_of(op, buffers, g * s.outputs + m);
         for (int64_t n = 0; n < op->images; n++) {
             const float *x = input_of(op, buffers, n) + g * s.depth;
             float *y = output_of(op, buffers, n) + g * s.outputs + m;
             if (count == 1) /* a constant, so that the sums stay in registers */
                 dots(w, s.depth, x, s.depth, 1, y, end);
             else
-                dots(w, s.depth, x, s.depth, TOGETHER_DOTS, y, end);
+                dots(w, s.depth, x, s.depth, DOT_OUTPUTS, y, end);
         }
     }
 }
@@ -227,18 +231,18 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
     shape s = shape_of(op);
     int64_t panels = panels_of(&s), vectors = vectors_across(&s), n = item / panels / op->group, g = item / panels % op->group;
     int64_t begin = item % panels * vectors / panels, end = (item % panels + 1) * vectors / panels;
-    int64_t first = begin * WIDTH, count = least(end * WIDTH, s.out_plane) - first, across = end - begin;
+    int64_t first = begin * WIDTH, count = min(end * WIDTH, s.out_plane) - first, across = end - begin;
     const float *x = input_of(op, buffers, n) + g * s.channels * s.plane;
     const float *w = weights_of(op, buffers) + g * s.outputs * s.depth;
     float *y = output_of(op, buffers, n) + g * s.outputs * s.out_plane + first;
     float panel[PANEL_TAPS * ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH)));
     for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
-        int64_t depth = least(PANEL_TAPS, s.depth - k);
+        int64_t depth = min(PANEL_TAPS, s.depth - k);
         gather_panel(op, &s, x, first, count, across * WIDTH, k, k + depth, panel);
-        ending last = {0, 0};
+        epilogue last = {0, 0};
         for (int64_t m = 0, i = 0; m < s.outputs; m += products[i].outputs) {
             while (products[i].outputs > s.outputs - m) i++;
-            if (k + depth == s.depth) last = ending_of(op, buffers, g * s.outputs + m);
+            if (k + depth == s.depth) last = epilogue_of(op, buffers, g * s.outputs + m);
             products[i].across[across - 1](w + m * s.depth + k, s.depth, panel, depth, y + m * s.out_plane, s.out_plane,
                                            count - (across - 1) * WIDTH, k > 0, last);
         }
@@ -246,7 +250,7 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
 }
 
 static void product_run(const operation *op, uint8_t *const *buffers, int64_t item) {
-    if (whole(op))
+    if (is_inner_product(op))
         dots_run(op, buffers, item);
     else
         panel_run(op, buffers, item);

@@ -156,8 +156,9 @@ def _pair(used: Library, kind: int, shape: Shape, factors: tuple[float, ...], re
 
 @lru_cache(maxsize=KEPT)
 def _scale(used: Library, planes: Shape, added: bool, rectified: bool) -> Single:
-    each = (4 * planes[1],) * (1 + added)
-    return Single(used, Form(Kind.SCALE, rectified=rectified), planes, planes, each, prod(planes) / ELEMENTS)
+    size = 4 * planes[1]
+    arrays = (size, size) if added else (size,)  # factors and addends of the channels
+    return Single(used, Form(Kind.SCALE, rectified=rectified), planes, planes, arrays, prod(planes) / ELEMENTS)
 
 
 @lru_cache(maxsize=KEPT)

@@ -156,13 +156,13 @@ def state() -> State:
     """Load the library. Raises UsageError if CHAI_KERNELS names a variant that cannot run here."""
     calls, reason = _loaded()
     variants = () if calls is None else tuple(_usable(calls))
-    wanted = env().kernels
-    if wanted == NONE:
+    choice = env().kernels
+    if choice == NONE:
         return State(variants, f"CHAI_KERNELS is {NONE}", None)
-    used = next((v for v in variants if v.name == wanted or (not wanted and v.name != SLOW)), None)
-    if wanted and used is None:
+    used = next((v for v in variants if v.name == choice or (not choice and v.name != SLOW)), None)
+    if choice and used is None:
         names = ", ".join([*(v.name for v in variants), NONE])
-        raise UsageError(f"CHAI_KERNELS is {wanted!r}; expected {names}", hint=reason or None)
+        raise UsageError(f"CHAI_KERNELS is {choice!r}; expected {names}", hint=reason or None)
     if variants and used is None:
         reason = f"{os.path.basename(build.library())} has none for this processor"
     return State(variants, reason, used)

@@ -4,7 +4,7 @@
 
 enum { STRIP = 128 }; /* pixels at a time, so that their channels stay in the nearest cache */
 
-static inline float scaled(float x, float sum, float alpha, float k) {
+static inline float normalise(float x, float sum, float alpha, float k) {
     float root = sqrtf(sum * alpha + k);
     return x * (1 / (root * sqrtf(root)));
 }
@@ -23,7 +23,7 @@ static void strip_of_five(const float *x, float *y, int64_t channels, int64_t pi
             sum += b[i] * b[i];
             sum += d[i] * d[i];
             sum += e[i] * e[i];
-            out[i] = scaled(in[i], sum, alpha, k);
+            out[i] = normalise(in[i], sum, alpha, k);
         }
     }
 }
@@ -41,22 +41,22 @@ static void strip(const float *x, float *y, int64_t channels, int64_t pixels, in
             if (c + shift < channels)
                 for (int64_t i = 0; i < count; i++) sums[i] += above[i] * above[i];
         }
-        for (int64_t i = 0; i < count; i++) out[i] = scaled(in[i], sums[i], alpha, k);
+        for (int64_t i = 0; i < count; i++) out[i] = normalise(in[i], sums[i], alpha, k);
     }
 }
 
 /* Return the pixels of one piece of work, in whole strips. */
-static int64_t lrn_piece(const operation *op) { return most(1, PIECE / (op->channels * STRIP)) * STRIP; }
+static int64_t lrn_piece(const operation *op) { return max(1, PIECE / (op->channels * STRIP)) * STRIP; }
 static int64_t lrn_items(const operation *op) { return op->images * ceil_div(op->height * op->width, lrn_piece(op)); }
 
 static void lrn_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     int64_t pixels = op->height * op->width, piece = lrn_piece(op), pieces = ceil_div(pixels, piece), n = item / pieces;
-    int64_t begin = item % pieces * piece, end = least(begin + piece, pixels), half = least((op->kernel_h - 1) / 2, op->channels - 1);
+    int64_t begin = item % pieces * piece, end = min(begin + piece, pixels), half = min((op->kernel_h - 1) / 2, op->channels - 1);
     const float *x = (const float *)(buffers[op->input_buffer] + op->input_offset + n * op->input_image);
     float *y = (float *)(buffers[op->output_buffer] + op->output_offset + n * op->output_image);
     float alpha = float_of(op->factor), k = float_of(op->second_factor);
     for (int64_t first = begin; first < end; first += STRIP) {
-        int64_t count = least(STRIP, end - first);
+        int64_t count = min(STRIP, end - first);
         if (half == 2)
             strip_of_five(x + first, y + first, op->channels, pixels, count, alpha, k);
         else

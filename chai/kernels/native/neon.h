@@ -5,7 +5,7 @@
 
 #define OFFSET 0
 #define LANES 4
-#define WIDE 4
+#define MAX_VECTORS 4
 #define LATENCY 4
 #if defined __aarch64__
 #define BLOCKS(B) B(6, 1) B(4, 1) B(1, 1) B(4, 2) B(2, 2) B(1, 2) B(3, 3) B(2, 3) B(1, 3) B(2, 4) B(1, 4)
@@ -24,12 +24,12 @@ static inline vec zero(void) {
     return v;
 }
 static inline panel load(const int8_t *w) { return vld1q_s8(w); }
-static inline vec gather(const int32_t *sums) {
+static inline vec load_sums(const int32_t *sums) {
     const int32_t first[4] = {sums[0], 0, sums[1], 0}, second[4] = {sums[2], 0, sums[3], 0};
     vec v = {vld1q_s32(first), vld1q_s32(second)};
     return v;
 }
-static inline dword splat(const uint8_t *x) {
+static inline dword broadcast_dword(const uint8_t *x) {
     uint32_t four;
     memcpy(&four, x, 4);
     return vreinterpret_s8_u32(vdup_n_u32(four ^ 0x80808080u));
@@ -42,7 +42,7 @@ static inline vec dot(vec sum, dword d, panel w) {
 THROUGH_MEMORY
 
 static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
-    int32_t whole[WIDE * LANES];
+    int32_t whole[MAX_VECTORS * LANES];
     for (int p = 0; p < pixels; p++) {
         for (int v = 0; v < vectors; v++) {
             vec s = sums[p * vectors + v];

@@ -55,26 +55,26 @@ def after(uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> Iterato
     the bytes of its own before. ``places`` are the bytes (first, end) of each blob in memory.
     """
     memory = _Memory()
-    born: dict[str, int] = {}  # operations up to the last user of the bytes that a blob has now
+    predecessors: dict[str, int] = {}  # operations up to the last user of the bytes that a blob has now
     last: dict[str, int] = {}  # operations up to the last one that reads or writes it
-    read: dict[str, int] = {}
-    written: dict[str, int] = {}
+    readers: dict[str, int] = {}  # operations up to the last one that reads it, or writes it
+    writers: dict[str, int] = {}
     parts: dict[str, list[tuple[range, int]]] = {}
     for i, use in enumerate(uses, 1):
         blobs = use.blobs
         for blob in blobs:
-            if blob not in born:
-                born[blob] = max((last[old] for old in memory.replaced(blob, places[blob])), default=0)
-        needs = [*map(born.__getitem__, blobs), *(written.get(blob, 0) for blob in use.reads)]
+            if blob not in predecessors:
+                predecessors[blob] = max((last[old] for old in memory.replaced(blob, places[blob])), default=0)
+        needs = [*map(predecessors.__getitem__, blobs), *(writers.get(blob, 0) for blob in use.reads)]
         if use.writes:
-            needs.append(read.get(use.writes, 0))
+            needs.append(readers.get(use.writes, 0))
             before = parts.setdefault(use.writes, [])
             needs += [end for channels, end in before if _overlap(channels, use.channels)]
             before.append((use.channels, i))
-            written[use.writes] = i
+            writers[use.writes] = i
         yield max(needs, default=0)
         last.update(dict.fromkeys(blobs, i))
-        read.update(dict.fromkeys(use.reads, i))
+        readers.update(dict.fromkeys(use.reads, i))
 
 
 def _overlap(a: range, b: range) -> bool:
@@ -92,7 +92,8 @@ class _Memory:
         """Give these bytes to a blob and return those that had some of them."""
         start, end = place
         first = bisect_right(self._starts, start)
-        first -= first > 0 and self._runs[first - 1][1] > start
+        if first > 0 and self._runs[first - 1][1] > start:
+            first -= 1
         stop = bisect_left(self._starts, end)
         old = self._runs[first:stop]
         new = [(start, end, blob)]

@@ -1,7 +1,7 @@
 /* Plain C: right everywhere, fast nowhere. */
-#define OFFSET AT
+#define OFFSET STORED_ZERO
 #define LANES 8
-#define WIDE 2
+#define MAX_VECTORS 2
 #define LATENCY 1
 #define BLOCKS(B) B(4, 1) B(1, 1) B(2, 2) B(1, 2)
 
@@ -23,12 +23,12 @@ static inline panel load(const int8_t *w) {
     panel p = {w};
     return p;
 }
-static inline vec gather(const int32_t *sums) {
+static inline vec load_sums(const int32_t *sums) {
     vec v;
     memcpy(v.lanes, sums, sizeof v.lanes);
     return v;
 }
-static inline dword splat(const uint8_t *x) {
+static inline dword broadcast_dword(const uint8_t *x) {
     dword d = {{x[0], x[1], x[2], x[3]}};
     return d;
 }
@@ -50,7 +50,7 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 
 typedef float reals __attribute__((vector_size(4 * WIDTH)));
 
-static inline reals same(float x) { return x - (reals){0}; }
+static inline reals broadcast(float x) { return x - (reals){0}; }
 static inline reals multiply_add(reals a, reals b, reals sum) { return a * b + sum; }
 LANE_BY_LANE
 static inline reals larger(reals a, reals b) {

@@ -5,10 +5,10 @@
    instruction set's file defines larger(a, b), which keeps NaN, and every_second(from) beside what float32.h needs. */
 #include <float.h>
 
-enum { STORED = 2 * SEEN + 1 };  /* columns */
+enum { STORED_COLUMNS = 2 * MAX_COLUMNS + 1 };
 enum { PIECE_PIXELS = 1 << 16 }; /* of the input, in one piece of work */
 
-static int64_t planes_together(const operation *op) { return most(1, PIECE_PIXELS / (op->height * op->width)); }
+static int64_t planes_together(const operation *op) { return max(1, PIECE_PIXELS / (op->height * op->width)); }
 static int64_t planes_items(const operation *op) { return op->images * ceil_div(op->channels, planes_together(op)); }
 
 /* Windows side by side and the columns that they see, of which those from begin to end are in the image. */
@@ -18,35 +18,35 @@ typedef struct {
 
 /* Return the windows from ``x`` on whose columns can be stored: a vector of them, or more. */
 static stripe stripe_at(const operation *op, int64_t x) {
-    int64_t most_count = ((STORED - op->kernel_w - 1) / op->stride_w + 1) / WIDTH * WIDTH;
-    stripe s = {.x = x, .count = least(most_count, op->out_width - x), .left = x * op->stride_w - op->pad_w};
+    int64_t windows = ((STORED_COLUMNS - op->kernel_w - 1) / op->stride_w + 1) / WIDTH * WIDTH;
+    stripe s = {.x = x, .count = min(windows, op->out_width - x), .left = x * op->stride_w - op->pad_w};
     s.length = (ceil_div(s.count, WIDTH) * WIDTH - 1) * op->stride_w + op->kernel_w + 1;
-    s.begin = least(most(-s.left, 0), s.length), s.end = most(least(op->width - s.left, s.length), s.begin);
+    s.begin = min(max(-s.left, 0), s.length), s.end = max(min(op->width - s.left, s.length), s.begin);
     return s;
 }
 
-static inline reals combined(reals a, reals b, int largest) {
+static inline reals combine(reals a, reals b, int largest) {
     if (largest) return larger(a, b);
     return a + b;
 }
 
-static inline void filled(float *to, int64_t begin, int64_t end, float value) {
-    for (int64_t i = begin; i < end; i += WIDTH) put(to + i, same(value), least(WIDTH, end - i));
+static inline void fill_floats(float *to, int64_t begin, int64_t end, float value) {
+    for (int64_t i = begin; i < end; i += WIDTH) store_floats(to + i, broadcast(value), min(WIDTH, end - i));
 }
 
 static inline __attribute__((always_inline)) void combine_columns(const operation *op, const float *plane, int64_t y, const stripe *s,
                                                                   float *columns, int largest) {
-    span rows = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
+    span rows = window_inside(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
     if (rows.first >= rows.end) {
-        filled(columns, s->begin, s->end, largest ? -FLT_MAX : 0);
+        fill_floats(columns, s->begin, s->end, largest ? -FLT_MAX : 0);
         return;
     }
     for (int64_t i = s->begin; i < s->end; i += WIDTH) {
-        int64_t count = least(WIDTH, s->end - i);
+        int64_t count = min(WIDTH, s->end - i);
         const float *row = plane + rows.first * op->width + s->left + i;
-        reals all = some(row, count);
-        for (int64_t j = rows.first + 1; j < rows.end; j++) all = combined(all, some(row += op->width, count), largest);
-        put(columns + i, all, count);
+        reals all = load_floats(row, count);
+        for (int64_t j = rows.first + 1; j < rows.end; j++) all = combine(all, load_floats(row += op->width, count), largest);
+        store_floats(columns + i, all, count);
     }
 }
 
@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) void combine_windows(const operatio
                                                                   const float *divisors, int largest) {
     for (int64_t i = 0; i < count; i += WIDTH) {
         const float *from = columns + i * op->stride_w;
-        reals all = same(largest ? -FLT_MAX : 0), next;
+        reals all = broadcast(largest ? -FLT_MAX : 0), next;
         for (int64_t j = 0; j < op->kernel_w; j++) {
             if (op->stride_w == 1)
                 memcpy(&next, from + j, sizeof next);
@@ -62,10 +62,10 @@ static inline __attribute__((always_inline)) void combine_windows(const operatio
                 next = every_second(from + j);
             else
                 for (int k = 0; k < WIDTH; k++) next[k] = from[k * op->stride_w + j];
-            all = combined(all, next, largest);
+            all = combine(all, next, largest);
         }
-        if (divisors) all = all / some(divisors + i, least(WIDTH, count - i));
-        put(out + i, all, least(WIDTH, count - i));
+        if (divisors) all = all / load_floats(divisors + i, min(WIDTH, count - i));
+        store_floats(out + i, all, min(WIDTH, count - i));
     }
 }
 
@@ -73,18 +73,18 @@ static inline __attribute__((always_inline)) void combine_windows(const operatio
 static inline __attribute__((always_inline)) void pool_planes(const operation *op, uint8_t *const *buffers, int64_t item,
                                                               const float *divisors, int largest) {
     int64_t per = planes_together(op), pieces = ceil_div(op->channels, per), n = item / pieces, first = item % pieces * per;
-    int64_t count = least(per, op->channels - first), size = op->height * op->width, out_size = op->out_height * op->out_width;
+    int64_t count = min(per, op->channels - first), size = op->height * op->width, out_size = op->out_height * op->out_width;
     const float *in = input_of(op, buffers, n) + first * size;
-    float *out = output_of(op, buffers, n) + first * out_size, columns[STORED];
+    float *out = output_of(op, buffers, n) + first * out_size, columns[STORED_COLUMNS];
     for (stripe s = stripe_at(op, 0); s.x < op->out_width; s = stripe_at(op, s.x + s.count)) {
-        int64_t together = STORED / s.length;
+        int64_t together = STORED_COLUMNS / s.length;
         for (int64_t r = 0; r < together; r++) {
-            filled(columns + r * s.length, 0, s.begin, largest ? -FLT_MAX : 0);
-            filled(columns + r * s.length, s.end, s.length, largest ? -FLT_MAX : 0);
+            fill_floats(columns + r * s.length, 0, s.begin, largest ? -FLT_MAX : 0);
+            fill_floats(columns + r * s.length, s.end, s.length, largest ? -FLT_MAX : 0);
         }
         for (int64_t c = 0; c < count; c++)
             for (int64_t y = 0; y < op->out_height; y += together) {
-                int64_t rows = least(together, op->out_height - y);
+                int64_t rows = min(together, op->out_height - y);
                 for (int64_t r = 0; r < rows; r++)
                     combine_columns(op, in + c * size, y + r, &s, columns + r * s.length, largest);
                 for (int64_t r = 0; r < rows; r++)

@@ -21,7 +21,7 @@
 #define WORKERS 255  /* at most */
 #define STACK (1 << 20)    /* bytes of a worker's: a convolution in tiles takes 190 KB, and musl gives 128 KB */
 #define CALLER (220 << 10) /* bytes that a thread that calls must have left */
-#define TOGETHER 8   /* pieces that a thread takes at once, at most */
+#define MAX_TAKEN 8   /* pieces that a thread takes at once, at most */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
 #define ALONE 2      /* times as long as it waited, the caller computes alone; twice as many each time that it has to again soon */
 #define OFTEN 32     /* but no more times than this */
@@ -44,15 +44,16 @@ typedef struct {
 static struct {
     pthread_mutex_t lock;       /* of all but the atomic numbers, and of each job's ``ms`` and ``last`` */
     pthread_cond_t work, rest;  /* workers wait for work, the caller for what they have not finished */
-    job *open;                  /* the run in which workers may take part */
-    int started, wanted, asleep, waits;
+    job *shared_job;            /* the run in which workers may take part */
+    int worker_count, helpers;  /* workers that were started, and those that may take part */
+    int sleepers, waiters;      /* workers that wait for ``work``, callers that wait for ``rest`` */
     pthread_t workers[WORKERS];
-    int avoided, placed;        /* the processor that the first so many workers are kept off */
-    atomic_int inside;          /* workers in the run; changed with the lock only */
-    atomic_int news;            /* changes when there may be work */
+    int avoided_processor, placed_count; /* the processor that the first so many workers are kept off */
+    atomic_int active;          /* workers in the run; changed with the lock only */
+    atomic_int generation;      /* changes when there may be work */
     atomic_int busy;            /* whether a caller has the workers */
-    double alone, stays;        /* until when it leaves them alone, and for how long */
-    double times;               /* as long as it had waited */
+    double alone_until, alone_ms; /* until when it leaves them alone, and for how long */
+    double alone_factor;        /* as long as it had waited */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .rest = PTHREAD_COND_INITIALIZER};
 
 static double now(void) {
@@ -74,14 +75,14 @@ static void relax(void) {
 
 static int end_of(const operation *op) { return (int)(op->first + op->items); }
 
-/* Tell the workers, with the lock, that there may be work. */
-static void tell(void) {
-    atomic_fetch_add(&pool.news, 1);
-    if (pool.asleep) pthread_cond_broadcast(&pool.work);
+/* Let the workers know, with the lock, that there may be work. */
+static void announce_work(void) {
+    atomic_fetch_add(&pool.generation, 1);
+    if (pool.sleepers) pthread_cond_broadcast(&pool.work);
 }
 
 /* Finish pieces of operation ``k``. Its last one completes it, and those after it that were complete before. */
-static void finish(job *j, int64_t k, int pieces) {
+static void complete(job *j, int64_t k, int pieces) {
     progress *at = j->at;
     if (atomic_fetch_sub(&at->left[k], pieces) > pieces) return;
     pthread_mutex_lock(&pool.lock);
@@ -92,32 +93,32 @@ static void finish(job *j, int64_t k, int pieces) {
         j->ms[j->ops[first].task] += time - j->last; /* the others were not waited for */
         j->last = time;
         atomic_store(&at->done, done);
-        if (pool.open == j) {
-            if (atomic_load(&at->taken) < j->pieces - 1) tell();
-            if (pool.waits) pthread_cond_signal(&pool.rest);
+        if (pool.shared_job == j) {
+            if (atomic_load(&at->taken) < j->pieces - 1) announce_work();
+            if (pool.waiters) pthread_cond_signal(&pool.rest);
         }
     }
     pthread_mutex_unlock(&pool.lock);
 }
 
 /* Let the caller sleep until all operations before ``after`` are complete. */
-static void await(job *j, int64_t after) {
+static void sleep_until(job *j, int64_t after) {
     pthread_mutex_lock(&pool.lock);
-    pool.waits++;
+    pool.waiters++;
     while (atomic_load(&j->at->done) < after) pthread_cond_wait(&pool.rest, &pool.lock);
-    pool.waits--;
+    pool.waiters--;
     pthread_mutex_unlock(&pool.lock);
 }
 
 /* Note that the caller has waited since ``begin``. */
-static void waited(job *j, double begin) {
+static void note_wait(job *j, double begin) {
     double ms = now() - begin;
     if (ms > LOST_MS && ms > 2 * j->longest) j->lost += ms;
 }
 
 /* Return how many pieces a thread takes of ``left`` of an operation: fewer towards its end, so that all threads finish together.
    Two threads that take turns at small ones would wait for each other's caches. */
-static int taken_at_once(const job *j, int left) { return j->threads > 1 ? (int)most(1, least(TOGETHER, left / (2 * j->threads))) : 1; }
+static int taken_at_once(const job *j, int left) { return j->threads > 1 ? (int)max(1, min(MAX_TAKEN, left / (2 * j->threads))) : 1; }
 
 /* Run pieces until none is left, or the caller's time is over, or a worker has nothing to do. */
 static void work(job *j, int leads) {
@@ -131,8 +132,8 @@ static void work(job *j, int leads) {
             if (!leads) return;
             SPIN_WHILE(atomic_load(&j->at->done) < op->after, SPIN_MS);
             if (atomic_load(&j->at->done) < op->after) {
-                await(j, op->after);
-                waited(j, last);
+                sleep_until(j, op->after);
+                note_wait(j, last);
             }
             last = now();
             continue;
@@ -140,7 +141,7 @@ static void work(job *j, int leads) {
         int pieces = taken_at_once(j, end_of(op) - piece);
         if (atomic_compare_exchange_weak(&j->at->taken, &piece, piece + pieces)) {
             for (int i = 0; i < pieces; i++) j->kernels->run(op, j->buffers, piece - op->first + i);
-            finish(j, k, pieces);
+            complete(j, k, pieces);
             if (!leads) continue;
             double time = now();
             j->longest = time - last > j->longest ? time - last : j->longest;
@@ -173,55 +174,55 @@ int enough_stack(void) {
 
 static void *worker(void *none) {
     for (int seen = 0;;) {
-        SPIN_WHILE(seen == atomic_load(&pool.news), AWAKE_MS);
+        SPIN_WHILE(seen == atomic_load(&pool.generation), AWAKE_MS);
         pthread_mutex_lock(&pool.lock);
-        while (seen == atomic_load(&pool.news)) {
-            pool.asleep++;
+        while (seen == atomic_load(&pool.generation)) {
+            pool.sleepers++;
             pthread_cond_wait(&pool.work, &pool.lock);
-            pool.asleep--;
+            pool.sleepers--;
         }
-        seen = atomic_load(&pool.news);
-        job *j = atomic_load(&pool.inside) < pool.wanted ? pool.open : 0; /* it may have been too late */
-        if (j) atomic_fetch_add(&pool.inside, 1);
+        seen = atomic_load(&pool.generation);
+        job *j = atomic_load(&pool.active) < pool.helpers ? pool.shared_job : 0; /* it may have been too late */
+        if (j) atomic_fetch_add(&pool.active, 1);
         pthread_mutex_unlock(&pool.lock);
         if (!j) continue;
         work(j, 0);
         pthread_mutex_lock(&pool.lock);
-        atomic_fetch_sub(&pool.inside, 1);
-        if (pool.waits) pthread_cond_signal(&pool.rest);
+        atomic_fetch_sub(&pool.active, 1);
+        if (pool.waiters) pthread_cond_signal(&pool.rest);
         pthread_mutex_unlock(&pool.lock);
     }
     return none;
 }
 
-static void forked(void) {
+static void reset_after_fork(void) {
     pthread_mutex_init(&pool.lock, 0);
     pthread_cond_init(&pool.work, 0);
     pthread_cond_init(&pool.rest, 0);
-    pool.open = 0;
-    pool.started = pool.placed = pool.asleep = pool.waits = 0;
-    atomic_store(&pool.inside, 0);
-    pool.alone = pool.stays = 0;
+    pool.shared_job = 0;
+    pool.worker_count = pool.placed_count = pool.sleepers = pool.waiters = 0;
+    atomic_store(&pool.active, 0);
+    pool.alone_until = pool.alone_ms = 0;
     atomic_store(&pool.busy, 0);
 }
 
 /* When the library is loaded: runs of one thread take the lock, too. */
-static __attribute__((constructor)) void register_fork(void) { pthread_atfork(0, 0, forked); }
+static __attribute__((constructor)) void register_fork(void) { pthread_atfork(0, 0, reset_after_fork); }
 
 /* Start workers until there are ``count``, or the system allows no more. They leave signals to the caller. */
-static void start(int count) {
+static void start_workers(int count) {
     sigset_t all, before;
     pthread_attr_t large;
-    if (pool.started >= count || pthread_attr_init(&large)) return;
+    if (pool.worker_count >= count || pthread_attr_init(&large)) return;
     pthread_attr_setstacksize(&large, STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (pthread_t thread; pool.started < count && !pthread_create(&thread, &large, worker, 0);) {
+    for (pthread_t thread; pool.worker_count < count && !pthread_create(&thread, &large, worker, 0);) {
 #if defined __linux__
         pthread_setname_np(thread, "chai-kernels");
 #endif
         pthread_detach(thread);
-        pool.workers[pool.started++] = thread;
+        pool.workers[pool.worker_count++] = thread;
     }
     pthread_sigmask(SIG_SETMASK, &before, 0);
     pthread_attr_destroy(&large);
@@ -233,49 +234,49 @@ static void keep_off(void) {
 #if defined __linux__
     int own = sched_getcpu();
     cpu_set_t others; /* of 1024 processors: on a larger machine the calls fail, and workers stay where they are */
-    if (own < 0 || (own == pool.avoided && pool.placed == pool.started)) return;
+    if (own < 0 || (own == pool.avoided_processor && pool.placed_count == pool.worker_count)) return;
     if (sched_getaffinity(0, sizeof others, &others)) return;
     CPU_CLR(own, &others);
     if (!CPU_COUNT(&others)) return; /* until this caller may use more, or for one that may */
-    pool.avoided = own;
-    pool.placed = pool.started;
-    for (int i = 0; i < pool.started; i++) pthread_setaffinity_np(pool.workers[i], sizeof others, &others);
+    pool.avoided_processor = own;
+    pool.placed_count = pool.worker_count;
+    for (int i = 0; i < pool.worker_count; i++) pthread_setaffinity_np(pool.workers[i], sizeof others, &others);
 #endif
 }
 
 /* Let the caller compute alone after it has waited for so long: a while after one mishap, longer if there are many. */
 static void stay_alone(double lost) {
     double time = now();
-    int again = time - pool.alone < SOON * pool.stays;
-    pool.times = !again ? ALONE : 2 * pool.times < OFTEN ? 2 * pool.times : OFTEN;
-    pool.stays = pool.times * lost < ALONE_MS ? pool.times * lost : ALONE_MS;
-    pool.alone = time + pool.stays;
+    int again = time - pool.alone_until < SOON * pool.alone_ms;
+    pool.alone_factor = !again ? ALONE : 2 * pool.alone_factor < OFTEN ? 2 * pool.alone_factor : OFTEN;
+    pool.alone_ms = pool.alone_factor * lost < ALONE_MS ? pool.alone_factor * lost : ALONE_MS;
+    pool.alone_until = time + pool.alone_ms;
 }
 
 /* Run a job with the help of workers, if the caller does not leave them alone. */
 static void work_together(job *j, int helpers) {
     pthread_mutex_lock(&pool.lock);
-    start(helpers);
-    if (j->begin >= pool.alone) {
-        pool.open = j;
-        pool.wanted = helpers;
+    start_workers(helpers);
+    if (j->begin >= pool.alone_until) {
+        pool.shared_job = j;
+        pool.helpers = helpers;
         keep_off();
-        tell();
+        announce_work();
     }
     pthread_mutex_unlock(&pool.lock);
     work(j, 1);
     atomic_store(&j->stop, 1);
     double end = now();
     pthread_mutex_lock(&pool.lock);
-    pool.open = 0;
+    pool.shared_job = 0;
     pthread_mutex_unlock(&pool.lock);
-    SPIN_WHILE(atomic_load(&pool.inside), SPIN_MS); /* a thread that sleeps gets a busy processor back late */
+    SPIN_WHILE(atomic_load(&pool.active), SPIN_MS); /* a thread that sleeps gets a busy processor back late */
     pthread_mutex_lock(&pool.lock);
-    pool.waits++;
-    while (atomic_load(&pool.inside)) pthread_cond_wait(&pool.rest, &pool.lock);
-    pool.waits--;
+    pool.waiters++;
+    while (atomic_load(&pool.active)) pthread_cond_wait(&pool.rest, &pool.lock);
+    pool.waiters--;
     pthread_mutex_unlock(&pool.lock);
-    waited(j, end);
+    note_wait(j, end);
     if (j->lost > 0) stay_alone(j->lost);
 }
 
@@ -290,7 +291,7 @@ int run_table(const variant *kernels, const operation *ops, int64_t count, uint8
             atomic_init(&at->left[k], (int)ops[k].items);
             ms[ops[k].task] = 0;
         }
-    int helpers = (int)least(least(threads, j.pieces) - 1, WORKERS);
+    int helpers = (int)min(min(threads, j.pieces) - 1, WORKERS);
     if (helpers > 0 && !atomic_exchange(&pool.busy, 1)) {
         j.threads = helpers + 1;
         work_together(&j, helpers);

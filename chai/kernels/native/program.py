@@ -19,7 +19,19 @@ from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
 from .library import ALIGNMENT, Frame, Library, address, aligned, pointer
 from .order import Use, arena, order
-from .table import BLOCK_OUTPUTS, NOWHERE, POINT, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides
+from .table import (
+    MAX_BLOCK_OUTPUTS,
+    NOWHERE,
+    POINT,
+    Constants,
+    Extent,
+    Form,
+    Kind,
+    Operation,
+    Place,
+    Table,
+    plain_strides,
+)
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -189,7 +201,7 @@ class Native:
         weights, (n, _, h, w) = form.weights, self._shapes[task.output]
         if form.kind != Kind.CONVOLUTION or form.group != 1 or not isinstance(weights, Packed):
             return form.kind
-        few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= BLOCK_OUTPUTS
+        few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= MAX_BLOCK_OUTPUTS
         return Kind.IN_PLACE if few and weights.mapped is not None else form.kind
 
     def _lay_out(self, steps: Sequence[Use]) -> tuple[dict[str, tuple[int, int]], int]:
@@ -259,13 +271,13 @@ class Native:
                 block = data.shape[6] if data.ndim == 7 else 1, data.shape[5] if data.ndim == 7 else data.shape[3]
             else:
                 data, block = np.ascontiguousarray(weights, np.int8), (1, 1)
-            given = bias.astype(np.int32)
+            bias32 = bias.astype(np.int32)
             operation.narrow = self._library.calls.chai_pack(
                 self._library.number,
                 ctypes.byref(operation),
                 pointer(data),
                 *map(ctypes.c_int64, block),
-                pointer(given),
+                pointer(bias32),
                 pointer(memory),
             )
         return memory
@@ -325,10 +337,10 @@ class Native:
         files = [file.mapped for file in self._files]
         return Frame(self._table, len(self.tasks), [aligned(self._size), memory, *none, *files])
 
-    def _different(self, given: Sequence[Array]) -> int:
+    def _different(self, arrays: Sequence[Array]) -> int:
         """Return the number of images without those at the end that are copies, with which a batch is filled up."""
         images = self._batch
-        while images > self._fewest and all(np.array_equal(array[images - 1], array[images - 2]) for array in given):
+        while images > self._fewest and all(np.array_equal(array[images - 1], array[images - 2]) for array in arrays):
             images -= 1
         return images
 

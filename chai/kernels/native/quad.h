@@ -9,7 +9,7 @@
 
 typedef float32x4_t reals;
 
-static inline reals same(float x) { return vdupq_n_f32(x); }
+static inline reals broadcast(float x) { return vdupq_n_f32(x); }
 static inline reals multiply_add(reals a, reals b, reals sum) {
 #if defined __aarch64__
     return vfmaq_f32(sum, a, b);

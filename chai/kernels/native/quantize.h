@@ -39,7 +39,7 @@ static int quantize(const float *weights, int64_t rows, int64_t size, const doub
         float step = (float)steps[row];
         int64_t total = 0, magnitude = 0;
         double error = 0;
-        for (int64_t i = 0, n; (n = least(AT_ONCE, size - i)); i += n) { /* which stay in the first cache */
+        for (int64_t i = 0, n; (n = min(CHUNK, size - i)); i += n) { /* which stay in the first cache */
             const float *x = weights + row * size + i;
             int8_t *to = codes + row * size + i;
             float peak = float_of(largest_bits(x, n)) / step;

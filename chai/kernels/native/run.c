@@ -27,9 +27,9 @@ EXPORTED int chai_usable(int i) { return variants[i]->usable(); }
 EXPORTED int64_t chai_packed(int i, const operation *op) { return variants[i]->packed(op); }
 
 /* Write weights and bias of a convolution into its constants; return whether no sum leaves the integers of float32. */
-EXPORTED int chai_pack(int i, const operation *op, const int8_t *weights, int64_t outputs, int64_t inputs, const int32_t *bias,
-                       uint8_t *constants) {
-    return variants[i]->pack(op, weights, outputs, inputs, bias, constants);
+EXPORTED int chai_pack(int i, const operation *op, const int8_t *weights, int64_t block_outputs, int64_t block_inputs,
+                       const int32_t *bias, uint8_t *constants) {
+    return variants[i]->pack(op, weights, block_outputs, block_inputs, bias, constants);
 }
 
 /* Quantise weights as quantize.h does; return whether a quotient is not finite. */

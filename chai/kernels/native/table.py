@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...tasks.window import Window
 from ...util.lazy_numpy import np
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ...fixed import Requantization
     from ...overlay.weights import Packed
 
-AT = 128  # a stored code of 0, as a byte
-BLOCK_OUTPUTS = 64  # of a block of IN_PLACE, at most
+STORED_ZERO = 128  # a stored code of 0, as a byte
+MAX_BLOCK_OUTPUTS = 64  # of a block of IN_PLACE, at most
 SPARE = 64  # entries of a table beyond the last output, which a vector may read
 POINT = Window((1, 1), (1, 1), (0, 0))
 # element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer
@@ -87,6 +87,7 @@ class Operation(ctypes.Structure):
 
 
 Table = ctypes.Array[Operation]
+Cell = TypeVar("Cell")
 
 
 class Extent(ctypes.Structure):
@@ -128,15 +129,15 @@ class Form:
         self, source: Shape, target: Shape, inputs: Sequence[Place], output: Place, task: int = 0
     ) -> Operation:
         """Return the operation without constants, from blobs of one shape (N, C, H, W) at two places at most to another."""
-        (first, second), r = (*inputs, NOWHERE, NOWHERE)[:2], self.requantization
-        low, high, zero = (-AT, AT - 1, 0) if r is None else (r.low, r.high, r.zero)
+        r = self.requantization
+        low, high, zero = (-STORED_ZERO, STORED_ZERO - 1, 0) if r is None else (r.low, r.high, r.zero)
         operation = Operation()
         _KNOWN.pack_into(
             operation,
             0,
-            *(self.kind, task, *first, *second, *output, *source, source[0], *target[1:]),
+            *(self.kind, task, *chain.from_iterable(_two(inputs, NOWHERE)), *output, *source, source[0], *target[1:]),
             *(*chain.from_iterable(self.window), self.group, *self._factors()),
-            *(low, high, *(*self.zeros, 0)[:2], zero, self._negative()),
+            *(low, high, *_two(self.zeros, 0), zero, self._negative()),
         )
         return operation
 
@@ -144,25 +145,34 @@ class Form:
         """Return the shift and the factors of a SUM; for others the bits of two numbers at most as the first factors."""
         if self.kind == Kind.SUM:
             assert self.requantization is not None
-            shift, below = self.requantization.shift, self.negative or ()
+            shift = self.requantization.shift
             if shift <= 29:  # else each code is 0, as sums stay below 2^26
-                return shift, *(*self.factors, 0)[:2], *(*below, 0, 0)[:2]
+                return shift, *_two(self.factors, 0), *_two(self.negative or (), 0)
         elif self.numbers:
-            return 0, *(*np.array(self.numbers, np.float32).view(np.int32).tolist(), 0)[:2], 0, 0
+            bits: list[int] = np.array(self.numbers, np.float32).view(np.int32).tolist()
+            return 0, *_two(bits, 0), 0, 0
         return 0, 0, 0, 0, 0
 
     def _negative(self) -> int:
+        """Return what chai.h says of the field ``negative`` of a SUM and of the kinds with a ReLU."""
         if self.kind == Kind.SUM and self.negative is not None:
-            return len(self.factors) == 1
-        return self.rectified - 1
+            return 1 if len(self.factors) == 1 else 0
+        return 0 if self.rectified else -1
+
+
+def _two(values: Sequence[Cell], missing: Cell) -> tuple[Cell, Cell]:
+    """Return two values of a table's row; ``missing`` for those that an operation has not."""
+    first, second = (*values, missing, missing)[:2]
+    return first, second
 
 
 def fits(r: Requantization | None) -> bool:
     """Return whether the kernels compute a requantisation exactly: |m| < 2^17, shift <= 40, codes of 8 bits."""
     if r is None:
         return True
-    most = max(int(np.abs(m).max(initial=0)) for m in (r.multiplier, r.negative) if m is not None)
-    return most < 1 << 17 and 0 <= r.shift <= 40 and -AT <= r.low <= r.high < AT and -AT <= r.zero < AT
+    largest = max(int(np.abs(m).max(initial=0)) for m in (r.multiplier, r.negative) if m is not None)
+    least, most = -STORED_ZERO, STORED_ZERO - 1
+    return largest < 1 << 17 and 0 <= r.shift <= 40 and least <= r.low <= r.high <= most and least <= r.zero <= most
 
 
 class Constants:

@@ -30,14 +30,15 @@ static int64_t packed(const operation *op) {
 }
 
 /* Pack weights and bias; return whether float32 holds every sum, and 32 bits every sum times its scale. */
-static int pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
+static int pack(const operation *op, const int8_t *weights, int64_t block_outputs, int64_t block_inputs, const int32_t *bias,
                 uint8_t *constants) {
-    int8_t *to = (int8_t *)constants + op->weights;
+    int8_t *packed_weights = (int8_t *)constants + op->weights;
     int32_t *packed_bias = (int32_t *)(constants + op->bias);
     const double *scale = (const double *)(constants + op->scale);
-    int narrow = op->kind == DEPTHWISE ? depthwise_pack(op, from, inputs, bias, scale, to, packed_bias)
-                                       : (is_winograd(op) ? winograd_pack : convolution_pack)(op, from, outputs, inputs, bias,
-                                                                                              to, packed_bias);
+    int narrow = op->kind == DEPTHWISE
+                     ? depthwise_pack(op, weights, block_inputs, bias, scale, packed_weights, packed_bias)
+                     : (is_winograd(op) ? winograd_pack : convolution_pack)(op, weights, block_outputs, block_inputs, bias,
+                                                                            packed_weights, packed_bias);
     for (int64_t o = 0; o < op->outputs; o++) narrow &= scale[o] < 64 && scale[o] > -64;
     return narrow;
 }
@@ -62,11 +63,11 @@ static const kernel kernels[] = {
     [DEPTHWISE] = {depthwise_items, depthwise_run},
     [MAXIMUM] = {pool_items, maximum_run},
     [AVERAGE] = {pool_items, average_run},
-    [SUM] = {rows, sum_run},
-    [COPY] = {rows, copy_run},
-    [BORDER] = {images, border_run},
-    [LOAD] = {rows, load_run},
-    [STORE] = {rows, store_run},
+    [SUM] = {row_items, sum_run},
+    [COPY] = {row_items, copy_run},
+    [BORDER] = {image_items, border_run},
+    [LOAD] = {row_items, load_run},
+    [STORE] = {row_items, store_run},
     [IN_PLACE] = {in_place_items, in_place_run},
     [UNFOLD] = {unfold_items, unfold_run},
     [PRODUCT] = {products_items, products_run},

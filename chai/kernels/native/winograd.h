@@ -8,19 +8,19 @@
    have 16 bits. A makes up for it and gives 24 * 24 * Y. Sums may leave 32 bits on the way, as whole numbers modulo 2^32: times
    the inverse of 9 they are 64 * Y, of which the upper 26 bits hold every |Y| < 2^25.
 
-       [group][block of WIDE vectors][36][pair of channels][vector][lane][2]
+       [group][block of MAX_VECTORS][36][pair of channels][vector][lane][2]
 
    is the order of U. The instruction set's file defines FEWEST_TILES and FEWEST_CHANNELS, from which on it is faster than other
    blocks, and pairs(sum, codes, weights), which adds two products of 16 bits to each of LANES sums. */
 
 enum {
-    SIDE = 4,              /* pixels of a tile */
-    REACH = SIDE + 2,      /* input pixels of a tile */
-    POINTS = REACH * REACH,
-    DEEPEST = 227,         /* channels, at most: 9 * 227 * 128 * 128 < 2^25 */
-    DEPTH = 2 * LANES,     /* numbers of 16 bits in a vector */
-    TOGETHER16 = 1 << 16,  /* numbers of 16 bits of the tiles of one piece of work: they stay in the second cache */
-    INVERSE9 = 954437177,  /* 9 * INVERSE9 = 1 modulo 2^32 */
+    SIDE = 4,                  /* rows and columns of a tile of the output */
+    REACH = SIDE + 2,          /* rows and columns of the input that it sees */
+    POINTS = REACH * REACH,    /* numbers of a transformed tile */
+    MAX_CHANNELS16 = 227,      /* channels: 9 * 227 * 128 * 128 < 2^25 */
+    DEPTH = 2 * LANES,         /* numbers of 16 bits in a vector */
+    PIECE_NUMBERS16 = 1 << 16, /* of the tiles of one piece of work: they stay in the second cache */
+    INVERSE9 = 954437177,      /* 9 * INVERSE9 = 1 modulo 2^32 */
 };
 
 typedef uint8_t narrow_codes __attribute__((vector_size(DEPTH)));
@@ -34,7 +34,7 @@ static int is_winograd(const operation *op) {
     int64_t channels = op->channels / op->group;
     int square = op->kernel_h == 3 && op->kernel_w == 3 && op->stride_h == 1 && op->stride_w == 1 && op->dilation_h == 1 &&
                  op->dilation_w == 1;
-    return square && channels >= FEWEST_CHANNELS && channels <= DEEPEST && op->outputs / op->group >= 2 * LANES &&
+    return square && channels >= FEWEST_CHANNELS && channels <= MAX_CHANNELS16 && op->outputs / op->group >= 2 * LANES &&
            op->batch * tiles_of_image(op) >= FEWEST_TILES && tiles_of_image(op) * 12 <= op->out_height * op->out_width;
 }
 
@@ -44,7 +44,7 @@ static int64_t pairs_of(const operation *op) { return ceil_div(op->channels / op
 
 /* Return the pieces of work of a group: a multiple of 4 with about as many tiles each, so that few threads finish together. */
 static int64_t winograd_pieces(const operation *op) {
-    int64_t fewest = ceil_div(tiles_of(op), TOGETHER16 / (POINTS * depth_of(op)));
+    int64_t fewest = ceil_div(tiles_of(op), PIECE_NUMBERS16 / (POINTS * depth_of(op)));
     return tiles_of(op) < FEWEST_TILES ? fewest : ceil_div(fewest, 4) * 4;
 }
 
@@ -60,22 +60,22 @@ static inline __attribute__((always_inline)) void weights_at_points(const signed
 
 /* Pack U of the weights of ``n`` outputs from ``o`` on of a group, two input channels at once, and their bias; return whether
    float32 holds every sum. */
-static inline __attribute__((always_inline)) int points_of_outputs(const operation *op, const given_weights *s, int64_t g, int64_t o,
-                                                                   int64_t n, int64_t apart, const int32_t *bias,
-                                                                   int8_t *packed, int32_t *packed_bias) {
+static inline __attribute__((always_inline)) int pack_points(const operation *op, const weight_view *view, int64_t g, int64_t o,
+                                                             int64_t n, int64_t output_stride, const int32_t *bias,
+                                                             int8_t *packed, int32_t *packed_bias) {
     int64_t m = op->outputs / op->group, c = op->channels / op->group, pairs = pairs_of(op), vectors = vectors_of(op);
-    int64_t v = o / LANES, first = v / WIDE * WIDE, count = least(WIDE, vectors - first);
+    int64_t v = o / LANES, first = v / MAX_VECTORS * MAX_VECTORS, count = min(MAX_VECTORS, vectors - first);
     int16_t *to = (int16_t *)packed + (g * vectors + first) * POINTS * pairs * LANES * 2 + ((v - first) * LANES + o % LANES) * 2;
-    signed32 sum = {0}, size = {0};
+    signed32 sum = {0}, magnitude = {0};
     for (int64_t i = 0; i < c; i += 2) {
         signed32 u[2][POINTS];
         for (int j = 0; j < 2; j++) {
             signed32 taps[9] = {{0}}, half[REACH * 3];
             if (i + j < c) {
-                const int8_t *w = given_at(s, g, o, i + j);
-                for (int t = 0; t < 9; t++, w += s->inputs * s->outputs) {
-                    taps[t] = lanes_of(w, apart, n);
-                    sum += taps[t], size += sizes_of(taps[t]);
+                const int8_t *w = weights_at(view, g, o, i + j);
+                for (int t = 0; t < 9; t++, w += view->block_inputs * view->block_outputs) {
+                    taps[t] = lanes_of(w, output_stride, n);
+                    sum += taps[t], magnitude += magnitudes_of(taps[t]);
                 }
             }
             for (int x = 0; x < 3; x++) weights_at_points(taps + x, 3, half + x, 3);
@@ -88,25 +88,25 @@ static inline __attribute__((always_inline)) int points_of_outputs(const operati
     }
     int narrow = 1;
     for (int64_t k = 0; k < n; k++)
-        narrow &= bias_in((weighed){sum[k], size[k]}, 0, bias[g * m + o + k], packed_bias + g * m + o + k);
+        narrow &= write_bias((weight_sums){sum[k], magnitude[k]}, 0, bias[g * m + o + k], packed_bias + g * m + o + k);
     return narrow;
 }
 
 /* Pack U of stored weights, as convolution_pack; return whether float32 holds every sum. */
-static int winograd_pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
-                         int8_t *packed, int32_t *packed_bias) {
-    given_weights s = given_as(op, from, outputs, inputs);
+static int winograd_pack(const operation *op, const int8_t *weights, int64_t block_outputs, int64_t block_inputs,
+                         const int32_t *bias, int8_t *packed, int32_t *packed_bias) {
+    weight_view w = weight_view_of(op, weights, block_outputs, block_inputs);
     int narrow = 1;
     if (op->outputs / op->group % LANES) memset(packed, 0, winograd_bytes(op)); /* else everything is written */
     for (int64_t g = 0, m = op->outputs / op->group; g < op->group; g++)
         for (int64_t o = 0, n; o < m; o += n) {
-            n = outputs_together(&s, o, m);
-            if (s.apart == 1 && n == LANES)
-                narrow &= points_of_outputs(op, &s, g, o, LANES, 1, bias, packed, packed_bias);
-            else if (s.apart == 1 && LANES > 8 && n == 8)
-                narrow &= points_of_outputs(op, &s, g, o, 8, 1, bias, packed, packed_bias);
+            n = outputs_together(&w, o, m);
+            if (w.output_stride == 1 && n == LANES)
+                narrow &= pack_points(op, &w, g, o, LANES, 1, bias, packed, packed_bias);
+            else if (w.output_stride == 1 && LANES > 8 && n == 8)
+                narrow &= pack_points(op, &w, g, o, 8, 1, bias, packed, packed_bias);
             else
-                narrow &= points_of_outputs(op, &s, g, o, n, s.apart, bias, packed, packed_bias);
+                narrow &= pack_points(op, &w, g, o, n, w.output_stride, bias, packed, packed_bias);
         }
     return narrow;
 }
@@ -125,12 +125,12 @@ static void transform_tile(const operation *op, const uint8_t *image, int64_t y,
                            int64_t apart) {
     int64_t rows[REACH], columns[REACH];
     for (int i = 0; i < REACH; i++) {
-        rows[i] = (least(y + i, op->out_height + 1) - op->pad_h) * op->input_row;
-        columns[i] = (least(x + i, op->out_width + 1) - op->pad_w) * op->input_pixel;
+        rows[i] = (min(y + i, op->out_height + 1) - op->pad_h) * op->input_row;
+        columns[i] = (min(x + i, op->out_width + 1) - op->pad_w) * op->input_pixel;
     }
     for (int64_t c = 0; c < channels; c += DEPTH) {
         codes16 half[POINTS], all[POINTS];
-        int64_t count = least(DEPTH, channels - c);
+        int64_t count = min(DEPTH, channels - c);
         for (int j = 0; j < REACH; j++) {
             codes16 d[REACH];
             for (int i = 0; i < REACH; i++) {
@@ -140,7 +140,7 @@ static void transform_tile(const operation *op, const uint8_t *image, int64_t y,
                     memcpy(&stored, from, DEPTH);
                 else
                     memcpy(&stored, from, count);
-                d[i] = __builtin_convertvector(stored, codes16) - AT;
+                d[i] = __builtin_convertvector(stored, codes16) - STORED_ZERO;
             }
             codes_at_points(d, 1, half + j, REACH);
         }
@@ -165,7 +165,7 @@ static inline void transform_sums(const sums32 *m, int step, signed32 bias, vec 
 }
 
 /* Sums over the channels of MP tiles and NV vectors of outputs, at one point. */
-typedef void point_sums(const int16_t *, int64_t, int64_t, const int16_t *, vec *);
+typedef void point_sums(const int16_t *v, int64_t depth, int64_t count, const int16_t *u, vec *to);
 
 #define POINT_SUMS(MP, NV) \
     static __attribute__((noinline)) void point_sums_##MP##x##NV(const int16_t *v, int64_t depth, int64_t count, \
@@ -176,15 +176,13 @@ typedef void point_sums(const int16_t *, int64_t, int64_t, const int16_t *, vec 
             vec weights[NV]; \
             UNROLL for (int n = 0; n < NV; n++) weights[n] = load((const int8_t *)(u + n * LANES * 2)); \
             UNROLL for (int p = 0; p < MP; p++) { \
-                vec d = both(v + p * depth); \
+                vec d = broadcast_pair(v + p * depth); \
                 UNROLL for (int n = 0; n < NV; n++) sums[p][n] = pairs(sums[p][n], d, weights[n]); \
             } \
         } \
         UNROLL for (int p = 0; p < MP; p++) UNROLL for (int n = 0; n < NV; n++) to[p * NV + n] = sums[p][n]; \
     }
-#define B(MP, NV) POINT_SUMS(MP, NV)
-BLOCKS16(B)
-#undef B
+BLOCKS16(POINT_SUMS)
 #define B(MP, NV) {MP, NV, point_sums_##MP##x##NV},
 static const struct {
     int tiles, vectors;
@@ -211,7 +209,7 @@ static void store_tile(const operation *op, const finish *f, const vec *sums, ti
             int inside = y < op->out_height - t.y && x < op->out_width - t.x;
             out[y * SIDE + x] = inside ? first + y * op->output_row + x * op->output_pixel : beyond;
         }
-    if (!stored(f, sums, SIDE * SIDE, 1, out)) store(f, sums, SIDE * SIDE, 1, out);
+    if (!store_if_narrow(f, sums, SIDE * SIDE, 1, out)) store(f, sums, SIDE * SIDE, 1, out);
 }
 
 static void winograd_run(const operation *op, uint8_t *const *buffers, int64_t item) {
@@ -221,7 +219,7 @@ static void winograd_run(const operation *op, uint8_t *const *buffers, int64_t i
     const uint8_t *constants = buffers[op->constants];
     const uint8_t *input = buffers[op->input_buffer] + op->input_offset + group * channels;
     uint8_t *output = buffers[op->output_buffer] + op->output_offset + group * outputs;
-    int16_t transformed[TOGETHER16] __attribute__((aligned(64)));
+    int16_t transformed[PIECE_NUMBERS16] __attribute__((aligned(64)));
     unsigned mode = begin_rounding();
     for (int64_t i = 0; i < tiles; i++) {
         tile t = tile_at(op, first + i);
@@ -229,13 +227,13 @@ static void winograd_run(const operation *op, uint8_t *const *buffers, int64_t i
     }
     const int16_t *u = (const int16_t *)(constants + op->weights) + group * vectors * POINTS * pairs * LANES * 2;
     for (int64_t v = 0, count; v < vectors; v += count, u += count * POINTS * pairs * LANES * 2) {
-        count = least(WIDE, vectors - v);
+        count = min(MAX_VECTORS, vectors - v);
         int b = 0;
         while (blocks16[b].vectors != count) b++;
         for (int64_t i = 0; i < tiles; i += blocks16[b].tiles) {
             while (blocks16[b].tiles > tiles - i) b++;
             int step = (int)(blocks16[b].tiles * count);
-            vec sums[POINTS * LARGEST16];
+            vec sums[POINTS * MAX_BLOCK_SUMS16];
             for (int64_t p = 0; p < POINTS; p++)
                 blocks16[b].sums(transformed + (p * tiles + i) * depth, depth, pairs, u + p * pairs * count * LANES * 2,
                                  sums + p * step);
@@ -243,7 +241,7 @@ static void winograd_run(const operation *op, uint8_t *const *buffers, int64_t i
                 finish f = single_finish_of(op, constants, group * outputs + (v + n) * LANES, outputs - (v + n) * LANES);
                 for (int64_t k = 0; k < blocks16[b].tiles; k++) {
                     vec pixels[SIDE * SIDE];
-                    transform_sums((const sums32 *)sums + k * count + n, step, (signed32)gather(f.bias), pixels);
+                    transform_sums((const sums32 *)sums + k * count + n, step, (signed32)load_sums(f.bias), pixels);
                     store_tile(op, &f, pixels, tile_at(op, first + i + k), output + (v + n) * LANES);
                 }
             }

@@ -1,7 +1,7 @@
 /* What vectors of 256 and of 512 bits have in common: OF(name) is the intrinsic of that name for vec or reals. */
 
 static inline vec zero(void) { return OF(set1_epi32)(0); }
-static inline vec gather(const int32_t *sums) {
+static inline vec load_sums(const int32_t *sums) {
     vec v;
     memcpy(&v, sums, sizeof v);
     return v;
@@ -12,13 +12,13 @@ static inline vec load(const int8_t *w) {
     return v;
 }
 
-#define WIDENED /* here, since GCC takes ten instructions for it */
-INLINE vec widened(const int8_t *from, int64_t count) {
+#define HAS_WIDEN /* here, since GCC takes ten instructions for it */
+INLINE vec widen(const int8_t *from, int64_t count) {
     __m128i few = _mm_setzero_si128();
     memcpy(&few, from, count);
     return OF(cvtepi8_epi32)(few);
 }
-static inline vec both(const int16_t *x) {
+static inline vec broadcast_pair(const int16_t *x) {
     int32_t two;
     memcpy(&two, x, 4);
     return OF(set1_epi32)(two);
@@ -36,7 +36,7 @@ static inline limits limits_of(int add, int low, int high) {
 }
 
 /* Return the codes of four vectors of whole numbers: 4 of the first one, 4 of the second, and so on. */
-INLINE vec packed_codes(const limits *l, const vec *whole) {
+INLINE vec pack_codes(const limits *l, const vec *whole) {
     vec first = OF(adds_epi16)(OF(packs_epi32)(whole[0], whole[1]), l->add);
     vec second = OF(adds_epi16)(OF(packs_epi32)(whole[2], whole[3]), l->add);
     return OF(min_epu8)(OF(max_epu8)(OF(packus_epi16)(first, second), l->low), l->high);
@@ -47,22 +47,22 @@ typedef struct {
     reals of[4];
 } scales;
 
-static inline void interleaved(vec a, vec b, vec c, vec d, vec *to) {
+static inline void interleave_vectors(vec a, vec b, vec c, vec d, vec *to) {
     vec low = OF(unpacklo_epi8)(a, b), high = OF(unpackhi_epi8)(a, b);
     vec low2 = OF(unpacklo_epi8)(c, d), high2 = OF(unpackhi_epi8)(c, d);
     to[0] = OF(unpacklo_epi16)(low, low2), to[1] = OF(unpackhi_epi16)(low, low2);
     to[2] = OF(unpacklo_epi16)(high, high2), to[3] = OF(unpackhi_epi16)(high, high2);
 }
 
-static inline reals same(float x) { return OF(set1_ps)(x); }
+static inline reals broadcast(float x) { return OF(set1_ps)(x); }
 static inline reals multiply_add(reals a, reals b, reals sum) { return OF(fmadd_ps)(a, b, sum); }
 
 #define QUOTIENTS (4 * LANES)
 
 /* Return twice the quotients of a vector of numbers, truncated. */
-INLINE vec doubled(const float *from, const quotients *q, int halves) {
-    reals x = OF(loadu_ps)(from), inverse = same(q->inverse);
-    return OF(cvttps_epi32)(halves ? multiply_add(x, inverse, OF(mul_ps)(x, same(q->rest))) : OF(mul_ps)(x, inverse));
+INLINE vec twice_quotients(const float *from, const quotients *q, int halves) {
+    reals x = OF(loadu_ps)(from), inverse = broadcast(q->inverse);
+    return OF(cvttps_epi32)(halves ? multiply_add(x, inverse, OF(mul_ps)(x, broadcast(q->rest))) : OF(mul_ps)(x, inverse));
 }
 
 /* pmulhrsw of t by this, (t * HALF_AWAY + 2^14) >> 15, is t / 2 rounded half away from zero. By 2^14 it would be (t + 1) >> 1; the 1
@@ -71,7 +71,7 @@ enum { HALF_AWAY = (1 << 14) + 1 };
 
 /* Return the nearest whole numbers of two vectors of quotients; 4 of each in turn. */
 INLINE vec nearest(const float *x, const quotients *q, int halves) {
-    vec twice = OF(packs_epi32)(doubled(x, q, halves), doubled(x + LANES, q, halves));
+    vec twice = OF(packs_epi32)(twice_quotients(x, q, halves), twice_quotients(x + LANES, q, halves));
     return OF(mulhrs_epi16)(twice, OF(set1_epi16)(HALF_AWAY));
 }
 
@@ -120,8 +120,8 @@ static int nearest_codes(const float *x, int64_t count, const quotients *q, int8
     return !(_mm_getcsr() & _MM_EXCEPT_INVALID); /* as the processor notes of NaN, and of what leaves 32 bits */
 }
 
-static inline void values(const int8_t *codes, float step, float offset, float *out) {
+static inline void floats_of_vectors(const int8_t *codes, float step, float offset, float *out) {
     UNROLL for (int i = 0; i < QUOTIENTS; i += LANES) {
-        OF(storeu_ps)(out + i, multiply_add(OF(cvtepi32_ps)(widened(codes + i, LANES)), same(step), same(offset)));
+        OF(storeu_ps)(out + i, multiply_add(OF(cvtepi32_ps)(widen(codes + i, LANES)), broadcast(step), broadcast(offset)));
     }
 }

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 
 #define LANES 8
-#define WIDE 3
+#define MAX_VECTORS 3
 #define OF(name) _mm256_##name
 
 typedef __m256i vec, panel;
@@ -14,13 +14,13 @@ static inline vec in_order(vec codes) {
 
 #include "x86.h"
 
-#define LARGEST16 9
+#define MAX_BLOCK_SUMS16 9
 #define BLOCKS16(B) \
     B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(4, 2) B(2, 2) B(1, 2) \
     B(3, 3) B(2, 3) B(1, 3)
 
-static inline __m128i rounded(__m128i sum, __m256d scale, __m256d below, const finish *f) {
+static inline __m128i scale_and_round(__m128i sum, __m256d scale, __m256d below, const finish *f) {
     __m256d wide = _mm256_cvtepi32_pd(sum), sign = _mm256_set1_pd(-0.0);
     if (f->negative) scale = _mm256_blendv_pd(scale, below, wide); /* by the sign bit */
     wide = _mm256_mul_pd(wide, scale);
@@ -45,8 +45,8 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
         __m256d n0 = _mm256_loadu_pd(below), n1 = _mm256_loadu_pd(below + 4);
         for (int p = 0; p < pixels; p++) {
             vec sum = sums[p * vectors + v];
-            __m128i first = rounded(_mm256_castsi256_si128(sum), s0, n0, f);
-            __m128i second = rounded(_mm256_extracti128_si256(sum, 1), s1, n1, f);
+            __m128i first = scale_and_round(_mm256_castsi256_si128(sum), s0, n0, f);
+            __m128i second = scale_and_round(_mm256_extracti128_si256(sum, 1), s1, n1, f);
             store_eight(_mm_packus_epi16(_mm_packs_epi32(first, second), first), count, out[p] + v * LANES);
         }
     }
@@ -68,16 +68,16 @@ static inline __attribute__((always_inline)) __m256i four_codes(const limits *l,
         if (!positive) half = _mm256_or_ps(half, _mm256_and_ps(sign, _mm256_xor_ps(x, scales[i])));
         whole[i] = _mm256_cvttps_epi32(_mm256_fmadd_ps(x, scales[i], half));
     }
-    return packed_codes(l, whole);
+    return pack_codes(l, whole);
 }
 
-static inline __m256i some_codes(const uint8_t *from, int64_t count) {
+static inline __m256i load_codes(const uint8_t *from, int64_t count) {
     if (count >= 32) return _mm256_loadu_si256((const __m256i *)from);
     uint8_t codes[32] = {0};
     memcpy(codes, from, count);
     return _mm256_loadu_si256((const __m256i *)codes);
 }
-static inline void put_codes(uint8_t *out, __m256i codes, int64_t count) {
+static inline void store_codes(uint8_t *out, __m256i codes, int64_t count) {
     if (count >= 32)
         _mm256_storeu_si256((__m256i *)out, codes);
     else
@@ -88,7 +88,7 @@ static inline __attribute__((always_inline)) void store_narrow(const finish *f, 
     limits l = LIMITS(f);
     int all = pixels * vectors;
     int64_t outputs = f->outputs;
-    __m256 every[WIDE];
+    __m256 every[MAX_VECTORS];
     UNROLL for (int v = 0; v < vectors; v++) every[v] = _mm256_loadu_ps(f->single + v * LANES);
     UNROLL for (int i = 0; i < all; i += 4) {
         vec four[4];
@@ -117,10 +117,10 @@ FROM_REGISTERS
 static inline __m256i first_lanes(int64_t count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static inline reals some(const float *from, int64_t count) {
+static inline reals load_floats(const float *from, int64_t count) {
     return count >= WIDTH ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, first_lanes(count));
 }
-static inline void put(float *to, reals x, int64_t count) {
+static inline void store_floats(float *to, reals x, int64_t count) {
     if (count >= WIDTH)
         _mm256_storeu_ps(to, x);
     else

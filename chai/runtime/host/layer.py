@@ -82,8 +82,7 @@ def run_layer(
 ) -> tuple[tuple[Array, ...], StepTime]:
     """Run a layer once, see ``PreparedLayer.run``."""
     tops, run = PreparedLayer(layer, shapes).run(bottoms, started, compute)
-    (step,) = run.steps()
-    return tops, step
+    return tops, next(run.steps())
 
 
 def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:

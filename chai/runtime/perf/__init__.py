@@ -131,7 +131,7 @@ class PerfInfo(Times):
     def rows(self) -> tuple[StepTime, ...]:
         """Rows of all tables: ``feed``, the steps, ``between``. The first and the last only if they took any time."""
         feed, between = (StepTime(n, n, "host", ms, 0, 0) for n, ms in zip(OUTSIDE, (self.feed_ms, self.between_ms)))
-        return (*(feed,) * bool(feed.ms), *self.steps, *(between,) * bool(between.ms))
+        return (*((feed,) if feed.ms else ()), *self.steps, *((between,) if between.ms else ()))
 
     @property
     def shares(self) -> dict[str, Share]:
@@ -181,7 +181,7 @@ class PerfInfo(Times):
         """Return a table of all rows and one of the shares by kind; with minimum and p90 for several passes."""
         ms = ("ms", "min", "p90") if self.passes else ("ms",)
         steps = Table(("step", "type", "engine", *ms, "%", "MACs/s"), list(self._rows()), "lll" + "r" * (len(ms) + 2))
-        total = Share(len(self.steps), self.total_ms, 100.0 * bool(self.total_ms))
+        total = Share(len(self.steps), self.total_ms, 100.0 if self.total_ms else 0.0)
         rows = []
         for kind, share in (*self.shares.items(), ("total", total)):
             if share.steps or share.ms:
@@ -280,7 +280,7 @@ class PerfInfo(Times):
             "images_per_second": self.images_per_second,
             "steps_ms": self.steps_ms,
             "total_ms": self.total_ms,
-            "passes": len(self.passes) or int(bool(self.steps)),
+            "passes": len(self.passes) or (1 if self.steps else 0),
             "wall": spread([p.wall_ms for p in self.passes or (self,)])._asdict(),
             "rows": [{"name": r.name, **spread(times)._asdict()} for r, times in zip(self.rows, self._times())],
             "custom_layers": custom,
@@ -298,7 +298,7 @@ class PerfInfo(Times):
 
         with complete(path) as part, open(part, "w", encoding="utf-8", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
-            rows.writerow((*COLUMNS, *("min", "p90") * bool(self.passes)))
+            rows.writerow((*COLUMNS, "min", "p90") if self.passes else COLUMNS)
             for row, times in zip(self.rows, self._times()):
                 share, begin = f"{self._percent(row.ms):.3f}", "" if row.type == "between" else f"{row.begin:f}"
                 more = [f"{ms:f}" for ms in spread(times)[1:]] if self.passes else []
