@@ -95,7 +95,7 @@ def _complete(args: argparse.Namespace) -> None:
 
 
 def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: tuple[int, int, int]) -> int:
-    from .quantizer.uniform import write_uniform
+    from .chaidnn.uniform import write_uniform
 
     def write() -> int:
         output = Path(args.quantized_deploy_model)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError, UsageError
 from ..util.data import npy
@@ -26,7 +26,8 @@ FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm"
 UNREAD = (".webp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")  # pictures, too, that chai does not read
 log = logger("chai.images")
 
-_UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # the transpose of Pillow for each orientation of Exif
+# of an enum in newer versions of Pillow
+_UPRIGHT: dict[int, Any] = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # the transpose of Pillow for each orientation of Exif
 
 
 def read(path: str | Path) -> Image:
@@ -37,7 +38,7 @@ def read(path: str | Path) -> Image:
 
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         image.load()
-        return image if orientation == 1 else image.transpose(_UPRIGHT[orientation])  # type: ignore[arg-type]  # an enum in newer ones
+        return image if orientation == 1 else image.transpose(_UPRIGHT[orientation])
 
 
 def read_classes(path: str | Path) -> Array:

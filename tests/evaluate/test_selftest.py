@@ -224,7 +224,7 @@ def _flip(tasks: Sequence[Task], blobs: dict[str, np.ndarray]) -> None:
         (["--test", "--device", "float"], 2, "computes in float"),
         (["--test", "--device", "pnyq"], 69, "there is no device 'pnyq'"),
         (["--test", "--overlay", "pynq-z3"], 69, "there is no overlay 'pynq-z3'"),
-        (["--device", "emulator"], 2, "say what to test"),
+        (["--device", "emulator"], 2, "does nothing without --test"),
     ],
 )
 def test_the_command_refuses(

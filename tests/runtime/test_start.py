@@ -21,13 +21,13 @@ SLOW = {"hashlib", "logging", "inspect", "shutil", "importlib.metadata", "asynci
 
 # of chai, with what is in these folders: what only reading, planning, compiling and showing a network needs
 UNNEEDED = (
-    "aliases artifact.card artifact.save chaidnn cli codegen.arrange codegen.compile codegen.cycles devices.float devices.pynq "
+    "artifact.card artifact.save chaidnn cli cv codegen.arrange codegen.compile codegen.cycles devices.float devices.pynq "
     "devices.rtlsim devices.vtasim driver evaluate graph.fillers graph.source graph.transform images kernels.codes_numba "
     "kernels.elements kernels.native.chain kernels.weights offload.cost offload.formats offload.merge_parallel "
     "offload.partition offload.planning offload.scheduling offload.unfold_inputs overlay.architecture overlay.checks parser "
     "passes plugins.composed plugins.opencl plugins.prange_numba plugins.xchange_numba pycaffe quantizer report "
     "runtime.folded runtime.host.forward runtime.host.steps runtime.lanes runtime.perf runtime.source tasks.coarser "
-    "tasks.probe tasks.target util.data.journal util.data.npy util.data.shelf util.html util.source util.table vta zoo.card "
+    "tasks.probe tasks.target util.data.journal util.data.npy util.data.shelf util.html util.table vta zoo.card "
     "zoo.fetch zoo.locate zoo.networks zoo.published"
 )
 IN_NUMPY = "kernels.pooling kernels.scratch"  # what runs Tasks where there are no kernels in C

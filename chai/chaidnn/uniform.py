@@ -8,7 +8,7 @@ from ..errors import UsageError
 from ..graph import Layer
 from ..graph.params import Precision
 from ..zoo.locate import locate, read_graph
-from .writeback import check_form, write_prototxt
+from ..quantizer.writeback import check_form, write_prototxt
 
 Three = tuple[int, int, int]
 
