@@ -88,7 +88,7 @@ def driver(session: nox.Session) -> None:
 def rtl(session: nox.Session) -> None:
     """Simulate the accelerator's RTL."""
     session.install("-e", ".[dev,rtl]")
-    session.run("python", "-m", "pytest", "-q", "tests/rtl", *TWO, *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "tests/rtl", "tests/devices/rtlsim", *TWO, *session.posargs)
 
 
 @nox.session(tags=["ci"])
@@ -127,9 +127,9 @@ def pynq(session: nox.Session, version: str) -> None:
 
 
 def through_pynq(session: nox.Session, version: str) -> None:
-    """Run tests/pynq with this version of pynq."""
+    """Run tests/devices/pynq with this version of pynq."""
     session.install("-e", ".[pynq,rtl]", f"pynq=={version}", "hatchling>=1.18", *BOARD_TESTS)
-    session.run("python", "-m", "pytest", "-q", "tests/pynq", *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "tests/devices/pynq", *session.posargs)
 
 
 @nox.session

@@ -14,7 +14,7 @@ ChaiError
 
 from __future__ import annotations
 
-from .util.text import visible
+from .text import visible
 
 NO_PARAMETERS = "this layer has no trained parameters: was the network loaded without its caffemodel?"  # a hint
 

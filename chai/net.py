@@ -21,11 +21,11 @@ from .runtime.losses import Losses
 from .runtime.renewing import Renewing
 from .runtime.shared import Shared
 from .runtime.times import Times
+from .text import visible
 from .util.interpreter import Uncollected
 from .util.keywords import method_of
 from .util.paths import stem
 from .util.suggest import did_you_mean
-from .util.text import visible
 from .zoo import is_compiled
 from .zoo.options import Options
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .cli import guarded, main as chai_command
 from .cli.parsing import Parser
-from .util.text import tell
+from .text import tell
 
 _XILINX_ONLY = {
     "calibration_directory": None,

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import chai
-from chai.graph.fillers import bilinear
 from chai.runtime.batches import numbers
 
 TWO = """
@@ -133,30 +132,6 @@ def test_get_perf_info_prints_chaidnns_report(two: Path, capsys: pytest.CaptureF
     ]
     assert chai.getPerfInfo(chai.Net(two)).custom == ()
     assert capsys.readouterr().err.startswith("[INFOx] Total Number of Custom layers : 0\n")
-
-
-def test_random_weights_are_the_same_on_every_run_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
-    x = np.random.default_rng(0).standard_normal((1, 1, 28, 28))
-    with caplog.at_level(logging.WARNING, "chai"):
-        first = chai.Net("lenet", device="float").forward(x)["prob"]
-    assert [r.message for r in caplog.records] == ["LeNet: no caffemodel: 4 layers have random weights"]
-    assert np.array_equal(first, chai.Net("lenet", device="float").forward(x)["prob"])
-    assert first.std() > 0
-
-
-def test_an_upsampling_kernel_that_is_not_stored_is_its_filler(tmp_path: Path) -> None:
-    from chai.parser.caffemodel import write_caffemodel
-
-    (tmp_path / "up.prototxt").write_text(
-        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 5 dim: 7 } } }\n'
-        'layer { name: "up" type: "Deconvolution" bottom: "data" top: "up" convolution_param { num_output: 2 '
-        'group: 2 kernel_size: 4 stride: 2 pad: 1 bias_term: false weight_filler { type: "bilinear" } } }\n'
-    )
-    write_caffemodel(tmp_path / "w.caffemodel", "up", [("other", "ReLU", [])])
-    up = chai.Net(tmp_path / "up.prototxt", tmp_path / "w.caffemodel").forward(np.full((1, 2, 5, 7), 3.0))["up"]
-    assert up.shape == (1, 2, 10, 14)
-    assert np.allclose(up[:, :, 1:-1, 1:-1], 3)  # a constant stays constant away from the border
-    assert np.allclose(bilinear((1, 1, 4, 4))[0, 0, 0], np.array([0.25, 0.75, 0.75, 0.25]) * 0.25)
 
 
 def test_devices_by_name(two: Path) -> None:

@@ -27,9 +27,9 @@ from ..net import Net
 from ..offload.formats import given
 from ..overlay import load
 from ..runtime import perf
+from ..text import tell
 from ..util.lazy_numpy import np
 from ..util.sharing import Mutex
-from ..util.text import tell
 from .estimate import estimate, write
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import os
 import sys
 
 from .. import __version__
-from ..util.text import tell
+from ..text import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

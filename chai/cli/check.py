@@ -17,10 +17,10 @@ from ..images import files as images
 from ..overlay import default, load as load_overlay
 from ..report import page as reports
 from ..tasks.coarser import SENTENCE, listed
+from ..text import visible
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.table import Table, floored
-from ..util.text import visible
 from ..zoo.locate import locate
 from . import check_custom, inputs, options, output, schemas, worst
 from .parsing import refuse, section

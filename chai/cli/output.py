@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import __version__
 from ..env import env
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
+from ..text import encodable, tell, visible
 from ..util.files import in_its_place, obstacle
 from ..util.log import show_with
 from ..util.sharing import Mutex
 from ..util.table import Table, filled, fit, plain, quantity, widths
-from ..util.text import encodable, tell, visible
 
 if TYPE_CHECKING:
     from .schema import Schema

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from ..errors import UsageError
+from ..text import tell
 from ..util.suggest import did_you_mean
-from ..util.text import tell
 
 _ADDRESS = re.compile(r"(?:-[^=]*=)?((?:https?|ftp|s3|gs)://.*)", re.DOTALL | re.IGNORECASE)
 

@@ -18,9 +18,9 @@ from ..images.resized import resized, views
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
 from ..report import page as reports
+from ..text import visible
 from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
-from ..util.text import visible
 from ..zoo import card as cards
 from ..zoo.locate import locate
 from . import inputs, options, output, schemas, worst

@@ -20,10 +20,10 @@ from ..offload.formats import given
 from ..runtime.ahead import ahead
 from ..runtime.batches import run_batches
 from ..tasks.coarser import as_json
+from ..text import visible
 from ..util import html
 from ..util.lazy_numpy import np
 from ..util.table import Table, floored
-from ..util.text import visible
 from .held import Held, held_blobs
 from .outputs import kind_of, source
 

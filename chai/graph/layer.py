@@ -11,9 +11,9 @@ from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
 from ..kernels.native import Native
 from ..limits import limits
+from ..text import visible
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
-from ..util.text import visible
 from .params import LossParams, NoParams, Precision
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ..blob import View
 from ..fixed import Format
 from ..tasks.work import Work
-from ..util.text import visible
+from ..text import visible
 
 if TYPE_CHECKING:
     from ..blob import Shape

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
+from ..text import visible
 from ..util.sharing import Turn
-from ..util.text import visible
 from .arguments import check_declared
 
 Function = Callable[..., Any]

@@ -6,8 +6,8 @@ from collections import namedtuple
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..text import visible
 from ..util.lazy_numpy import np
-from ..util.text import visible
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape

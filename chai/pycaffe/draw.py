@@ -15,8 +15,8 @@ from ..errors import UsageError
 from ..parser.upgrade import V1_TYPES
 from ..report.diagram import Box, svg
 from ..report.dot import dot
+from ..text import visible
 from ..util.files import complete
-from ..util.text import visible
 
 RANKDIRS = ("LR", "RL", "TB", "BT")
 SECONDS = 120  # time limit of Graphviz

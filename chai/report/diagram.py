@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
+from ..text import visible
 from ..util.html import COLOURS, text
-from ..util.text import visible
 
 _WIDTH, _LINE, _GAP, _DROP = 250, 14, 18, 26  # pixels: box width, line height, space between boxes and between layers
 _THIN = 12  # pixels: width of the lane in which a curve passes a layer of boxes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..util.text import visible
+from ..text import visible
 
 
 def dot(labels: Sequence[Sequence[str]], edges: Iterable[tuple[int, int]], rankdir: str = "TB") -> list[str]:

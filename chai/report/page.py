@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..text import visible
 from ..util.files import complete
 from ..util.html import COLOURS, markup, text
 from ..util.table import Table
-from ..util.text import visible
 
 BAD = "#D55E00"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..text import visible
 from .table import Table
-from .text import visible
 
 # Okabe-Ito: colour-blind safe on light and dark backgrounds. A word always accompanies the colour.
 COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from .text import visible
+from ..text import visible
 
 if TYPE_CHECKING:
     from logging import Logger

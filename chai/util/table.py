@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from .text import visible
+from ..text import visible
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from chai import plugins, pycaffe
 from chai.cli import COMMANDS, main
 from chai.errors import ParseError, UsageError
 from chai.parser.caffemodel import write_caffemodel
+from chai.text import csv_cell, visible
 from chai.util.log import logger
-from chai.util.text import csv_cell, visible
 
 # a command for the terminal, its title, C1 in one character, and every way to turn the direction of writing
 EVIL = "\x1b[31m\x1b]0;owned\x07\r\n\x08\x9b2J\x85\x7f\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

@@ -12,7 +12,7 @@ from tests.test_imports import PACKAGE, RANK
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 PATHS = sorted(
-    set(re.findall(r"`((?:chai|tests|proto|custom|hw_overlays|prototxt|docs)/[\w/.]*)`", TEXT)) - {"chai/_data/"}
+    set(re.findall(r"`((?:chai|tests|proto|custom|hw_overlays|prototxt|docs|tools)/[\w/.]*)`", TEXT)) - {"chai/_data/"}
 )
 
 

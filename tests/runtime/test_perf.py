@@ -32,7 +32,7 @@ from chai.runtime.host import forward, layer as host_layer, steps as host_steps
 from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, spread, summary
 from chai.runtime.times import Rows, joined
 from chai.tasks.work import Work
-from chai.util.text import visible
+from chai.text import visible
 from tests.conftest import ROOT, examples, need_models
 from tests.passes.common import AFFINE, CONV, network
 

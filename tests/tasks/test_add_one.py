@@ -1,4 +1,4 @@
-"""How to add a kind of Task: one file, and its limits in a manifest and the schema."""
+"""How to add a kind of Task: the template of docs/architecture.md, and its limits in a manifest and the schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -28,64 +27,8 @@ from chai.tasks.work import Work
 from chai.util.data import jsonfile
 from chai.util.paths import resource
 from tests.codegen.test_encoding import decoded
+from tests.templates import FILES, values
 
-MIRROR = dedent('''
-    """Mirror: columns in the opposite order."""
-
-    from ..overlay import Limits
-    from dataclasses import dataclass
-    from . import Task
-    from .fields import as_it_is, clamp
-
-
-    @dataclass(frozen=True)
-    class MirrorLimits(Limits):
-        words_per_cycle: int
-
-
-    @dataclass(frozen=True, eq=False)
-    class Mirror(Task):
-        kind = "mirror"
-
-        def define(self, *codes):
-            return codes[0][..., ::-1]
-
-        @classmethod
-        def limits(cls, overlay):
-            return overlay.limits(cls.kind, MirrorLimits)
-
-        def working_cycles(self, overlay, shapes):
-            return super().working_cycles(overlay, shapes) / self.limits(overlay).words_per_cycle
-
-        def fields(self, memory, where):
-            memory.check_output(self.output, memory.shape(self.inputs[0]))
-            views = memory.view(self.inputs[0]).input() | memory.view(self.output).output()
-            return views | clamp(as_it_is(), False)
-
-        @classmethod
-        def from_fields(cls, values, memory, **common):
-            return cls(**common)
-
-        @classmethod
-        def probes(cls, maker):
-            target = maker.target(dict.fromkeys("xy", (maker.batch, 5, *maker.size)), 1.0)
-            yield maker.probe("mirror", cls(("x",), "y", ("mirror",)), target)
-    ''')
-KERNEL = dedent('''
-    """Mirror, and what it has run."""
-
-    import numpy as np
-
-    RUNS = []
-
-
-    def kernel(task):
-        def run(x, out, scratch):
-            RUNS.append(task)
-            np.copyto(out, np.flip(x, 3))
-
-        return run
-    ''')
 SHAPES = dict.fromkeys(("a", "b"), (2, 20, 3, 7))
 PLACES = {"a": Placed(0, 4096), "b": Placed(8192, 4096)}
 
@@ -94,7 +37,7 @@ PLACES = {"a": Placed(0, 4096), "b": Placed(8192, 4096)}
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Task]]:
     """The new kind, as if its file were in chai/tasks."""
     (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks" / "mirror.py").write_text(MIRROR)
+    (tmp_path / "tasks" / "mirror.py").write_text(FILES["chai/tasks/mirror.py"])
     (tmp_path / "fast").mkdir()
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path / "tasks")])
     monkeypatch.setattr(fast, "__path__", [*fast.__path__, str(tmp_path / "fast")])
@@ -112,12 +55,10 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Tas
 def extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overlay:
     """A copy of the default manifest with a section for it, and the schema of that section."""
     value: dict[str, Any] = json.loads(overlays.load().path.read_text())
-    value["tasks"]["mirror"] = {**value["tasks"]["copy"], "opcode": 6, "words_per_cycle": 2}
+    limits, ranges = values("A kind of Task")
+    value["tasks"] |= limits
     schema: dict[str, Any] = copy.deepcopy(jsonfile.load(resource("hw_overlays", "overlay.schema.json")).value)
-    sections = schema["properties"]["tasks"]["properties"]
-    sections["mirror"] = copy.deepcopy(sections["copy"])
-    sections["mirror"]["properties"]["words_per_cycle"] = {"type": "integer", "minimum": 1}
-    sections["mirror"]["required"].append("words_per_cycle")
+    schema["properties"]["tasks"]["properties"] |= ranges
     monkeypatch.setattr(checks, "_schema", lambda _name: schema)
     path = tmp_path / "overlay.json"
     path.write_text(json.dumps(value))
@@ -151,12 +92,13 @@ def test_the_emulator_runs_its_definition(mirror: type[Task], extended: Overlay)
     assert len(results) == 4 and all(r.ok for r in results)
 
 
-def test_a_file_of_its_name_is_its_fast_kernel(mirror: type[Task], extended: Overlay, tmp_path: Path) -> None:
-    (tmp_path / "fast" / "mirror.py").write_text(KERNEL)
+def test_a_file_of_its_name_is_its_fast_kernel(
+    mirror: type[Task], extended: Overlay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fast" / "mirror.py").write_text(FILES["chai/kernels/fast/mirror.py"])
     x, task = codes(), mirror(("a",), "b", ("m",))
+    monkeypatch.setattr(mirror, "define", None)  # nothing else computes it
     assert np.array_equal(emulated(extended, task, x), x[..., ::-1])
-    ran = sys.modules["chai.kernels.fast.mirror"].RUNS
-    assert ran == [task]
 
 
 def test_it_is_encoded_and_decoded(mirror: type[Task], extended: Overlay) -> None:

@@ -11,11 +11,11 @@ from math import ceil, fsum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import UsageError
+from ...text import csv_cell, tell, visible
 from ...util import html
 from ...util.files import complete
 from ...util.log import logger
 from ...util.table import Table, plain
-from ...util.text import csv_cell, tell, visible
 from ..times import StepTime as StepTime, Times, labelled
 from .composed import Entry, conversions, entries
 from .picture import picture

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ...blob import Array, Shape
+    from numpy.typing import NDArray
 
 MOST = 32 << 20  # bytes of a block that glibc may keep
 LARGE = 1 << 19  # bytes of an array whose memory is returned when it is freed
@@ -28,11 +28,11 @@ class Room:
 
     def __init__(self, sizes: Iterable[int]) -> None:
         try:
-            self._rest: Array = np.empty(sum(map(_in_lines, sizes)), np.float32)
+            self._rest: NDArray[np.float32] = np.empty(sum(map(_in_lines, sizes)), np.float32)
         except MemoryError:  # there may be enough for each, but not for one block of all
             self._rest = np.empty(0, np.float32)
 
-    def take(self, shape: Shape) -> Array:
+    def take(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return an uninitialised array, in memory of its own if there is not enough left."""
         size = prod(shape)
         if size > len(self._rest):

@@ -17,14 +17,14 @@ from ..files import opened_file
 from ..lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ...blob import Array
+    from numpy.typing import NDArray
 
 _MAGIC = b"\x93NUMPY"
 _HEADER = 10_000  # bytes; np.save writes 118 for most arrays
 _ITEM = r"""\s*(['"])(\w+)\1\s*:\s*(True|False|\([\dL, ]*\)|'[^'"]*'|"[^'"]*"|\[[^{}]*\])\s*(,|(?=\}))"""
 
 
-def mapped(path: str | Path) -> Array:
+def mapped(path: str | Path) -> NDArray[Any]:
     """Map an array of numbers from a file; only accessed pages are read. Raises ParseError or OSError."""
     with opened_file(path) as file:
         try:
@@ -43,11 +43,11 @@ def mapped(path: str | Path) -> Array:
                 f"an array of {shown} takes {needed:,} bytes, the file has {size:,}" if prod(shape) else "no numbers"
             )
             raise ParseError(f"this is no readable .npy array of numbers: {message}", path=str(path))
-        array: Array = np.memmap(file, dtype, "r", begin, shape, "F" if fortran else "C")
+        array: NDArray[Any] = np.memmap(file, dtype, "r", begin, shape, "F" if fortran else "C")
     return array
 
 
-def floats(array: Array, path: str | Path) -> Array:
+def floats(array: NDArray[Any], path: str | Path) -> NDArray[Any]:
     """Copy numbers from a file as float32. Raises ParseError if one is too large for it."""
     try:
         with np.errstate(over="raise"):

@@ -6,13 +6,13 @@ import mmap
 import os
 import tempfile
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ...blob import Array
+    from numpy.typing import NDArray
 
 FILE = 16 << 20  # bytes of a file, unless an array is larger
 ALIGNMENT = 64
@@ -27,7 +27,7 @@ class Shelf:
         self._end = 0  # of what the current file holds
         self._lock = threading.Lock()
 
-    def put(self, array: Array) -> Array:
+    def put(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return a copy of an array that lies in a file; the array itself if it is empty or the disk is full."""
         if not array.size:
             return array
@@ -40,7 +40,7 @@ class Shelf:
                     return array
                 self._files.add(self._current)
             self._end = begin + array.nbytes
-            stored: Array = np.frombuffer(self._current, array.dtype, array.size, begin).reshape(array.shape)
+            stored: NDArray[Any] = np.frombuffer(self._current, array.dtype, array.size, begin).reshape(array.shape)
         stored[...] = array
         return stored
 

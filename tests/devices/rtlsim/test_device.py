@@ -29,7 +29,8 @@ from chai.tasks.work import Work
 if missing():
     pytest.skip(missing(), allow_module_level=True)
 
-from .manifests import small
+from tests.rtl.manifests import small
+
 from .simulators import check_agreement
 
 

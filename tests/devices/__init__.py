@@ -1,0 +1,1 @@
+"""The devices: those without a folder here are tested where their results are, as the emulator in tests/kernels."""

@@ -1,0 +1,1 @@
+"""The simulated RTL as a device: needs the extra ``rtl``."""
