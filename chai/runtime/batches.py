@@ -79,7 +79,7 @@ def numbers(name: str, value: Any, own: bool = False) -> Array:
         raise UsageError(f"input {name!r}: expected numbers: {error}") from error
     if array.dtype.kind not in "fiub":
         raise UsageError(f"input {name!r}: expected numbers, found dtype {array.dtype}")
-    array = np.array(array, np.float32, order="C", copy=own or None)  # None: if it has to be
+    array = array.astype(np.float32, order="C", copy=own)
     return array if array.flags.aligned else array.copy()  # a part of a file, at any byte
 
 
