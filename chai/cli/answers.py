@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..blob import show as shape_text
 from ..evaluate.boxes import in_pixels
@@ -23,6 +23,76 @@ UNITS = {"box": "fractions of the network's input", "pixels": "pixels of the ima
 HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
 TOP = 5  # classes to print for an image
 Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
+
+
+class Best(TypedDict):
+    """One of the top classes of an image."""
+
+    index: int
+    label: str
+    score: float
+
+
+class FoundBox(TypedDict):
+    """Detected box: left, top, right and bottom, as fractions of the network's input and in pixels of the image.
+
+    ``pixels`` of a .npy are those of the input.
+    """
+
+    label: int
+    name: str
+    score: float
+    box: list[float]
+    pixels: list[float]
+
+
+class ClassShare(TypedDict):
+    """Class in a map, and the fraction of pixels that have it."""
+
+    index: int
+    label: str
+    share: float
+
+
+class ScoresAnswer(TypedDict):
+    """Class scores of an image in one output."""
+
+    top: list[Best]
+    probabilities: bool
+
+
+class BoxesAnswer(TypedDict):
+    """Detected boxes of an image in one output, and the number of boxes that are not listed.
+
+    ``units`` are those of a box's corners, in words.
+    """
+
+    units: dict[str, str]
+    boxes: list[FoundBox]
+    more: int
+    below_threshold: int
+
+
+class BlobAnswer(TypedDict):
+    """Summary of any other output."""
+
+    shape: list[int]
+    min: float
+    max: float
+    mean: float
+
+
+class MapAnswer(BlobAnswer):
+    """Summary of a map with a class per pixel."""
+
+    classes: list[ClassShare]
+
+
+class ImageAnswer(TypedDict):
+    """Results of all outputs for an image."""
+
+    file: str
+    outputs: dict[str, ScoresAnswer | BoxesAnswer | MapAnswer | BlobAnswer]
 
 
 def of_image(

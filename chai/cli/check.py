@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -22,14 +23,13 @@ from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from ..util.text import visible
 from ..zoo.locate import locate
-from . import check_custom, inputs, options, output, schemas, worst
+from . import check_custom, inputs, options, output, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..blob import Array
-    from . import schema_parts
 
 EPILOG = """examples:
   chai check digits -i photos/
@@ -42,6 +42,15 @@ exit code 1: a layer is below --bound, or fewer images than --agreement keep the
 WIDTH = 80
 AGREEMENT, ENOUGH = 0.97, 10  # default goal, and the images it needs to be significant
 CUT_OFF = 0.1  # percent of saturated values worth reporting
+
+
+@dataclass(frozen=True)
+class Check(worst.Compared):
+    """Comparison of float and fixed point, with a verdict."""
+
+    schema = "chai.check/1"
+    agreement_goal: float
+    ok: bool
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
     inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)
     options.check_formats(args, job.net.graph, "calibration")
-    failed: list[schema_parts.Failure] = []
+    failed: list[inputs.Failure] = []
     reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
     if args.calibration:
         inputs.calibrate(args, job)
@@ -122,7 +131,7 @@ def execute(args: argparse.Namespace) -> int:
         "ok": not missed,
     }
     if args.json:
-        output.as_json(schemas.Check(**content))
+        output.as_json(Check(**content))
     else:
         output.result(inputs.header(args, job))
         _print(args, report, missed)
@@ -139,7 +148,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _inputs(
-    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[schema_parts.Failure]
+    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[inputs.Failure]
 ) -> Iterator[dict[str, Array]]:
     shown = output.progress(files, len(files), "images", args.quiet)
     items = islice(inputs.items(shown, job, failed), args.limit)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..blob import show
 from ..errors import ParseError, UsageError
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..evaluate.measure import Window
     from ..net import Net
-    from . import schema_parts
+
+
+class Failure(TypedDict):
+    """Input that could not be read or run."""
+
+    file: str
+    error: str
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,7 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
 def items(
     files: Iterable[Path],
     job: Job,
-    failed: list[schema_parts.Failure],
+    failed: list[Failure],
     windows: dict[str, Window] | None = None,
 ) -> Iterator[tuple[str, Array]]:
     """Yield name and input (C, H, W) of every image; add those that cannot be read to ``failed``.
@@ -209,7 +215,7 @@ def passes(
     args: argparse.Namespace,
     files: Iterable[Path],
     job: Job,
-    failed: list[schema_parts.Failure],
+    failed: list[Failure],
     windows: dict[str, Window],
 ) -> Iterator[tuple[list[str], dict[str, Array]]]:
     """Yield the names of the images and the feeds of each pass; of a network without inputs one pass, without names."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .. import __version__
 from ..errors import ParseError, UsageError
@@ -23,12 +23,11 @@ from ..util.files import complete
 from ..util.text import visible
 from ..zoo import card as cards
 from ..zoo.locate import locate
-from . import inputs, options, output, schemas, worst
+from . import inputs, options, output, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from . import schema_parts
 
 EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt
@@ -39,6 +38,49 @@ The weights are written to OUT.caffemodel. Use both files together."""
 NARROW = "note: on the overlays, 6-bit codes take as many cycles and bytes as 8-bit ones, which lose less accuracy"
 WIDTH = 80
 FULL_DB = 40.0  # SQNR of a whole bar
+
+
+class QuantizeRecipe(TypedDict):
+    """Choices for formats and weights; see ``quantizer.recipe.Recipe``."""
+
+    ranges: str
+    weights: str
+    rounding: str
+    bias: str
+    equalise: float | None
+
+
+class Tried(TypedDict):
+    """A recipe and its cost."""
+
+    recipe: QuantizeRecipe
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class Quantize(worst.Compared):
+    """A quantised network: its recipe, and its error against float."""
+
+    schema = "chai.quantize/2"
+    bits: int | list[int] | str
+    budget: float | None
+    scheme: str
+    effort: str
+    seed: int
+    judged: int
+    recipe: QuantizeRecipe
+    cost: float | None
+    cost_of_plain_maxima: float | None
+    tried: list[Tried]
+    methods: dict[str, str]
+    cost_alone: dict[str, float | None]
+    widened: dict[str, float]
+    on_host_because: dict[str, str]
+    seconds: float
+    seconds_float: float
+    prototxt: str
+    caffemodel: str
+    below_bound: list[str]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +176,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.widths not in (8, (8, 8, 8)) and not args.quiet:
         output.say(NARROW)
     card = _Card(args, path, job)
-    failed: list[schema_parts.Failure] = []
+    failed: list[inputs.Failure] = []
     copies = resized(files, job.preprocess)
     if copies:
         size = "x".join(map(str, job.preprocess.resize or ()))
@@ -172,12 +214,12 @@ def execute(args: argparse.Namespace) -> int:
     outcome = verdict(result, path, weights, **net_options)
     content = {
         **outcome.to_json(),
-        **worst.to_json(outcome.check),
+        "below_bound": worst.names(outcome.check),
         "preprocess": inputs.describe(job),
         "failed": failed,
     }
     if args.json:
-        output.as_json(schemas.Quantize(**content))
+        output.as_json(Quantize(**content))
     else:
         _print(outcome)
     if args.html:
@@ -287,7 +329,7 @@ def _wider(texts: list[str], others: Widths) -> dict[str, int]:
 
 
 def _inputs(
-    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[schema_parts.Failure]
+    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[inputs.Failure]
 ) -> Iterator[dict[str, Array]]:
     data = None
     for _, data in inputs.batches(inputs.items(files, job, failed), args.batch):
@@ -300,7 +342,7 @@ def _views(
     args: argparse.Namespace,
     files: list[Path],
     job: inputs.Job,
-    failed: list[schema_parts.Failure],
+    failed: list[inputs.Failure],
     copies: Collection[Path],
 ) -> Iterator[dict[str, Array]]:
     """Yield batches for choosing ranges: two views of each of ``copies``, every other file as it is.

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..errors import UsageError
 from ..images import files as images
 from ..offload.headroom import CURE
 from ..report import timeline
 from ..runtime.ahead import ahead
-from ..runtime.perf import CSV, PerfInfo, Speeds, summary
+from ..runtime.perf import CSV, PerfInfo, Share, Speeds, Spread, StepTime, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
-from . import answers, inputs, options, output, schemas
+from . import answers, inputs, options, output
 from .drawing import Drawing
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
     from ..evaluate.measure import Window
-    from . import schema_parts
 
 EPILOG = """examples:
   chai run digits -i photo.png
@@ -29,6 +29,77 @@ EPILOG = """examples:
   chai run mobilenet_ssd -i street.jpg --draw boxes.png
   chai run net.prototxt net.caffemodel -i photos/ --mean 104,117,123 --batch 8 --json"""
 UNSURE = 0.5  # a first answer below this, without known preprocessing is worth a hint
+
+
+class MeasuredFormats(TypedDict):
+    """Basis of measured formats, and how many of the codes at the overlay's borders are saturated."""
+
+    images: int
+    margin: float
+    bits: int
+    scheme: str
+    converted: int
+    saturated: int
+    cure: str | None
+
+
+class RowTimes(TypedDict):
+    """Milliseconds of one row in the table of a pass, as in Spread."""
+
+    name: str
+    median: float
+    min: float
+    p90: float
+
+
+class CustomTimes(TypedDict):
+    """Milliseconds of a custom or composed layer and of its conversions; ``parts`` are steps of a composed one."""
+
+    name: str
+    unpack_ms: float
+    custom_ms: float
+    pack_ms: float
+    parts: list[str]
+
+
+class Perf(TypedDict):
+    """Times of the passes; see ``PerfInfo.to_json``."""
+
+    steps: list[StepTime]
+    wall_ms: float
+    batch: int
+    peak_bytes: int
+    blob_bytes: int
+    feed_ms: float
+    between_ms: float
+    converted: int
+    saturated: int
+    emulated: str | None
+    modelled_images_per_second: float | None
+    passes: int
+    ms_per_image: float
+    images_per_second: float
+    steps_ms: float
+    total_ms: float
+    wall: Spread
+    rows: list[RowTimes]
+    custom_layers: list[CustomTimes]
+    shares: dict[str, Share]
+
+
+@dataclass(frozen=True)
+class Run(output.Schema):
+    """Results of a network for images."""
+
+    schema = "chai.run/2"
+    network: str
+    device: str
+    preprocess: str
+    ms_per_image: float | None
+    images: list[answers.ImageAnswer]
+    failed: list[inputs.Failure]
+    formats: MeasuredFormats | None
+    perf: Perf | None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,9 +174,9 @@ def execute(args: argparse.Namespace) -> int:
     job = inputs.prepare(args, files, alone=True)
     _check_formats(args, job)
     _check_answers(args, job)
-    listing = output.Growing(schemas.Run, "images") if args.json else None
+    listing = output.Growing(Run, "images") if args.json else None
     count, best = 0, list[float]()
-    failed: list[schema_parts.Failure] = []
+    failed: list[inputs.Failure] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     windows: dict[str, Window] = {}
     speeds = Speeds()
@@ -193,9 +264,7 @@ def _measured(args: argparse.Namespace, job: inputs.Job, feeds: dict[str, Array]
     return summary(passes)
 
 
-def _summary(
-    args: argparse.Namespace, job: inputs.Job, failed: list[schema_parts.Failure], speeds: Speeds
-) -> dict[str, Any]:
+def _summary(args: argparse.Namespace, job: inputs.Job, failed: list[inputs.Failure], speeds: Speeds) -> dict[str, Any]:
     """Return the values of the JSON object beside the images."""
     perf = speeds.measured if args.perf else None
     return {
@@ -219,7 +288,7 @@ def _report(args: argparse.Namespace, job: inputs.Job, speeds: Speeds) -> None:
         output.say(*perf.text().removesuffix("\n").split("\n"))
 
 
-def _formats(job: inputs.Job, speeds: Speeds) -> schema_parts.MeasuredFormats | None:
+def _formats(job: inputs.Job, speeds: Speeds) -> MeasuredFormats | None:
     """Return what measured formats are based on and how often they saturated; None for those that the network brings."""
     if (basis := job.net.basis) is None:
         return None

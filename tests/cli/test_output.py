@@ -12,7 +12,7 @@ import pytest
 
 import chai
 from chai.cli import output
-from chai.cli.schemas import Schema
+from chai.cli.output import Schema
 from chai.util import log
 from chai.util.table import plain, quantity
 from tests.conftest import HANG
