@@ -136,6 +136,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="device to compare with float, see chai devices; repeatable (default: CHAI_DEVICE, else emulator)",
     )
     options.execution(parser, device=False)
+    _measures(parser)
+    _workers(parser)
+    options.as_json(parser)
+    parser.set_defaults(random_weights=False)
+
+
+def _measures(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "measures")
     group.add_argument(
         "--reference",
@@ -154,6 +161,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="minimum score of boxes to compare with float (default: 0.3; mAP uses all boxes)",
     )
+
+
+def _workers(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "workers")
     group.add_argument(
         "--jobs", type=options.count, metavar="N", help="processes on this machine (default: one per core)"
@@ -167,8 +177,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=600, metavar="S", help="time limit per batch in seconds (default: 600)"
     )
     options.journal(group)
-    options.as_json(parser)
-    parser.set_defaults(random_weights=False)
 
 
 def execute(args: argparse.Namespace) -> int:
