@@ -7,8 +7,8 @@ from pathlib import Path
 from ..errors import UsageError
 from ..graph import Layer
 from ..graph.params import Precision
-from ..zoo.locate import locate, read_graph
 from ..quantizer.writeback import check_form, write_prototxt
+from ..zoo.locate import locate, read_graph
 
 Three = tuple[int, int, int]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..blob import show as shape_text
 from ..evaluate.boxes import in_pixels
@@ -25,105 +26,172 @@ TOP = 5  # classes to print for an image
 Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
 
 
-def of_image(
-    net: Net,
-    outputs: dict[str, Array],
-    index: int,
-    count: int,
-    labels: Sequence[str],
-    window: Window,
-    top: int | None = None,
-    threshold: float = THRESHOLD,
-) -> dict[str, Any]:
-    """Return the answer of each output for image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
+class Best(TypedDict):
+    """One of the top classes of an image."""
 
-    ``window``     the part of the picture that the network's input shows, in pixels
+    index: int
+    label: str
+    score: float
+
+
+class FoundBox(TypedDict):
+    """Detected box: left, top, right and bottom, as fractions of the network's input and in pixels of the image.
+
+    ``pixels`` of a .npy are those of the input.
+    """
+
+    label: int
+    name: str
+    score: float
+    box: list[float]
+    pixels: list[float]
+
+
+class ClassShare(TypedDict):
+    """Class in a map, and the fraction of pixels that have it."""
+
+    index: int
+    label: str
+    share: float
+
+
+class ScoresAnswer(TypedDict):
+    """Class scores of an image in one output."""
+
+    top: list[Best]
+    probabilities: bool
+
+
+class BoxesAnswer(TypedDict):
+    """Detected boxes of an image in one output, and the number of boxes that are not listed.
+
+    ``units`` are those of a box's corners, in words.
+    """
+
+    units: dict[str, str]
+    boxes: list[FoundBox]
+    more: int
+    below_threshold: int
+
+
+class BlobAnswer(TypedDict):
+    """Summary of any other output."""
+
+    shape: list[int]
+    min: float
+    max: float
+    mean: float
+
+
+class MapAnswer(BlobAnswer):
+    """Summary of a map with a class per pixel."""
+
+    classes: list[ClassShare]
+
+
+class ImageAnswer(TypedDict):
+    """Results of all outputs for an image."""
+
+    file: str
+    outputs: dict[str, ScoresAnswer | BoxesAnswer | MapAnswer | BlobAnswer]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Turns the outputs of a network into answers.
+
     ``top``        number of classes (None: TOP) or boxes (None: all) to list
     ``threshold``  minimum score of a box; ``below_threshold`` counts the others
     """
-    summaries: dict[str, Any] = {}
-    for name, value in outputs.items():
-        kind, decision = kind_of(net, name), source(net.graph, name).decision
-        if kind == "boxes":
-            summaries[name] = _boxes(rows_of(value, index), labels, window, top, threshold)
-            continue
-        item = _item(value, index, count)
-        if kind == "scores" and decision != "argmax":
-            summaries[name] = {
-                "top": _best(item.reshape(-1), labels, top or TOP),
-                "probabilities": decision == "softmax",
-            }
-            continue
-        some = item if item.size else np.zeros(1, np.float32)
-        summaries[name] = {"shape": list(item.shape)}
-        summaries[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
-        classes = _class_map(net, name, item, labels)
-        if classes is not None:
-            summaries[name]["classes"] = _shares(classes, top or TOP, labels)
-    return summaries
 
+    net: Net
+    labels: Sequence[str]
+    top: int | None = None
+    threshold: float = THRESHOLD
 
-def maps(net: Net, outputs: dict[str, Array], index: int, count: int, labels: Sequence[str]) -> dict[str, Map]:
-    """Return the maps among the output blobs of image ``index``: a class per pixel, or the values of one channel."""
-    maps_of: dict[str, Map] = {}
-    for name, value in outputs.items():
-        item = _item(value, index, count)
-        classes = _class_map(net, name, item, labels)
-        if classes is not None:
-            maps_of[name] = classes, True
-        elif kind_of(net, name) == "map" and item.ndim == 3 and len(item) == 1:
-            maps_of[name] = item[0], False
-    return maps_of
+    def of_image(self, outputs: Mapping[str, Array], index: int, count: int, window: Window) -> dict[str, Any]:
+        """Return the answer of each output for image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
 
+        ``window`` is the part of the picture that the network's input shows, in pixels.
+        """
+        summaries: dict[str, Any] = {}
+        for name, value in outputs.items():
+            kind, decision = kind_of(self.net, name), source(self.net.graph, name).decision
+            if kind == "boxes":
+                summaries[name] = self._boxes(rows_of(value, index), window)
+                continue
+            item = _item(value, index, count)
+            if kind == "scores" and decision != "argmax":
+                best = _best(item.reshape(-1), self.labels, self.top or TOP)
+                summaries[name] = {"top": best, "probabilities": decision == "softmax"}
+                continue
+            some = item if item.size else np.zeros(1, np.float32)
+            summaries[name] = {"shape": list(item.shape)}
+            summaries[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
+            classes = self._class_map(name, item)
+            if classes is not None:
+                summaries[name]["classes"] = _shares(classes, self.top or TOP, self.labels)
+        return summaries
 
-def contents(net: Net, labels: Sequence[str]) -> set[str]:
-    """Return what the outputs show at the current input sizes: "classes", "boxes", and a "map" to draw."""
-    contents = set()
-    for name in net.outputs:
-        kind, shape = kind_of(net, name), net.shapes[name][1:] if name in net.shapes else ()
-        classes = _has_classes(net, name, shape, labels)
-        if classes or (kind == "scores" and source(net.graph, name).decision != "argmax"):
-            contents.add("classes")
-        if classes or (kind == "map" and len(shape) == 3 and shape[0] == 1):
-            contents.add("map")
-        if kind == "boxes":
-            contents.add("boxes")
-    return contents
+    def maps(self, outputs: Mapping[str, Array], index: int, count: int) -> dict[str, Map]:
+        """Return the maps among the output blobs of image ``index``: a class per pixel, or the values of one channel."""
+        maps_of: dict[str, Map] = {}
+        for name, value in outputs.items():
+            item = _item(value, index, count)
+            classes = self._class_map(name, item)
+            if classes is not None:
+                maps_of[name] = classes, True
+            elif kind_of(self.net, name) == "map" and item.ndim == 3 and len(item) == 1:
+                maps_of[name] = item[0], False
+        return maps_of
 
+    def contents(self) -> set[str]:
+        """Return what the outputs show at the current input sizes: "classes", "boxes", and a "map" to draw."""
+        net, contents = self.net, set()
+        for name in net.outputs:
+            kind, shape = kind_of(net, name), net.shapes[name][1:] if name in net.shapes else ()
+            classes = self._has_classes(name, shape)
+            if classes or (kind == "scores" and source(net.graph, name).decision != "argmax"):
+                contents.add("classes")
+            if classes or (kind == "map" and len(shape) == 3 and shape[0] == 1):
+                contents.add("map")
+            if kind == "boxes":
+                contents.add("boxes")
+        return contents
 
-def _has_classes(net: Net, name: str, shape: Shape, labels: Sequence[str]) -> bool:
-    """Return whether a blob, (C, H, W) for each image, has ArgMax indices or scores per class for each pixel.
+    def _has_classes(self, name: str, shape: Shape) -> bool:
+        """Return whether a blob, (C, H, W) for each image, has ArgMax indices or scores per class for each pixel.
 
-    It has scores if it has a channel per label or, without labels, the height and width of the network's input; three
-    channels of that size are taken for a picture.
-    """
-    if kind_of(net, name) != "map" or len(shape) != 3:
-        return False
-    size = net.shapes[net.inputs[0]][2:] if net.inputs else None
-    scores = shape[0] == len(labels) if labels else shape[1:] == size and shape[0] != 3
-    return source(net.graph, name).decision == "argmax" or (shape[0] != 1 and scores)
+        It has scores if it has a channel per label or, without labels, the height and width of the network's input; three
+        channels of that size are taken for a picture.
+        """
+        net = self.net
+        if kind_of(net, name) != "map" or len(shape) != 3:
+            return False
+        size = net.shapes[net.inputs[0]][2:] if net.inputs else None
+        scores = shape[0] == len(self.labels) if self.labels else shape[1:] == size and shape[0] != 3
+        return source(net.graph, name).decision == "argmax" or (shape[0] != 1 and scores)
 
+    def _class_map(self, name: str, item: Array) -> Array | None:
+        """Return the class of each pixel of a blob (C, H, W) of ArgMax indices or of scores per class, else None."""
+        known = self._has_classes(name, item.shape)
+        return class_map(item, source(self.net.graph, name).decision) if known else None
 
-def _class_map(net: Net, name: str, item: Array, labels: Sequence[str]) -> Array | None:
-    """Return the class of each pixel of a blob (C, H, W) of ArgMax indices or of scores per class, else None."""
-    known = _has_classes(net, name, item.shape, labels)
-    return class_map(item, source(net.graph, name).decision) if known else None
+    def _boxes(self, rows: Array, window: Window) -> dict[str, Any]:
+        """Return the boxes of an image, best first, and the number of others above and below the threshold."""
+        sure = rows[rows[:, 2] >= self.threshold]
+        listed = sure[: self.top]
+        return {
+            "units": UNITS,
+            "boxes": [_box(row, pixels, self.labels) for row, pixels in zip(listed, in_pixels(listed, window))],
+            "more": len(sure) - len(listed),
+            "below_threshold": len(rows) - len(sure),
+        }
 
 
 def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
     order = np.argsort(-scores, kind="stable")[:top]
     return [{"index": int(i), "label": _label(labels, int(i)), "score": float(scores[i])} for i in order]
-
-
-def _boxes(rows: Array, labels: Sequence[str], window: Window, top: int | None, threshold: float) -> dict[str, Any]:
-    """Return the boxes of an image, best first, and the number of others above and below the threshold."""
-    sure = rows[rows[:, 2] >= threshold]
-    return {
-        "units": UNITS,
-        "boxes": [_box(row, pixels, labels) for row, pixels in zip(sure[:top], in_pixels(sure[:top], window))],
-        "more": len(sure) - len(sure[:top]),
-        "below_threshold": len(rows) - len(sure),
-    }
 
 
 def _shares(classes: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:

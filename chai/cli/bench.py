@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 from ..env import THREADS
 from ..errors import UsageError
 from ..evaluate.bench.engines import OPENCV
 from ..zoo import is_compiled
-from . import options, output, schemas
+from . import options, output
 from .bench_report import report
 from .parsing import refuse, section
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..evaluate.bench.engines import Engine
+    from ..runtime.perf import Spread
     from .bench_measure import Further
 
 EPILOG = """examples:
@@ -41,6 +43,68 @@ ENGINES = {"opencv": OPENCV}
 ELSEWHERE = "python -m tools.bench"  # which has the options that these are; both have _MOVED only to say so
 _MOVED = {"int8": 0, "peak": 0, "all": 0, "roofline": 1, "history": 1}  # words after each
 STARTS = 20  # rounds of processes, at most
+
+
+class BenchTimes(TypedDict):
+    """Milliseconds, or times as multiples of others."""
+
+    median: float
+    min: float
+
+
+class BenchRun(TypedDict):
+    """Figures of one batch and number of threads.
+
+    ``spin`` is how much more work the threads do than one, ``measurable`` whether its ``min`` is 0.9 of their number.
+    ``ratio`` is each peer's time divided by chai's, ``difference`` the largest one of the outputs, ``noise`` the relative
+    difference of the two halves of the run.
+    """
+
+    batch: int
+    threads: int
+    spin: BenchTimes | None
+    measurable: bool
+    load: float
+    noise: float
+    ms_per_image: dict[str, Spread]
+    ratio: dict[str, BenchTimes]
+    difference: dict[str, float]
+
+
+class BenchStart(TypedDict):
+    """Milliseconds of processes from start to the first result; peak memory in MB of one with 100 more.
+
+    ``cpu_ms`` is the median of those 100 passes' CPU time, ``slowest`` the largest as a multiple of it. All three are null
+    if that process failed.
+    """
+
+    wall: BenchTimes
+    cpu: BenchTimes
+    mb: float | None
+    cpu_ms: float | None
+    slowest: float | None
+
+
+@dataclass(frozen=True)
+class Bench(output.Schema):
+    """Benchmark of a network: ``runs`` has one part per batch and number of threads, ``start`` figures of processes.
+
+    ``load`` is the machine's load before all, ``kernels`` the instructions that chai used, ``versions`` are the peers'.
+    """
+
+    schema = "chai.bench/4"
+    network: str
+    inputs: dict[str, list[int]]
+    random_weights: bool
+    device: str
+    overlay: str | None
+    kernels: str
+    processor: str
+    versions: dict[str, str]
+    rounds: int
+    load: float
+    runs: list[BenchRun]
+    start: dict[str, BenchStart] | None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +174,7 @@ def execute(args: argparse.Namespace) -> int:
     code, figures = measured(args, ENGINES)
     if figures is not None:
         if args.json:
-            output.as_json(schemas.Bench(**figures))
+            output.as_json(Bench(**figures))
         else:
             report(figures)
     return code

@@ -120,25 +120,33 @@ def run(
     what = f"rounds, {threads} thread{'s' * (threads > 1)}, batch {images}"
     shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
     times = dict(zip(["chai", *others], rounds.timed(programs, shown, threads)))
-    figures: dict[str, Any] = {
+    figures = {
         "batch": images,
         "threads": threads,
         "spin": spin and spin.speedup,
         "measurable": spin is None or spin.reached,
         "load": load,
-        "noise": max(map(rounds.noise, times.values())),
-        "ms_per_image": {name: spread([ms / images for ms in each])._asdict() for name, each in times.items()},
-        "ratio": {name: rounds.ratios(times[name], times["chai"]) for name in others},
-        "difference": {
-            name: max(float(np.abs(a - np.reshape(b, a.shape)).max()) for a, b in zip(outputs, other()))
-            for name, other in others.items()
-        },
+        **_of_times(times, images),
+        "difference": {name: _difference(outputs, other()) for name, other in others.items()},
     }
     if finish is not None:
         more, remarks = finish(passes, shapes, min(times["chai"]))
         figures, notes = figures | more, notes + remarks
     versions = {name: str(getattr(sys.modules[engines[name].module], "__version__", "?")) for name in sorted(others)}
     return {"network": {**_described(args, net, shapes), "versions": versions}, "run": figures, "notes": notes}
+
+
+def _of_times(times: Mapping[str, list[float]], images: int) -> dict[str, Any]:
+    """Return the figures of milliseconds of passes of so many images, chai's first."""
+    return {
+        "noise": max(map(rounds.noise, times.values())),
+        "ms_per_image": {name: spread([ms / images for ms in each])._asdict() for name, each in times.items()},
+        "ratio": {name: rounds.ratios(each, times["chai"]) for name, each in times.items() if name != "chai"},
+    }
+
+
+def _difference(outputs: Sequence[Array], others: Sequence[Array]) -> float:
+    return max(float(np.abs(a - np.reshape(b, a.shape)).max()) for a, b in zip(outputs, others))
 
 
 def _loaded(args: argparse.Namespace, batch: int | None) -> tuple[Net, dict[str, Array]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..errors import ParseError, UsageError
+from ..errors import UsageError
 from ..evaluate.compare import BOUND_DB, FULL_DB, LayerCheck, Report, compare
 from ..images import files as images
 from ..overlay import default, load as load_overlay
@@ -22,14 +23,11 @@ from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from ..zoo.locate import locate
-from . import check_custom, inputs, options, output, schemas, worst
+from . import check_custom, inputs, options, output, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..blob import Array
-    from . import schema_parts
+    pass
 
 EPILOG = """examples:
   chai check digits -i photos/
@@ -42,6 +40,15 @@ exit code 1: a layer is below --bound, or fewer images than --agreement keep the
 WIDTH = 80
 AGREEMENT, ENOUGH = 0.97, 10  # default goal, and the images it needs to be significant
 CUT_OFF = 0.1  # percent of saturated values worth reporting
+
+
+@dataclass(frozen=True)
+class Check(worst.Compared):
+    """Comparison of float and fixed point, with a verdict."""
+
+    schema = "chai.check/1"
+    agreement_goal: float
+    ok: bool
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,14 +111,8 @@ def execute(args: argparse.Namespace) -> int:
     inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)
     options.check_formats(args, job.net.graph, "calibration")
-    failed: list[schema_parts.Failure] = []
-    reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
-    if args.calibration:
-        inputs.calibrate(args, job)
-    with reference, job.net:
-        report = compare(reference, job.net, _inputs(args, files, job, failed), args.bound)
-    if report.agreement is None:
-        refuse(args, ("agreement",), f"for {args.net}: none of its outputs are scores of classes")
+    failed: list[inputs.Failure] = []
+    report = _compared(args, job, files, failed)
     goal = args.agreement if args.agreement is not None else AGREEMENT if report.images >= ENOUGH else 0.0
     missed = _missed(report, goal)
     content = {
@@ -122,7 +123,7 @@ def execute(args: argparse.Namespace) -> int:
         "ok": not missed,
     }
     if args.json:
-        output.as_json(schemas.Check(**content))
+        output.as_json(Check(**content))
     else:
         output.result(inputs.header(args, job))
         _print(args, report, missed)
@@ -138,16 +139,18 @@ def execute(args: argparse.Namespace) -> int:
     return 1 if missed else 65 if failed else 0
 
 
-def _inputs(
-    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[schema_parts.Failure]
-) -> Iterator[dict[str, Array]]:
-    shown = output.progress(files, len(files), "images", args.quiet)
-    items = islice(inputs.items(shown, job, failed), args.limit)
-    data = None
-    for _, data in inputs.batches(items, args.batch):
-        yield {job.blob: data}
-    if data is None:
-        raise ParseError("none of the images can be read", path=str(files[0]))
+def _compared(args: argparse.Namespace, job: inputs.Job, files: list[Path], failed: list[inputs.Failure]) -> Report:
+    """Run every image in float and on the emulator."""
+    reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
+    if args.calibration:
+        inputs.calibrate(args, job)
+    with reference, job.net:
+        shown = output.progress(files, len(files), "images", args.quiet)
+        items = islice(inputs.items(shown, job, failed), args.limit)
+        report = compare(reference, job.net, inputs.feeds(args, items, job, files), args.bound)
+    if report.agreement is None:
+        refuse(args, ("agreement",), f"for {args.net}: none of its outputs are scores of classes")
+    return report
 
 
 def _missed(report: Report, goal: float) -> list[str]:

@@ -5,14 +5,39 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from ..errors import UsageError
 from ..evaluate.check_custom import CustomReport, Row, check_layer
 from ..plugins import REGISTRY, CustomLayer, load_custom, load_named
 from ..plugins.loading import KINDS, lookup
 from ..zoo.locate import locate
-from . import options, output, schemas
+from . import options, output
+
+
+class CheckedWay(TypedDict):
+    """Comparison of one way to run a custom layer with plain Python."""
+
+    layer: str
+    inputs: str
+    way: str
+    difference: float | None
+    ms: float
+    ok: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class CheckCustom(output.Schema):
+    """Comparison of custom layers, in every way they can run, with plain Python."""
+
+    schema = "chai.check.custom/1"
+    network: str
+    type: str
+    ok: bool
+    rows: list[CheckedWay]
 
 
 def types(args: argparse.Namespace) -> list[str]:
@@ -57,7 +82,7 @@ def check(args: argparse.Namespace, names: Sequence[str]) -> int:
         rows += check_layer(layer, [net.shapes_of(b) for b in layer.bottoms])
     report = CustomReport(", ".join(names or sorted({layer.key for layer in chosen})), tuple(rows))
     if args.json:
-        output.as_json(schemas.CheckCustom(network=net.name, **report.to_json()))
+        output.as_json(CheckCustom(network=net.name, **report.to_json()))
     else:
         output.result(*str(report).split("\n"))
         output.result("every way agrees" if report.ok else "some ways disagree")

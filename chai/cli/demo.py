@@ -6,15 +6,15 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..images import files as images
 from ..images.drawing import contact_sheet
-from ..runtime.perf import getPerfInfo, spread
+from ..runtime.perf import Spread, getPerfInfo, spread
 from ..util.lazy_numpy import np
 from ..util.paths import resource
 from ..zoo.card import read_card
-from . import inputs, options, output, schemas
+from . import inputs, options, output
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -28,6 +28,30 @@ EPILOG = """examples:
 needs no internet, no board and no download"""
 RUNS = 10
 CALIBRATION = 36  # images to choose the formats on
+
+
+class DemoImage(NamedTuple):
+    """A digit, the network's answer, and its probability."""
+
+    file: str
+    truth: int
+    says: int
+    p: float
+
+
+@dataclass(frozen=True)
+class Demo(output.Schema):
+    """Results of the embedded network on the held-back digits."""
+
+    schema = "chai.demo/1"
+    network: str
+    device: str
+    right: int
+    right_in_float: int
+    total: int
+    ms: Spread
+    picture: str
+    images: list[DemoImage]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,16 +105,16 @@ def execute(args: argparse.Namespace) -> int:
     ms = spread(times)
     if args.json:
         output.as_json(
-            schemas.Demo(
+            Demo(
                 network=net.name,
                 device=net.device.name,
                 right=right,
                 right_in_float=exact,
                 total=len(answers),
-                ms={"median": ms.median, "min": ms.min, "p90": ms.p90},
+                ms=ms,
                 picture=str(args.output),
                 images=[
-                    {"file": f.name, "truth": t, "says": int(s), "p": float(p[s])}
+                    DemoImage(f.name, t, int(s), float(p[s]))
                     for f, t, s, p in zip(digits.files, digits.truth, answers, probabilities)
                 ],
             )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from .. import __version__, devices, overlay
 from ..env import env
 from ..errors import ChaiError
-from . import options, output, schemas
+from . import options, output
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..devices.base import Device
     from ..overlay import Overlay
-    from . import schema_parts
 
 EPILOG = """examples:
   chai devices
@@ -26,6 +26,56 @@ EPILOG = """examples:
   chai devices --test --device pynq --overlay vta-z7020
 
 exit code 1: a result of the device differs from its definition"""
+
+
+class ListedDevice(NamedTuple):
+    """A device and whether it can be used here."""
+
+    device: str
+    usable: bool
+    state: str
+    summary: str
+
+
+class ListedOverlay(NamedTuple):
+    """An overlay and its boards."""
+
+    overlay: str
+    part: str
+    boards: list[str]
+    title: str
+
+
+@dataclass(frozen=True)
+class Devices(output.Schema):
+    """Devices and overlays that networks can run on."""
+
+    schema = "chai.devices/1"
+    devices: list[ListedDevice]
+    overlays: list[ListedOverlay]
+    custom_layers: str
+
+
+class SelftestResult(TypedDict):
+    """One test of a device; ``reason`` is empty if it passed."""
+
+    name: str
+    ok: bool
+    reason: str
+    ms: float
+
+
+@dataclass(frozen=True)
+class Selftest(output.Schema):
+    """Comparison of a device with the definitions of Tasks."""
+
+    schema = "chai.selftest/1"
+    device: str
+    overlay: str
+    build: str
+    tests: list[SelftestResult]
+    failed: int
+    ok: bool
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,30 +92,16 @@ def execute(args: argparse.Namespace) -> int:
     if args.test:
         return _test(args)
     refuse(args, ("device", "overlay"), "without --test, whose device it is", hint="chai devices --test")
-    states: list[schema_parts.ListedDevice] = []
-    for name in devices.names():
-        device = devices.open(name)
-        usable, state = device.status()
-        states.append({"device": name, "usable": usable, "state": state, "summary": device.summary})
+    opened = {name: devices.open(name) for name in devices.names()}
+    states = [ListedDevice(name, *device.status(), device.summary) for name, device in opened.items()]
     boards = [overlay.load(name) for name in overlay.names()]
     jit = "numba" if importlib.util.find_spec("numba") else "none: custom layers run as plain Python"
     if args.json:
-        output.as_json(
-            schemas.Devices(
-                devices=states,
-                overlays=[
-                    {"overlay": o.name, "part": o.part, "boards": [b.name for b in o.boards], "title": o.title}
-                    for o in boards
-                ],
-                custom_layers=jit,
-            )
-        )
+        listed = [ListedOverlay(o.name, o.part, [b.name for b in o.boards], o.title) for o in boards]
+        output.as_json(Devices(states, listed, jit))
         return 0
-    output.table(
-        ["device", "usable", "on", "what"],
-        [[str(s["device"]), "yes" if s["usable"] else "no", str(s["state"]), str(s["summary"])] for s in states],
-        "llll",
-    )
+    rows = [[s.device, "yes" if s.usable else "no", s.state, s.summary] for s in states]
+    output.table(["device", "usable", "on", "what"], rows, "llll")
     output.result("")
     rows = [
         [o.name, o.part, f"{o.macs} MAC", f"{o.clock_mhz:g} MHz", ", ".join(b.name for b in o.boards)] for o in boards
@@ -97,7 +133,7 @@ def _test(args: argparse.Namespace) -> int:
     failed = sum(not result.ok for result in results)
     if args.json:
         output.as_json(
-            schemas.Selftest(
+            Selftest(
                 device=device.name,
                 overlay=on.name,
                 build=f"{on.build:08x}",

@@ -13,8 +13,8 @@ from . import output
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from ..evaluate.measure import Window
     from .answers import Map
-    from .inputs import Job
 
 NAMED = 4  # of the files that were written, by name
 
@@ -22,17 +22,19 @@ NAMED = 4  # of the files that were written, by name
 class Drawing:
     """Draw pictures into one file, numbered files, or files of a folder under their images' names.
 
-    Boxes and classes are drawn into the image at its own size, text below it.
+    Boxes with a score of ``threshold`` or more and classes are drawn into the image at its own size, text below it. An image
+    is opened again for it, so that one is in memory at a time.
     Raises UsageError for a target that cannot be intended, e.g. one that would overwrite an image.
     """
 
-    def __init__(self, out: Path, files: Sequence[Path]) -> None:
+    def __init__(self, out: Path, files: Sequence[Path], threshold: float = 0.0) -> None:
         folder = out.is_dir() or not out.suffix
         if not folder and out.suffix.lower() not in drawing.FORMATS:
             raise UsageError(
                 f"--draw {out}: expected a folder or a file of {', '.join(drawing.FORMATS)}",
                 hint=f"--draw {out.with_suffix('.png')}",
             )
+        self.threshold = threshold
         self.written: list[Path] = []
         self.silent: list[str] = []  # images without anything to draw
         self.folder = out if folder else out.parent
@@ -42,14 +44,14 @@ class Drawing:
             if target.resolve() in inputs:
                 raise UsageError(f"--draw would overwrite the image {str(target)!r}", hint="name another folder")
 
-    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Map], job: Job, threshold: float) -> None:
-        """Draw one image if its ``answer`` has anything to draw; draw boxes with a score of ``threshold`` or more."""
+    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Map], window: Window) -> None:
+        """Draw one image, of which the network's input shows a ``window``, if its ``answer`` has anything to draw."""
         target = self._targets.get(answer["file"])
         if target is None or not any({"top", "boxes"} & set(f) or n in maps for n, f in answer["outputs"].items()):
             self.silent.append(answer["file"])
             return
         self.folder.mkdir(exist_ok=True)
-        drawn = _draw(images.read(answer["file"]), answer["outputs"], maps, job, threshold)
+        drawn = _draw(images.read(answer["file"]), answer["outputs"], maps, window, self.threshold)
         drawing.save(drawn, target, drawing.FORMATS[target.suffix.lower()])
         self.written.append(target)
 
@@ -81,8 +83,9 @@ def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
     return targets
 
 
-def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], job: Job, threshold: float = 0.0) -> Image:
-    window = job.preprocess.window(image.size, job.shape)
+def _draw(
+    image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], window: Window, threshold: float = 0.0
+) -> Image:
     boxes: list[drawing.Box] = []
     lines: list[tuple[str, drawing.Colour | None]] = []
     for name, summary in outputs.items():

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ..blob import show
-from ..chaidnn.estimate import Estimate, estimate, write
+from ..chaidnn import estimate as chaidnn
 from ..overlay import load
 from ..util.table import quantity
-from . import options, output, schemas
+from . import options, output
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -26,6 +27,34 @@ any other type counts as 0 ms, as in CHaiDNN
 examples:
   chai estimate layers.csv
   chai estimate layers.csv --overlay zcu102 -o times.csv"""
+
+
+class EstimatedLayer(TypedDict):
+    """One line of a CHaiDNN layer list."""
+
+    line: int
+    type: str
+    engine: str
+    reason: str | None
+    input: list[int] | None
+    output: list[int] | None
+    macs: int
+    cycles: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Estimate(output.Schema):
+    """Time estimates for a CHaiDNN layer list, from the cycle model of an overlay."""
+
+    schema = "chai.estimate/1"
+    file: str
+    overlay: str
+    clock_mhz: float
+    assumed: list[str]
+    layers: list[EstimatedLayer]
+    cycles: int
+    ms: float
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,15 +77,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print the time of each layer, and write CHaiDNN's result file."""
     overlay = load(args.overlay) if args.overlay else load()
-    estimates = estimate(args.layers, overlay)
-    write(estimates, args.output)
+    estimates = chaidnn.estimate(args.layers, overlay)
+    chaidnn.write(estimates, args.output)
     output.say(f"wrote {args.output}")
     for e in estimates:
         if e.engine == "unknown":
             output.say(f"warning: {args.layers}:{e.line}: {e.reason}: counted as 0 ms")
     if args.json:
         output.as_json(
-            schemas.Estimate(
+            Estimate(
                 file=str(args.layers),
                 overlay=overlay.name,
                 clock_mhz=overlay.clock_mhz,
@@ -84,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(estimates: list[Estimate], overlay: Overlay) -> None:
+def _print(estimates: list[chaidnn.Estimate], overlay: Overlay) -> None:
     rows = [
         [
             str(e.line),

@@ -8,18 +8,18 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
 from ..evaluate.boxes import THRESHOLD
 from ..evaluate.kinds import measure, reduce
-from ..evaluate.outputs import output as chosen_output, parse
+from ..evaluate.outputs import Output, output as chosen_output, parse
 from ..evaluate.truth import map_file, truth
 from ..evaluate.workers.dispatch import batches, drive
 from ..evaluate.workers.job import Job, places
@@ -31,16 +31,14 @@ from ..offload.headroom import IMAGES, Basis
 from ..util.data.journal import Journal
 from ..zoo import is_compiled
 from ..zoo.locate import locate
-from . import inputs, options, output, schemas
+from . import inputs, options, output
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..evaluate.measure import Record
-    from ..evaluate.outputs import Output
     from ..evaluate.truth import Truth
     from ..evaluate.workers.dispatch import Crew
     from ..evaluate.workers.job import Job, Place
-    from . import schema_parts
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
@@ -72,6 +70,50 @@ no float side: its devices are compared with the first of them, or with
 --reference. docs/evaluate.md defines each figure."""
 
 
+class Judged(TypedDict, total=False):
+    """Accuracy of scores, boxes or maps against ground truth; empty without it."""
+
+    top1: int
+    top5: int
+    map50: float | None
+    pixel_accuracy: float | None
+    mean_iou_truth: float | None
+
+
+class JudgedDevice(Judged, total=False):
+    """Comparison of a device with the reference: for scores, boxes or maps."""
+
+    agree: int
+    agreement: float
+    agreement_95: list[float]
+    kl: float | None
+    logits_sqnr_db: float | None
+    boxes: int
+    expected: int
+    matched: int
+    precision: float | None
+    recall: float | None
+    pixel_agreement: float | None
+    mean_iou: float | None
+
+
+@dataclass(frozen=True)
+class Evaluate(output.Schema):
+    """Comparison of devices over many images."""
+
+    schema = "chai.evaluate/3"
+    network: str
+    output: Output
+    images: int
+    known: int
+    threshold: float | None
+    reference: str
+    float: Judged | None
+    devices: dict[str, JudgedDevice]
+    preprocess: str
+    failed: list[inputs.Failure]
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
@@ -94,6 +136,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="device to compare with float, see chai devices; repeatable (default: CHAI_DEVICE, else emulator)",
     )
     options.execution(parser, device=False)
+    _measures(parser)
+    _workers(parser)
+    options.as_json(parser)
+    parser.set_defaults(random_weights=False)
+
+
+def _measures(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "measures")
     group.add_argument(
         "--reference",
@@ -112,6 +161,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="minimum score of boxes to compare with float (default: 0.3; mAP uses all boxes)",
     )
+
+
+def _workers(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "workers")
     group.add_argument(
         "--jobs", type=options.count, metavar="N", help="processes on this machine (default: one per core)"
@@ -125,8 +177,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=600, metavar="S", help="time limit per batch in seconds (default: 600)"
     )
     options.journal(group)
-    options.as_json(parser)
-    parser.set_defaults(random_weights=False)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -143,7 +193,7 @@ def execute(args: argparse.Namespace) -> int:
         output.result(inputs.header(args, prepared))
         output.result(_described(job.output))
     records, lost = _run(args, job, todo)
-    failed: list[schema_parts.Failure] = [
+    failed: list[inputs.Failure] = [
         {"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))
     ]
     for one in failed:
@@ -157,7 +207,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         content: dict[str, Any] = {
             "network": prepared.net.name,
-            "output": asdict(job.output),
+            "output": job.output,
             "images": first.images,
             "known": first.known,
             "threshold": threshold if job.output.kind == "boxes" else None,
@@ -165,7 +215,7 @@ def execute(args: argparse.Namespace) -> int:
             "float": sides["float"].judged() if "float" in sides else None,
             "devices": {d: sides[d].to_json() if d in others else sides[d].judged() for d in job.devices},
         }
-        output.as_json(schemas.Evaluate(**content, preprocess=inputs.describe(prepared), failed=failed))
+        output.as_json(Evaluate(**content, preprocess=inputs.describe(prepared), failed=failed))
     else:
         output.table([f"{first.images} images", *sides], chosen.rows(sides), "l" + "r" * len(sides))
         if not args.quiet and not first.known:

@@ -8,23 +8,28 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..blob import show
 from ..errors import ParseError, UsageError
 from ..images import files as images
+from ..images.files import ImagePart
 from ..images.preprocess import Preprocess
 from ..kernels.native.library import lost
-from ..util.lazy_numpy import np
 from ..zoo import is_compiled
 from . import options, output
 from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..evaluate.measure import Window
     from ..net import Net
-    from . import schema_parts
+
+
+class Failure(TypedDict):
+    """Input that could not be read or run."""
+
+    file: str
+    error: str
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,33 @@ class Job:
     labels: Sequence[str]
 
 
-def prepare(
-    args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs", alone: bool = False
-) -> Job:
+def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) -> Job:
     """Load the network of the arguments and choose its preprocessing and labels. Raises UsageError.
 
     ``alone``: a network without inputs will do, which has no images.
     """
+    labels = images.read_labels(args.labels) if args.labels else None
+    mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
+    net = _load(args, files)
+    blob, shape = _input(args, net, files, alone)
+    transform = net.graph.transforms.get(blob)
+    preprocess = net.card.preprocess_after(transform).with_options(
+        resize=args.resize,
+        crop=args.crop,
+        channels=args.channels,
+        mean=mean,
+        raw_scale=args.raw_scale,
+        scale=args.scale,
+    )
+    if transform is not None and transform.mean_file and mean is None:
+        name = transform.mean_file
+        output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
+    if blob and labels is not None:
+        _compare_labels(net, labels, args.labels)
+    return Job(net, blob, shape, preprocess, net.card.labels if labels is None else labels)
+
+
+def _load(args: argparse.Namespace, files: list[Path]) -> Net:
     from ..zoo.locate import locate
 
     path, weights = locate(args.net, args.weights, compiled=True, adjacent=not args.random_weights)
@@ -57,17 +82,20 @@ def prepare(
         refuse(args, ("random_weights",), f"where there are weights: {weights}")
     if args.verbose or getattr(args, "perf", False):
         tell_kernels()
-    sizes: dict[str, Any] = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
-    net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
+    sizes = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
+    net: Net = options.load_network(args, device=args.device, keep="outputs", **sizes, **options.offload(args))
     options.check_custom(args, net.graph)
-    card = net.card
-    if alone and net.inputs and not files:
-        raise UsageError(f"{net.name} needs images", hint=f"-i IMAGE, for input {net.inputs[0]}")
+    return net
+
+
+def _input(args: argparse.Namespace, net: Net, files: list[Path], alone: bool) -> tuple[str, Shape]:
+    """Return the only input and its shape, nothing of a network ``alone``. Raises UsageError for several inputs."""
     if alone and not net.inputs:
         if files:
             raise UsageError(f"{net.name} has no input for images", hint=f"chai run {args.net} without -i runs it")
-        labels = images.read_labels(args.labels) if args.labels else card.labels
-        return Job(net, "", (), card.preprocess_after(None), labels)
+        return "", ()
+    if alone and not files:
+        raise UsageError(f"{net.name} needs images", hint=f"-i IMAGE, for input {net.inputs[0]}")
     if len(net.inputs) != 1:
         raise UsageError(
             f"{net.name} has {len(net.inputs)} inputs ({', '.join(net.inputs)}); this command feeds one",
@@ -77,23 +105,7 @@ def prepare(
     shape = net.shapes.get(blob) or _shape_of(files, blob)
     if not net.shapes:
         net.reshape(**{blob: shape})
-    transform = net.graph.transforms.get(blob)
-    mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
-    preprocess = card.preprocess_after(transform).with_options(
-        resize=args.resize,
-        crop=args.crop,
-        channels=args.channels,
-        mean=mean,
-        raw_scale=args.raw_scale,
-        scale=args.scale,
-    )
-    if transform is not None and transform.mean_file and mean is None:
-        name = transform.mean_file
-        output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
-    labels = images.read_labels(args.labels) if args.labels else card.labels
-    if args.labels:
-        _compare_labels(net, labels, args.labels)
-    return Job(net, blob, shape, preprocess, labels)
+    return blob, shape
 
 
 def tell_kernels() -> None:
@@ -169,76 +181,40 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
     job.net.calibrate({job.blob: item[None]} for item in chain((first,), inputs))
 
 
-def items(
-    files: Iterable[Path],
-    job: Job,
-    failed: list[schema_parts.Failure],
-    windows: dict[str, Window] | None = None,
-) -> Iterator[tuple[str, Array]]:
-    """Yield name and input (C, H, W) of every image; add those that cannot be read to ``failed``.
+def items(files: Iterable[Path], job: Job, failed: list[Failure]) -> Iterator[tuple[ImagePart, Array]]:
+    """Yield every image as an input (C, H, W); report those that cannot be read, and add them to ``failed``."""
 
-    ``windows`` gets the part of each picture that its input shows, by name.
-    """
-    for file in files:
-        try:
-            if file.suffix.lower() != ".npy":
-                picture = images.read(file)
-                item = job.preprocess(picture, job.shape)
-                if windows is not None:
-                    windows[str(file)] = job.preprocess.window(picture.size, job.shape)
-                yield str(file), item
-                continue
-            array = images.read_array(file)
-        except ParseError as error:
-            output.report(error)
-            failed.append({"file": str(file), "error": error.message})
-            continue
-        if array.ndim < len(job.shape):
-            yield str(file), array
-        else:
-            yield from ((f"{file}[{i}]" if len(array) > 1 else str(file), item) for i, item in enumerate(array))
+    def unread(file: Path, error: ParseError) -> None:
+        output.report(error)
+        failed.append({"file": str(file), "error": error.message})
 
-
-def whole(feeds: Mapping[str, Array]) -> Window:
-    """Return the part of a picture that an input shows which was made of no picture: all of it."""
-    height, width = next((data.shape[-2:] for data in feeds.values() if data.ndim == 4), (1, 1))
-    return 0, 0, width, height
+    return images.items(files, job.preprocess, job.shape, unread)
 
 
 def passes(
-    args: argparse.Namespace,
-    files: Iterable[Path],
-    job: Job,
-    failed: list[schema_parts.Failure],
-    windows: dict[str, Window],
-) -> Iterator[tuple[list[str], dict[str, Array]]]:
-    """Yield the names of the images and the feeds of each pass; of a network without inputs one pass, without names."""
-    if not job.blob:
-        yield [], {}
-        return
-    for names, data in batches(items(files, job, failed, windows), args.batch):
-        yield names, {job.blob: data}
+    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Array]], job: Job
+) -> Iterator[tuple[list[ImagePart], dict[str, Array]]]:
+    """Return what the inputs of each pass show and what to feed; of a network without inputs one pass, of nothing."""
+    batches = images.batches(items, args.batch)
+    return ((parts, {job.blob: data}) for parts, data in batches) if job.blob else iter([([], {})])
 
 
-def rows(args: argparse.Namespace, outputs: Mapping[str, Array]) -> list[str]:
+def feeds(
+    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Array]], job: Job, files: Sequence[Path]
+) -> Iterator[dict[str, Array]]:
+    """Yield what to feed of ``passes``. Raises ParseError if none of the files could be read."""
+    feed = None
+    for _, feed in passes(args, items, job):
+        yield feed
+    if feed is None:
+        raise ParseError("none of the images can be read", path=str(files[0]))
+
+
+def rows(args: argparse.Namespace, outputs: Mapping[str, Array]) -> list[ImagePart]:
     """Return a name for each row of the outputs of a network without inputs: as many as all outputs have."""
     counts = {len(value) if value.ndim else 1 for value in outputs.values()}
     count = counts.pop() if len(counts) == 1 else 1
-    return [f"{args.net}[{i}]" for i in range(count)] if count > 1 else [str(args.net)]
-
-
-def batches(inputs: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[list[str], Array]]:
-    """Yield up to ``size`` consecutive inputs of one shape at a time."""
-    names: list[str] = []
-    data: list[Array] = []
-    for name, item in inputs:
-        if len(data) == size or (data and data[0].shape != item.shape):
-            yield names, np.stack(data)
-            names, data = [], []
-        names.append(name)
-        data.append(item)
-    if data:
-        yield names, np.stack(data)
+    return [ImagePart(f"{args.net}[{i}]" if count > 1 else str(args.net)) for i in range(count or 1)]
 
 
 def header(args: argparse.Namespace, job: Job) -> str:

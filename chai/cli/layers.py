@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from . import options, output, schemas
+from . import options, output
 from .parsing import section
-
-if TYPE_CHECKING:
-    from . import schema_parts
 
 EPILOG = """examples:
   chai layers
   chai layers --custom my_layers.py
 
 to add a type, see "Add a layer" in the README"""
+
+
+class LayerType(NamedTuple):
+    """A layer type."""
+
+    type: str
+    kind: str
+    parameters: str | None
+    summary: str
+
+
+@dataclass(frozen=True)
+class Layers(output.Schema):
+    """All layer types."""
+
+    schema = "chai.layers/1"
+    layers: list[LayerType]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
     plugins.load_shipped()
     plugins.load_named()
     options.load_custom(args)
-    rows: list[schema_parts.LayerType] = []
+    rows: list[LayerType] = []
     for name in layers.types():
         cls = layers.find(name)
         assert cls is not None
@@ -59,17 +74,15 @@ def execute(args: argparse.Namespace) -> int:
             else "caffe"
         )
         summary += f" [{kind}]" if cls.fork else ""
-        rows.append({"type": name, "kind": kind, "parameters": cls.message, "summary": summary})
+        rows.append(LayerType(name, kind, cls.message, summary))
     for name in plugins.REGISTRY.known():
         custom = plugins.REGISTRY.find(name)
         assert custom is not None
         about = custom.place + (f" (version {custom.version})" if custom.version else "")
-        rows.append({"type": name, "kind": "custom", "parameters": "xcustom_param", "summary": about})
+        rows.append(LayerType(name, "custom", "xcustom_param", about))
     if args.json:
-        output.as_json(schemas.Layers(layers=rows))
+        output.as_json(Layers(rows))
         return 0
-    output.table(
-        ["type", "kind", "summary"], [[f["type"], f["kind"].partition(":")[0], f["summary"]] for f in rows], "lll"
-    )
+    output.table(["type", "kind", "summary"], [[f.type, f.kind.partition(":")[0], f.summary] for f in rows], "lll")
     output.result(f"{len(rows)} types")
     return 0

@@ -6,12 +6,13 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import indent
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .. import __version__
 from ..env import env
@@ -21,9 +22,6 @@ from ..util.files import in_its_place, obstacle
 from ..util.log import show_with
 from ..util.sharing import Mutex
 from ..util.table import Table, filled, fit, plain, quantity, widths
-
-if TYPE_CHECKING:
-    from .schema import Schema
 
 T = TypeVar("T")
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
@@ -163,6 +161,17 @@ def listed(label: str, text: str, items: Sequence[str] = ()) -> None:
     result(*filled(f"{label:<8}", [*words, *names], terminal_width(), " " * 9, commas=len(words)))
 
 
+@dataclass(frozen=True)
+class Schema:
+    """Base of the objects that ``--json`` prints: a dataclass in the file of each command.
+
+    ``schema`` is name and version. Removing or renaming a key, or changing its meaning, needs a new version; adding one does
+    not. Every key is always present; its value is null if it is unknown or does not apply.
+    """
+
+    schema: ClassVar[str]
+
+
 def as_json(content: Schema) -> None:
     """Print one JSON object, marked with its schema and chai's version.
 
@@ -183,14 +192,14 @@ class Growing:
 
     def add(self, item: Mapping[str, Any]) -> None:
         """Print one more result."""
-        self._write(self._before + self._between + indent(_json(_finite(item)), "  "))
+        self._write(self._before + self._between + indent(_json(_plain(item)), "  "))
         self._before, self._between = "", ",\n"
 
     def end(self, values: Mapping[str, Any]) -> None:
         """Print the other values."""
         last = "]" if self._before else "\n ]"
         self._write(
-            self._before + last + "".join(f",\n{_json(_finite({k: v}))[2:-2]}" for k, v in values.items()) + "\n}\n"
+            self._before + last + "".join(f",\n{_json(_plain({k: v}))[2:-2]}" for k, v in values.items()) + "\n}\n"
         )
 
     def _write(self, text: str) -> None:
@@ -206,17 +215,18 @@ def _json(value: Any) -> str:
 
 def plain_values(content: Schema) -> dict[str, Any]:
     """Return what ``as_json`` prints: dictionaries, lists, text, finite numbers and None."""
-    from dataclasses import asdict
-
-    values: dict[str, Any] = _finite({"schema": content.schema, "chai": __version__, **asdict(content)})
-    return values
+    return {"schema": content.schema, "chai": __version__, **_plain(content)}
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a NamedTuple
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        return [_plain(v) for v in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 

@@ -5,30 +5,30 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .. import __version__
-from ..errors import ParseError, UsageError
+from ..errors import UsageError
 from ..images import files as images
 from ..images.resized import resized, views
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
+from ..quantizer.search import BUDGET, quantize
 from ..report import page as reports
 from ..text import visible
 from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
 from ..zoo import card as cards
 from ..zoo.locate import locate
-from . import inputs, options, output, schemas, worst
+from . import inputs, options, output, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from . import schema_parts
 
 EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt
@@ -39,6 +39,49 @@ The weights are written to OUT.caffemodel. Use both files together."""
 NARROW = "note: on the overlays, 6-bit codes take as many cycles and bytes as 8-bit ones, which lose less accuracy"
 WIDTH = 80
 FULL_DB = 40.0  # SQNR of a whole bar
+
+
+class QuantizeRecipe(TypedDict):
+    """Choices for formats and weights; see ``quantizer.recipe.Recipe``."""
+
+    ranges: str
+    weights: str
+    rounding: str
+    bias: str
+    equalise: float | None
+
+
+class Tried(TypedDict):
+    """A recipe and its cost."""
+
+    recipe: QuantizeRecipe
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class Quantize(worst.Compared):
+    """A quantised network: its recipe, and its error against float."""
+
+    schema = "chai.quantize/2"
+    bits: int | list[int] | str
+    budget: float | None
+    scheme: str
+    effort: str
+    seed: int
+    judged: int
+    recipe: QuantizeRecipe
+    cost: float | None
+    cost_of_plain_maxima: float | None
+    tried: list[Tried]
+    methods: dict[str, str]
+    cost_alone: dict[str, float | None]
+    widened: dict[str, float]
+    on_host_because: dict[str, str]
+    seconds: float
+    seconds_float: float
+    prototxt: str
+    caffemodel: str
+    below_bound: list[str]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,12 +164,7 @@ def _search(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Calibrate, search and write; then compare the written network with float and print its errors."""
-    options.check_journal(args)
-    if args.widths != "mixed":
-        refuse(args, ("budget",), "without --bits mixed")
-    from ..quantizer.search import BUDGET, quantize
-
-    wider = _wider(args.layer_bits, args.widths)
+    settings = _settings(args)
     path, weights = locate(args.net, args.weights, adjacent=True)
     files = images.find(args.calibration)[: args.limit]
     job = inputs.prepare(args, files)
@@ -134,7 +172,6 @@ def execute(args: argparse.Namespace) -> int:
     if args.widths not in (8, (8, 8, 8)) and not args.quiet:
         output.say(NARROW)
     card = _Card(args, path, job)
-    failed: list[schema_parts.Failure] = []
     copies = resized(files, job.preprocess)
     if copies:
         size = "x".join(map(str, job.preprocess.resize or ()))
@@ -144,46 +181,15 @@ def execute(args: argparse.Namespace) -> int:
         )
     if not args.json:
         output.result(inputs.header(args, job))
-    net_options = {
-        **options.of_net(args, "overlay", "phase", "stages", "shapes"),
-        "batch": min(args.batch, len(files)),
-    }
+    failed: list[inputs.Failure] = []
+    feeds = inputs.feeds(args, inputs.items(files, job, failed), job, files)
+    others = inputs.feeds(args, _views(files, job, failed, set(copies)), job, files) if copies else None
+    shared = {**options.of_net(args, "overlay", "phase", "stages", "shapes"), "batch": min(args.batch, len(files))}
     return_large_arrays()
-    result = quantize(
-        path,
-        weights,
-        _inputs(args, files, job, failed),
-        args.output,
-        bits=args.widths,
-        budget=BUDGET if args.budget is None else args.budget,
-        scheme=options.scheme(args),
-        effort=args.effort,
-        wider=wider,
-        limit=args.limit,
-        views=_views(args, files, job, failed, set(copies)) if copies else None,
-        seed=args.seed,
-        journal=args.journal,
-        restart=args.restart,
-        chaidnn=args.chaidnn,
-        watch=_Watch(args.quiet),
-        **net_options,
-    )
+    result = quantize(path, weights, feeds, args.output, views=others, watch=_Watch(args.quiet), **settings, **shared)
     card.write()
-    outcome = verdict(result, path, weights, **net_options)
-    content = {
-        **outcome.to_json(),
-        **worst.to_json(outcome.check),
-        "preprocess": inputs.describe(job),
-        "failed": failed,
-    }
-    if args.json:
-        output.as_json(schemas.Quantize(**content))
-    else:
-        _print(outcome)
-    if args.html:
-        reports.save(args.html, _page(args, outcome, content))
-        output.say(f"wrote {args.html}")
-    worst.warn(outcome.check)
+    outcome = verdict(result, path, weights, **shared)
+    _report(args, outcome, inputs.describe(job), failed)
     if card.news:
         output.say(card.news)
     output.say(f"wrote {result.prototxt} and {result.caffemodel.name}")
@@ -191,6 +197,37 @@ def execute(args: argparse.Namespace) -> int:
         judge = f"chai check {result.prototxt} {result.caffemodel} -i IMAGES{card.mean_option}"
         output.say(f"next: {judge}   on images not used here")
     return 65 if failed else 0
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the search as arguments of ``quantize``. Raises UsageError."""
+    options.check_journal(args)
+    if args.widths != "mixed":
+        refuse(args, ("budget",), "without --bits mixed")
+    return {
+        "bits": args.widths,
+        "budget": BUDGET if args.budget is None else args.budget,
+        "wider": _wider(args.layer_bits, args.widths),
+        "scheme": options.scheme(args),
+        **{name: getattr(args, name) for name in ("effort", "limit", "seed", "journal", "restart", "chaidnn")},
+    }
+
+
+def _report(args: argparse.Namespace, outcome: Verdict, preprocess: str, failed: list[inputs.Failure]) -> None:
+    content = {
+        **outcome.to_json(),
+        "below_bound": worst.names(outcome.check),
+        "preprocess": preprocess,
+        "failed": failed,
+    }
+    if args.json:
+        output.as_json(Quantize(**content))
+    else:
+        _print(outcome)
+    if args.html:
+        reports.save(args.html, _page(args, outcome, content))
+        output.say(f"wrote {args.html}")
+    worst.warn(outcome.check)
 
 
 class _Card:
@@ -286,38 +323,20 @@ def _wider(texts: list[str], others: Widths) -> dict[str, int]:
     return widths
 
 
-def _inputs(
-    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[schema_parts.Failure]
-) -> Iterator[dict[str, Array]]:
-    data = None
-    for _, data in inputs.batches(inputs.items(files, job, failed), args.batch):
-        yield {job.blob: data}
-    if data is None:
-        raise ParseError("none of the images can be read", path=str(files[0]))
-
-
 def _views(
-    args: argparse.Namespace,
-    files: list[Path],
-    job: inputs.Job,
-    failed: list[schema_parts.Failure],
-    copies: Collection[Path],
-) -> Iterator[dict[str, Array]]:
-    """Yield batches for choosing ranges: two views of each of ``copies``, every other file as it is.
+    files: list[Path], job: inputs.Job, failed: list[inputs.Failure], copies: Collection[Path]
+) -> Iterator[tuple[images.ImagePart, Array]]:
+    """Yield inputs for choosing ranges: two views of each of ``copies``, every other file as it is.
 
     To be read after the files themselves, when ``failed`` has those that cannot be.
     """
     unread = {failure["file"] for failure in failed}
-
-    def items() -> Iterator[tuple[str, Array]]:
-        for file in files:
-            if file in copies:
-                yield from ((str(file), view) for view in views(images.read(file), job.preprocess, job.shape))
-            elif str(file) not in unread:
-                yield from inputs.items([file], job, [])
-
-    for _, data in inputs.batches(items(), args.batch):
-        yield {job.blob: data}
+    for file in files:
+        if file in copies:
+            part = images.ImagePart(str(file))
+            yield from ((part, view) for view in views(images.read(file), job.preprocess, job.shape))
+        elif str(file) not in unread:
+            yield from inputs.items([file], job, [])
 
 
 class _Watch:

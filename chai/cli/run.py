@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..errors import UsageError
 from ..images import files as images
 from ..offload.headroom import CURE
 from ..report import timeline
 from ..runtime.ahead import ahead
-from ..runtime.perf import CSV, PerfInfo, Speeds, summary
+from ..runtime.perf import CSV, Share, Speeds, Spread, StepTime, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
-from . import answers, inputs, options, output, schemas
+from . import inputs, options, output
+from .answers import THRESHOLD, Answers, ImageAnswer, show
 from .drawing import Drawing
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..blob import Array
-    from ..evaluate.measure import Window
-    from . import schema_parts
 
 EPILOG = """examples:
   chai run digits -i photo.png
@@ -29,6 +32,77 @@ EPILOG = """examples:
   chai run mobilenet_ssd -i street.jpg --draw boxes.png
   chai run net.prototxt net.caffemodel -i photos/ --mean 104,117,123 --batch 8 --json"""
 UNSURE = 0.5  # a first answer below this, without known preprocessing is worth a hint
+
+
+class MeasuredFormats(TypedDict):
+    """Basis of measured formats, and how many of the codes at the overlay's borders are saturated."""
+
+    images: int
+    margin: float
+    bits: int
+    scheme: str
+    converted: int
+    saturated: int
+    cure: str | None
+
+
+class RowTimes(TypedDict):
+    """Milliseconds of one row in the table of a pass, as in Spread."""
+
+    name: str
+    median: float
+    min: float
+    p90: float
+
+
+class CustomTimes(TypedDict):
+    """Milliseconds of a custom or composed layer and of its conversions; ``parts`` are steps of a composed one."""
+
+    name: str
+    unpack_ms: float
+    custom_ms: float
+    pack_ms: float
+    parts: list[str]
+
+
+class Perf(TypedDict):
+    """Times of the passes; see ``PerfInfo.to_json``."""
+
+    steps: list[StepTime]
+    wall_ms: float
+    batch: int
+    peak_bytes: int
+    blob_bytes: int
+    feed_ms: float
+    between_ms: float
+    converted: int
+    saturated: int
+    emulated: str | None
+    modelled_images_per_second: float | None
+    passes: int
+    ms_per_image: float
+    images_per_second: float
+    steps_ms: float
+    total_ms: float
+    wall: Spread
+    rows: list[RowTimes]
+    custom_layers: list[CustomTimes]
+    shares: dict[str, Share]
+
+
+@dataclass(frozen=True)
+class Run(output.Schema):
+    """Results of a network for images."""
+
+    schema = "chai.run/2"
+    network: str
+    device: str
+    preprocess: str
+    ms_per_image: float | None
+    images: list[ImageAnswer]
+    failed: list[inputs.Failure]
+    formats: MeasuredFormats | None
+    perf: Perf | None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,78 +160,100 @@ def _timing(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run every image and print the network's answers.
+    """Read the options, load the network, read the images, run them and show the network's answers.
 
     Report and skip an image that cannot be read; the exit code is then 65.
     """
+    files = _files(args)
+    threshold = THRESHOLD if args.threshold is None else args.threshold
+    drawing = Drawing(args.draw, files, threshold) if args.draw else None
+
+    job = inputs.prepare(args, files, alone=True)
+    answers = Answers(job.net, job.labels, args.top, 0.0 if args.json and args.threshold is None else threshold)
+    _check_formats(args, job)
+    _check_answers(args, answers)
+    if not args.json:
+        output.result(inputs.header(args, job))
+    if args.calibration:
+        inputs.calibrate(args, job)
+
+    failed, feeds, results = list[inputs.Failure](), None, _Results(args, job, answers, drawing)
+    items = inputs.items(output.progress(files, len(files), "images", args.quiet), job, failed)
+    for parts, feeds in ahead(job.net, inputs.passes(args, items, job), itemgetter(1)):
+        results.add(parts, feeds, job.net.forward(feeds))
+
+    results.save()
+    if feeds is not None:
+        _measure(args, job, feeds, results.speeds)
+    results.end(failed)
+    if not args.quiet and results.count:
+        _advise(args, job, files, results.best)
+    return 65 if failed else 0
+
+
+def _files(args: argparse.Namespace) -> list[Path]:
+    """Check the options that need no network, and return the images."""
     if args.repeat is not None and not (args.perf or args.perf_csv):
         raise UsageError(
             "--repeat says how many passes --perf and --perf-csv time", hint=f"--perf --repeat {args.repeat}"
         )
     inputs.check_images(args)
-    files = images.find(args.image or (), pipes=not args.draw)  # --draw reads them twice
+    files = images.find(args.image or (), pipes=not args.draw)  # drawing opens them again
     if files and all(file.suffix.lower() == ".npy" for file in files):
         refuse(args, ("draw",), "for .npy inputs, which are no pictures")
-    drawing = Drawing(args.draw, files) if args.draw else None
     inputs.check_preprocessing(args, files)
-    job = inputs.prepare(args, files, alone=True)
-    _check_formats(args, job)
-    _check_answers(args, job)
-    listing = output.Growing(schemas.Run, "images") if args.json else None
-    count, best = 0, list[float]()
-    failed: list[schema_parts.Failure] = []
-    kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
-    windows: dict[str, Window] = {}
-    speeds = Speeds()
-    feeds = None
-    drawn = answers.THRESHOLD if args.threshold is None else args.threshold
-    listed = 0.0 if args.json and args.threshold is None else drawn
-    if not args.json:
-        output.result(inputs.header(args, job))
-    if args.calibration:
-        inputs.calibrate(args, job)
-    files_done = output.progress(files, len(files), "images", args.quiet)
-    passes = inputs.passes(args, files_done, job, failed, windows)
-    for names, feeds in ahead(job.net, passes, lambda each: each[1]):
-        outputs = job.net.forward(feeds)
-        speeds.add(tuple(data.shape for data in feeds.values()), job.net.perf)
-        names = names or inputs.rows(args, outputs)
-        for i, name in enumerate(names):
-            window = windows.pop(name, None) or inputs.whole(feeds)
-            answer = answers.of_image(job.net, outputs, i, len(names), job.labels, window, args.top, listed)
-            found = {"file": name, "outputs": answer}
-            count += 1
-            best += (a["top"][0]["score"] for a in answer.values() if a.get("probabilities"))
-            if listing:
-                listing.add(found)
+    return files
+
+
+class _Results:
+    """The answers of all images: each is printed and drawn as it comes, blobs and times are kept.
+
+    ``count`` is the number of images, ``best`` has the first probabilities of their answers.
+    """
+
+    def __init__(self, args: argparse.Namespace, job: inputs.Job, answers: Answers, drawing: Drawing | None) -> None:
+        self.args, self.job, self.answers, self.drawing = args, job, answers, drawing
+        self.listing = output.Growing(Run, "images") if args.json else None
+        self.count, self.best, self.speeds = 0, list[float](), Speeds()
+        self.blobs: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
+
+    def add(self, parts: list[images.ImagePart], feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Show the outputs of one pass."""
+        self.speeds.add(tuple(data.shape for data in feeds.values()), self.job.net.perf)
+        parts = parts or inputs.rows(self.args, outputs)
+        shown = []
+        for i, (name, window) in enumerate(parts):
+            answer = self.answers.of_image(outputs, i, len(parts), window)
+            shown.append({"file": name, "outputs": answer})
+            self.count += 1
+            self.best += (a["top"][0]["score"] for a in answer.values() if a.get("probabilities"))
+            if self.listing:
+                self.listing.add(shown[-1])
             else:
-                answers.show(found, listed)
-            if drawing:
-                drawing.add(found, answers.maps(job.net, outputs, i, len(names), job.labels), job, drawn)
-        if args.output:
+                show(shown[-1], self.answers.threshold)
+        if self.drawing:
+            for i, (image, part) in enumerate(zip(shown, parts)):
+                self.drawing.add(image, self.answers.maps(outputs, i, len(parts)), part.window)
+        if self.args.output:
             for blob, value in outputs.items():
-                kept[blob].append(value)
-    if drawing:
-        drawing.report()
-    if args.output and count:
-        _save(args.output, kept, count)
-    perf = None
-    if (args.perf or args.perf_csv or args.trace) and feeds is not None:
-        perf = _measured(args, job, feeds)
-        speeds.measured = perf
-    if args.perf_csv and perf is not None:
-        perf.write_csv(args.perf_csv)
-        output.say(f"wrote {args.perf_csv} ({len(perf.rows)} rows)")
-    if args.trace and perf is not None:
-        timeline.save(job.net.perf, args.trace)
-        output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
-    if listing:
-        listing.end(_summary(args, job, failed, speeds))
-    elif count:
-        _report(args, job, speeds)
-    if not args.quiet and count:
-        _advise(args, job, files, best)
-    return 65 if failed else 0
+                self.blobs[blob].append(value)
+
+    def save(self) -> None:
+        """Write the blobs, and say which pictures were drawn."""
+        if self.drawing:
+            self.drawing.report()
+        if (path := self.args.output) and self.count:
+            blobs: dict[str, Any] = {name: np.concatenate(values) for name, values in self.blobs.items()}
+            with complete(path) as part, open(part, "wb") as file:
+                np.savez(file, **blobs)
+            output.say(f"wrote {path} ({self.count} images)")
+
+    def end(self, failed: list[inputs.Failure]) -> None:
+        """Print what all images have in common."""
+        if self.listing:
+            self.listing.end(_summary(self.args, self.job, failed, self.speeds))
+        elif self.count:
+            _report(self.args, self.job, self.speeds)
 
 
 def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
@@ -168,9 +264,9 @@ def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
     options.check_formats(args, job.net.graph, "calibration")
 
 
-def _check_answers(args: argparse.Namespace, job: inputs.Job) -> None:
+def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
     """Raise UsageError for an option about classes, boxes or pictures if no output has any."""
-    contents = answers.contents(job.net, job.labels)
+    contents = answers.contents()
     for names, kinds in (
         (("threshold",), {"boxes": "boxes"}),
         (("top", "labels"), {"boxes": "boxes", "classes": "scores of classes"}),
@@ -180,8 +276,10 @@ def _check_answers(args: argparse.Namespace, job: inputs.Job) -> None:
             refuse(args, names, f"for {args.net}: none of its outputs has {' or '.join(kinds.values())}")
 
 
-def _measured(args: argparse.Namespace, job: inputs.Job, feeds: dict[str, Array]) -> PerfInfo:
-    """Time passes of a size that has run before."""
+def _measure(args: argparse.Namespace, job: inputs.Job, feeds: dict[str, Array], speeds: Speeds) -> None:
+    """Time passes of a size that has run before, and save the times, if any option asks for them."""
+    if not (args.perf or args.perf_csv or args.trace):
+        return
     if args.repeat is not None and job.net.overlay is not None:
         from ..kernels.codes import warm_up
 
@@ -190,12 +288,16 @@ def _measured(args: argparse.Namespace, job: inputs.Job, feeds: dict[str, Array]
     for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
         job.net.forward(feeds)
         passes.append(job.net.perf)
-    return summary(passes)
+    perf = speeds.measured = summary(passes)
+    if args.perf_csv:
+        perf.write_csv(args.perf_csv)
+        output.say(f"wrote {args.perf_csv} ({len(perf.rows)} rows)")
+    if args.trace:
+        timeline.save(job.net.perf, args.trace)
+        output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
 
 
-def _summary(
-    args: argparse.Namespace, job: inputs.Job, failed: list[schema_parts.Failure], speeds: Speeds
-) -> dict[str, Any]:
+def _summary(args: argparse.Namespace, job: inputs.Job, failed: list[inputs.Failure], speeds: Speeds) -> dict[str, Any]:
     """Return the values of the JSON object beside the images."""
     perf = speeds.measured if args.perf else None
     return {
@@ -219,7 +321,7 @@ def _report(args: argparse.Namespace, job: inputs.Job, speeds: Speeds) -> None:
         output.say(*perf.text().removesuffix("\n").split("\n"))
 
 
-def _formats(job: inputs.Job, speeds: Speeds) -> schema_parts.MeasuredFormats | None:
+def _formats(job: inputs.Job, speeds: Speeds) -> MeasuredFormats | None:
     """Return what measured formats are based on and how often they saturated; None for those that the network brings."""
     if (basis := job.net.basis) is None:
         return None
@@ -242,12 +344,6 @@ def _saturation(job: inputs.Job, speeds: Speeds) -> str:
     share = 100 * formats["saturated"] / max(1, formats["converted"])
     cure = f"; better: {formats['cure']}" if formats["cure"] else ""
     return f"   formats from {basis.source}, {share:.2g} % saturated{cure}"
-
-
-def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
-    with complete(path) as part, open(part, "wb") as file:
-        np.savez(file, **{name: np.concatenate(values) for name, values in kept.items()})  # type: ignore[arg-type]
-    output.say(f"wrote {path} ({count} images)")
 
 
 def _advise(args: argparse.Namespace, job: inputs.Job, files: list[Path], tops: list[float]) -> None:

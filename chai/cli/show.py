@@ -7,15 +7,16 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ..errors import UsageError
+from ..fixed import Coarser
 from ..graph import Graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
-from ..tasks.coarser import SENTENCE, as_json, listed
+from ..tasks.coarser import SENTENCE, listed
 from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
@@ -23,10 +24,9 @@ from ..zoo import is_compiled
 from ..zoo.locate import locate, read_graph
 from . import options, output
 from .parsing import refuse, section
-from .schema_show import Show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ..blob import Shape
     from ..codegen.compile import Footprint
@@ -37,6 +37,58 @@ if TYPE_CHECKING:
 EPILOG = """example:
   chai show googlenet --overlay pynq-z2 --html googlenet.html"""
 OPTIONAL = ("format", "cycles", "params", "MACs", "out shape", "type")  # columns to drop on a narrow terminal
+
+
+class SegmentCost(TypedDict):
+    """Times of a segment on the overlay, and of its layers on the host."""
+
+    layers: list[str]
+    fpga_ms: float
+    host_ms: float
+
+
+class Activations(TypedDict):
+    """Bytes of activations on the device; ``total`` is the sum over all blobs, without shared memory."""
+
+    peak: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Show(output.Schema):
+    """A prototxt, a prototxt planned for an overlay, or a compiled network.
+
+    ``overlay`` and all keys after it are null without an overlay; ``batch`` is the plan's batch.
+    """
+
+    schema = "chai.show/2"
+    network: str
+    file: str
+    compiled: bool
+    weights: bool
+    inputs: dict[str, list[int] | None]
+    outputs: list[str]
+    notes: list[str]
+    composed: dict[str, list[str]]
+    layers: list[LayerRow]
+    preprocess: str | None = None
+    labels: int | None = None
+    overlay: str | None = None
+    build: str | None = None
+    batch: int | None = None
+    formats: str | None = None
+    open_sums: list[str] | None = None
+    coarser: dict[str, Coarser] | None = None
+    conversions: list[str] | None = None
+    merged: list[list[str]] | None = None
+    tasks: int | None = None
+    segments: int | None = None
+    cycles: int | None = None
+    modelled_fps: float | None = None
+    modelled_fps_batch_1: float | None = None
+    costs: list[SegmentCost] | None = None
+    activation_bytes: Activations | None = None
+    constant_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -226,7 +278,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         batch=net.batch,
         formats=formats,
         open_sums=[layer.name for layer in layers if layer.sum_open],
-        coarser=as_json(plan.coarser),
+        coarser=dict(plan.coarser),
         conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
         merged=_merged(net),
         tasks=sum(len(step.tasks) for step in steps),
@@ -253,55 +305,35 @@ def _merged(net: Net) -> list[list[str]]:
 
 def _print(view: View, args: argparse.Namespace) -> None:
     layers = view.content.layers
-    listing = table(layers, args.params)
-    piped = listing.head[-1:] == ["reason"]
-    if output.on_terminal():  # further shapes go on lines of their own
-        rows = [
-            [_first(cell) if head == "out shape" else cell for head, cell in zip(listing.head, row)]
-            for row in listing.rows
-        ]
-        listing = Table(listing.head, rows, listing.align)
-    output.table(listing.head, listing.rows, listing.align, OPTIONAL, only_piped=int(piped))
-    if output.on_terminal():
-        for layer in layers:
-            if len(layer.shapes) > 1:
-                output.listed("shapes", f"of {layer.name}:", list(map(size, layer.shapes)))
+    listing = table(layers, args.params, sizes if not output.on_terminal() else _first)  # others: on lines of their own
+    output.table(listing.head, listing.rows, listing.align, OPTIONAL, only_piped=listing.head[-1] == "reason")
+    for layer in layers:
+        if output.on_terminal() and len(layer.shapes) > 1:
+            output.listed("shapes", f"of {layer.name}:", list(map(size, layer.shapes)))
     for label, text, items in _lines(view):
         output.listed(label, text, items)
 
 
-def table(layers: list[LayerRow], params: bool = False) -> Table:
+def table(layers: list[LayerRow], params: bool = False, shapes: Callable[[LayerRow], str] = sizes) -> Table:
     """Return a table with a row per layer, without columns that are empty."""
-    head = ["layer", "type", "out shape", "MACs", "params", "cycles", "engine", "format", "reason"]
-    rows = [
-        [
-            row.name,
-            row.type,
-            sizes(row),
-            _count(row.macs),
-            _count(row.parameters),
-            _count(row.cycles),
-            row.mark,
-            row.format or "-",
-            row.reason or "",
-        ]
-        for row in layers
-    ]
     planned = any(row.format is not None for row in layers)
-    kept = (
-        {*head[:4], "engine"}
-        | ({"params"} if params else set())
-        | ({"cycles", "format", "reason"} if planned else set())
-    )
-    align = "lllrrrlll"
-    places = [i for i, name in enumerate(head) if name in kept]
-    return Table(
-        [head[i] for i in places], [[row[i] for i in places] for row in rows], "".join(align[i] for i in places)
-    )
+    columns: list[tuple[str, str, bool, Callable[[LayerRow], str]]] = [  # head, side, whether it is shown, cell
+        ("layer", "l", True, lambda row: row.name),
+        ("type", "l", True, lambda row: row.type),
+        ("out shape", "l", True, shapes),
+        ("MACs", "r", True, lambda row: _count(row.macs)),
+        ("params", "r", params, lambda row: _count(row.parameters)),
+        ("cycles", "r", planned, lambda row: _count(row.cycles)),
+        ("engine", "l", True, lambda row: row.mark),
+        ("format", "l", planned, lambda row: row.format or "-"),
+        ("reason", "l", planned, lambda row: row.reason or ""),
+    ]
+    heads, sides, _, cells = zip(*[column for column in columns if column[2]])
+    return Table(heads, [[cell(row) for cell in cells] for row in layers], "".join(sides))
 
 
-def _first(shapes: str) -> str:
-    first, *others = shapes.split(" ")
+def _first(row: LayerRow) -> str:
+    first, *others = sizes(row).split(" ")
     return f"{first} +{len(others)}" if others else first
 
 
@@ -395,9 +427,8 @@ def _save_page(path: Path, view: View) -> None:
 
 def _facts(view: View) -> dict[str, str]:
     """Return the facts above the picture of the network."""
-    lines: Iterable[Line] = _lines(view)
-    facts: dict[str, str] = {"file": view.content.file}
-    for label, text, items in lines:
+    facts = {"file": view.content.file}
+    for label, text, items in _lines(view):
         words = " ".join([text, ", ".join(items)]).strip()
         facts[label] = f"{facts[label]}; {words}" if label in facts else words
     return facts

@@ -2,14 +2,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
 
+from ..fixed import Coarser
 from . import output
+from .inputs import Failure
 
 if TYPE_CHECKING:
     from ..evaluate.compare import LayerCheck, Report
 
 NAMED = 5
+
+
+class CheckedLayer(TypedDict):
+    """Error of a layer in fixed point against float; without any error ``exact`` is true and ``sqnr_db`` null."""
+
+    name: str
+    type: str
+    engine: str
+    inside: str | None
+    format: str | None
+    sqnr_db: float | None
+    exact: bool
+    max_error: float | None
+    saturated_percent: float | None
+    seen: float | None
+    channel: int | None
+    not_finite: int
+
+
+class TopAgreement(TypedDict):
+    """Number of images with the same top class of an output in float and in fixed point."""
+
+    blob: str
+    images: int
+    top1: int
+    top5: int | None
+    share: float
+
+
+@dataclass(frozen=True)
+class Compared(output.Schema):
+    """Comparison of float and fixed point, layer by layer."""
+
+    network: str
+    overlay: str
+    formats: str
+    calibrated: int
+    images: int
+    bound_db: float
+    first_bad: str | None
+    agreement: list[TopAgreement]
+    coarser: dict[str, Coarser]
+    layers: list[CheckedLayer]
+    preprocess: str
+    failed: list[Failure]
 
 
 def worst(report: Report) -> list[LayerCheck]:
@@ -35,13 +83,10 @@ def warn(report: Report) -> None:
         output.say(f"warning: {poor}: the error is more than a tenth of the signal; chai check shows every layer")
 
 
-def to_json(report: Report) -> dict[str, Any]:
-    """Return the bound and the names of the layers below it, worst first."""
+def names(report: Report) -> list[str]:
+    """Return the names of the layers below the report's bound, worst first."""
     poor = [layer for layer in report.layers if layer.below(report.bound_db)]
-    return {
-        "bound_db": report.bound_db,
-        "below_bound": [layer.name for layer in sorted(poor, key=lambda layer: layer.sqnr_db or 0.0)],
-    }
+    return [layer.name for layer in sorted(poor, key=lambda layer: layer.sqnr_db or 0.0)]
 
 
 def _decibels(layer: LayerCheck) -> str:

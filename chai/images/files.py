@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ParseError, UsageError
 from ..util.data import npy
@@ -27,7 +27,15 @@ UNREAD = (".webp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")  #
 log = logger("chai.images")
 
 # of an enum in newer versions of Pillow
-_UPRIGHT: dict[int, Any] = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # the transpose of Pillow for each orientation of Exif
+_UPRIGHT: dict[int, Any] = {
+    2: 0,
+    3: 3,
+    4: 1,
+    5: 5,
+    6: 4,
+    7: 6,
+    8: 2,
+}  # the transpose of Pillow for each orientation of Exif
 
 
 def read(path: str | Path) -> Image:
@@ -142,6 +150,48 @@ def read_labels(path: str | Path) -> list[str]:
         line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
         for line in text(path, "text_bytes").splitlines()
     ]
+
+
+class ImagePart(NamedTuple):
+    """The part of an image that an input shows: the name of the image, and left, top, right and bottom in its pixels."""
+
+    name: str
+    window: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+
+
+def items(
+    files: Iterable[Path], steps: Preprocess, shape: Shape, unread: Callable[[Path, ParseError], None]
+) -> Iterator[tuple[ImagePart, Array]]:
+    """Yield every image, and every item of a .npy, as an input (C, H, W); call ``unread`` for a file that cannot be read."""
+    for file in files:
+        try:
+            if file.suffix.lower() != ".npy":
+                picture = read(file)
+                item = steps(picture, shape)
+                yield ImagePart(str(file), steps.window(picture.size, shape)), item
+                continue
+            array = read_array(file)
+        except ParseError as error:
+            unread(file, error)
+            continue
+        alone = array.ndim < len(shape)
+        for i, item in enumerate([array] if alone else array):
+            name = str(file) if alone or len(array) == 1 else f"{file}[{i}]"
+            yield ImagePart(name, (0, 0, *item.shape[:0:-1])) if item.ndim == 3 else ImagePart(name), item
+
+
+def batches(items: Iterable[tuple[ImagePart, Array]], size: int) -> Iterator[tuple[list[ImagePart], Array]]:
+    """Yield up to ``size`` consecutive inputs of one shape at a time, with what they show."""
+    parts: list[ImagePart] = []
+    data: list[Array] = []
+    for part, item in items:
+        if len(data) == size or (data and data[0].shape != item.shape):
+            yield parts, np.stack(data)
+            parts, data = [], []
+        parts.append(part)
+        data.append(item)
+    if data:
+        yield parts, np.stack(data)
 
 
 def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape) -> Array:

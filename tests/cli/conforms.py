@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import types
 from dataclasses import fields, is_dataclass
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from importlib import import_module
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import chai
-from chai.cli import schema_parts, schema_show, schemas
-from chai.report.layer_rows import LayerRow
+from chai.cli import COMMANDS
+from chai.cli.output import Schema
+from chai.runtime.perf import Spread
 
-NAMES = {
-    **vars(schema_parts),
-    **vars(schemas),
-    **vars(schema_show),
-    "LayerRow": LayerRow,
-    "Shape": tuple[int, ...],
-}
+NAMES = {"Shape": tuple[int, ...], "Spread": Spread}  # imported for type checkers only
 
 
-def subclasses(of: type[schemas.Schema]) -> list[type[schemas.Schema]]:
+def subclasses(of: type[Schema]) -> list[type[Schema]]:
     return [s for c in of.__subclasses__() for s in (c, *subclasses(c))]
 
 
-SCHEMAS = {c.schema: c for c in subclasses(schemas.Schema) if "schema" in vars(c) and c.__module__.startswith("chai.")}
+for command in COMMANDS:
+    import_module(f"chai.cli.{command}")
+SCHEMAS = {c.schema: c for c in subclasses(Schema) if "schema" in vars(c) and c.__module__.startswith("chai.")}
+
+
+def is_object(kind: Any) -> bool:
+    return is_dataclass(kind) or is_typeddict(kind) or (isinstance(kind, type) and hasattr(kind, "_fields"))
 
 
 def hints(kind: Any) -> dict[str, Any]:
-    """Types of the keys of a dataclass or TypedDict."""
+    """Types of the keys of a dataclass, NamedTuple or TypedDict."""
     found = get_type_hints(kind, localns=NAMES)
     return {f.name: found[f.name] for f in fields(kind)} if is_dataclass(kind) else found
 
@@ -38,11 +40,13 @@ def differences(value: Any, kind: Any, place: str = "") -> list[str]:
     if origin in (types.UnionType, Union):
         each = [differences(value, arg, place) for arg in args]
         return [] if [] in each else min(each, key=len)
-    if is_dataclass(kind) or is_typeddict(kind):
+    if origin is Literal:
+        return [] if value in args else [f"{place}: {value!r} is none of {args}"]
+    if is_object(kind):
         if not isinstance(value, dict):
             return [f"{place}: {type(value).__name__} instead of {kind.__name__}"]
         keys = hints(kind)
-        needed = keys.keys() if is_dataclass(kind) else kind.__required_keys__
+        needed = getattr(kind, "__required_keys__", keys.keys())
         found = [f"{place}.{key}: missing" for key in needed - value.keys()]
         found += [f"{place}.{key}: not in {kind.__name__}" for key in value.keys() - keys.keys()]
         return found + [d for k in keys.keys() & value.keys() for d in differences(value[k], keys[k], f"{place}.{k}")]
@@ -66,12 +70,14 @@ def checked(content: dict[str, Any], schema: str) -> dict[str, Any]:
 
 
 def described(kind: Any) -> Any:
-    """Describe a type in JSON: an object of a dataclass's keys, a list of its item, {"*": value} of a mapping, or a name."""
+    """Describe a type in JSON: an object of its keys, a list of its item, {"*": value} of a mapping, or a name."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (types.UnionType, Union):
         each = [described(arg) for arg in args]
         return each[0] if len(each) == 1 else {"any of": each}
-    if is_dataclass(kind) or is_typeddict(kind):
+    if origin is Literal:
+        return type(args[0]).__name__
+    if is_object(kind):
         return {key: described(hint) for key, hint in hints(kind).items()}
     if origin is dict:
         return {"*": described(args[1])}

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageFont
 
 import chai
-from chai.cli import answers
+from chai.cli.answers import Answers
 from chai.cli.drawing import Drawing
 from chai.errors import UsageError
 from chai.images import drawing as picture
@@ -187,13 +187,12 @@ def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
     from chai.cli import drawing
 
     way = Preprocess(resize=(100, 100), crop=(50, 50))
-    job = SimpleNamespace(preprocess=way, shape=(1, 3, 50, 50))
     rows = np.array([[0, 2, 0.5, 0.0, 0.5, 1.0, 1.0]], np.float32)[None, None]
     window = way.window((200, 400), (1, 3, 50, 50))
-    found = answers.of_image(a_net((1, 1, 7), "DetectionOutput"), {"out": rows}, 0, 1, [], window)
+    found = Answers(a_net((1, 1, 7), "DetectionOutput"), []).of_image({"out": rows}, 0, 1, window)
     (box,) = found["out"]["boxes"]
     assert box["box"] == [0, 0.5, 1, 1] and box["pixels"] == [50, 200, 150, 300]
-    drawn = np.asarray(drawing._draw(noise(200, 400), found, {}, job))  # type: ignore[arg-type]
+    drawn = np.asarray(drawing._draw(noise(200, 400), found, {}, window))  # type: ignore[arg-type]
     green = (drawn == (0, 128, 0)).all(-1)
     assert green[299, 50:150].all() and green[298, 50:150].all() and not green[300:].any()
     assert green[200:300, [50, 149]].all() and not green[200:300, [49, 150]].any()
@@ -316,7 +315,7 @@ def a_net(shape: tuple[int, ...], type: str = "Convolution", **params: Any) -> A
 )
 def test_scores_per_pixel_are_told_from_other_blobs(shape: tuple[int, ...], labels: int, is_map: bool) -> None:
     values = RNG.standard_normal((2, *shape))
-    maps = answers.maps(a_net(shape), {"out": values}, 1, 2, ["x"] * labels)
+    maps = Answers(a_net(shape), ["x"] * labels).maps({"out": values}, 1, 2)
     assert [name for name, (_, classes) in maps.items() if classes] == (["out"] if is_map else [])
     if is_map:
         best = [
@@ -329,7 +328,7 @@ def test_arg_max_is_a_map_unless_it_holds_values() -> None:
     values = RNG.integers(0, 5, (2, 1, 3, 4)).astype(np.float32)
     for axis, out_max_val, classes in ((1, False, True), (1, True, False), (None, False, False)):
         net = a_net((1, 3, 4), "ArgMax", axis=axis, out_max_val=out_max_val)
-        maps = answers.maps(net, {"out": values}, 0, 2, [])
+        maps = Answers(net, []).maps({"out": values}, 0, 2)
         assert [c for _, c in maps.values()] == [True] * classes
         if classes:
             assert (maps["out"][0] == values[0, 0]).all()
@@ -353,6 +352,6 @@ def test_boxes_are_listed_best_first_whatever_their_class(
 ) -> None:
     rows = np.array(ROWS, np.float32)[None, None]
     net, window = a_net((1, 1, 7), "DetectionOutput"), (0, 0, 1, 1)
-    found = answers.of_image(net, {"out": rows}, 0, 2, [], window, top, threshold)["out"]
+    found = Answers(net, [], top, threshold).of_image({"out": rows}, 0, 2, window)["out"]
     assert [round(b["score"], 2) for b in found["boxes"]] == scores
     assert (found["more"], found["below_threshold"]) == (more, below)

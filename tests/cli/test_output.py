@@ -6,13 +6,14 @@ import json
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import chai
 from chai.cli import output
-from chai.cli.schemas import Schema
+from chai.cli.output import Schema
+from chai.fixed import Coarser
 from chai.util import log
 from chai.util.table import plain, quantity
 from tests.conftest import HANG
@@ -137,18 +138,31 @@ def test_bytes_are_told_in_megabytes(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert percentage == pytest.approx(25.0, abs=0.1)
 
 
+class Pair(NamedTuple):
+    x: float
+    y: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class NotFinite(Schema):
     schema = "chai.x/1"
     a: float = float("nan")
     b: tuple[float, ...] = (1.5, float("inf"))
     c: dict[str, Any] = field(default_factory=lambda: {"d": (float("-inf"), 2)})
+    e: list[Any] = field(default_factory=lambda: [Pair(float("nan"), (3, 4)), Coarser(5, 0.5)])
 
 
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     output.as_json(NotFinite())
     found = json.loads(capsys.readouterr().out, parse_constant=lambda c: pytest.fail(c))
-    assert found == {"schema": "chai.x/1", "chai": chai.__version__, "a": None, "b": [1.5, None], "c": {"d": [None, 2]}}
+    assert found == {
+        "schema": "chai.x/1",
+        "chai": chai.__version__,
+        "a": None,
+        "b": [1.5, None],
+        "c": {"d": [None, 2]},
+        "e": [{"x": None, "y": [3, 4]}, {"channels": 5, "decibels": 0.5}],
+    }
 
 
 def test_plain_tables_align() -> None:

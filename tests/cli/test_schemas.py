@@ -13,7 +13,7 @@ from PIL import Image
 
 import chai
 from chai.artifact.save import save
-from chai.cli import schemas
+from chai.cli.layers import Layers
 from chai.report.layer_rows import LayerRow
 from chai.util.paths import resource
 from tests.cli.conforms import SCHEMAS, changes, checked, described, differences
@@ -87,12 +87,12 @@ def test_every_schema_is_tested() -> None:
 
 def test_a_difference_would_be_seen() -> None:
     content = {"layers": [{"type": "a", "kind": 1, "parameters": None, "text": ""}]}
-    assert sorted(differences(content, schemas.Layers)) == [
+    assert sorted(differences(content, Layers)) == [
         ".layers[0].kind: int instead of str",
         ".layers[0].summary: missing",
         ".layers[0].text: not in LayerType",
     ]
-    assert differences({}, schemas.Layers) == [".layers: missing"]
+    assert differences({}, Layers) == [".layers: missing"]
     assert differences({"a": True}, dict[str, int]) and differences({"a": 1.0}, dict[str, int])
 
 

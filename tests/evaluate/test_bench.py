@@ -14,8 +14,7 @@ import pytest
 
 import chai
 from chai import plugins
-from chai.cli import schema_parts
-from chai.cli.bench import ENGINES, arguments
+from chai.cli.bench import ENGINES, BenchStart, arguments
 from chai.cli.bench_measure import programs, started
 from chai.cli.bench_report import _start
 from chai.evaluate.bench import rounds, start
@@ -145,6 +144,6 @@ def test_a_process_that_fails_late_keeps_what_was_measured(
     assert [*figures] == ["whole", "poor"]
     assert all(each["wall"]["min"] >= each["cpu"]["min"] > 0 for each in figures.values())
     assert figures["whole"]["mb"] > 0 and figures["poor"]["mb"] is None is figures["poor"]["slowest"]
-    assert differences(figures, dict[str, schema_parts.BenchStart]) == []
+    assert differences(figures, dict[str, BenchStart]) == []
     _start(figures, 1)
     assert " - " in capsys.readouterr().out

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from chai.cli.schema_parts import BenchRun
-from chai.cli.schemas import Bench
+from chai.cli.bench import Bench, BenchRun
 from chai.errors import UsageError
 
 from . import peak, roofline
