@@ -1,4 +1,4 @@
-"""What ``quantize`` is asked for."""
+"""The request to ``quantize``: its arguments, checked."""
 
 from __future__ import annotations
 
