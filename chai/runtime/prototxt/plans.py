@@ -32,7 +32,8 @@ class Plans:
         self._parameters, self._graph, self._sizing = parameters, parameters.graph, sizing
         self._device, self._overlay, self._chosen = device, overlay, dict(chosen)
         self._executions: dict[Key, Execution] = {}
-        self._rewritten: Graph | None = None  # of all plans: it has copies of the weights that a pass changes
+        # of all plans: the graph after the passes, with copies of the weights that these change, and its engines
+        self._rewritten: tuple[Graph, Mapping[str, str]] | None = None
         self._host: HostPass | None = None  # for the shapes that were asked for last
 
     def known(self, shapes: Mapping[str, Shape]) -> bool:
@@ -62,16 +63,16 @@ class Plans:
 
     def plan(self, shapes: Mapping[str, Shape], formats: NetworkFormats | None = None) -> Plan:
         """Return a Plan for these shapes; without ``formats`` only who runs where, before weights refuse anything."""
-        from ...offload.planning import plan  # not needed by a float network
+        from ...offload.planning import plan, rewritten  # not needed by a float network
 
         assert self._overlay is not None
         check_weights(self._graph.layers, shapes)  # the arrays that are lent may have been replaced
         by_blob, final = (formats.by_blob, formats.calibrated) if formats is not None else (None, False)
         trained = self._parameters.trained or final  # a schedule for display needs no weights
-        planned = plan(self._graph, shapes, self._overlay, self._chosen, by_blob, trained, self._rewritten)
+        graph, chosen = self._rewritten or rewritten(self._graph, self._chosen)
         if not self._parameters.lent:
-            self._rewritten = planned.graph
-        return planned
+            self._rewritten = graph, chosen
+        return plan(graph, shapes, self._overlay, chosen, by_blob, trained)
 
     def replan(self) -> None:
         """Forget the Executions: they are for other formats."""
