@@ -214,6 +214,14 @@ def largest_magnitudes(values: Array, axes: tuple[int, ...] | None = None) -> Ar
     return largest
 
 
+class Scaled(NamedTuple):
+    """Weights (M, ...), the bias (M,) that is added to their sums, and the steps of their codes (M,)."""
+
+    weights: Array
+    bias: Array | None
+    steps: Array
+
+
 class Quantized(NamedTuple):
     """Codes (int8) of weights (M, ...), and what bias and accumulator depend on, per output channel (M,).
 

@@ -87,13 +87,13 @@ def _layer(
 
 
 def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:
-    from ..plugins import CustomParams, make  # which few files need
+    from ..plugins import CustomEntry, CustomParams, make  # which few files need
 
     about = reader.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
     params = reader.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
     key, network = about["type"], reader.get("name", str)
-    layer = make(custom(), name, entry["type"], params, True, lambda: values, network, key)
+    layer = make(custom(), CustomEntry(network, name, entry["type"], key, params, lambda: values), True)
     assert layer is not None
     if layer.custom.version != about["version"]:
         there, here = (v or "(none)" for v in (about["version"], layer.custom.version))

@@ -12,7 +12,7 @@ from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
 from ..codegen.dependencies import Budget, check_listed, dependencies
 from ..codegen.encoding import check_fields, constants_at, decode, waiting
-from ..codegen.memory_map import FIXED, REGION, Regions, regions
+from ..codegen.memory_map import FIXED, REGION, Regions, Usage, regions
 from ..fixed import Format
 from ..graph import Layer
 from ..limits import limits
@@ -224,8 +224,8 @@ class Steps:
         for blob in (*about["reads"], *about["writes"], *(b for ins, out in moves for b in (*ins, out))):
             if len(self.shapes.get(blob, ())) != 4:
                 raise self.reader.error(f"header: blob {blob!r} of a segment has not four axes")
-        layout, (reads, writes) = self.overlay.layout, (about["reads"], about["writes"])
-        return entries, moves, regions(layout, self.shapes, self.views, moves, reads, writes, about["at"])
+        usage = Usage(moves, about["reads"], about["writes"])
+        return entries, moves, regions(self.overlay.layout, self.shapes, self.views, usage, about["at"])
 
     def _pieces(self, listed: Sequence[Sequence[int]], batches: Sequence[int]) -> list[Piece]:
         """Return which images of which Task each descriptor is for: of each Task all images, in order."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
 from ..overlay.weights import size_of
+from ..tasks.fields import Memory
 from ..util.rounding import round_up
 from .arrange import arrangements
 from .chain import Chain, Piece, arranged, head_bytes, wanted
 from .dependencies import dependencies
 from .encoding import encode
-from .memory_map import FIXED, REGION, regions
+from .memory_map import FIXED, REGION, Usage, regions
 
 if TYPE_CHECKING:
     from ..overlay.architecture import Sized
@@ -36,8 +37,8 @@ def chain(work: Work) -> Chain:
 
     def draft(pieces: Sequence[Piece], apart: int) -> Chain:
         tasks = arranged(work.tasks, pieces)
-        moves = [(task.inputs, task.output) for task in tasks]
-        layout = regions(overlay.layout, shapes, work.views, moves, work.reads, work.writes, apart=apart)
+        usage = Usage([(task.inputs, task.output) for task in tasks], work.reads, work.writes)
+        layout = regions(overlay.layout, shapes, work.views, usage, apart=apart)
         outputs = wanted(layout, tasks, shapes)
         after = dependencies(overlay, tasks, shapes, layout, outputs)
         return Chain(overlay, tuple(tasks), tuple(pieces), shapes, layout, outputs, after, [], [])
@@ -74,10 +75,11 @@ def _encoded(draft: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
     constants: list[tuple[int, Constant]] = []
     end = head_bytes(draft.overlay, len(draft.tasks))
     starts: dict[int, int] = {}
+    memory = Memory(draft.overlay, draft.regions.blobs, draft.shapes)
     for tag, (task, piece, after) in enumerate(zip(draft.tasks, draft.pieces, draft.after)):
         start = starts.get(piece.task, end)
         where = (FIXED << REGION) + start
-        descriptor, parts = encode(task, draft.overlay, draft.regions.blobs, draft.shapes, where, tag=tag, after=after)
+        descriptor, parts = encode(task, memory, where, tag=tag, after=after)
         descriptors.append(descriptor)
         if piece.task in starts:
             continue

@@ -71,19 +71,10 @@ def dependencies(
     The segments of one file share a ``budget``. Raises DeviceError if it is spent, or if a Task or the host would read
     bytes that hold another blob, or nothing: so offsets from a file are checked here.
     """
-    memory, waits = _Memory(budget or Budget()), []
-    done = dict.fromkeys(Finished._fields, 0)
-
-    def bytes_of(
-        blob: str, first: int, channels: int, images: tuple[int, int]
-    ) -> tuple[str, Iterable[tuple[int, int]]]:
-        whole, start = regions.whole(blob)
-        return whole, spans(regions.blobs[blob].offset, shapes[whole], start + first, channels, images, overlay.layout)
-
+    accesses = _Accesses(_Memory(budget or Budget()), shapes, regions, overlay.layout)
     for blob in regions.given:
-        whole, runs = bytes_of(blob, 0, shapes[blob][1], (0, shapes[blob][0]))
-        for begin, end in runs:
-            memory.write(begin, end, _Bytes(whole))
+        accesses.write(blob, 0, shapes[blob][1], (0, shapes[blob][0]), NONE)
+    waits, done = [], dict.fromkeys(Finished._fields, 0)
     for task in tasks:
         batch = shapes[task.output][0]
         if batch > overlay.batch_max:
@@ -96,20 +87,10 @@ def dependencies(
         images = task.images or (0, batch)
         after = NONE
         for blob in dict.fromkeys(task.inputs):
-            whole, runs = bytes_of(blob, 0, shapes[blob][1], images)
-            for begin, end in runs:
-                after |= memory.read(begin, end, blob, whole, me)
-        whole, runs = bytes_of(task.output, *task.channels(shapes), images)
-        for begin, end in runs:
-            before = memory.write(begin, end, _Bytes(whole, me))
-            if before.array >= me.array > 0 or before.window >= me.window > 0:
-                raise DeviceError(f"blob {whole!r} is written over what it is made of")
-            after |= before
-        waits.append(after)
+            after |= accesses.read(blob, 0, shapes[blob][1], images, me)
+        waits.append(after | accesses.write(task.output, *task.channels(shapes), images, me))
     for blob, first, channels in outputs:
-        whole, runs = bytes_of(blob, first, channels, (0, shapes[blob][0]))
-        for begin, end in runs:
-            memory.read(begin, end, blob, whole, NONE)
+        accesses.read(blob, first, channels, (0, shapes[blob][0]), NONE)
     return waits
 
 
@@ -200,3 +181,36 @@ class _Memory:
             self.begins.insert(i, at)
             self.history.insert(i, self.history[i - 1])
         return i
+
+
+class _Accesses:
+    """Reads and writes of channels of some ``images`` (first, count) of blobs in a memory; each returns what it waits for."""
+
+    def __init__(self, memory: _Memory, shapes: Mapping[str, Shape], regions: Regions, layout: Layout) -> None:
+        self.memory, self.shapes, self.regions, self.layout = memory, shapes, regions, layout
+
+    def read(self, blob: str, first: int, channels: int, images: tuple[int, int], reader: Finished) -> Finished:
+        whole, runs = self._bytes(blob, first, channels, images)
+        after = NONE
+        for begin, end in runs:
+            after |= self.memory.read(begin, end, blob, whole, reader)
+        return after
+
+    def write(self, blob: str, first: int, channels: int, images: tuple[int, int], writer: Finished) -> Finished:
+        """Raise DeviceError, too, if the writer would wait for itself."""
+        whole, runs = self._bytes(blob, first, channels, images)
+        after = NONE
+        for begin, end in runs:
+            before = self.memory.write(begin, end, _Bytes(whole, writer))
+            if before.array >= writer.array > 0 or before.window >= writer.window > 0:
+                raise DeviceError(f"blob {whole!r} is written over what it is made of")
+            after |= before
+        return after
+
+    def _bytes(
+        self, blob: str, first: int, channels: int, images: tuple[int, int]
+    ) -> tuple[str, Iterable[tuple[int, int]]]:
+        """Return the outermost blob of these channels, and where their bytes are."""
+        whole, start = self.regions.whole(blob)
+        offset = self.regions.blobs[blob].offset
+        return whole, spans(offset, self.shapes[whole], start + first, channels, images, self.layout)

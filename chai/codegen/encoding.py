@@ -21,11 +21,9 @@ from ..tasks.fields import Memory, same
 from .dependencies import NONE, Finished
 
 if TYPE_CHECKING:
-    from ..blob import Shape
     from ..overlay import Overlay
     from ..overlay.weights import Piece
     from ..tasks import Task
-    from ..tasks.fields import Place
 
 NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
 _AFTER = tuple(f"after_{engine}" for engine in Finished._fields)
@@ -34,25 +32,18 @@ _ZEROS = ("input_zero", "second_zero", "output_zero")
 
 
 def encode(
-    task: Task,
-    overlay: Overlay,
-    address: Mapping[str, Place],
-    shapes: Mapping[str, Shape],
-    where: int,
-    *,
-    tag: int = 0,
-    after: Finished = NONE,
+    task: Task, memory: Memory, where: int, *, tag: int = 0, after: Finished = NONE
 ) -> tuple[bytes, Sequence[Piece]]:
     """Return the descriptor of a Task and the pieces of its constants, to be stored contiguously from address ``where``.
 
-    Weights that are already packed are returned unchanged and read when they are stored. ``address`` and ``shapes`` hold
+    Weights that are already packed are returned unchanged and read when they are stored. ``memory`` has
     every blob of the Task and the parents of views. ``tag`` is the descriptor's position in a chain, ``after`` what it waits for.
     Raises DeviceError, with the Task, for one that the manifest excludes or a value that a field cannot hold.
     """
-    memory = Memory(overlay, address, shapes, images=task.images)
+    memory = memory.of(task.images)
     try:
         values = fields_of(task, memory, where, {"tag": tag, **waiting(after)})
-        return pack(overlay.descriptor, values), task.constants(memory)
+        return pack(memory.overlay.descriptor, values), task.constants(memory)
     except DeviceError as error:
         raise _of(task, error) from error
 

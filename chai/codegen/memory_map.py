@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import View, outermost
 from ..errors import DeviceError
@@ -86,6 +86,14 @@ class Regions:
         return {blob: View(placed.parent or blob, placed.first_channel) for blob, placed in self.blobs.items()}
 
 
+class Usage(NamedTuple):
+    """The use of blobs by a segment: (blobs read, blob written) of each Task in order, its inputs, and its outputs."""
+
+    moves: Moves
+    reads: Collection[str]
+    writes: Collection[str]
+
+
 class HostBlobs:
     """Blobs in regions, as the host stores and loads them; base of what an overlay runs for a segment."""
 
@@ -122,19 +130,18 @@ def regions(
     layout: Layout,
     shapes: Mapping[str, Shape],
     views: Mapping[str, View],
-    moves: Moves,
-    reads: Collection[str],
-    writes: Collection[str],
+    usage: Usage,
     offsets: Mapping[str, int] | None = None,
     apart: int = 0,
 ) -> Regions:
-    """Lay out a segment with inputs ``reads`` and outputs ``writes``.
+    """Lay out a segment.
 
-    ``views`` are the blobs that are parts of others; ``moves`` is (blobs read, blob written) of each Task, in order.
-    ``offsets`` restore an earlier layout, and raise DeviceError if they are out of range (``dependencies`` finds a blob
-    that is overwritten before its last reader). Without them only blobs that the host never accesses share bytes,
-    and not before ``apart`` further moves: a Task that overwrites a blob waits for its last reader.
+    ``views`` are the blobs that are parts of others. ``offsets`` restore an earlier layout, and raise DeviceError if they are
+    out of range (``dependencies`` finds a blob that is overwritten before its last reader). Without them only blobs that the
+    host never accesses share bytes, and not before ``apart`` further moves: a Task that overwrites a blob
+    waits for its last reader.
     """
+    moves, reads, writes = usage
     blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
     blobs.update(dict.fromkeys(_in_common(blobs, shapes, views)))
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from ..plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_ship
 from ..plugins.compiling import available
 from ..plugins.definition import Definition, Implementation, plain_type
 from ..plugins.frame import Frame, candidates
+from ..util.keywords import function_of
 from ..util.lazy_numpy import np
 from ..util.table import plain
 
@@ -71,45 +72,57 @@ class CustomReport:
         return plain(head, rows, "lllrrl")
 
 
-def check_custom(
-    type: str | CustomType,
-    inputs: Sequence[Shape],
-    *,
-    params: Sequence[Shape | Array] = (),
-    float_args: Sequence[float] = (),
-    string_args: Sequence[str] = (),
-    top_dim: Sequence[int] = (),
-    tops: int = 1,
-    tolerance: float = TOLERANCE,
-    seed: int = 0,
-) -> CustomReport:
+@dataclass(frozen=True)
+class CustomTrial:
+    """The arguments of ``check_custom``, which describes them."""
+
+    type: str | CustomType
+    inputs: Sequence[Shape]
+    _: KW_ONLY
+    params: Sequence[Shape | Array] = ()
+    float_args: Sequence[float] = ()
+    string_args: Sequence[str] = ()
+    top_dim: Sequence[int] = ()
+    tops: int = 1
+    tolerance: float = TOLERANCE
+    seed: int = 0
+
+    def layer(self, custom: CustomType) -> CustomLayer:
+        """Return a layer of the type."""
+        rng = np.random.default_rng(self.seed)
+        return CustomLayer(
+            custom,
+            name=custom.type,
+            type=custom.type,
+            bottoms=tuple(f"bottom{i}" for i in range(len(self.inputs))),
+            tops=tuple(f"top{i}" for i in range(self.tops)),
+            params=CustomParams(tuple(self.top_dim), tuple(self.float_args), tuple(self.string_args)),
+            blobs=[np.asarray(p, np.float32) if isinstance(p, np.ndarray) else _random(p, rng) for p in self.params],
+        )
+
+
+@function_of(CustomTrial)
+def check_custom(trial: CustomTrial) -> CustomReport:
     """Compare all implementations of a custom type on random inputs of these shapes, with batches of 1 and 3.
 
     ``type``    a registered type's name, or what the decorator returned
     ``params``  trained parameters: arrays, or shapes of random ones
     Raises PluginError for an unknown type or a function that fails.
     """
-    if isinstance(type, str):
+    custom: Definition | None
+    if isinstance(trial.type, str):
         load_shipped()
-        custom: Definition | None = REGISTRY.find(type)
+        custom = REGISTRY.find(trial.type)
         if custom is None:
-            raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(REGISTRY.known()))
+            hint = "registered: " + ", ".join(REGISTRY.known())
+            raise PluginError(f"there is no custom type {trial.type!r}", hint=hint)
     else:
-        custom = plain_type("function", type)
+        custom = plain_type("function", trial.type)
     if not isinstance(custom, CustomType):
         what = f"custom type {custom.type!r} ({custom.place}) is composed of layers"
         raise PluginError(what, hint="check a network that has it: chai check NET WEIGHTS -i IMG")
-    rng = np.random.default_rng(seed)
-    layer = CustomLayer(
-        custom,
-        name=custom.type,
-        type=custom.type,
-        bottoms=tuple(f"bottom{i}" for i in range(len(inputs))),
-        tops=tuple(f"top{i}" for i in range(tops)),
-        params=CustomParams(tuple(top_dim), tuple(float_args), tuple(string_args)),
-        blobs=[np.asarray(p, np.float32) if isinstance(p, np.ndarray) else _random(p, rng) for p in params],
-    )
-    return CustomReport(custom.type, tuple(check_layer(layer, [tuple(s) for s in inputs], tolerance, seed)))
+    inputs = [tuple(shape) for shape in trial.inputs]
+    return CustomReport(custom.type, tuple(check_layer(trial.layer(custom), inputs, trial.tolerance, trial.seed)))
 
 
 def check_layer(

@@ -92,14 +92,16 @@ def unpack(codes: Array, format: Format) -> Array:
 
 def _conversion(kind: int, shape: Shape, format: Format) -> Single | None:
     """Return the operation that converts a contiguous array; None without a library, and for a size beyond it."""
-    return _made(library.library(), kind, shape, format.step, format.zero, *format.packed)
+    return _made(library.library(), kind, shape, (format.step, format.zero, *format.packed))
 
 
 @lru_cache(maxsize=KEPT)
-def _made(used: Library | None, kind: int, shape: Shape, step: float, zero: int, low: int, high: int) -> Single | None:
+def _made(used: Library | None, kind: int, shape: Shape, scale: tuple[float, int, int, int]) -> Single | None:
+    """Return what ``_conversion`` does; ``scale`` is step, zero point, smallest and largest code of its format."""
     four = (1, 1, 1, 1, *shape[:3], prod(shape[3:]))[-4:] if len(shape) > 3 else (1, 1, 1, 1, *shape)[-4:]
     if used is None or not all(0 < size <= SIZE for size in four):
         return None
+    step, zero, low, high = scale
     clamp = Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
     form = Form(kind, requantization=clamp, zeros=(zero,), numbers=(step,))
     return Single(used, form, four, four, (1,) if kind == Kind.PACK else (), prod(four) / RATE)

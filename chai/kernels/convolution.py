@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..tasks.window import Window
+from ..tasks.window import Filtering, Window
 from ..util.lazy_numpy import np
 from . import compiled
 
@@ -22,25 +22,18 @@ POINT = Window((1, 1), (1, 1), (0, 0))
 COLUMNS = 4 << 20  # bytes of im2col buffer: a larger one leaves the cache, a smaller one makes thin matrix products
 
 
-def conv2d(
-    x: Array,
-    weights: Array,
-    bias: Array | None,
-    window: Window,
-    group: int,
-    fill: int = 0,
-    rectified: bool = False,
-) -> Array:
+def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering, fill: int = 0) -> Array:
     """Convolve as Caffe: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32.
 
-    Padding is ``fill``. If it is ``rectified``, numbers below 0 are 0.
+    Padding is ``fill``.
     """
+    window, group, rectified = filtering
     n, _, h, w = x.shape
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
     if not fill and (used := compiled(x.shape, weights.shape, out)) is not None:
-        return used.convolved(x, weights, bias, window, group, rectified)
+        return used.convolved(x, weights, bias, filtering)
     y = np.empty((n, m, *out), np.float32)
     if cg == 1 and m == group and not pointwise:
         _depthwise(x, weights, y, window, fill)
@@ -60,12 +53,10 @@ def conv2d(
     return y
 
 
-def native_conv2d(
-    shape: Shape, weights: Array, bias: Array | None, window: Window, group: int, rectified: bool
-) -> Native | None:
+def native_conv2d(shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> Native | None:
     """Return ``conv2d`` of an x of this shape in C; None if BLAS computes it."""
-    used = compiled(shape, weights.shape, window.sizes((shape[2], shape[3])))
-    return None if used is None else used.product(shape, weights, bias, window, group, rectified)
+    used = compiled(shape, weights.shape, filtering.window.sizes((shape[2], shape[3])))
+    return None if used is None else used.product(shape, weights, bias, filtering)
 
 
 def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool = False) -> Array:
@@ -78,10 +69,10 @@ def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool 
         y: Array = np.matmul(x, weights.T)
     elif weights.flags.c_contiguous:
         pixels, filters = x.reshape(n, k, 1, 1), weights.reshape(-1, k, 1, 1)
-        return used.convolved(pixels, filters, bias, POINT, 1, rectified).reshape(n, -1)
+        return used.convolved(pixels, filters, bias, Filtering(POINT, 1, rectified)).reshape(n, -1)
     else:  # stored as (K, M): outputs are the pixels of one image, and each x is a filter
         pixels, filters = weights.T.reshape(1, k, 1, -1), x.reshape(n, k, 1, 1)
-        y = used.convolved(pixels, filters, None, POINT, 1).reshape(n, -1)
+        y = used.convolved(pixels, filters, None, Filtering(POINT)).reshape(n, -1)
     if bias is not None:
         y += bias
     if rectified:
@@ -94,7 +85,7 @@ def native_inner_product(shape: tuple[int, int], weights: Array, bias: Array | N
     n, k = shape
     if not weights.flags.c_contiguous or (used := compiled(shape, weights.shape)) is None:
         return None
-    return used.product((n, k, 1, 1), weights.reshape(-1, k, 1, 1), bias, POINT, 1, rectified)
+    return used.product((n, k, 1, 1), weights.reshape(-1, k, 1, 1), bias, Filtering(POINT, 1, rectified))
 
 
 def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..errors import ModelError
-from ..fixed import Format, Quantized, round_half_away, with_sums
+from ..fixed import Format, Quantized, Scaled, round_half_away, with_sums
 from ..graph import Layer
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
@@ -47,8 +47,8 @@ class AffineLayer(Layer):
         def quantize(weights: Array, steps: Array, _: int) -> Quantized:
             return with_sums(weights, round_half_away(weights / steps.reshape(-1, 1, 1, 1)).astype(np.int8), steps)
 
-        weights, format = factor.reshape(-1, 1, 1, 1), Format("Xilinx", 8, 0.0)
-        codes, added, steps = target.sums(weights, addend, steps, format, self.bottoms[0], self.tops[0], quantize)
+        scaled, format = Scaled(factor.reshape(-1, 1, 1, 1), addend, steps), Format("Xilinx", 8, 0.0)
+        codes, added, steps = target.sums(scaled, format, self.bottoms[0], self.tops[0], quantize)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
         window = Window((1, 1), (1, 1), (0, 0))
         return [Affine(self.bottoms, self.tops[0], self.origin, codes, added, window, len(codes), r, source.zero)]

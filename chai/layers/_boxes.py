@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..util.lazy_numpy import np
 
@@ -12,24 +12,27 @@ if TYPE_CHECKING:
     from ..blob import Array
 
 
-def suppress(
-    low: Array,
-    high: Array,
-    area: Array,
-    threshold: float,
-    *,
-    exceeds: Callable[[Any, Any], Any] = operator.gt,
-    edge: int = 0,
-    eta: float = 1.0,
-    most: int | None = None,
-) -> list[int]:
+class Suppression(NamedTuple):
+    """The boxes to drop: those whose overlap (intersection over union) with a kept one ``exceeds`` the threshold.
+
+    ``edge``  added to the sides of boxes: 1 if both corners are pixels of the box
+    ``eta``   multiplies the threshold for every kept box while it is above 0.5, if eta < 1
+    ``most``  boxes at which the search stops
+    """
+
+    threshold: float
+    exceeds: Callable[[Any, Any], Any] = operator.gt
+    edge: int = 0
+    eta: float = 1.0
+    most: int | None = None
+
+
+def suppress(low: Array, high: Array, area: Array, rule: Suppression) -> list[int]:
     """Return the indices of the boxes to keep, in the order of ``area``, which must be best first.
 
-    A box is dropped if its overlap (intersection over union) with a kept one ``exceeds`` the threshold. ``low`` and
-    ``high`` (boxes, 2) are corners, ``area`` is (boxes,); sides are ``high - low + edge``, where edge is 1 if both corners
-    are pixels of the box. Disjoint boxes never overlap, nor do boxes without area. While the threshold is above 0.5, every
-    kept box multiplies it by eta if eta < 1. The search stops at ``most`` boxes.
+    ``low`` and ``high`` (boxes, 2) are corners, ``area`` is (boxes,). Disjoint boxes never overlap, nor do boxes without area.
     """
+    threshold, exceeds, edge, eta, most = rule
     limit = np.float32(threshold)
     worst = np.full(len(area), -1, np.float32)  # largest overlap with a kept box
     kept: list[int] = []

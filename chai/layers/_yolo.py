@@ -9,7 +9,7 @@ from ..blob import Shape, show
 from ..graph import Layer, OutputKind
 from ..limits import limits
 from ..util.lazy_numpy import np
-from ._boxes import suppress
+from ._boxes import Suppression, suppress
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -70,7 +70,7 @@ class YoloLayer(Layer):
         boxes, scores, labels = boxes[order], scores[order], labels[order]
         half = boxes[:, 2:] / 2
         low, high, area = boxes[:, :2] - half, boxes[:, :2] + half, boxes[:, 2] * boxes[:, 3]
-        kept = suppress(low, high, area, self.params.nms_threshold, exceeds=operator.ge)
+        kept = suppress(low, high, area, Suppression(self.params.nms_threshold, exceeds=operator.ge))
         return [(image, labels[i] + 1, scores[i], *low[i], *high[i]) for i in kept]
 
     @staticmethod

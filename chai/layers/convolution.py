@@ -8,6 +8,7 @@ from ..blob import Shape, count
 from ..kernels.convolution import conv2d, native_conv2d
 from ..overlay.weights import groups_to_join, is_depthwise
 from ..tasks.tiling import beyond_ring
+from ..tasks.window import Filtering
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
 
@@ -110,9 +111,9 @@ class Convolution(WindowLayer):
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
         if len(bottoms) > 1 or weights is not self.blobs[0]:
             return None
-        return native_conv2d(bottoms[0], weights, bias, self.window, self.params.group, rectified)
+        return native_conv2d(bottoms[0], weights, bias, Filtering(self.window, self.params.group, rectified))
 
     def _sums(self, bottoms: tuple[Array, ...], rectified: bool) -> tuple[Array, ...]:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
-        window, group = self.window, self.params.group
-        return tuple([conv2d(x, weights, bias, window, group, rectified=rectified) for x in bottoms])
+        filtering = Filtering(self.window, self.params.group, rectified)
+        return tuple([conv2d(x, weights, bias, filtering) for x in bottoms])

@@ -10,7 +10,7 @@ from ..graph import Layer, OutputKind
 from ..graph.params import SIZE, choice, nested, within
 from ..limits import limits
 from ..util.lazy_numpy import np
-from ._boxes import suppress
+from ._boxes import Suppression, suppress
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -172,4 +172,5 @@ class DetectionOutput(Layer):
         low, high = boxes[order, :2], boxes[order, 2:]
         sides = high - low
         area = np.where((sides < 0).any(1), 0, sides.prod(1))
-        return [int(order[i]) for i in suppress(low, high, area, nms.nms_threshold, eta=nms.eta)]
+        rule = Suppression(nms.nms_threshold, eta=nms.eta)
+        return [int(order[i]) for i in suppress(low, high, area, rule)]

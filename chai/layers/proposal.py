@@ -10,7 +10,7 @@ from ..graph import Layer
 from ..graph.params import SIZE, size, within
 from ..limits import limits
 from ..util.lazy_numpy import np
-from ._boxes import suppress
+from ._boxes import Suppression, suppress
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -85,7 +85,8 @@ class Proposal(Layer):
         order = np.argsort(-scores, kind="stable")[: p.pre_nms_topn]
         area = sides.prod(1)[order]
         low, high = corners[order, :2], corners[order, 2:]
-        kept = order[suppress(low, high, area, p.nms_thresh, edge=1, most=p.post_nms_topn)]
+        rule = Suppression(p.nms_thresh, edge=1, most=p.post_nms_topn)
+        kept = order[suppress(low, high, area, rule)]
         regions = np.zeros((len(kept), 5), np.float32)
         regions[:, 1:] = corners[kept]
         return (regions, scores[kept])[: len(self.tops)]

@@ -27,21 +27,7 @@ def partition(
     ``refused`` has reasons that follow from formats and weights, not from shapes (accumulator bounds, multipliers).
     A choice for a composed layer is for all its parts. Raises UsageError for a choice that is impossible.
     """
-    chosen = {
-        part: engine
-        for name, engine in chosen.items()
-        for part in (graph.composed[name].parts if name in graph.composed else (name,))
-    }
-    names = {name for layer in graph.layers for name in layer.origin}
-    for name, engine in chosen.items():
-        if name not in names:
-            raise UsageError(
-                f"engine: there is no layer {name!r}", hint=did_you_mean(name, names) or "chai show lists them"
-            )
-        if engine not in ENGINES:
-            raise UsageError(
-                f"engine of layer {name!r}: expected host or fpga, found {engine!r}", hint=f"e.g. {name}=host"
-            )
+    chosen = _of_parts(graph, chosen)
     engines: dict[str, str] = {}
     reasons: dict[str, str] = {}
     open_sizes: set[str] = set()  # blobs with a variable number of rows: a device program has a fixed one
@@ -55,11 +41,7 @@ def partition(
             reason = reason or "how many rows it gets is known only at run time"
         if layer.dynamic or not open_sizes.isdisjoint(layer.bottoms):
             open_sizes.update(layer.tops)
-        wishes = {name: chosen[name] for name in layer.origin if name in chosen}
-        if len(set(wishes.values())) > 1:
-            both = ", ".join(f"{name!r} on {engine}" for name, engine in wishes.items())
-            raise UsageError(f"these layers run as one, so on one engine: {both}", hint="choose one engine for all")
-        wish = next(iter(wishes.values()), None)
+        wish = _wish(layer, chosen)
         if wish == "fpga" and reason:
             raise UsageError(
                 f"layer {layer.name!r} cannot run on the overlay: {reason}",
@@ -73,6 +55,35 @@ def partition(
         if reason:
             reasons[layer.name] = reason
     return Partition(_order(graph, engines), reasons)
+
+
+def _of_parts(graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's choice with the parts of composed layers in place of these. Raises UsageError for unknown names."""
+    engines = {
+        part: engine
+        for name, engine in chosen.items()
+        for part in (graph.composed[name].parts if name in graph.composed else (name,))
+    }
+    names = {name for layer in graph.layers for name in layer.origin}
+    for name, engine in engines.items():
+        if name not in names:
+            raise UsageError(
+                f"engine: there is no layer {name!r}", hint=did_you_mean(name, names) or "chai show lists them"
+            )
+        if engine not in ENGINES:
+            raise UsageError(
+                f"engine of layer {name!r}: expected host or fpga, found {engine!r}", hint=f"e.g. {name}=host"
+            )
+    return engines
+
+
+def _wish(layer: Layer, chosen: Mapping[str, str]) -> str | None:
+    """Return the engine that the user chose for a layer. Raises UsageError for two engines of layers that run as one."""
+    wishes = {name: chosen[name] for name in layer.origin if name in chosen}
+    if len(set(wishes.values())) > 1:
+        both = ", ".join(f"{name!r} on {engine}" for name, engine in wishes.items())
+        raise UsageError(f"these layers run as one, so on one engine: {both}", hint="choose one engine for all")
+    return next(iter(wishes.values()), None)
 
 
 def only_scores(graph: Graph, layer: Layer) -> bool:

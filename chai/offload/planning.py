@@ -21,6 +21,13 @@ from .scheduling import lower, schedule
 log = logger("chai.offload")
 
 
+def rewritten(graph: Graph, chosen: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
+    """Return a Graph after the passes, and the user's engines of the layers that still run."""
+    after = rewrite(graph)
+    dropped = {layer.name for layer in graph.layers} - {name for layer in after.layers for name in layer.origin}
+    return after, {name: engine for name, engine in chosen.items() if name not in dropped}
+
+
 def plan(
     graph: Graph,
     shapes: Mapping[str, Shape],
@@ -28,28 +35,22 @@ def plan(
     chosen: Mapping[str, str],
     formats: Mapping[str, Format] | None,
     trained: bool = True,
-    rewritten: Graph | None = None,
 ) -> Plan:
-    """Rewrite, partition, lower and schedule a Graph.
+    """Partition, lower and schedule a Graph after the passes.
 
     ``chosen``   the user's engines, layer -> host or fpga
-    ``formats``  of every blob, by blob id of the rewritten graph; None to partition only
+    ``formats``  of every blob; None to partition only
     ``trained``  False to plan as if all sums fit the accumulator
-    ``rewritten`` the graph of an earlier Plan of the same layers and weights, which is not made again
     """
-    rewritten = rewritten or rewrite(graph)
-    present = {name for layer in rewritten.layers for name in layer.origin}
-    dropped = {layer.name for layer in graph.layers} - present  # they do not run, so they have no engine
-    chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
     if formats is None:
-        parts = partition(rewritten, shapes, overlay, chosen, {})
-        return Plan(rewritten, shapes, overlay, {}, parts, Schedule())
+        parts = partition(graph, shapes, overlay, chosen, {})
+        return Plan(graph, shapes, overlay, {}, parts, Schedule())
     on_overlay = {blob: on_device(shape) for blob, shape in shapes.items()}
     target = Target(overlay, formats, on_overlay, trained, quantize=quantized)
-    parts, steps = _scheduled(rewritten, shapes, target, chosen)
+    parts, steps = _scheduled(graph, shapes, target, chosen)
     open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
     coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}
-    return Plan(rewritten, {**shapes, **steps.shapes}, overlay, formats, parts, steps, open_sums, coarser)
+    return Plan(graph, {**shapes, **steps.shapes}, overlay, formats, parts, steps, open_sums, coarser)
 
 
 def _on_device(parts: Partition) -> Iterator[tuple[Layer, str]]:

@@ -186,7 +186,8 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
             key = type if code is None else f"{code.get('module', '')}.{code.get('layer', '')}"
             phase_number = PHASES.index(message.get("phase", phase))
             fields = partial(parameters, message, {"phase": (phase_number,)} if code is not None else {})
-            layer = plugins.make(custom, name, type, params, flagged, fields, network, key)
+            entry = plugins.CustomEntry(network, name, type, key, params, fields)
+            layer = plugins.make(custom, entry, flagged)
             if layer is None:
                 hint = _near(type) if code is None else _NAMED
                 raise UnknownLayer(

@@ -319,37 +319,43 @@ def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights, parti
             else:
                 missing.append(layer)
             continue
-        if len(stored) != len(expected):
-            hint = "is bias_term the same in both files?" if expected else None
-            what = f"{len(stored)} blobs of weights in {weights.path}, expected {len(expected)}"
-            raise ModelError(f"layer {layer.name!r} ({layer.type}): {what}", layer=layer.name, hint=hint)
-        for i, (found, wanted) in enumerate(zip(stored, expected)):
-            if _stripped(found) != _stripped(wanted):
-                what = f"its weights (blob {i}) are {show(found)} in {weights.path}, expected {show(wanted)}"
-                raise ModelError(
-                    f"layer {layer.name!r} ({layer.type}): {what}",
-                    layer=layer.name,
-                    hint="is this the caffemodel of this network? compare num_output, kernel_size and group",
-                )
-    if missing and partial:
+        _check_blobs(layer, stored, expected, weights.path)
+    if missing and not partial:
+        raise _without_weights(graph, missing, weights)
+    if missing:
         names = ", ".join(layer.name for layer in missing)
         log.warning("%s has no weights for %s: their fillers' values stay", weights.path, names)
         filled.update(layer.name for layer in missing)
-    elif missing:
-        first, rest = missing[0], f" (nor have {len(missing) - 1} more layers)" if len(missing) > 1 else ""
-        known = list(weights.layers)
-        hint = (
-            "weights are found by layer name; the file has: "
-            + ", ".join(known[:6])
-            + (", ..." if len(known) > 6 else "")
-        )
-        whole = next((w for w, composed in graph.composed.items() if first.name in composed.parts and w in known), None)
-        if whole is not None:
-            hint = f"the file has layer {whole!r}: blobs=(0, 1) where it is composed gives the part its first two blobs"
-        raise MissingWeights(
-            f"layer {first.name!r} ({first.type}) has no weights in {weights.path}{rest}", layer=first.name, hint=hint
-        )
     return filled
+
+
+def _check_blobs(layer: Layer, stored: Sequence[Shape], expected: Sequence[Shape], path: str) -> None:
+    """Raise ModelError unless a layer's stored blobs have the shapes that it expects, but for leading ones."""
+    if len(stored) != len(expected):
+        hint = "is bias_term the same in both files?" if expected else None
+        what = f"{len(stored)} blobs of weights in {path}, expected {len(expected)}"
+        raise ModelError(f"layer {layer.name!r} ({layer.type}): {what}", layer=layer.name, hint=hint)
+    for i, (shape, wanted) in enumerate(zip(stored, expected)):
+        if _stripped(shape) != _stripped(wanted):
+            what = f"its weights (blob {i}) are {show(shape)} in {path}, expected {show(wanted)}"
+            raise ModelError(
+                f"layer {layer.name!r} ({layer.type}): {what}",
+                layer=layer.name,
+                hint="is this the caffemodel of this network? compare num_output, kernel_size and group",
+            )
+
+
+def _without_weights(graph: Graph, missing: Sequence[Layer], weights: Weights) -> MissingWeights:
+    """Return the error of layers that have no blobs in a caffemodel, with the names of layers that have some."""
+    first, rest = missing[0], f" (nor have {len(missing) - 1} more layers)" if len(missing) > 1 else ""
+    known = list(weights.layers)
+    names = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
+    hint = f"weights are found by layer name; the file has: {names}"
+    whole = next((w for w, composed in graph.composed.items() if first.name in composed.parts and w in known), None)
+    if whole is not None:
+        hint = f"the file has layer {whole!r}: blobs=(0, 1) where it is composed gives the part its first two blobs"
+    what = f"layer {first.name!r} ({first.type}) has no weights in {weights.path}{rest}"
+    return MissingWeights(what, layer=first.name, hint=hint)
 
 
 def _stripped(shape: Shape) -> Shape:

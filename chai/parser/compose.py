@@ -54,7 +54,7 @@ class Expanded:
         _check(message, bottoms)
         params = fill(CustomParams, message.get("xcustom_param"))
         try:
-            values = resolve(type.options.args, params.float_args, params.string_args, parameters(message))
+            values = resolve(type.args, params.float_args, params.string_args, parameters(message))
         except PluginError as error:
             what = f"layer {name!r} (custom type {type.type!r}): {error.message}"
             raise PluginError(what, layer=name, hint=error.hint) from error
@@ -124,7 +124,7 @@ def _arguments(part: Part, type: Definition | None) -> tuple[Mapping[str, Any], 
 
     Named arguments become its xcustom_param; after a vector, which takes all numbers that are left there, fields by name.
     """
-    args = type.options.args if type is not None else {}
+    args = type.args if type is not None else {}
     settings = {key: value for key, value in part.fields.items() if key not in args}
     if len(settings) == len(part.fields):
         return settings, ""

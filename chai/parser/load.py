@@ -75,7 +75,7 @@ def _unknown(message: Message, custom: Registry, layer: str | None = None) -> It
         type = message.get("type", "")
         taken_by_custom = message.get("user_defined_layer") or custom.overrides(type) or layers.find(type) is None
         definition = lookup(custom, type) if taken_by_custom else None
-        taken = set(definition.options.args) if definition is not None else set()
+        taken = set(definition.args) if definition is not None else set()
     for field in message.unknown:
         inside = {f.name for f in field.value.fields} if isinstance(field.value, Block) else set()
         if taken.isdisjoint(inside):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     **dict.fromkeys(("CustomType",), "definition"),
-    **dict.fromkeys(("CustomLayer", "make"), "layer"),
+    **dict.fromkeys(("CustomEntry", "CustomLayer", "make"), "layer"),
     "CustomParams": "fields",
     **dict.fromkeys(
         (
@@ -35,7 +35,7 @@ _HOME = {
 if TYPE_CHECKING:
     from .definition import CustomType as CustomType
     from .fields import CustomParams as CustomParams
-    from .layer import CustomLayer as CustomLayer, make as make
+    from .layer import CustomEntry as CustomEntry, CustomLayer as CustomLayer, make as make
     from .loading import (
         Extension as Extension,
         Sources as Sources,

@@ -119,7 +119,7 @@ def _settings(options: Any) -> dict[str, Any]:
     return {
         "nogil": True,
         "error_model": "numpy",  # as in C: 1 / 0 is inf
-        "fastmath": set(options.fastmath) if isinstance(options.fastmath, (set, frozenset)) else options.fastmath,
+        "fastmath": set(options.math) if isinstance(options.math, (set, frozenset)) else options.math,
         "parallel": options.parallel,
     }
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass
 from types import MethodType
 from typing import Any, ClassVar
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
 from ..text import visible
+from ..util.keywords import method_of
 from ..util.sharing import Turn
 from .arguments import check_declared
 
@@ -39,28 +40,72 @@ class Implementation:
 
 
 @dataclass(frozen=True)
-class Options:
-    """The arguments of the decorator except type and jit, see ``custom``; and what kernels in OpenCL need."""
+class Variant:
+    """The arguments of ``@f.impl``, which describes them."""
 
-    args: Mapping[str, Any] = field(default_factory=dict)
+    name: str
+    _: KW_ONLY
+    dtype: str = "float32"
+    layout: str | None = None
+    when: Callable[[Any], Any] | None = None
+    priority: int = 10
+    jit: bool = True
+    zero_points: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The choices of a type's author, see ``custom``."""
+
+    args: Mapping[str, Any] | None = None
     layout: str = "NCHW"
     dtype: str = "float32"
     inplace: bool = False
     fuse: tuple[str, ...] = ()
     override: bool | None = None
     parallel: bool = False
-    fastmath: Any = SAFE_MATH
+    fastmath: Any = None
     boundscheck: bool = True
     max_threads: int | None = None
     per_image: bool = False
-    scratch: Mapping[str, Any] = field(default_factory=dict)
+    scratch: Mapping[str, Any] | None = None
     ports: int = 1
     version: str = ""
     output: OutputKind | None = None
-    dynamic: bool = False  # the sizes of its tops depend on data: the function returns them
-    bottoms: tuple[int, int | None] = (1, None)  # minimum, maximum
+
+    @property
+    def math(self) -> Any:
+        """Return what compiled code may do with sums, as numba's ``fastmath``."""
+        return SAFE_MATH if self.fastmath is None else self.fastmath
+
+
+@dataclass(frozen=True)
+class Declaration(Options):
+    """The arguments of ``@chai.custom``, which describes them."""
+
+    type: str
+    _: KW_ONLY
+    jit: bool = True
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fuse, list):
+            object.__setattr__(self, "fuse", tuple(self.fuse))
+
+
+@dataclass(frozen=True)
+class Arity:
+    """The bottoms and tops that layers of a type have.
+
+    ``dynamic``        whether the sizes of tops depend on data: the function returns them
+    ``bottoms``, ``tops``   minimum and maximum number
+    ``first_shape``    whether tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
+    """
+
+    dynamic: bool = False
+    bottoms: tuple[int, int | None] = (1, None)
     tops: tuple[int, int | None] = (1, None)
-    first_shape: bool = False  # tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
+    first_shape: bool = False
 
 
 OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
@@ -75,14 +120,15 @@ OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def declared(args: Any) -> Any:
-    """Return a copy of a decorator's named arguments; what is no mapping as it is, to be refused with its place."""
-    return dict(args) if isinstance(args, Mapping) else {} if args is None else args
+def _copied(names: Any) -> Any:
+    """Return a copy of a mapping that may be left out; what is no mapping as it is, to be refused with its place."""
+    return dict(names) if isinstance(names, Mapping) else {} if names is None else names
 
 
 class Definition:
     """A layer type in the registry: its name, the decorated function, and ``place``, path:line of that function.
 
+    ``args``       its named arguments {name: default}
     ``composed``   whether its layers are replaced by others when a network is read
     """
 
@@ -94,10 +140,11 @@ class Definition:
         self.type = type
         self.function = function
         self.options = options
+        self.args = _copied(options.args)
         self.place = place_of(function)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type)
-        problem = check_declared(options.args)
+        problem = check_declared(self.args)
         if problem:
             raise self._bad(f"args: {problem}", 'args={"num_output": int, "slope": 0.5}')
 
@@ -128,6 +175,8 @@ class CustomType(Definition):
 
     def __init__(self, type: str, function: Function, jit: bool, options: Options) -> None:
         super().__init__(type, function, options)
+        self.arity = Arity()
+        self.scratch = _copied(options.scratch)
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None
         self.renew: Callable[[dict[str, Any]], None] | None = (
@@ -137,7 +186,7 @@ class CustomType(Definition):
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None
         self._check_options()
-        self.implementations = [self._implementation("ref", function, jit, options.dtype, options.layout, None, 0)]
+        self.implementations = [self._checked(Implementation("ref", function, jit, options.dtype, options.layout))]
 
     # -- use in its module
 
@@ -169,17 +218,8 @@ class CustomType(Definition):
         self.setup_rule = self.check(function, "setup", scratch=False)
         return function
 
-    def impl(
-        self,
-        name: str,
-        *,
-        dtype: str = "float32",
-        layout: str | None = None,
-        when: Callable[[Any], Any] | None = None,
-        priority: int = 10,
-        jit: bool = True,
-        zero_points: bool = False,
-    ) -> Callable[[Function], Function]:
+    @method_of(Variant)
+    def impl(self, variant: Variant) -> Callable[[Function], Function]:
         """Register another implementation.
 
         Among implementations whose ``when(x)`` is true (x has shapes and arguments), the one of highest priority runs,
@@ -189,12 +229,14 @@ class CustomType(Definition):
         """
 
         def register(function: Function) -> Function:
+            name, v = variant.name, variant
             if any(known.name == name for known in self.implementations):
                 raise PluginError(f"custom type {self.type!r} has two implementations called {name!r}")
-            if zero_points and dtype != "int8":
-                raise self._bad(f"implementation {name!r}: zero_points belongs to dtype 'int8', this has {dtype!r}")
-            made = self._implementation(name, function, jit, dtype, layout or self.options.layout, when, priority)
-            self.implementations.append(replace(made, zero_points=zero_points))
+            if v.zero_points and v.dtype != "int8":
+                raise self._bad(f"implementation {name!r}: zero_points belongs to dtype 'int8', this has {v.dtype!r}")
+            layout = v.layout or self.options.layout
+            made = Implementation(name, function, v.jit, v.dtype, layout, v.when, v.priority, v.zero_points)
+            self.implementations.append(self._checked(made))
             return function
 
         return register
@@ -213,9 +255,9 @@ class CustomType(Definition):
 
     # -- checks at decoration
 
-    def _implementation(
-        self, name: str, function: Function, jit: bool, dtype: str, layout: str, when: Any, priority: int
-    ) -> Implementation:
+    def _checked(self, one: Implementation) -> Implementation:
+        """Return an implementation. Raises PluginError for one that cannot run."""
+        name, function, jit, dtype, layout = one.name, one.function, one.jit, one.dtype, one.layout
         if not isinstance(jit, bool):
             raise self._bad(f"implementation {name!r}: jit {jit!r}: expected bool")
         if jit and isinstance(function, MethodType):
@@ -227,7 +269,8 @@ class CustomType(Definition):
             )
         if dtype == "float16" and jit:
             raise self._bad(f"implementation {name!r}: compiled code has no float16", "jit=False, with numpy")
-        return Implementation(name, self.check(function, name), jit, dtype, layout, when, priority)
+        self.check(function, name)
+        return one
 
     def check(self, function: Function, what: str, scratch: bool = True) -> Function:
         """Return a function that is called with x and named arguments. Raises PluginError for one that cannot be."""
@@ -238,7 +281,7 @@ class CustomType(Definition):
         own = names[1:] if takes_self(function) else names
         if not own:
             raise self._bad(f"{what} takes no argument, it is given one xChangeLayer", "def f(x): ...")
-        known = {*self.options.args, *(self.options.scratch if scratch else ())}
+        known = {*self.args, *(self.scratch if scratch else ())}
         unknown = [n for n in own[1:] if n not in known]
         if unknown:
             raise self._bad(
@@ -249,13 +292,14 @@ class CustomType(Definition):
 
     def _check_options(self) -> None:
         o = self.options
+        values = {**vars(o), "fastmath": o.math, "scratch": self.scratch}
         for name, types in OPTION_TYPES.items():
-            value = getattr(o, name)
+            value = values[name]
             if not isinstance(value, types):
                 expected = " or ".join("None" if t is type(None) else t.__name__ for t in types)
                 raise self._bad(f"{name} {value!r}: expected {expected}")
-        if set(o.args) & set(o.scratch):
-            raise self._bad(f"{', '.join(set(o.args) & set(o.scratch))}: in args and in scratch")
+        if twice := set(self.args) & set(self.scratch):
+            raise self._bad(f"{', '.join(twice)}: in args and in scratch")
         strange = [f for f in o.fuse if f != "ReLU"]
         if strange:
             raise self._bad(f"fuse: {strange[0]!r} cannot be fused, only 'ReLU'")

@@ -165,7 +165,7 @@ class Frame:
                 shape = shape(*self.layer.custom.call(shape, xChangeLayer(dict(self.static)), values))
             return np.zeros(shape, np.float32)
 
-        scratch = self.options.scratch.items()
+        scratch = self.layer.custom.scratch.items()
         return {name: failure.run(self.layer.where, partial(zeros, shape), shape) for name, shape in scratch}
 
     # -- x
@@ -268,7 +268,7 @@ class Frame:
             python = self.python
             result = failure.run(self._where, lambda: python(*arguments), function)
         x.__dict__["endclk"] = perf_counter()
-        if self.options.dynamic:
+        if self.layer.custom.arity.dynamic:
             return result
         if result is not None:
             self._take(result, outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import layers
 from ..blob import Shape, show
@@ -35,7 +35,7 @@ class CustomLayer(Layer):
 
     ``key`` is the name of its definition in the registry: its type, or module.class of a Python layer of Caffe.
     ``top_dim`` is the shape of every top, unless the type has a shape function; its first number is replaced by the batch
-    of the run. ``resources`` are shared by the layers of a network. Errors have CHaiDNN's error numbers (EP071 ...)
+    of the run. The layers of a network share the resources of their ``registry``. Errors have CHaiDNN's error numbers (EP071 ...)
     where it has one.
     """
 
@@ -49,26 +49,24 @@ class CustomLayer(Layer):
         self,
         custom: CustomType,
         fields: Mapping[str, tuple[Any, ...]] | None = None,
-        network: str = "",
-        strict: bool = False,
         key: str | None = None,
-        resources: Resources | None = None,
+        registry: Registry | None = None,
         **given: Any,
     ) -> None:
         super().__init__(**given)
         self.custom = custom
         self.key = key or self.type
         self.turn = custom.turn or self.turn
-        self.dynamic = custom.options.dynamic
-        self.bottoms_allowed, self.tops_allowed = custom.options.bottoms, custom.options.tops
-        self.network = network
-        self.strict = strict
-        self.resources = resources or Resources()
+        self.dynamic = custom.arity.dynamic
+        self.bottoms_allowed, self.tops_allowed = custom.arity.bottoms, custom.arity.tops
+        self.network = ""  # its name, for messages
+        self.strict = registry is not None and registry.strict
+        self.resources = Resources() if registry is None else registry.resources
         self.autotune = False  # True: prepare times all implementations and takes the fastest
         self.jit = True  # False: plain Python, even if the decorator has jit=True
         try:
             p = self.params
-            self.values = arguments.resolve(custom.options.args, p.float_args, p.string_args, fields or {})
+            self.values = arguments.resolve(custom.args, p.float_args, p.string_args, fields or {})
         except PluginError as error:
             what = f"layer {self.name!r} (custom type {self.key!r}): {error.message}"
             raise PluginError(what, layer=self.name, hint=error.hint) from error
@@ -149,7 +147,7 @@ class CustomLayer(Layer):
             self._check_strict()
         dims = self.params.top_dim
         if self.custom.shape_rule is None:
-            if not dims and self.custom.options.first_shape:
+            if not dims and self.custom.arity.first_shape:
                 return bottoms[:1] * count
             if not dims:
                 raise self.wrong(
@@ -295,7 +293,7 @@ class CustomLayer(Layer):
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
         """Return the values of named arguments; sizes are 0 if shapes are not known yet."""
         sizes = {}
-        for name, default in self.custom.options.args.items():
+        for name, default in self.custom.args.items():
             if arguments.is_size(default):
                 shapes = inputs if default[0] == "I" else outputs
                 sizes[name] = arguments.size(default, inputs, outputs) if shapes else 0
@@ -309,37 +307,40 @@ class CustomLayer(Layer):
         return failure.Where(self.network, self.name, self.key, *counts, bool(self.blobs), method)
 
 
-def make(
-    registry: Registry,
-    name: str,
-    type: str,
-    params: Any,
-    flagged: bool,
-    fields: Callable[[], Mapping[str, tuple[Any, ...]]] = dict,
-    network: str = "",
-    key: str | None = None,
-) -> CustomLayer | None:
-    """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
+class CustomEntry(NamedTuple):
+    """A layer of a custom type as the file of a network has it.
 
-    ``fields`` returns the values in the layer's own ``*_param`` messages, by field name. ``key`` is the name of its
-    definition if that is not the type: module.class of a Python layer of Caffe.
+    ``key``     name of its definition: its type, or module.class of a Python layer of Caffe
+    ``fields``  returns the values in the layer's own ``*_param`` messages, by field name
     """
-    custom = lookup(registry, key or type)
+
+    network: str
+    name: str
+    type: str
+    key: str
+    params: CustomParams
+    fields: Callable[[], Mapping[str, tuple[Any, ...]]]
+
+
+def make(registry: Registry, entry: CustomEntry, flagged: bool) -> CustomLayer | None:
+    """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer."""
+    network, name, type, key, params, fields = entry
+    custom = lookup(registry, key)
     if custom is not None:
         if not isinstance(custom, CustomType):
             what = f"layer {name!r}: type {type!r} is composed of layers ({custom.place}), expected a function's"
             raise PluginError(what, layer=name, hint="compile the network again")
         rule = registry.shape_rule(type)
         custom = custom if rule is None else custom.with_shape(rule)
-        values = fields() if custom.options.args else {}
-        return CustomLayer(
-            custom, values, network, registry.strict, key, registry.resources, name=name, type=type, params=params
-        )
+        values = fields() if custom.args else {}
+        layer = CustomLayer(custom, values, key, registry, name=name, type=type, params=params)
+        layer.network = network
+        return layer
     if flagged:
-        near = did_you_mean(key or type, registry.known(), listed="registered" if registry.known() else None)
-        module, _, cls = (key or type).rpartition(".")
+        near = did_you_mean(key, registry.known(), listed="registered" if registry.known() else None)
+        module, _, cls = key.rpartition(".")
         what = f"type {type!r} is marked user_defined_layer, but no custom layer of that type is registered"
-        if (key or type) != type:
+        if key != type:
             what = f"it needs class {cls!r} of the Python module {module!r}, which is in no place that was named"
         raise PluginError(
             f"layer {name!r}: {what}",

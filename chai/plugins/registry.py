@@ -9,16 +9,14 @@ from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import layers
 from ..errors import PluginError
+from ..util.keywords import method_of
 from ..util.paths import resource
 from ..util.sharing import Resources
-
-if TYPE_CHECKING:  # a network without custom layers imports none of this
-    from ..graph import OutputKind
-    from .definition import CustomType, Definition, Function
+from .definition import CustomType, Declaration, Definition, Function, plain_type
 
 
 class Registry:
@@ -43,8 +41,6 @@ class Registry:
         self.resources = Resources()  # of the layers of this network
         self.strict = strict
         if own:
-            from .definition import plain_type
-
             self.types.update((type, plain_type(type, function)) for type, function in own.items())
 
     def register(self, custom: Definition, replace: bool = False) -> None:
@@ -162,28 +158,8 @@ FORMS: Mapping[str, str] = {
 class Custom:
     """The decorator ``@chai.custom(type)``, and the other ways to define a type as its attributes (FORMS)."""
 
-    def __call__(
-        self,
-        type: str,
-        *,
-        jit: bool = True,
-        args: Mapping[str, Any] | None = None,
-        layout: str = "NCHW",
-        dtype: str = "float32",
-        inplace: bool = False,
-        fuse: tuple[str, ...] = (),
-        override: bool | None = None,
-        parallel: bool = False,
-        fastmath: Any = None,
-        boundscheck: bool = True,
-        max_threads: int | None = None,
-        per_image: bool = False,
-        scratch: Mapping[str, Any] | None = None,
-        ports: int = 1,
-        version: str = "",
-        output: OutputKind | None = None,
-        replace: bool = False,
-    ) -> Callable[[Function], CustomType]:
+    @method_of(Declaration)
+    def __call__(self, declaration: Declaration) -> Callable[[Function], CustomType]:
         """Register the decorated function as the custom layer of a prototxt ``type``.
 
         The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
@@ -210,29 +186,10 @@ class Custom:
 
         Raises PluginError with the function's place for invalid options.
         """
-        from .definition import SAFE_MATH, CustomType, Options, declared
-
-        options = Options(
-            declared(args),
-            layout,
-            dtype,
-            inplace,
-            tuple(fuse) if isinstance(fuse, list) else fuse,
-            override,
-            parallel,
-            SAFE_MATH if fastmath is None else fastmath,
-            boundscheck,
-            max_threads,
-            per_image,
-            declared(scratch),
-            ports,
-            version,
-            output,
-        )
 
         def register(function: Function) -> CustomType:
-            custom_type = CustomType(type, function, jit, options)
-            enter(custom_type, replace)
+            custom_type = CustomType(declaration.type, function, declaration.jit, declaration)
+            enter(custom_type, declaration.replace)
             return custom_type
 
         return register

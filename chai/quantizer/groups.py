@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from ..fixed import Coarser, Format
+from ..fixed import Coarser, Format, Scaled
 from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..kernels.weights import quantized
@@ -114,7 +114,7 @@ def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
 def fitting(layer: Layer, steps: Array, source: Format, scheme: str, bits: int) -> Sums:
     """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
     bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
-    return fitted(layer.weight_rows, bias, steps, source, FACTORS[scheme], bits, quantized)
+    return fitted(Scaled(layer.weight_rows, bias, steps), source, FACTORS[scheme], bits, quantized)
 
 
 def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser | None:

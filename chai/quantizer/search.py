@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -98,14 +98,19 @@ def quantize(request: Request) -> Result:
     ParseError for a prototxt in Caffe's oldest form (V0).
     """
     started = monotonic()
-    net_options = {**request.reading, "scheme": request.scheme}
-    with Net(request.prototxt, request.caffemodel, "emulator", **net_options) as net, ExitStack() as stack:
+    with Net(request.prototxt, request.caffemodel, "emulator", scheme=request.scheme, **request.reading) as net:
         check_form(net.graph.path)
-        graph, observed = _observed(net, request)
-        observing = monotonic() - started
-        # from here on batches run side by side, and products are small: threads of BLAS would only wait for each other
-        stack.enter_context(threadpool_limits(1, "blas"))
-        progress = _Progress(request.watch, request.recipe, request.effort, len(graph.layers))
+        return _quantized(net, request, started)
+
+
+def _quantized(net: Net, request: Request, started: float) -> Result:
+    """Search the recipe of a loaded network, write its files, and return the Result."""
+    graph, observed = _observed(net, request)
+    observing = monotonic() - started
+    progress = _Progress(request.watch, request.recipe, request.effort, len(graph.layers))
+    output = Path(request.output)
+    # from here on batches run side by side, and products are small: threads of BLAS would only wait for each other
+    with threadpool_limits(1, "blas"):
         builder, widened = _builder(request, net, graph, observed, progress)
         choices = {
             "bits": list(request.bits) if isinstance(request.bits, tuple) else request.bits,  # as a journal has them
@@ -120,9 +125,7 @@ def quantize(request: Request) -> Result:
             kept, tried, plain = _search(builder, request.recipe, EFFORTS[request.effort], progress, known)
         candidate = _built(builder, kept, plain, progress)
         costs = alone.of_layers(builder, candidate) if request.effort != "fast" else {}
-        how = request.described(builder.scheme)
         note = f"{spelled(request.bits)}-bit {builder.scheme}, {candidate.recipe}, {observed.images} images"
-        output = Path(request.output)
         weights = save(output, net.graph, candidate.graph, f"{note}, seed {request.seed}")
     return Result(
         prototxt=output,
@@ -137,7 +140,7 @@ def quantize(request: Request) -> Result:
         widened=widened,
         seconds=monotonic() - started,
         observing=observing,
-        how=how,
+        how=request.described(builder.scheme),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..fixed import ACCUMULATOR, Coarser, Format, Quantized, accumulator_bounds, blocks, quantize_bias
+from ..fixed import ACCUMULATOR, Coarser, Format, Quantized, Scaled, accumulator_bounds, blocks, quantize_bias
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -48,20 +48,13 @@ class Sums(NamedTuple):
     coarser: Coarser | None = None
 
 
-def fitted(
-    weights: Array,
-    bias: Array | None,
-    steps: Array,
-    source: Format,
-    factors: Sequence[float],
-    bits: int,
-    quantize: Quantize,
-) -> Sums:
-    """Return weights (M, ...) as codes, with coarser steps where sums could overflow.
+def fitted(scaled: Scaled, source: Format, factors: Sequence[float], bits: int, quantize: Quantize) -> Sums:
+    """Return weights as codes, with coarser steps where sums could overflow.
 
-    ``bias`` (M,) is added to the sums, ``source`` is the input's format. A channel that overflows with each of ``factors``
+    ``source`` is the input's format. A channel that overflows with each of ``factors``
     gets the last one; ``bound`` tells.
     """
+    weights, bias, steps = scaled
     count, size = len(weights), weights[:1].size
     rounded = Quantized(
         np.empty(weights.shape, np.int8), *(np.empty(count, kind) for kind in (np.int64, np.int64, float))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DeviceError
-from ..fixed import Requantization, requantize, weight_steps
+from ..fixed import Requantization, Scaled, requantize, weight_steps
 from ..overlay import Limits
 from ..overlay.layout import image_bytes
 from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
@@ -48,6 +48,17 @@ class ConvLimits(Limits):
     group_max: int
     depthwise: bool
     leaky: bool
+
+
+class Sample(NamedTuple):
+    """A convolution for a probe: its channels, and which of its blobs have ``unsigned`` codes."""
+
+    inputs: int
+    outputs: int
+    window: Window
+    group: int = 1
+    slope: float | None = None
+    unsigned: str = ""
 
 
 @dataclass(frozen=True)
@@ -283,31 +294,27 @@ class Conv(Task):
             return
         inputs, outputs = maker.step + 3, 2 * maker.step + 5
         plain = _window(limits, 3, 2, 1)
-        yield cls._probe(maker, "conv", inputs, outputs, plain, slope=0)
-        yield cls._probe(maker, "conv 1x1", inputs, outputs, _window(limits, 1, 1, 0))
+        yield cls._probe(maker, "conv", Sample(inputs, outputs, plain, slope=0))
+        yield cls._probe(maker, "conv 1x1", Sample(inputs, outputs, _window(limits, 1, 1, 0)))
         if limits.dilation_max > 1:
-            yield cls._probe(maker, "conv dilated", inputs, outputs, _window(limits, 3, 1, 2, 2))
+            yield cls._probe(maker, "conv dilated", Sample(inputs, outputs, _window(limits, 3, 1, 2, 2)))
         if limits.group_max > 1:
-            yield cls._probe(maker, "conv grouped", 2 * maker.step, 4 * maker.step, plain, group=2, slope=0)
+            yield cls._probe(maker, "conv grouped", Sample(2 * maker.step, 4 * maker.step, plain, 2, 0))
         if limits.depthwise:
-            yield cls._probe(maker, "conv depthwise", inputs, inputs, plain, group=inputs, slope=0)
+            yield cls._probe(maker, "conv depthwise", Sample(inputs, inputs, plain, inputs, 0))
         if limits.leaky:
-            yield cls._probe(maker, "conv leaky", inputs, outputs, plain, slope=maker.slope)
+            yield cls._probe(maker, "conv leaky", Sample(inputs, outputs, plain, slope=maker.slope))
         for unsigned in maker.unsigned:
-            yield cls._probe(maker, f"conv unsigned {unsigned}", inputs, outputs, plain, unsigned=unsigned)
+            yield cls._probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))
 
     @classmethod
     def _probe(
         cls,
         maker: Maker,
         name: str,
-        inputs: int,
-        outputs: int,
-        window: Window,
-        group: int = 1,
-        slope: float | None = None,
-        unsigned: str = "",
+        sample: Sample,
     ) -> Probe[Self]:
+        inputs, outputs, window, group, slope, unsigned = sample
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
         weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
         shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *window.sizes(maker.size))}
@@ -315,7 +322,7 @@ class Conv(Task):
         source = target.formats["x"]
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
         bias = maker.random.standard_normal(outputs)
-        codes, bias, steps = target.sums(weights, bias, steps, maker.format(1.0), "x", "y", target.quantize)
+        codes, bias, steps = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
         r = target.requantization(steps.reshape(-1, 1, 1), "y", slope)
         task = cls(("x",), "y", (cls.kind,), codes, bias, window, group, r, source.zero)
         return maker.probe(name, task, target)
@@ -353,4 +360,4 @@ class Affine(Conv):
             channels = maker.step + 3
             for unsigned in ("", *maker.unsigned):
                 name = f"affine unsigned {unsigned}" if unsigned else "affine"
-                yield cls._probe(maker, name, channels, channels, POINT, group=channels, unsigned=unsigned)
+                yield cls._probe(maker, name, Sample(channels, channels, POINT, channels, unsigned=unsigned))

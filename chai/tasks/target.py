@@ -12,6 +12,7 @@ from ..fixed import (
     Coarser,
     Format,
     Requantization,
+    Scaled,
     largest_magnitudes,
     multipliers,
     quantized,
@@ -95,22 +96,15 @@ class Target:
         if thresholds is not None and len(thresholds) == 1:
             thresholds = np.repeat(thresholds, len(weights))
         steps = weight_steps(weights, format, thresholds, source.step)
-        return self.sums(weights, bias, steps, format, bottom, top, self.quantize)
+        return self.sums(Scaled(weights, bias, steps), format, bottom, top, self.quantize)
 
     def sums(
-        self,
-        weights: Array,
-        bias: Array | None,
-        steps: Array,
-        format: Format,
-        bottom: str,
-        top: str,
-        quantize: Quantize,
+        self, scaled: Scaled, format: Format, bottom: str, top: str, quantize: Quantize
     ) -> tuple[Array, Array, Array]:
-        """Return what ``weights`` does, for weights with ``steps`` in ``format``, and note in ``coarser`` if they changed."""
+        """Return what ``weights`` does, for weights in ``format``, and note in ``coarser`` if their steps changed."""
         source = self.formats[bottom]
         factors = FACTORS[format.scheme] if self.trained else []
-        fit = fitted(weights, bias, steps, source, factors, format.bits, quantize)
+        fit = fitted(scaled, source, factors, format.bits, quantize)
         if self.trained and fit.bound >= ACCUMULATOR:
             limit = f"beyond the accumulator's {ACCUMULATOR:,} even with weights in steps {factors[-1]:g} times"
             raise Unsupported(f"a sum could reach {fit.bound:,}, {limit} as coarse")

@@ -25,3 +25,11 @@ class Window(NamedTuple):
         """Return a convolution's output height and width for an image (height, width), rounded down."""
         (h, w), (ph, pw), (sh, sw) = size, self.pad, self.stride
         return (h + 2 * ph - self.extent(0)) // sh + 1, (w + 2 * pw - self.extent(1)) // sw + 1
+
+
+class Filtering(NamedTuple):
+    """A convolution but for its numbers; ``rectified``: numbers below 0 are 0."""
+
+    window: Window
+    group: int = 1
+    rectified: bool = False

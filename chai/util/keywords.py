@@ -15,12 +15,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def _type_error(message: str, hint: str | None) -> TypeError:
+    return TypeError(f"{message}; {hint}" if hint else message)
+
+
 def function_of(
-    fields: Callable[P, T], error: Callable[..., Exception]
+    fields: Callable[P, T], error: Callable[..., Exception] = _type_error
 ) -> Callable[[Callable[[T], R]], Callable[P, R]]:
     """Let a function that takes one dataclass ``fields`` be called with its fields.
 
-    A keyword that is no field raises ``error(message, hint=...)``.
+    A keyword that is no field raises ``error(message, hint=...)``, by default Python's own for it.
     """
     signature = inspect.signature(fields)
 
@@ -38,7 +42,7 @@ def function_of(
 
 
 def method_of(
-    fields: Callable[P, T], error: Callable[..., Exception]
+    fields: Callable[P, T], error: Callable[..., Exception] = _type_error
 ) -> Callable[[Callable[[S, T], R]], Callable[Concatenate[S, P], R]]:
     """Do as ``function_of`` for a method."""
     signature = inspect.signature(fields)

@@ -16,7 +16,7 @@ from ..util.rounding import ceil_div, round_up
 from .emit import Constants, Group, MicroOps, Pass
 from .isa import BLOCK, Gemm, Load, Memory, MicroOp, Store
 from .loops import FORGET
-from .requantize import Shift, begin, end, loaded
+from .requantize import Runs, Shift, begin, end, loaded
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -99,7 +99,7 @@ class Convolution:
             for image in range(self.source.batch):
                 for top in starts(self.target.height, tile.rows):
                     for left in starts(self.target.width, tile.columns):
-                        yield from self._of_tile(micro_ops, family, tile, image, top, left)
+                        yield from self._of_tile(micro_ops, family, tile, (image, top, left))
 
     @cached_property
     def families(self) -> list[Family]:
@@ -163,9 +163,8 @@ class Convolution:
 
     # -- one tile
 
-    def _of_tile(
-        self, micro_ops: MicroOps, family: Family, tile: Tile, image: int, top: int, left: int
-    ) -> Iterator[Group]:
+    def _of_tile(self, micro_ops: MicroOps, family: Family, tile: Tile, place: tuple[int, int, int]) -> Iterator[Group]:
+        """Yield the groups of a tile; ``place`` is (image, first row, first column)."""
         share = self._share(tile, len(family.inputs))
         chunk = min(share, WEIGHTS // self.taps)
         parts = [family.inputs[i : i + share] for i in range(0, len(family.inputs), share)]
@@ -175,9 +174,8 @@ class Convolution:
             outputs = family.outputs[start : start + several]
             half = self.done % 2
             dst, fixed = half * SUMS, FIXED + half * 64
-            count = tile.positions
-            load = self._constants(outputs, fixed)
-            before = begin(micro_ops, load, dst, count, fixed, len(outputs))
+            sums = Runs(dst, tile.positions, len(outputs))
+            before = begin(micro_ops, self._constants(outputs, fixed), sums, fixed)
             passes = []
             for part in parts:
                 for at in range(0, len(part), chunk):
@@ -187,14 +185,14 @@ class Convolution:
                         held = part
                         self.loaded_inputs += 1
                         slot = self.loaded_inputs % 2 * PART
-                        loads += self._inputs(tile, part, (image, top, left), slot)
+                        loads += self._inputs(tile, part, place, slot)
                     inp = self.loaded_inputs % 2 * PART + at * tile.area
-                    wgt = self.passed % 2 * WEIGHTS
+                    first = MicroOp(dst, inp, self.passed % 2 * WEIGHTS)
                     self.passed += 1
-                    loads.append(self._weights(outputs, blocks, wgt))
-                    passes.append(Pass(loads, [self._gemm(micro_ops, tile, len(blocks), dst, inp, wgt, len(outputs))]))
-            after = end(micro_ops, self.shift, dst, count, fixed, SPARE, len(outputs))
-            stores = [self._store(tile, image, block, top, left, dst + i * count) for i, block in enumerate(outputs)]
+                    loads.append(self._weights(outputs, blocks, first.wgt))
+                    passes.append(Pass(loads, [self._gemm(micro_ops, tile, first, len(blocks), len(outputs))]))
+            after = end(micro_ops, self.shift, sums, fixed, SPARE)
+            stores = [self._store(tile, place, block, dst + i * sums.size) for i, block in enumerate(outputs)]
             self.done += 1
             yield Group(before, passes, after, stores)
 
@@ -243,7 +241,9 @@ class Convolution:
                 weights[rows - output * BLOCK, first - block * BLOCK : last - block * BLOCK] = part
         return weights.transpose(2, 3, 0, 1).reshape(-1, BLOCK, BLOCK)
 
-    def _gemm(self, micro_ops: MicroOps, tile: Tile, blocks: int, dst: int, inp: int, wgt: int, several: int) -> Gemm:
+    def _gemm(self, micro_ops: MicroOps, tile: Tile, first: MicroOp, blocks: int, several: int) -> Gemm:
+        """Return the product of ``blocks`` blocks of inputs and weights; ``first`` is the first entry of each memory."""
+        dst, inp, wgt = first
         (kh, kw), (sh, sw), count = self.window.kernel, self.window.stride, tile.positions
         if self.taps == sh == sw == 1:  # the loops are free: one is for runs of 16 positions
             table = micro_ops.table(
@@ -261,8 +261,8 @@ class Convolution:
             return Gemm(*table, several, 1, count, 0, 0, 0, blocks, 0)
         return Gemm(*table, kh, kw, 0, 0, tile.width, 1, kw, 1)
 
-    def _store(self, tile: Tile, image: int, block: int, top: int, left: int, entry: int) -> Store:
-        target = self.target
+    def _store(self, tile: Tile, place: tuple[int, int, int], block: int, entry: int) -> Store:
+        target, (image, top, left) = self.target, place
         where = target.entry(image, block, top, left)
         return Store(entry, where, tile.rows, tile.columns, target.width)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, MARKS, REGION, regions
+from ..codegen.memory_map import FIXED, MARKS, REGION, Usage, regions
 from ..errors import DeviceError
 from ..overlay.architecture import Bus, Proof
 from ..tasks import CompiledTask
@@ -87,7 +87,7 @@ class Blocks:
     def proofs(self) -> Iterator[Proof]:
         """Yield programs with known results, to run before any other: the first writes no memory."""
         machine = self.overlay.machine.machine
-        none = regions(self.overlay.layout, {}, {}, [], [], [])
+        none = regions(self.overlay.layout, {}, {}, Usage([], [], []))
         empty = Segment(self.overlay, machine, (), {}, none, [], [Finish()], [], [])
         yield Proof("a program of one FINISH", empty, {}, {})
         yield _known(self.overlay)
@@ -110,7 +110,7 @@ def _known(overlay: Overlay) -> Proof:
     """Return a convolution of 16 channels and 16 positions, in hand-written instructions."""
     machine, shapes = overlay.machine.machine, {"x": (1, BLOCK, 2, 8), "y": (1, BLOCK, 2, 8)}
     only = CompiledTask(("x",), "y", ("the known program",), (0, BLOCK), (0, 0, 0), overlay.simulator)
-    laid = regions(overlay.layout, shapes, {}, [(["x"], "y")], ["x"], ["y"])
+    laid = regions(overlay.layout, shapes, {}, Usage([(["x"], "y")], ["x"], ["y"]))
     codes = (np.arange(BLOCK * BLOCK) * 37 % 251 - 125).astype(np.int8).reshape(shapes["x"])
     weights = (np.arange(BLOCK * BLOCK) * 91 % 241 - 120).astype(np.int8).reshape(BLOCK, BLOCK)
     bias = np.arange(BLOCK, dtype=np.int32) * 911 - 5000

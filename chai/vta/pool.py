@@ -43,7 +43,7 @@ class Maximum:
             for block in range(ceil_div(self.source.channels, BLOCK)):
                 for top in starts(self.target.height, tile.rows):
                     for left in starts(self.target.width, tile.columns):
-                        yield self._group(micro_ops, tile, image, block, top, left, done % 2)
+                        yield self._group(micro_ops, tile, (image, block, top, left), done % 2)
                         done += 1
 
     def _tile(self) -> Tile:
@@ -57,9 +57,10 @@ class Maximum:
                     return tile
         raise AssertionError("a window of one position fits")
 
-    def _group(self, micro_ops: MicroOps, tile: Tile, image: int, block: int, top: int, left: int, half: int) -> Group:
+    def _group(self, micro_ops: MicroOps, tile: Tile, place: tuple[int, int, int, int], half: int) -> Group:
+        """Return the maxima of a tile; ``place`` is (image, block, first row, first column)."""
         dst, inp, area = half * RESULTS, half * INPUTS, round_up(tile.area, FORGET)
-        load = under(self.source, self.window, tile, (image, block, top, left), inp)
+        load = under(self.source, self.window, tile, place, inp)
         identity = self.constants.load(Memory.WGT, half, np.eye(BLOCK, dtype=np.int8))
         copy = micro_ops.table(MicroOp(PIXELS + i, inp + i, half) for i in range(FORGET))
         gemm = Gemm(*copy, area // FORGET, 1, FORGET, 0, FORGET)
@@ -78,7 +79,7 @@ class Maximum:
             maxima = [*apart, Alu(Operation.MAX, *table, None)]
         else:
             maxima = [Alu(Operation.MAX, *table, None, kh, kw, 0, 0, tile.width, 1)]
-        store = Store(dst, self.target.entry(image, block, top, left), tile.rows, tile.columns, self.target.width)
+        store = Store(dst, self.target.entry(*place), tile.rows, tile.columns, self.target.width)
         return Group(before, [Pass([load, identity], [gemm])], maxima, [store])
 
     def _neighbours(self, micro_ops: MicroOps, area: int, step: int) -> Alu:

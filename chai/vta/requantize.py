@@ -7,7 +7,7 @@ half away and half up agree for every sum that it leaves. Without one, t is -1 w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..util.lazy_numpy import np
 from .emit import Constants, MicroOps, lanes
@@ -104,18 +104,24 @@ def table(shift: Shift, bias: Array, first: int, blocks: int) -> Array:
     return np.concatenate([lanes(rows[name], blocks) for name in shift.constants])
 
 
-def begin(
-    micro_ops: MicroOps, load: Instruction, dst: int, count: int, constants: int, groups: int = 1
-) -> list[Instruction]:
-    """Return what sets ``groups`` runs of ``count`` accumulators to the bias at ``constants``."""
+class Runs(NamedTuple):
+    """Accumulators from ``dst`` on: ``groups`` runs of ``size``, one run for each block of channels."""
+
+    dst: int
+    size: int
+    groups: int = 1
+
+
+def begin(micro_ops: MicroOps, load: Instruction, sums: Runs, constants: int) -> list[Instruction]:
+    """Return what sets accumulators to the bias at ``constants``."""
+    dst, count, groups = sums
     clear = micro_ops.clear(dst, count * groups)
     return [load, clear, micro_ops.spread(Operation.ADD, dst, count, constants, groups)]
 
 
-def end(
-    micro_ops: MicroOps, shift: Shift, dst: int, count: int, constants: int, spare: int, groups: int = 1
-) -> list[Instruction]:
-    """Return what turns ``groups`` runs of ``count`` sums into codes; ``spare`` is a run of accumulators of this size."""
+def end(micro_ops: MicroOps, shift: Shift, sums: Runs, constants: int, spare: int) -> list[Instruction]:
+    """Return what turns sums into codes; from ``spare`` on there are as many accumulators to use."""
+    dst, count, groups = sums
     u, every = micro_ops, count * groups
     right, uniform = shift.right, shift.uniform
     instructions: list[Instruction] = []

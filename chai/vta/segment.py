@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, REGION, regions
+from ..codegen.memory_map import FIXED, REGION, Usage, regions
 from ..errors import DeviceError
 from ..fixed import Requantization
 from ..tasks.conv import Conv
@@ -71,8 +71,8 @@ def segment(work: Work) -> Segment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
     overlay, tasks, shapes = work.overlay, work.tasks, work.shapes
     machine: Machine = overlay.machine.machine
-    moves = [(each.inputs, each.output) for each in tasks]
-    laid = regions(overlay.layout, shapes, work.views, moves, work.reads, work.writes)
+    usage = Usage([(each.inputs, each.output) for each in tasks], work.reads, work.writes)
+    laid = regions(overlay.layout, shapes, work.views, usage)
     blobs, constants = Blobs(overlay, laid.blobs, shapes), Constants(FIXED << REGION)
     program: list[Instruction] = []
     ends = []

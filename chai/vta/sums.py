@@ -16,7 +16,7 @@ from .conv import FIXED, INPUTS, SPARE, SUMS, Plane
 from .emit import Constants, Group, MicroOps, Pass
 from .isa import BLOCK, Gemm, Instruction, Load, Memory, MicroOp, Operation, Store
 from .loops import FORGET
-from .requantize import Shift, begin, end, loaded
+from .requantize import Runs, Shift, begin, end, loaded
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -52,10 +52,12 @@ class Sum:
         for image in range(self.target.batch):
             for block in range(ceil_div(self.sources[0].channels, BLOCK)):
                 for at in range(0, pixels, size):
-                    yield self._group(micro_ops, image, block, min(at, pixels - size), size, done % 2)
+                    yield self._group(micro_ops, (image, block, min(at, pixels - size)), size, done % 2)
                     done += 1
 
-    def _group(self, micro_ops: MicroOps, image: int, block: int, at: int, size: int, half: int) -> Group:
+    def _group(self, micro_ops: MicroOps, where: tuple[int, int, int], size: int, half: int) -> Group:
+        """Return the sums of ``size`` positions; ``where`` is (image, block, first position)."""
+        image, block, at = where
         dst, inp, wgt, count = half * SUMS, half * INPUTS, half * 64, round_up(size, FORGET)
         loads = [
             Load(Memory.INP, inp + i * count, source.entry(image, block) + at, 1, size)
@@ -83,8 +85,11 @@ class Sum:
         if self.shift is not None:
             bias = np.zeros(BLOCK, np.int64)
             load = loaded(self.constants, self.shift, bias, 0, 1, fixed)
-            *before, last = begin(micro_ops, load, dst, count, fixed)
-            after = [last, *end(micro_ops, self.shift, dst, count, fixed, SPARE)]  # the bias is not shifted with digits
+            *before, last = begin(micro_ops, load, Runs(dst, count), fixed)
+            after = [
+                last,
+                *end(micro_ops, self.shift, Runs(dst, count), fixed, SPARE),
+            ]  # the bias is not shifted with digits
         if not gemms:
             gemms.append(micro_ops.apply(Operation.ADD, dst, count, 0))
         store = Store(dst, self.target.entry(image, block) + at, 1, size, 0)

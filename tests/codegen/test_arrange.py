@@ -19,13 +19,14 @@ from chai.codegen.compile import chain
 from chai.codegen.cycles import chain_cycles
 from chai.codegen.dependencies import dependencies
 from chai.codegen.encoding import encode, equal
-from chai.codegen.memory_map import FIXED, WORK, regions
+from chai.codegen.memory_map import FIXED, WORK, Usage, regions
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
 from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.overlay.weights import joined
 from chai.tasks.conv import Conv
+from chai.tasks.fields import Memory
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
@@ -177,7 +178,7 @@ def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(made: Any)
     for pieces, cycles in arrangements(Z2, tasks, shapes, views):
         work = arranged(tasks, pieces)
         moves = [(task.inputs, task.output) for task in work]
-        laid = regions(Z2.layout, shapes, views, moves, ["0"], [*wrote], apart=len(work))
+        laid = regions(Z2.layout, shapes, views, Usage(moves, ["0"], [*wrote]), apart=len(work))
         after = dependencies(Z2, work, shapes, laid, [])
         assert chain_cycles(Z2, work, shapes, after) == cycles
         images = sorted((i, n) for i, some in pieces for n in range(*_of(some, shapes["0"][0])))
@@ -206,7 +207,7 @@ def test_a_descriptor_of_some_images() -> None:
     found = {}
     for images in (None, (0, 5), (2, 1), (1, 3)):
         task = replace(whole, images=images)
-        descriptor, constants = encode(task, Z2, address, shapes, 64)
+        descriptor, constants = encode(task, Memory(Z2, address, shapes), 64)
         assert equal(decoded(descriptor, joined(constants), Z2, address, shapes, 64, task), task)
         found[images] = unpack(Z2.descriptor, descriptor)
     image, part = -(-3 * 35 * 8 // 64) * 64, 5 * 35 * 8
@@ -220,7 +221,7 @@ def test_a_descriptor_of_some_images() -> None:
             k: v for k, v in found[None].items() if k not in same
         }
     with pytest.raises(DeviceError, match="images: 2 from 4 on, blob 'x' has 5"):
-        encode(replace(whole, images=(4, 2)), Z2, address, shapes, 64)
+        encode(replace(whole, images=(4, 2)), Memory(Z2, address, shapes), 64)
 
 
 def test_a_network_is_cut_and_its_constants_are_not_repeated(tmp_path: Path) -> None:

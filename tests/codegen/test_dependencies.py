@@ -17,7 +17,7 @@ from chai.blob import Shape, View
 from chai.codegen.chain import Chain
 from chai.codegen.compile import chain
 from chai.codegen.dependencies import Budget, Finished, check_listed, dependencies
-from chai.codegen.memory_map import regions
+from chai.codegen.memory_map import Usage, regions
 from chai.errors import DeviceError
 from chai.limits import limits
 from chai.offload.schedule import DeviceStep
@@ -290,7 +290,7 @@ def test_work_without_end_is_refused() -> None:
     shapes: dict[str, Shape] = {"a": (64, 8, 1, 1), **dict.fromkeys(("whole", *"bcd"), (64, 64, 1, 1))}
     tasks: list[Task] = [Copy(("a",), "whole", ("copy",), 8 * i, None) for i in range(8)]
     tasks += [pool("whole", blob) for blob in "bcd"]
-    laid = regions(Z2.layout, shapes, {}, [(t.inputs, t.output) for t in tasks], ["a"], [*"bcd"])
+    laid = regions(Z2.layout, shapes, {}, Usage([(t.inputs, t.output) for t in tasks], ["a"], [*"bcd"]))
     budget = Budget()
     dependencies(Z2, tasks, shapes, laid, [], budget)
     assert budget.spent >= 8 * 64 + 3 * 8 * 64
@@ -314,7 +314,7 @@ def test_what_is_written_twice_is_refused() -> None:
         (copies[:2], ["a"], None),
     ):
         moves = [(task.inputs, task.output) for task in tasks]
-        laid = regions(Z2.layout, SHAPES, views, moves, reads, ["whole"], apart=len(tasks))
+        laid = regions(Z2.layout, SHAPES, views, Usage(moves, reads, ["whole"]), apart=len(tasks))
         if blob is None:
             dependencies(Z2, tasks, SHAPES, laid, [])
         else:
@@ -336,7 +336,7 @@ def test_the_listed_order_is_judged_as_that_of_a_chain_whose_blobs_share_no_byte
     wrote = list(dict.fromkeys(task.output for task in tasks))
 
     def refused(check: Callable[..., Any], apart: int, *more: Any) -> str:
-        laid = regions(Z2.layout, shapes, views, moves, ["a"], wrote[-1:], apart=apart)
+        laid = regions(Z2.layout, shapes, views, Usage(moves, ["a"], wrote[-1:]), apart=apart)
         try:
             check(laid, *more)
         except DeviceError as error:

@@ -73,7 +73,7 @@ class Case:
     codes: list[np.ndarray]
 
     def encode(self, overlay: Overlay = Z2, where: int = WHERE, **chain: Any) -> tuple[bytes, bytes]:
-        return encoded(self.task, overlay, self.address, self.shapes, where, **chain)
+        return encoded(self.task, Memory(overlay, self.address, self.shapes), where, **chain)
 
     def decode(self, descriptor: bytes, constants: bytes, overlay: Overlay = Z2, where: int = WHERE) -> Task:
         return decoded(descriptor, constants, overlay, self.address, self.shapes, where, self.task)
@@ -275,7 +275,7 @@ def test_every_task_of_a_network(name: str) -> None:
     address = apart(offload)
     where, size = 0x3000_0000, 0
     for i, task in enumerate(tasks):
-        descriptor, constants = encoded(task, Z2, address, offload.shapes, where + size, tag=i)
+        descriptor, constants = encoded(task, Memory(Z2, address, offload.shapes), where + size, tag=i)
         again = decoded(descriptor, constants, Z2, address, offload.shapes, where + size, task)
         assert equal(again, task), task.origin
         if name == "digits":
@@ -294,7 +294,7 @@ def test_tasks_whose_blobs_share_bytes(name: str) -> None:
     for step, segment in zip(steps, segments(offload)):
         address = segment.lay().blobs
         for task in step.tasks:
-            descriptor, constants = encoded(task, Z2, address, offload.shapes, 64)
+            descriptor, constants = encoded(task, Memory(Z2, address, offload.shapes), 64)
             assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
 
 
@@ -315,7 +315,7 @@ def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
     tasks = {t.origin[0]: t for s in offload.schedule.steps if isinstance(s, DeviceStep) for t in s.tasks}
     read = {}
     for name, task in tasks.items():
-        descriptor, constants = encoded(task, Z2, address, offload.shapes, 64)
+        descriptor, constants = encoded(task, Memory(Z2, address, offload.shapes), 64)
         assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
         read[name] = unpack(Z2.descriptor, descriptor)
     whole, plane = read["wide"]["output"], 35 * 8
@@ -664,10 +664,10 @@ def test_places_that_do_not_fit() -> None:
         ({**case.address, "in": Placed(1 << 64, 64)}, "input = 18446744073709551616 is outside"),
     ]:
         with pytest.raises(DeviceError, match=r"task conv1\+relu1 \(conv\): ") as error:
-            encoded(case.task, Z2, address, case.shapes, WHERE)
+            encoded(case.task, Memory(Z2, address, case.shapes), WHERE)
         assert message in str(error.value)
     with pytest.raises(DeviceError, match="expected 4 axes"):
-        encoded(case.task, Z2, case.address, {**case.shapes, "in": (2, 3)}, WHERE)
+        encoded(case.task, Memory(Z2, case.address, {**case.shapes, "in": (2, 3)}), WHERE)
     with pytest.raises(DeviceError, match="weights = 0x20 is not a multiple of 64"):
         case.encode(where=32)
     with pytest.raises(DeviceError, match=r"65536 images are more than the overlay's 256"):

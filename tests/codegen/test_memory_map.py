@@ -16,7 +16,7 @@ import chai
 from chai.blob import Shape, View
 from chai.codegen.chain import wanted
 from chai.codegen.dependencies import dependencies
-from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, regions, split
+from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, Usage, regions, split
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Layout, layout, load
@@ -65,7 +65,7 @@ class Segment:
 
     def lay(self, offsets: Mapping[str, int] | None = None) -> Regions:
         """Offsets from elsewhere are checked as those of a file are."""
-        found = regions(LAYOUT, self.shapes, self.views, self.moves, self.reads, self.writes, offsets)
+        found = regions(LAYOUT, self.shapes, self.views, Usage(self.moves, self.reads, self.writes), offsets)
         if offsets is not None:
             tasks = self.tasks or [Task(sources, target, (target,)) for sources, target in self.moves]
             dependencies(Z2, tasks, self.shapes, found, wanted(found, tasks, self.shapes))

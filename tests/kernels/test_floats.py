@@ -16,7 +16,7 @@ from chai.kernels.native.build import machine
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
 from chai.layers.lrn import LRN, LRNParams
-from chai.tasks.window import Window
+from chai.tasks.window import Filtering, Window
 from tests.conftest import examples
 
 from .common import LIBRARY, NAMES, VARIANTS, computed_in_c, numbers, several, used
@@ -50,9 +50,9 @@ def convolved(
     """Return a convolution of two images in C that equals the loops; the second image alone has the same numbers."""
     with used(variant), pytest.MonkeyPatch.context() as patch:
         count = computed_in_c(patch)
-        found = convolutions.conv2d(x, weights, bias, window, group, rectified=rectified)
+        found = convolutions.conv2d(x, weights, bias, Filtering(window, group, rectified))
         assert count() == 1
-        assert np.array_equal(convolutions.conv2d(x[1:], weights, bias, window, group, rectified=rectified), found[1:])
+        assert np.array_equal(convolutions.conv2d(x[1:], weights, bias, Filtering(window, group, rectified)), found[1:])
     wanted, scale = sums(x, weights, bias, window, group)
     if rectified:
         wanted = np.maximum(wanted, 0)
@@ -159,7 +159,7 @@ def test_depthwise_convolution_of_large_images(
     rng, window = np.random.default_rng(width), Window(kernel, (1, stride), (1, 2), (1, dilation))
     x, weights = numbers(rng, 1, 2, kernel[0] + 2, width), numbers(rng, 2, 1, *kernel)
     with used(variant):
-        found = convolutions.conv2d(x, weights, None, window, 2)
+        found = convolutions.conv2d(x, weights, None, Filtering(window, 2))
     wanted, scale = sums(x, weights, None, window, 2)
     assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
 
@@ -182,8 +182,8 @@ def test_one_pixel_that_sees_all(
     x, weights = numbers(rng, images, group * inputs, *size), numbers(rng, group * outputs, inputs, *size)
     bias, window = numbers(rng, group * outputs), Window(size, (1, 1), (0, 0))
     with used(variant):
-        found = convolutions.conv2d(x, weights, bias, window, group)
-        assert np.array_equal(convolutions.conv2d(x[:1], weights, bias, window, group), found[:1])
+        found = convolutions.conv2d(x, weights, bias, Filtering(window, group))
+        assert np.array_equal(convolutions.conv2d(x[:1], weights, bias, Filtering(window, group)), found[:1])
     wanted, scale = sums(x, weights, bias, window, group)
     assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
 
@@ -214,7 +214,7 @@ def test_a_relu_shows_that_a_sum_is_nan(variant: str) -> None:
         for found in (
             convolutions.inner_product(x, np.ones((1, 2), np.float32), None, rectified=True),
             convolutions.conv2d(
-                x.T.reshape(1, 2, 1, 3), np.ones((1, 2, 1, 1), np.float32), None, convolutions.POINT, 1, rectified=True
+                x.T.reshape(1, 2, 1, 3), np.ones((1, 2, 1, 1), np.float32), None, Filtering(convolutions.POINT, 1, True)
             ),
         ):
             assert np.array_equal(found.reshape(-1), [np.nan, 0, 3], equal_nan=True)
@@ -225,9 +225,9 @@ def test_a_bias_that_is_too_short_is_refused(variant: str) -> None:
     """Also after one of the right length: nothing beyond its end is read."""
     x, weights, bias = np.ones((2, 3, 5, 7), np.float32), np.ones((4, 3, 1, 1), np.float32), np.ones(4, np.float32)
     with used(variant):
-        assert (convolutions.conv2d(x, weights, bias, convolutions.POINT, 1) == 4).all()
+        assert (convolutions.conv2d(x, weights, bias, Filtering(convolutions.POINT)) == 4).all()
         with pytest.raises(DeviceError, match="would leave its memory"):
-            convolutions.conv2d(x, weights, bias[:3], convolutions.POINT, 1)
+            convolutions.conv2d(x, weights, bias[:3], Filtering(convolutions.POINT))
 
 
 @pytest.mark.skipif(len(FUSED) < 2, reason="this processor runs one variant with fused products")
@@ -238,9 +238,9 @@ def test_variants_have_the_same_numbers() -> None:
     results = []
     for name in FUSED:
         with used(name):
-            results.append(convolutions.conv2d(x, weights, None, Window((3, 3), (1, 1), (1, 1)), 1))
-            results.append(convolutions.conv2d(x, rows, None, whole, 1))
-            results.append(convolutions.conv2d(x, taps, None, Window((3, 3), (2, 2), (1, 1)), 40))
+            results.append(convolutions.conv2d(x, weights, None, Filtering(Window((3, 3), (1, 1), (1, 1)))))
+            results.append(convolutions.conv2d(x, rows, None, Filtering(whole)))
+            results.append(convolutions.conv2d(x, taps, None, Filtering(Window((3, 3), (2, 2), (1, 1)), 40)))
     for i, result in enumerate(results[3:]):
         assert np.array_equal(result, results[i % 3])
 
@@ -249,7 +249,7 @@ def test_variants_have_the_same_numbers() -> None:
 def test_infinite_numbers_meet_no_padding() -> None:
     """What lies beyond a panel or a plane is 0 in no product: 0 times infinity would be NaN."""
     x = np.full((1, 1, 5, 3), np.inf, np.float32)
-    found = convolutions.conv2d(x, np.ones((2, 1, 1, 1), np.float32), None, Window((1, 1), (1, 1), (0, 0)), 1)
+    found = convolutions.conv2d(x, np.ones((2, 1, 1, 1), np.float32), None, Filtering(Window((1, 1), (1, 1), (0, 0))))
     assert np.isposinf(found).all()
 
 

@@ -18,6 +18,7 @@ from chai.layers.batch_norm import BatchNorm
 from chai.offload.plan import Plan
 from chai.offload.planning import plan
 from chai.offload.schedule import DeviceStep
+from chai.passes.rewrite import rewrite
 from chai.quantizer.walk import State, in_float
 from chai.tasks.target import Target
 from chai.tasks.work import Work
@@ -116,7 +117,7 @@ def planned(path: str, scheme: str) -> Iterator[tuple[Plan, dict[str, Array]]]:
         feeds = {name: np.random.default_rng(1).standard_normal(net.shapes[name]).astype(np.float32) * 60}
         net.calibrate(**feeds)
         about = net.offload.plan
-        yield plan(net.graph, net.offload.shapes, about.overlay, {}, about.formats), feeds
+        yield plan(rewrite(net.graph), net.offload.shapes, about.overlay, {}, about.formats), feeds
 
 
 # -- how good the outputs are

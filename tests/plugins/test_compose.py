@@ -218,7 +218,7 @@ def test_arguments_by_name_from_any_message(tmp_path: Path) -> None:
     given = 'xcustom_param { float_args: [5, 3, 11, 13] string_args: "MAX" }'
     args = composed("mine", args=given)
     with pytest.raises(chai.PluginError, match="float_args has 1 values too many"):
-        REGISTRY.types["mine"].options.args.pop("rest")  # type: ignore[attr-defined]
+        REGISTRY.types["mine"].args.pop("rest")  # type: ignore[attr-defined]
         untrained(tmp_path, args)
 
 

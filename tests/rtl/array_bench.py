@@ -21,6 +21,7 @@ from chai.overlay.layout import Placed, blob_bytes, fetch, planes, store
 from chai.overlay.sections import Array as ArraySize, Buffer, Buffers
 from chai.overlay.weights import joined
 from chai.tasks.conv import Affine, Conv
+from chai.tasks.fields import Memory
 from chai.tasks.tiling import beyond_ring
 from chai.tasks.window import Window
 
@@ -92,7 +93,7 @@ class Bench:
         source.place("x", self.overlay, address, shapes)
         target.place("y", self.overlay, address, shapes)
         tag, where = len(self.descriptors), self._allocate(0)
-        descriptor, pieces = encode(task, self.overlay, address, shapes, where, tag=tag, after=after)
+        descriptor, pieces = encode(task, Memory(self.overlay, address, shapes), where, tag=tag, after=after)
         constants = np.frombuffer(joined(pieces), np.uint8)
         begin = self._allocate(len(constants)) - BASE
         for memory in (self.memory, self.expected):

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import chai
-from chai.runtime import source
 from chai.runtime.host import memory
+from chai.runtime.prototxt.sizing import SIZES
+from chai.runtime.source import PrototxtSource
 from chai.util.data import malloc
 
 NET = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: [1, {}, 64, 64] }} }} }}\n'
@@ -44,15 +45,15 @@ def test_a_few_sizes_are_known_to_be_prepared(tmp_path: Path, monkeypatch: pytes
             net.forward(np.zeros((1, 5, height, 7), np.float32))
         return [size // (2 * 2 * 5 * 7 * 4) for size in claimed]
 
-    many = range(1, 3 * source.SIZES)
+    many = range(1, 3 * SIZES)
     assert prepared(*many) == [*many]
-    assert prepared(*many[-source.SIZES :]) == []
-    assert prepared(many[-source.SIZES], 99, many[-source.SIZES], many[-source.SIZES + 1]) == [
+    assert prepared(*many[-SIZES:]) == []
+    assert prepared(many[-SIZES], 99, many[-SIZES], many[-SIZES + 1]) == [
         99,
-        many[1 - source.SIZES],
+        many[1 - SIZES],
     ]
-    assert isinstance(net._source, source.PrototxtSource)
-    assert len(net._source._prepared) == source.SIZES
+    assert isinstance(net._source, PrototxtSource)
+    assert len(net._source._sizing._prepared) == SIZES
 
 
 def test_blobs_of_unknown_size_claim_nothing() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from chai.fixed import ACCUMULATOR, Format, Quantized, quantize_weights, quantized, weight_steps
+from chai.fixed import ACCUMULATOR, Format, Quantized, Scaled, quantize_weights, quantized, weight_steps
 from chai.kernels import weights as kernels
 from chai.offload.schedule import DeviceStep
 from chai.tasks.coarser import FACTORS, fitted
@@ -49,7 +49,7 @@ def test_the_smallest_factor_that_fits(
     format = Format(scheme, 8, 6 if scheme == "DynamicFixed" else 0.0)
     source = Format("Xilinx", 8, 2.0, unsigned)
     steps = weight_steps(weights, format, None, source.step)
-    found = fitted(weights, bias, steps, source, FACTORS[scheme], 8, quantize)
+    found = fitted(Scaled(weights, bias, steps), source, FACTORS[scheme], 8, quantize)
     changed = 0
     for i, (w, b) in enumerate(zip(weights.reshape(5, -1), bias.tolist())):
         tries = [(f, *bound(w, b, steps[i] * f, source, 127)) for f in (1.0, *FACTORS[scheme])]

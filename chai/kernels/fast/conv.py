@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...fixed import ACCUMULATOR, magnitudes
 from ...overlay.weights import Packed, is_depthwise, matrices
+from ...tasks.window import Filtering
 from ...util.lazy_numpy import np
 from .. import codes
 from ..convolution import columns, conv2d
@@ -88,7 +89,7 @@ def form(task: Conv) -> Form | None:
 def _taps(x: Array, task: Conv) -> Array:
     """Return the sums of a depthwise convolution, without a matrix product."""
     weights = np.asarray(task.weights).astype(np.float32)
-    return conv2d(x.astype(np.float32), weights, None, task.window, task.group, task.zero)
+    return conv2d(x.astype(np.float32), weights, None, Filtering(task.window, task.group), task.zero)
 
 
 def _requantize(sums: Array, task: Conv, out: Array) -> None:

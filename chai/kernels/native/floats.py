@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
-from ...tasks.window import Window
+from ...tasks.window import Filtering, Window
 from . import Link, Native
 from .library import Library, library
 from .single import Single, plain
@@ -40,23 +40,16 @@ class Floats:
 
         return Chain(self.library, links, shapes, kept)
 
-    def product(
-        self, shape: Shape, weights: Array, bias: Array | None, window: Window, group: int, rectified: bool
-    ) -> Native:
+    def product(self, shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> Native:
         """Return the layer that ``convolved`` runs."""
         if bias is None:
-            return Native(_product(self.library, window, group, rectified, shape, weights.shape, None), (weights,))
-        single = _product(self.library, window, group, rectified, shape, weights.shape, bias.shape)
+            return Native(_product(self.library, filtering, shape, weights.shape, None), (weights,))
+        single = _product(self.library, filtering, shape, weights.shape, bias.shape)
         return Native(single, (weights, bias))
 
-    def convolved(
-        self, x: Array, weights: Array, bias: Array | None, window: Window, group: int, rectified: bool = False
-    ) -> Array:
-        """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0.
-
-        If it is ``rectified``, numbers below 0 are 0.
-        """
-        return _run(self.product(x.shape, weights, bias, window, group, rectified), x)
+    def convolved(self, x: Array, weights: Array, bias: Array | None, filtering: Filtering) -> Array:
+        """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
+        return _run(self.product(x.shape, weights, bias, filtering), x)
 
     def exponential(self, shape: Shape, axis: int) -> Native:
         """Return the layer that ``softmax`` runs."""
@@ -121,9 +114,8 @@ def floats() -> Floats | None:
 
 
 @lru_cache(maxsize=KEPT)
-def _product(
-    used: Library, window: Window, group: int, rectified: bool, source: Shape, weights: Shape, bias: Shape | None
-) -> Single:
+def _product(used: Library, filtering: Filtering, source: Shape, weights: Shape, bias: Shape | None) -> Single:
+    window, group, rectified = filtering
     target = (source[0], weights[0], *window.sizes(source[2:]))
     form = Form(Kind.PRODUCT, window=window, group=group, rectified=rectified)
     parameters = (4 * prod(weights),) if bias is None else (4 * prod(weights), 4 * prod(bias))

@@ -7,7 +7,7 @@ from inspect import CO_VARARGS
 from typing import Any, ClassVar
 
 from ..arguments import is_size
-from ..definition import Definition, Function, Options, declared, parameters
+from ..definition import Definition, Function, Options, parameters
 from ..registry import enter
 
 
@@ -22,7 +22,7 @@ class ComposedType(Definition):
 
     def __init__(self, type: str, function: Function, options: Options) -> None:
         super().__init__(type, function, options)
-        sizes = [name for name, default in options.args.items() if is_size(default)]
+        sizes = [name for name, default in self.args.items() if is_size(default)]
         if sizes:
             raise self._bad(
                 f"args: {sizes[0]}: sizes are not known when a composed layer is expanded",
@@ -34,17 +34,17 @@ class ComposedType(Definition):
             raise self._bad("it takes no argument, it is given a builder", "def f(g, x): return g.tanh(x)")
         self.any_number = bool(code.co_flags & CO_VARARGS)  # def f(g, *bottoms)
         keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-        unknown = [name for name in keywords if name not in options.args]
+        unknown = [name for name in keywords if name not in self.args]
         if unknown:
             raise self._bad(f"it asks for {unknown[0]!r}, which is not in args", f"args={{{unknown[0]!r}: ...}}")
-        positional = [name for name in names if name in options.args]
+        positional = [name for name in names if name in self.args]
         if self.any_number and positional:
             raise self._bad(
                 f"argument {positional[0]!r} comes before *{code.co_varnames[len(names) + len(keywords)]}",
                 f"def f(g, *bottoms, {positional[0]})",
             )
-        self.wanted = [name for name in (*names, *keywords) if name in options.args]
-        self.bottoms = [name for name in names[1:] if name not in options.args]
+        self.wanted = [name for name in (*names, *keywords) if name in self.args]
+        self.bottoms = [name for name in names[1:] if name not in self.args]
         optional = names[len(names) - len(function.__defaults__ or ()) :]
         self.least = len([name for name in self.bottoms if name not in optional])
 
@@ -72,7 +72,7 @@ def compose(
     """
 
     def register(function: Function) -> ComposedType:
-        composed = ComposedType(type, function, Options(declared(args), override=override, version=version))
+        composed = ComposedType(type, function, Options(args=args, override=override, version=version))
         enter(composed, replace)
         return composed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import PluginError
 from ...limits import limits
 from ...util.files import content
+from ...util.keywords import function_of
 from ...util.lazy_numpy import np
 from ..arguments import is_size
-from ..definition import CustomType, Options, declared
+from ..definition import Arity, CustomType, Options
 from ..failure import report, run
 from ..registry import enter
 from . import half, rendering
@@ -46,21 +48,41 @@ SCALARS = {
 }  # numpy's names of OpenCL's types
 
 
-def opencl(
-    type: str,
-    source: str | Path,
-    *,
-    args: Mapping[str, Any] | None = None,
-    select: Select | None = None,
-    global_size: Sizes = "B*F*Y*X",
-    local_size: Sizes = "",
-    scalars: Callable[..., Mapping[str, float]] | None = None,
-    dtypes: Sequence[str] = ("float32",),
-    override: bool | None = None,
-    version: str = "",
-    output: OutputKind | None = None,
-    replace: bool = False,
-) -> CustomType:
+@dataclass(frozen=True)
+class KernelDeclaration:
+    """The arguments of ``opencl``, which describes them."""
+
+    type: str
+    source: str | Path
+    _: KW_ONLY
+    args: Mapping[str, Any] | None = None
+    select: Select | None = None
+    global_size: Sizes = "B*F*Y*X"
+    local_size: Sizes = ""
+    scalars: Callable[..., Mapping[str, float]] | None = None
+    dtypes: Sequence[str] = ("float32",)
+    override: bool | None = None
+    version: str = ""
+    output: OutputKind | None = None
+    replace: bool = False
+
+    @property
+    def per_image(self) -> bool:
+        """Return whether a kernel computes one image: formulas give its sizes, and neither they nor an argument the batch."""
+        sizes = self.global_size, self.local_size
+        formulas = [size for size in sizes if isinstance(size, str)]
+        named = filter(is_size, self.args.values() if isinstance(self.args, Mapping) else ())
+        return len(formulas) == len(sizes) and not any("B" in text for text in (*formulas, *named))
+
+    def check_functions(self, custom: CustomType) -> None:
+        """Raise PluginError for a function whose arguments are not those of the type."""
+        for name in ("select", "global_size", "local_size", "scalars"):
+            if callable(function := getattr(self, name)):
+                custom.check(function, name)
+
+
+@function_of(KernelDeclaration)
+def opencl(declaration: KernelDeclaration) -> CustomType:
     """Register kernels in OpenCL as the custom layer of a prototxt ``type``; return it, for ``@f.shape``.
 
     A kernel's pointers and images are the bottoms, the trained parameters and the tops, in this order; its other
@@ -81,42 +103,27 @@ def opencl(
 
     Raises PluginError with the place of the call.
     """
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)  # of the caller: one is between, which takes the keywords
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    text = content(source, "kernel_bytes").decode() if isinstance(source, Path) else source
-    path = str(source) if isinstance(source, Path) else ""
-    function = Functions(type, text, path, select, (global_size, local_size), scalars, place)
+    function = Functions(declaration, place)
     function.__module__ = frame.f_globals.get("__name__", "")
+    dtypes = declaration.dtypes
     if tuple(dtypes)[:1] != ("float32",) or not {*dtypes} <= {"float32", "int8"}:
         raise PluginError(f'{place}: dtypes {dtypes!r}: expected ("float32",) or ("float32", "int8")')
     options = Options(
-        args=declared(args),
-        override=override,
-        per_image=_per_image(args, global_size, local_size),
-        version=version,
-        output=output,
-        first_shape=True,
+        args=declaration.args,
+        override=declaration.override,
+        per_image=declaration.per_image,
+        version=declaration.version,
+        output=declaration.output,
     )
-    custom = CustomType(type, function, False, options)
+    custom = CustomType(declaration.type, function, False, options)
+    custom.arity = Arity(first_shape=True)
     if "int8" in dtypes:
         custom.impl("codes", dtype="int8", jit=False)(function)
-    for name, given in (
-        ("select", select),
-        ("global_size", global_size),
-        ("local_size", local_size),
-        ("scalars", scalars),
-    ):
-        if callable(given):
-            custom.check(given, name)
-    enter(custom, replace)
+    declaration.check_functions(custom)
+    enter(custom, declaration.replace)
     return custom
-
-
-def _per_image(args: Any, *sizes: Sizes) -> bool:
-    """Return whether a kernel computes one image: formulas give its sizes, and neither they nor an argument the batch."""
-    formulas = [size for size in sizes if isinstance(size, str)]
-    named = filter(is_size, args.values() if isinstance(args, Mapping) else ())
-    return len(formulas) == len(sizes) and not any("B" in text for text in (*formulas, *named))
 
 
 class Functions:
@@ -124,26 +131,21 @@ class Functions:
 
     way = "opencl"
 
-    def __init__(
-        self,
-        type: str,
-        text: str,
-        path: str,
-        select: Select | None,
-        sizes: tuple[Sizes, Sizes],
-        scalars: Callable[..., Mapping[str, float]] | None,
-        place: str,
-    ) -> None:
-        self.__name__, self.place = type, place
-        self.text, self.file = text, path or rendering.TEXT
-        self.select, self.sizes, self.scalars = select, sizes, scalars
-        if len(text) > limits().kernel_bytes:
-            raise PluginError(f"{place}: source: " + limits().exceeded("kernel_bytes", len(text)))
-        self.kernels = kernels(text)
-        if not self.kernels or (select is None and len(self.kernels) > 1):
+    def __init__(self, declaration: KernelDeclaration, place: str) -> None:
+        self.__name__, self.place = declaration.type, place
+        self.select, self.scalars = declaration.select, declaration.scalars
+        self.sizes = declaration.global_size, declaration.local_size
+        source = declaration.source
+        self.text = content(source, "kernel_bytes").decode() if isinstance(source, Path) else source
+        self.file = str(source) if isinstance(source, Path) else rendering.TEXT
+        if len(self.text) > limits().kernel_bytes:
+            raise PluginError(f"{place}: source: " + limits().exceeded("kernel_bytes", len(self.text)))
+        self.kernels = kernels(self.text)
+        if not self.kernels or (self.select is None and len(self.kernels) > 1):
             names = ", ".join(self.kernels) or "none"
             raise PluginError(
-                f"{place}: kernels of {type!r}: {names}; expected one, or select=", hint="__kernel void ..."
+                f"{place}: kernels of {declaration.type!r}: {names}; expected one, or select=",
+                hint="__kernel void ...",
             )
 
     def __call__(self, x: xChangeLayer) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from ...blob import Shape, show
 from ...util.lazy_numpy import np
 from ...util.sharing import Turn
-from ..definition import CustomType, Options
+from ..definition import Arity, CustomType, Options
 from . import classes
 from .blob import Blob, Blobs
 
@@ -75,10 +75,9 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
         return TURN.run(_shapes, x, cls, param_str, phase)
 
     dynamic = _reshapes_tops(cls)
-    options = Options(
-        {"param_str": "", "phase": 1}, dynamic=dynamic, bottoms=(0, None), override=False, version=version
-    )
+    options = Options(args={"param_str": "", "phase": 1}, override=False, version=version)
     custom = classes.type_of(key, cls, METHODS, forward, options, shape)
+    custom.arity = Arity(dynamic=dynamic, bottoms=(0, None))
     custom.turn, custom.renew = TURN, _renew
     return custom
 

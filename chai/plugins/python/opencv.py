@@ -50,7 +50,7 @@ def _enter(type: str, cls: type, version: str, replace: bool) -> None:
     def shape(x: Any, params: Mapping[str, Any]) -> Any:
         return _object(x, cls, params).shapes(x)
 
-    options = Options({"params": dict}, override=True, version=version)
+    options = Options(args={"params": dict}, override=True, version=version)
     enter(type_of(type, cls, ("getMemoryShapes", "forward"), forward, options, shape), replace)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..definition import Options
+from ..definition import Arity, Options
 from ..registry import enter
 from .classes import type_of
 
@@ -38,10 +38,10 @@ def vitis(
         def calculate(x: Any, params: Mapping[str, Any]) -> None:
             _object(x, cls, params).calculate(x)
 
-        options = Options(
-            {"params": dict}, layout=layout, override=override, version=version, first_shape=True, tops=(1, 1)
-        )
-        enter(type_of(type, cls, ("calculate",), calculate, options), replace)
+        options = Options(args={"params": dict}, layout=layout, override=override, version=version)
+        custom = type_of(type, cls, ("calculate",), calculate, options)
+        custom.arity = Arity(tops=(1, 1), first_shape=True)
+        enter(custom, replace)
         return cls
 
     return register

@@ -1,0 +1,133 @@
+"""Trained parameters of a graph: from its caffemodel, else from fillers, or what a program has put in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import is_
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...blob import Shape, count, show
+from ...errors import ModelError
+from ...graph import Graph, fillers
+from ...limits import limits
+from ...parser.caffemodel import Weights, check_fit
+from ...passes.infer_shapes import infer_shapes
+from ...util.files import digest
+from ...util.lazy_numpy import np
+from ...util.log import logger
+from ...util.paths import stem
+from ..host.layer import check_weights
+
+if TYPE_CHECKING:
+    from ...blob import Array
+    from ...graph import Layer
+
+log = logger("chai")
+
+
+class Parameters:
+    """The trained parameters of a graph's layers.
+
+    ``weights``  the caffemodel, if there is one
+    ``partial``  whether it may lack the weights of some layers
+    ``trained``  whether no layer has random weights for want of a caffemodel
+    """
+
+    def __init__(self, graph: Graph, path: Path | None, partial: bool) -> None:
+        self.graph = graph
+        self.weights = Weights(path) if path is not None else None
+        self.trained = True
+        self._partial = partial
+        self._attached = False
+        self._lent: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays that a program may change at any time
+
+    @property
+    def lent(self) -> bool:
+        """Return whether a program has the arrays."""
+        return bool(self._lent)
+
+    def check_digest(self) -> None:
+        """Warn if the network was quantised for other weights."""
+        expected, weights = self.graph.weights_digest, self.weights
+        if expected is not None and weights is not None and digest(weights.path) != expected:
+            text = "%s was quantised for other weights than %s: its formats may not fit them"
+            log.warning(text, self.graph.path, weights.path)
+
+    def shapes(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
+        """Return the shape of every blob for these inputs, which the parameters fit; the first time they are assigned.
+
+        Raises ShapeError.
+        """
+        if self._attached:
+            shapes = infer_shapes(self.graph, sizes)
+            check_weights(self.graph.layers, shapes)
+            return shapes
+        self._attach_free()
+        shapes = infer_shapes(self.graph, sizes)
+        self._attach(shapes)
+        self._attached = True
+        return shapes
+
+    def _attach_free(self) -> None:
+        """Assign trained parameters to the layers that accept any: shapes of custom layers may depend on them."""
+        for layer in self.graph.layers:
+            if layer.free_weights and self.weights is not None:
+                layer.blobs = self.weights.blobs_of(layer) or layer.blobs
+
+    def _attach(self, shapes: Mapping[str, Shape]) -> None:
+        """Assign the trained parameters to the layers."""
+        filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
+        room = self.weights.room() if self.weights is not None else None
+        drawn = 0  # layers whose weights are random
+        for layer in self.graph.layers:
+            expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
+            _check_size(layer.name, expected)
+            stored = self.weights.blobs_of(layer, room) if self.weights is not None and layer.name not in filled else []
+            if stored and not layer.free_weights:
+                layer.blobs = [s.reshape(e) for s, e in zip(stored, expected)]
+            elif expected:
+                drawn += 1
+                layer.blobs = fillers.fill(layer.name, expected, layer.fillers())
+        self.trained = self.weights is not None or not drawn
+        if not self.trained:
+            name = self.graph.name or stem(self.graph.path)
+            log.warning("%s: no caffemodel: %d layers have random weights", name, drawn)
+
+    def lend(self) -> dict[str, list[Array]]:
+        """Return the arrays by layer."""
+        for layer in self.graph.layers:
+            layer.changed()
+        self._lent = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
+        return {layer.name: layer.blobs for layer, _ in self._lent}
+
+    def replaced(self) -> bool:
+        """Return whether there are other arrays in the lists of ``lend``, which are to be lent again then.
+
+        Raises ShapeError for what is no array, and if there are more or fewer.
+        """
+        if all(len(layer.blobs) == len(arrays) and all(map(is_, layer.blobs, arrays)) for layer, arrays in self._lent):
+            return False
+        for layer, arrays in self._lent:
+            if len(layer.blobs) != len(arrays):
+                raise layer.wrong(f"expected {len(arrays)} trained parameters, found {len(layer.blobs)}")
+            for i, blob in enumerate(layer.blobs):
+                if not isinstance(blob, np.ndarray):
+                    raise layer.wrong(f"blob {i} is a {type(blob).__name__}, expected an array {show(arrays[i].shape)}")
+                if blob.dtype.kind not in "fiub":
+                    raise layer.wrong(f"blob {i} has dtype {blob.dtype}, expected numbers")
+                layer.blobs[i] = np.asarray(blob)  # the same memory without what a subclass makes of it, as a mask
+        return True
+
+    def release(self) -> None:
+        """Take the arrays from the layers."""
+        self._lent.clear()
+        for layer in self.graph.layers:
+            layer.blobs = []
+            layer.close()
+
+
+def _check_size(name: str, expected: tuple[Shape, ...]) -> None:
+    elements = sum(map(count, expected))
+    if elements > limits().blob_elements:
+        raise ModelError(f"layer {name!r}: its weights " + limits().exceeded("blob_elements", elements), layer=name)
