@@ -15,7 +15,7 @@ from .errors import UsageError
 from .fixed import Format
 from .graph import Graph
 from .runtime.batches import alike, batches_of, feeds_of, input_of, named, run_batches, shows_inputs, stream_batches
-from .runtime.blobs import Blobs, Pass, kept_blobs
+from .runtime.blobs import Blobs, FinishedPass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.losses import Losses
 from .runtime.renewing import Renewing
@@ -107,7 +107,7 @@ class Net(Shared):
     @method_of(Options, UsageError)
     def __init__(self, options: Options) -> None:
         super().__init__()
-        self._last = Pass({}, Times())
+        self._last = FinishedPass({}, Times())
         self._shapes: dict[str, Shape] = {}
         self._source = _opened(options, self._partial)
         for layer in self.graph.layers:
@@ -343,7 +343,7 @@ class Net(Shared):
         """Publish a pass as the last one, and return its outputs and losses."""
         losses, times = self._losses.compute(values, labels, times)
         if not self._lifetime.closed:
-            self._last = Pass(self._losses.with_unread(values, labels), times)
+            self._last = FinishedPass(self._losses.with_unread(values, labels), times)
         log_pass(self.graph, values, times)
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
@@ -420,7 +420,7 @@ class Net(Shared):
         self._shapes = self._source.sized({b: s for b, s in sizes.items() if s is not None})
 
     def _release(self) -> None:
-        self._last = Pass({}, Times())
+        self._last = FinishedPass({}, Times())
         self._source.close()
         self.device.leave()
 

@@ -11,7 +11,7 @@ import chai
 import chai.pycaffe as caffe
 from chai.artifact.save import save
 from chai.evaluate.compare import compare
-from chai.plugins.definition import CustomType, Options
+from chai.plugins.definition import CustomOptions, CustomType
 from tests.passes.common import AFFINE, CONV, DEEP, GLOBAL, MAX, network, prototxt
 
 Array = np.ndarray
@@ -65,7 +65,7 @@ def mirror(x: chai.xChangeLayer) -> None:
 
 
 def options(**more: object) -> dict[str, object]:
-    custom = CustomType("mirror", mirror, False, Options())
+    custom = CustomType("mirror", mirror, False, CustomOptions())
     custom.shape(lambda x: [tuple(x.input_dims[0])])
     return {"custom": {"mirror": custom}, **more}
 

@@ -23,7 +23,7 @@ from chai.artifact.save import save
 from chai.devices.base import Program, Ran
 from chai.devices.null import NullDevice
 from chai.env import env
-from chai.plugins.definition import CustomType, Options
+from chai.plugins.definition import CustomOptions, CustomType
 from chai.runtime import dump
 from chai.tasks.work import Work
 from tests.conftest import HANG
@@ -67,7 +67,7 @@ def custom(hooks: Hooks) -> dict[str, CustomType]:
         hooks.late()
         x.top[0][...] = x.bottom[0][:, ::-1]
 
-    types = {f.__name__: CustomType(f.__name__, f, False, Options()) for f in (early, late)}
+    types = {f.__name__: CustomType(f.__name__, f, False, CustomOptions()) for f in (early, late)}
     for made in types.values():
         made.shape(lambda x: [tuple(x.input_dims[0])])
     return types

@@ -33,8 +33,8 @@ from bench.peak import peaks  # noqa: E402
 import chai  # noqa: E402
 from chai.fixed import Format, Requantization  # noqa: E402
 from chai.kernels.native import library, program, single  # noqa: E402
-from chai.kernels.native.library import Frame  # noqa: E402
-from chai.kernels.native.program import Native  # noqa: E402
+from chai.kernels.native.library import RunArguments  # noqa: E402
+from chai.kernels.native.program import NativeProgram  # noqa: E402
 from chai.kernels.native.single import Single  # noqa: E402
 from chai.kernels.native.table import Form, Kind, Operation  # noqa: E402
 from chai.util.table import plain  # noqa: E402
@@ -52,24 +52,24 @@ class Row(NamedTuple):
     us: float
 
 
-def programs(net: chai.Net, x: np.ndarray) -> list[Native]:
+def programs(net: chai.Net, x: np.ndarray) -> list[NativeProgram]:
     """Return the tables that a pass of the network runs."""
     natives = []
-    run = Native.run
+    run = NativeProgram.run
 
-    def recorded(self: Native, blobs: dict[str, np.ndarray]) -> Sequence[float]:
+    def recorded(self: NativeProgram, blobs: dict[str, np.ndarray]) -> Sequence[float]:
         natives.append(self)
         return run(self, blobs)
 
-    Native.run = recorded  # type: ignore[method-assign]
+    NativeProgram.run = recorded  # type: ignore[method-assign]
     try:
         net.forward(x)
     finally:
-        Native.run = run  # type: ignore[method-assign]
+        NativeProgram.run = run  # type: ignore[method-assign]
     return natives
 
 
-def measured(native: Native, rounds: int) -> Iterator[Row]:
+def measured(native: NativeProgram, rounds: int) -> Iterator[Row]:
     """Yield the operations of a table, run in order in each round."""
     extents = native._extents()
     rng = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
     for (operation,) in tables:
         operation.after = 0  # alone it waits for no other
     assert all(native._library.check(table, extents) < 0 for table in tables)
-    frames = [Frame(table, len(native.tasks), buffers) for table in tables]
+    frames = [RunArguments(table, len(native.tasks), buffers) for table in tables]
     best = [float("inf")] * len(tables)
     for _ in range(rounds):
         for i, (table, frame) in enumerate(zip(tables, frames)):

@@ -21,7 +21,7 @@ from pathlib import Path
 from unittest import mock
 
 from chai.kernels.native import build, chain, library, order, program, table
-from chai.kernels.native.library import Frame, Library, address, state
+from chai.kernels.native.library import Library, RunArguments, address, state
 from chai.kernels.native.table import Table
 from chai.util.lazy_numpy import np
 
@@ -128,17 +128,17 @@ def lonely() -> None:
 
     lent = threading.local()  # the host's arrays of a thread's next run, by their addresses
     poisoned_outside: set[int] = set()  # addresses of memories whose gaps are poisoned
-    run, run_table, run_one = program.Native.run, Library.run, Library.run_one
+    run, run_table, run_one = program.NativeProgram.run, Library.run, Library.run_one
 
     def seen(array: np.ndarray) -> int:
         lent.arrays = {**vars(lent).get("arrays", {}), address(array): array}
         return address(array)
 
-    def with_copies(self: Library, table: Table, frame: Frame, *more: int) -> Sequence[float]:
+    def with_copies(self: Library, table: Table, frame: RunArguments, *more: int) -> Sequence[float]:
         arrays = vars(lent).pop("arrays", {})
         buffers = [arrays[at] if b is None else b for b, at in zip(frame.buffers, frame.addresses)]
         copies = [b if b.ctypes.data in poisoned_outside else b.copy() for b in buffers]
-        times = run_table(self, table, Frame(table, len(frame.ms), copies), *more)
+        times = run_table(self, table, RunArguments(table, len(frame.ms), copies), *more)
         for buffer, copied in zip(buffers, copies):
             if buffer.flags.writeable and copied is not buffer:
                 buffer[...] = copied
@@ -151,7 +151,7 @@ def lonely() -> None:
             if buffer.flags.writeable:
                 buffer[...] = copied
 
-    def poisoned(self: program.Native, blobs: dict[str, np.ndarray]) -> Sequence[float]:
+    def poisoned(self: program.NativeProgram, blobs: dict[str, np.ndarray]) -> Sequence[float]:
         if not self._frames:
             self._memory = self._packed() if self._memory is None else self._memory
             poison(self._memory, vars(self._constants).get("used", []))
@@ -169,7 +169,7 @@ def lonely() -> None:
 
     replaced(program, "aligned", large)
     replaced(table.Constants, "reserve", reserved)
-    replaced(program.Native, "run", poisoned)
+    replaced(program.NativeProgram, "run", poisoned)
     replaced(program, "address", seen)
     replaced(chain, "address", seen)
     replaced(Library, "run", with_copies)

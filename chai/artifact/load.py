@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 UNNAMED = "0.1.0"  # the version of chai whose files do not name it
 
 
-class Input(Layer):
+class NetworkInputs(Layer):
     """The inputs of the network."""
 
     source = True
@@ -39,13 +39,13 @@ def overlay_of(artifact: container.Artifact, chosen: str | Path | None) -> Overl
 
     Raises DeviceError unless chai ships that one: a file must not choose other files to read.
     """
-    compiled = Reader(artifact).get("overlay", {"name": str, "build": int})
-    if chosen is None and compiled["name"] not in overlays.names():
+    target = Reader(artifact).get("overlay", {"name": str, "build": int})
+    if chosen is None and target["name"] not in overlays.names():
         raise DeviceError(
-            f"{artifact.path} was compiled for overlay {compiled['name'][:40]!r}, which chai does not ship",
+            f"{artifact.path} was compiled for overlay {target['name'][:40]!r}, which chai does not ship",
             hint="name its manifest: --overlay PATH/overlay.json",
         )
-    return overlays.load(compiled["name"] if chosen is None else chosen, build=compiled["build"])
+    return overlays.load(target["name"] if chosen is None else chosen, build=target["build"])
 
 
 def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, Card | None]:
@@ -94,7 +94,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
         raise reader.error("header: 'outputs' and 'latest' do not name the same blobs")
     if not latest.keys() >= set(inputs):
         raise reader.error("header: 'inputs' and 'latest' do not name the same blobs")
-    source = Input("data", (), tuple(inputs), type="Input")
+    source = NetworkInputs("data", (), tuple(inputs), type="Input")
     graph = Graph(
         reader.get("name", str),
         [source, *made.values()],
@@ -106,7 +106,9 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
         composed=_composed(reader),
         notes=[f"compiled by chai {reader.of(reader.header.get('chai', UNNAMED), str, 'chai')[:40]}"],
     )
-    schedule = Schedule(list(steps.Steps(reader, overlay, made, coded, formats, views, unfolds).all()), views, joint)
+    schedule = Schedule(
+        list(steps.StepReader(reader, overlay, made, coded, formats, views, unfolds).all()), views, joint
+    )
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(reader, made))
     return plan, _card(reader)

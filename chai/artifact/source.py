@@ -96,9 +96,9 @@ class CompiledSource:
                         prepare(layer, self._plan.shapes, True)
                 self._execution = Execution(self._plan, self.device)
         for layer in self.graph.layers:
-            compiled = tuple(self._plan.shapes[top] for top in layer.tops)
-            if layer.renews and (tops := layer.shapes()) != compiled:
-                now, before = (", ".join(map(show, shapes)) for shapes in (tops, compiled))
+            fixed = tuple(self._plan.shapes[top] for top in layer.tops)
+            if layer.renews and (tops := layer.shapes()) != fixed:
+                now, before = (", ".join(map(show, shapes)) for shapes in (tops, fixed))
                 raise layer.wrong(
                     f"its tops are {now} in this pass: {self._name} was compiled for {before}",
                     hint="load the prototxt, which is planned for each size",

@@ -21,7 +21,7 @@ from ..overlay.records import unpack
 from ..overlay.weights import WEIGHT, Packed
 from ..tasks import CompiledTask
 from ..tasks.conv import Conv
-from ..tasks.fields import Constants, Memory
+from ..tasks.fields import Operands, TaskConstants
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
@@ -88,7 +88,7 @@ def unfolds(
 
 
 @dataclass
-class Steps:
+class StepReader:
     """Reads the steps of a header; they refer to layers by name and to blobs by id.
 
     ``shapes`` are those on a device.
@@ -162,8 +162,8 @@ class Steps:
         descriptors = [listed[i * size : (i + 1) * size] for i in range(len(pieces))]
         stored = [unpack(overlay.descriptor, descriptor) for descriptor in descriptors]
         section = self.reader.section(f"constants.{index}")
-        constants = Constants(section, (FIXED << REGION) + head)
-        memory = Memory(overlay, laid.blobs, shapes, constants)
+        constants = TaskConstants(section, (FIXED << REGION) + head)
+        memory = Operands(overlay, laid.blobs, shapes, constants)
         tasks: dict[int, Task] = {}
         starts: dict[int, int] = {}  # addresses of their constants
         first = [tag for tag, piece in enumerate(pieces) if not piece.first]

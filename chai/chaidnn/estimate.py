@@ -30,7 +30,7 @@ from ..tasks.pool import Pool
 from ..tasks.window import Window
 from ..util.files import complete, content
 from ..util.lazy_numpy import np
-from ..util.source import Source
+from ..util.source import SourceText
 from ..util.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _MOST = max(map(len, COLUMNS.values()))
 
 
 @dataclass(frozen=True)
-class Estimate:
+class LineEstimate:
     """One line of the list. ``engine`` is fpga, host, free or unknown; ``reason`` explains any other than fpga.
 
     ``input`` and ``output`` are None if the list has no sizes; ``ms`` and ``macs`` are per image.
@@ -77,12 +77,12 @@ class Estimate:
     ms: float = 0.0
 
 
-def estimate(path: str | Path, overlay: Overlay) -> list[Estimate]:
-    """Return an Estimate for every layer of a list, in order.
+def estimate(path: str | Path, overlay: Overlay) -> list[LineEstimate]:
+    """Return a LineEstimate for every layer of a list, in order.
 
     Raises ParseError (with line and column) for an invalid list or layer, and OSError.
     """
-    source = Source(_text(Path(path)), str(path))
+    source = SourceText(_text(Path(path)), str(path))
     estimates, start = [], 0
     for number, line in enumerate(source.text.split("\n", limits().layers + 1), 1):
         if number > limits().layers:
@@ -96,7 +96,7 @@ def estimate(path: str | Path, overlay: Overlay) -> list[Estimate]:
     return estimates
 
 
-def write(estimates: Sequence[Estimate], path: str | Path) -> None:
+def write(estimates: Sequence[LineEstimate], path: str | Path) -> None:
     """Write CHaiDNN's result file: a line of type and milliseconds for every layer."""
     with complete(path) as part:
         part.write_text("".join(f"{e.type}, {e.ms:f}\n" for e in estimates), "utf-8")
@@ -131,12 +131,12 @@ def _cells(line: str, start: int) -> list[_Cell]:
     return cells
 
 
-def _estimate(source: Source, line: int, cells: list[_Cell], overlay: Overlay) -> Estimate:
+def _estimate(source: SourceText, line: int, cells: list[_Cell], overlay: Overlay) -> LineEstimate:
     kind, rest = cells[0], cells[1:]
     if not re.fullmatch(r"\w{1,64}", kind.text):
         raise source.error(f"expected a layer type, found {kind.text[:40]!r}", kind.start, kind.end, HINT)
     if kind.text not in COLUMNS:
-        return Estimate(line, kind.text, *_untimed(kind.text))
+        return LineEstimate(line, kind.text, *_untimed(kind.text))
     sizes = _sizes(source, kind, rest)
     layer = _layer(kind.text, sizes)
     shape = (1, sizes["input channels"], sizes["input height"], sizes["input width"])
@@ -152,7 +152,7 @@ def _estimate(source: Source, line: int, cells: list[_Cell], overlay: Overlay) -
     macs = layer.macs((shape,), (out,))
     taken = 0 if reason else _cycles(_task(layer, shape, out), overlay, {"in": shape, "out": out})
     ms = taken / overlay.clock_mhz / 1000
-    return Estimate(
+    return LineEstimate(
         line, kind.text, "host" if reason else "fpga", reason, tuple(sizes.values()), shape, out, macs, taken, ms
     )
 
@@ -176,7 +176,7 @@ def _untimed(kind: str) -> tuple[str, str]:
     return "unknown", f"no type {kind!r} is known" + (f", {near}" if near else "")
 
 
-def _sizes(source: Source, kind: _Cell, cells: list[_Cell]) -> dict[str, int]:
+def _sizes(source: SourceText, kind: _Cell, cells: list[_Cell]) -> dict[str, int]:
     """Return the numbers of a line by the names of their columns."""
     columns = COLUMNS[kind.text]
     sizes = {}

@@ -23,7 +23,7 @@ from .parsing import refuse, section
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..evaluate.bench.engines import Engine
+    from ..evaluate.bench.engines import PeerEngine
     from ..runtime.perf import Spread
     from .bench_measure import Further
 
@@ -181,7 +181,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def measured(
-    args: argparse.Namespace, engines: Mapping[str, Engine], further: Further | None = None
+    args: argparse.Namespace, engines: Mapping[str, PeerEngine], further: Further | None = None
 ) -> tuple[int, dict[str, Any] | None]:
     """Time interleaved passes, each combination of threads and batch in a process of its own.
 

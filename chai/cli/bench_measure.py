@@ -16,7 +16,7 @@ from ..artifact.save import save
 from ..errors import ChaiError, UsageError
 from ..evaluate.bench import rounds, start
 from ..evaluate.bench.caffe import caffe, replaced
-from ..evaluate.bench.engines import Engine, Peer, Subject, opened
+from ..evaluate.bench.engines import Peer, PeerEngine, Subject, opened
 from ..kernels.codes import warm_up
 from ..kernels.native.library import library, lost
 from ..runtime.perf import spread
@@ -86,7 +86,7 @@ def _sent(work: Callable[[], Any], writing: int) -> int:
 
 def run(
     args: argparse.Namespace,
-    engines: Mapping[str, Engine],
+    engines: Mapping[str, PeerEngine],
     threads: int,
     batch: int | None,
     folder: Path,
@@ -167,7 +167,7 @@ def _random(shape: tuple[int, ...]) -> Array:
 
 def _opened(
     args: argparse.Namespace,
-    engines: Mapping[str, Engine],
+    engines: Mapping[str, PeerEngine],
     net: Net,
     feeds: Mapping[str, Array],
     threads: int,
@@ -216,7 +216,7 @@ def _processor() -> str:
 
 
 def programs(
-    args: argparse.Namespace, engines: Mapping[str, Engine], threads: int, folder: Path
+    args: argparse.Namespace, engines: Mapping[str, PeerEngine], threads: int, folder: Path
 ) -> list[dict[str, Any]]:
     """Write the files of all for a batch of 1 to ``folder``, and return the programs for ``start``, for JSON."""
     net, feeds = _loaded(args, 1)
@@ -224,9 +224,9 @@ def programs(
     custom = [os.path.abspath(place) for place in args.custom] or None
     options = {"device": net.device.name, "overlay": args.overlay, "custom": custom}
 
-    def program(name: str, *files: str | Path, **more: Any) -> start.Program:
+    def program(name: str, *files: str | Path, **more: Any) -> start.MeasuredProgram:
         words = [json.dumps({**options, **more}), *map(str, files)]
-        return start.Program(f"chai, {name}", start.CHAI, words, shapes, threads)
+        return start.MeasuredProgram(f"chai, {name}", start.CHAI, words, shapes, threads)
 
     entries = []
     if is_compiled(args.net):
@@ -242,7 +242,7 @@ def programs(
         files = caffe(net.graph, folder)
         entries.append(program("Caffe files", *files, phase=args.phase, stages=args.stage))
         entries += [
-            start.Program(peer.name, start.source(engines[peer.name].open), peer.words, shapes, threads)
+            start.MeasuredProgram(peer.name, start.source(engines[peer.name].open), peer.words, shapes, threads)
             for peer in peers
             if not isinstance(peer.run, str)
         ]
@@ -257,7 +257,7 @@ def started(programs: list[dict[str, Any]], threads: int, times: int, folder: Pa
     variables = start.environment(folder, threads, THREADS)
     usable = []
     for values in output.progress(programs, len(programs), "first processes", quiet):
-        program = start.Program(**values)
+        program = start.MeasuredProgram(**values)
         if reason := start.problem(program, variables):
             output.say(f"note: no start of {program.name}: {reason}")
         else:
@@ -271,7 +271,7 @@ def started(programs: list[dict[str, Any]], threads: int, times: int, folder: Pa
     return figures
 
 
-def _memory(program: start.Program, variables: Mapping[str, str]) -> Mapping[str, float | None]:
+def _memory(program: start.MeasuredProgram, variables: Mapping[str, str]) -> Mapping[str, float | None]:
     """Return the figures of 100 passes, None for each if they fail, which a note says."""
     try:
         return start.memory(program, variables)

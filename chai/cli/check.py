@@ -139,7 +139,9 @@ def execute(args: argparse.Namespace) -> int:
     return 1 if missed else 65 if failed else 0
 
 
-def _compared(args: argparse.Namespace, job: inputs.Job, files: list[Path], failed: list[inputs.Failure]) -> Report:
+def _compared(
+    args: argparse.Namespace, job: inputs.LoadedNetwork, files: list[Path], failed: list[inputs.Failure]
+) -> Report:
     """Run every image in float and on the emulator."""
     reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
     if args.calibration:

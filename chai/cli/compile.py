@@ -87,7 +87,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(args: argparse.Namespace, job: jobs.Job, files: list[Path]) -> Report:
+def _measured(args: argparse.Namespace, job: jobs.LoadedNetwork, files: list[Path]) -> Report:
     """Compare the compiled network with float on a few images, one at a time."""
     from ..evaluate.compare import compare
 

@@ -86,7 +86,7 @@ def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
 def _draw(
     image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], window: Window, threshold: float = 0.0
 ) -> Image:
-    boxes: list[drawing.Box] = []
+    boxes: list[drawing.LabelledBox] = []
     lines: list[tuple[str, drawing.Colour | None]] = []
     for name, summary in outputs.items():
         if "classes" in summary and name in maps:
@@ -106,6 +106,6 @@ def _draw(
     return drawing.with_lines(image, lines)
 
 
-def _box(box: Mapping[str, Any]) -> drawing.Box:
+def _box(box: Mapping[str, Any]) -> drawing.LabelledBox:
     text = f"{box['name'] or box['label']} {box['score']:.2f}"
-    return drawing.Box((*box["pixels"],), text, drawing.class_colour(box["label"]))
+    return drawing.LabelledBox((*box["pixels"],), text, drawing.class_colour(box["label"]))

@@ -113,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(estimates: list[chaidnn.Estimate], overlay: Overlay) -> None:
+def _print(estimates: list[chaidnn.LineEstimate], overlay: Overlay) -> None:
     rows = [
         [
             str(e.line),

@@ -265,7 +265,7 @@ def _check(args: argparse.Namespace) -> None:
             raise UsageError(f"--device {name} against float says nothing", hint="--device emulator")
 
 
-def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, list[Place], list[str]]:
+def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.LoadedNetwork, list[Place], list[str]]:
     """Return the job of the workers, the prepared network, the images to run, and the name of each."""
 
     compiled = is_compiled(args.net)

@@ -33,7 +33,7 @@ class Failure(TypedDict):
 
 
 @dataclass(frozen=True)
-class Job:
+class LoadedNetwork:
     """A loaded network, its input blob, "" if it has none, and the preprocessing of images for it."""
 
     net: Net
@@ -43,7 +43,7 @@ class Job:
     labels: Sequence[str]
 
 
-def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) -> Job:
+def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) -> LoadedNetwork:
     """Load the network of the arguments and choose its preprocessing and labels. Raises UsageError.
 
     ``alone``: a network without inputs will do, which has no images.
@@ -66,7 +66,7 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
     if blob and labels is not None:
         _compare_labels(net, labels, args.labels)
-    return Job(net, blob, shape, preprocess, net.card.labels if labels is None else labels)
+    return LoadedNetwork(net, blob, shape, preprocess, net.card.labels if labels is None else labels)
 
 
 def _load(args: argparse.Namespace, files: list[Path]) -> Net:
@@ -126,7 +126,7 @@ def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None
         refuse(args, options.PREPROCESSING, "for .npy inputs, which are taken as they are")
 
 
-def warn_of_defaults(job: Job, files: Iterable[Path]) -> None:
+def warn_of_defaults(job: LoadedNetwork, files: Iterable[Path]) -> None:
     """Warn on stderr if photos go into a network whose preprocessing is unknown."""
     photos = len(job.shape) == 4 and job.shape[1] == 3 and any(f.suffix.lower() != ".npy" for f in files)
     if photos and not job.preprocess.chosen:
@@ -171,7 +171,7 @@ def _shape_of(files: list[Path], blob: str) -> Shape:
     raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"--shape {blob}=1x3x224x224")
 
 
-def calibrate(args: argparse.Namespace, job: Job) -> None:
+def calibrate(args: argparse.Namespace, job: LoadedNetwork) -> None:
     """Choose the formats on the images of --calibration."""
     files = images.find([args.calibration])
     inputs = (item for _, item in items(output.progress(files, len(files), "calibration", args.quiet), job, []))
@@ -181,7 +181,7 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
     job.net.calibrate({job.blob: item[None]} for item in chain((first,), inputs))
 
 
-def items(files: Iterable[Path], job: Job, failed: list[Failure]) -> Iterator[tuple[ImagePart, Array]]:
+def items(files: Iterable[Path], job: LoadedNetwork, failed: list[Failure]) -> Iterator[tuple[ImagePart, Array]]:
     """Yield every image as an input (C, H, W); report those that cannot be read, and add them to ``failed``."""
 
     def unread(file: Path, error: ParseError) -> None:
@@ -192,7 +192,7 @@ def items(files: Iterable[Path], job: Job, failed: list[Failure]) -> Iterator[tu
 
 
 def passes(
-    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Array]], job: Job
+    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Array]], job: LoadedNetwork
 ) -> Iterator[tuple[list[ImagePart], dict[str, Array]]]:
     """Return what the inputs of each pass show and what to feed; of a network without inputs one pass, of nothing."""
     batches = images.batches(items, args.batch)
@@ -200,7 +200,7 @@ def passes(
 
 
 def feeds(
-    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Array]], job: Job, files: Sequence[Path]
+    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Array]], job: LoadedNetwork, files: Sequence[Path]
 ) -> Iterator[dict[str, Array]]:
     """Yield what to feed of ``passes``. Raises ParseError if none of the files could be read."""
     feed = None
@@ -217,7 +217,7 @@ def rows(args: argparse.Namespace, outputs: Mapping[str, Array]) -> list[ImagePa
     return [ImagePart(f"{args.net}[{i}]" if count > 1 else str(args.net)) for i in range(count or 1)]
 
 
-def header(args: argparse.Namespace, job: Job) -> str:
+def header(args: argparse.Namespace, job: LoadedNetwork) -> str:
     """Return the line that shows network, input and preprocessing."""
     if not job.blob:
         return f"{args.net}   {describe(job)}"
@@ -225,7 +225,7 @@ def header(args: argparse.Namespace, job: Job) -> str:
     return f"{args.net}   input {job.blob} {show(job.shape[1:])}   {describe(job)}{note}"
 
 
-def describe(job: Job) -> str:
+def describe(job: LoadedNetwork) -> str:
     """Return the preprocessing, or the shape of an input that is no image."""
     if not job.blob:
         return "no input"

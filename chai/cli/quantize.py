@@ -237,7 +237,7 @@ class _Card:
     image, which a .toml cannot hold.
     """
 
-    def __init__(self, args: argparse.Namespace, prototxt: Path, job: inputs.Job) -> None:
+    def __init__(self, args: argparse.Namespace, prototxt: Path, job: inputs.LoadedNetwork) -> None:
         own, self.path = prototxt.with_suffix(".toml"), args.output.with_suffix(".toml")
         self.present = cards.card_text(self.path)
         base = self.path if self.path.is_file() else own
@@ -324,7 +324,7 @@ def _wider(texts: list[str], others: Widths) -> dict[str, int]:
 
 
 def _views(
-    files: list[Path], job: inputs.Job, failed: list[inputs.Failure], copies: Collection[Path]
+    files: list[Path], job: inputs.LoadedNetwork, failed: list[inputs.Failure], copies: Collection[Path]
 ) -> Iterator[tuple[images.ImagePart, Array]]:
     """Yield inputs for choosing ranges: two views of each of ``copies``, every other file as it is.
 

@@ -211,7 +211,9 @@ class _Results:
     ``count`` is the number of images, ``best`` has the first probabilities of their answers.
     """
 
-    def __init__(self, args: argparse.Namespace, job: inputs.Job, answers: Answers, drawing: Drawing | None) -> None:
+    def __init__(
+        self, args: argparse.Namespace, job: inputs.LoadedNetwork, answers: Answers, drawing: Drawing | None
+    ) -> None:
         self.args, self.job, self.answers, self.drawing = args, job, answers, drawing
         self.listing = output.Growing(Run, "images") if args.json else None
         self.count, self.best, self.speeds = 0, list[float](), Speeds()
@@ -256,7 +258,7 @@ class _Results:
             _report(self.args, self.job, self.speeds)
 
 
-def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
+def _check_formats(args: argparse.Namespace, job: inputs.LoadedNetwork) -> None:
     """Raise UsageError for an overlay or formats if nothing runs in fixed point or the prototxt has formats."""
     if job.net.overlay is None:
         planning = ("overlay", "engine", *options.FORMATS, "calibration")
@@ -276,7 +278,7 @@ def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
             refuse(args, names, f"for {args.net}: none of its outputs has {' or '.join(kinds.values())}")
 
 
-def _measure(args: argparse.Namespace, job: inputs.Job, feeds: dict[str, Array], speeds: Speeds) -> None:
+def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: dict[str, Array], speeds: Speeds) -> None:
     """Time passes of a size that has run before, and save the times, if any option asks for them."""
     if not (args.perf or args.perf_csv or args.trace):
         return
@@ -297,7 +299,9 @@ def _measure(args: argparse.Namespace, job: inputs.Job, feeds: dict[str, Array],
         output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
 
 
-def _summary(args: argparse.Namespace, job: inputs.Job, failed: list[inputs.Failure], speeds: Speeds) -> dict[str, Any]:
+def _summary(
+    args: argparse.Namespace, job: inputs.LoadedNetwork, failed: list[inputs.Failure], speeds: Speeds
+) -> dict[str, Any]:
     """Return the values of the JSON object beside the images."""
     perf = speeds.measured if args.perf else None
     return {
@@ -311,7 +315,7 @@ def _summary(args: argparse.Namespace, job: inputs.Job, failed: list[inputs.Fail
     }
 
 
-def _report(args: argparse.Namespace, job: inputs.Job, speeds: Speeds) -> None:
+def _report(args: argparse.Namespace, job: inputs.LoadedNetwork, speeds: Speeds) -> None:
     output.result(f"{job.net.name}   device {job.net.device.name}   {speeds}{_saturation(job, speeds)}")
     if args.perf and (perf := speeds.measured) is not None:
         for table in perf.tables():
@@ -321,7 +325,7 @@ def _report(args: argparse.Namespace, job: inputs.Job, speeds: Speeds) -> None:
         output.say(*perf.text().removesuffix("\n").split("\n"))
 
 
-def _formats(job: inputs.Job, speeds: Speeds) -> MeasuredFormats | None:
+def _formats(job: inputs.LoadedNetwork, speeds: Speeds) -> MeasuredFormats | None:
     """Return what measured formats are based on and how often they saturated; None for those that the network brings."""
     if (basis := job.net.basis) is None:
         return None
@@ -337,7 +341,7 @@ def _formats(job: inputs.Job, speeds: Speeds) -> MeasuredFormats | None:
     }
 
 
-def _saturation(job: inputs.Job, speeds: Speeds) -> str:
+def _saturation(job: inputs.LoadedNetwork, speeds: Speeds) -> str:
     basis, formats = job.net.basis, _formats(job, speeds)
     if basis is None or formats is None:
         return ""
@@ -346,7 +350,7 @@ def _saturation(job: inputs.Job, speeds: Speeds) -> str:
     return f"   formats from {basis.source}, {share:.2g} % saturated{cure}"
 
 
-def _advise(args: argparse.Namespace, job: inputs.Job, files: list[Path], tops: list[float]) -> None:
+def _advise(args: argparse.Namespace, job: inputs.LoadedNetwork, files: list[Path], tops: list[float]) -> None:
     pictures = any(file.suffix.lower() != ".npy" for file in files)
     if pictures and not job.preprocess.chosen and tops and min(tops) < UNSURE:
         output.say("hint: the answer is unsure and no preprocessing was given; most networks need their mean:")

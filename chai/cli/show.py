@@ -92,7 +92,7 @@ class Show(output.Schema):
 
 
 @dataclass(frozen=True)
-class View:
+class NetworkView:
     """Data of a network for all output forms. ``shapes`` has the known output shapes; ``net`` is None without a plan."""
 
     content: Show
@@ -159,7 +159,7 @@ def execute(args: argparse.Namespace) -> int:
 # -- data
 
 
-def _unplanned(args: argparse.Namespace) -> View:
+def _unplanned(args: argparse.Namespace) -> NetworkView:
     refuse(
         args,
         (*options.FORMATS, "autotune", "no_jit", "listing"),
@@ -183,7 +183,7 @@ def _unplanned(args: argparse.Namespace) -> View:
         layers=described(graph, shapes),
     )
     outputs = {name: shapes[graph.latest[name]] for name in graph.outputs if graph.latest[name] in shapes}
-    return View(content, graph, outputs)
+    return NetworkView(content, graph, outputs)
 
 
 def _sized(args: argparse.Namespace) -> tuple[Graph, Path | None, dict[str, Shape]]:
@@ -216,7 +216,7 @@ def _source(args: argparse.Namespace) -> str:
     return source
 
 
-def _planned(args: argparse.Namespace) -> View:
+def _planned(args: argparse.Namespace) -> NetworkView:
     refuse(args, ("params", "dot"), "with --overlay or --engine", hint="leave those out, or it")
     logging.getLogger("chai").setLevel(logging.ERROR)  # the summary line already reports missing weights
     net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
@@ -230,7 +230,7 @@ def _planned(args: argparse.Namespace) -> View:
     return _on_overlay(net, net.graph.path, formats, estimates)
 
 
-def _compiled(args: argparse.Namespace) -> View:
+def _compiled(args: argparse.Namespace) -> NetworkView:
     refuse(
         args,
         ("dot", "params", "engine", "batch", "autotune", "no_jit"),
@@ -241,15 +241,15 @@ def _compiled(args: argparse.Namespace) -> View:
     return _on_overlay(net, str(args.net), None)
 
 
-def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> View:
-    """Return the View of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
-    from ..codegen.compile import compiled, footprint
+def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> NetworkView:
+    """Return the NetworkView of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
+    from ..codegen.compile import executable, footprint
 
     overlay, plan = net.overlay, net.offload.plan
     assert overlay is not None
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
-    chains = [s.chain or compiled(s.work(overlay, shapes, views)) for s in steps]
+    chains = [s.chain or executable(s.work(overlay, shapes, views)) for s in steps]
     layers = placed(net, chains)
     memory = footprint(chains)
     cycles = alone = sum(made.cycles for made in chains)
@@ -257,7 +257,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         alone = 0  # a file's instructions are for its batch
     elif net.batch != 1:
         one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
-        alone = sum(compiled(s.work(overlay, one, views)).cycles for s in steps)
+        alone = sum(executable(s.work(overlay, one, views)).cycles for s in steps)
     per_second = overlay.clock_mhz * 1e6
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]
@@ -290,7 +290,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         activation_bytes={"peak": memory.activations, "total": memory.apart},
         constant_bytes=memory.constants,
     )
-    return View(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
+    return NetworkView(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
 
 
 def _merged(net: Net) -> list[list[str]]:
@@ -303,7 +303,7 @@ def _merged(net: Net) -> list[list[str]]:
 # -- as text
 
 
-def _print(view: View, args: argparse.Namespace) -> None:
+def _print(view: NetworkView, args: argparse.Namespace) -> None:
     layers = view.content.layers
     listing = table(layers, args.params, sizes if not output.on_terminal() else _first)  # others: on lines of their own
     output.table(listing.head, listing.rows, listing.align, OPTIONAL, only_piped=listing.head[-1] == "reason")
@@ -340,7 +340,7 @@ def _first(row: LayerRow) -> str:
 Line = tuple[str, str, list[str]]  # label, sentence, list of details
 
 
-def _lines(view: View) -> Iterator[Line]:
+def _lines(view: NetworkView) -> Iterator[Line]:
     """Yield the lines about a network, most important first."""
     content = view.content
     if view.net is None:
@@ -375,7 +375,7 @@ def _totals(content: Show) -> Iterator[Line]:
     yield "summary", words + (f", {custom} custom" if custom else ""), []
 
 
-def _plan_lines(view: View, net: Net) -> Iterator[Line]:
+def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
     content, overlay, plan = view.content, net.overlay, net.offload.plan
     assert overlay is not None
     if content.open_sums:
@@ -415,7 +415,7 @@ def _count(value: int | None) -> str:
 # -- as a page
 
 
-def _save_page(path: Path, view: View) -> None:
+def _save_page(path: Path, view: NetworkView) -> None:
     from ..report import network_page, page  # only for --html
 
     content = view.content
@@ -425,7 +425,7 @@ def _save_page(path: Path, view: View) -> None:
     page.save(path, network_page.html(title, _facts(view), picture, listing, output.plain_values(content)))
 
 
-def _facts(view: View) -> dict[str, str]:
+def _facts(view: NetworkView) -> dict[str, str]:
     """Return the facts above the picture of the network."""
     facts = {"file": view.content.file}
     for label, text, items in _lines(view):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
 from ..overlay.weights import size_of
-from ..tasks.fields import Memory
+from ..tasks.fields import Operands
 from ..util.rounding import round_up
 from .arrange import arrangements
 from .chain import Chain, Piece, arranged, head_bytes, wanted
@@ -63,7 +63,7 @@ def check_descriptors(work: Work) -> None:
         )
 
 
-def compiled(work: Work) -> Sized:
+def executable(work: Work) -> Sized:
     """Return what a segment becomes on any overlay: a Chain, or what its architecture makes of it."""
     own = work.overlay.own
     return chain(work) if own is None else own.segment(work)
@@ -75,7 +75,7 @@ def _encoded(draft: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
     constants: list[tuple[int, Constant]] = []
     end = head_bytes(draft.overlay, len(draft.tasks))
     starts: dict[int, int] = {}
-    memory = Memory(draft.overlay, draft.regions.blobs, draft.shapes)
+    memory = Operands(draft.overlay, draft.regions.blobs, draft.shapes)
     for tag, (task, piece, after) in enumerate(zip(draft.tasks, draft.pieces, draft.after)):
         start = starts.get(piece.task, end)
         where = (FIXED << REGION) + start

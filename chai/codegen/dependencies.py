@@ -71,7 +71,7 @@ def dependencies(
     The segments of one file share a ``budget``. Raises DeviceError if it is spent, or if a Task or the host would read
     bytes that hold another blob, or nothing: so offsets from a file are checked here.
     """
-    accesses = _Accesses(_Memory(budget or Budget()), shapes, regions, overlay.layout)
+    accesses = _Accesses(_ByteHistory(budget or Budget()), shapes, regions, overlay.layout)
     for blob in regions.given:
         accesses.write(blob, 0, shapes[blob][1], (0, shapes[blob][0]), NONE)
     waits, done = [], dict.fromkeys(Finished._fields, 0)
@@ -135,7 +135,7 @@ class _Bytes:
     read: Finished = NONE
 
 
-class _Memory:
+class _ByteHistory:
     """The history of every byte: ``history[i]`` is that of the bytes from ``begins[i]`` to the next begin."""
 
     def __init__(self, budget: Budget) -> None:
@@ -186,7 +186,7 @@ class _Memory:
 class _Accesses:
     """Reads and writes of channels of some ``images`` (first, count) of blobs in a memory; each returns what it waits for."""
 
-    def __init__(self, memory: _Memory, shapes: Mapping[str, Shape], regions: Regions, layout: Layout) -> None:
+    def __init__(self, memory: _ByteHistory, shapes: Mapping[str, Shape], regions: Regions, layout: Layout) -> None:
         self.memory, self.shapes, self.regions, self.layout = memory, shapes, regions, layout
 
     def read(self, blob: str, first: int, channels: int, images: tuple[int, int], reader: Finished) -> Finished:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import tasks as kinds
 from ..errors import DeviceError
 from ..overlay.records import pack
-from ..tasks.fields import Memory, same
+from ..tasks.fields import Operands, same
 from .dependencies import NONE, Finished
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _ZEROS = ("input_zero", "second_zero", "output_zero")
 
 
 def encode(
-    task: Task, memory: Memory, where: int, *, tag: int = 0, after: Finished = NONE
+    task: Task, memory: Operands, where: int, *, tag: int = 0, after: Finished = NONE
 ) -> tuple[bytes, Sequence[Piece]]:
     """Return the descriptor of a Task and the pieces of its constants, to be stored contiguously from address ``where``.
 
@@ -48,7 +48,7 @@ def encode(
         raise _of(task, error) from error
 
 
-def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory: Memory) -> list[Task]:
+def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory: Operands) -> list[Task]:
     """Return the Tasks of descriptors; each is its values and the fields that every kind has, its blobs among them.
 
     Their weights stay in the ``constants`` of ``memory``. Raises DeviceError for anything that ``encode`` does not write
@@ -62,12 +62,12 @@ def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory
     return tasks
 
 
-def _table(values: Mapping[str, int], common: Mapping[str, Any], memory: Memory) -> tuple[int, int]:
+def _table(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> tuple[int, int]:
     """Return the address and the number of records of a descriptor's table."""
     return values["table"], prod(memory.shape(common["output"])[_kind(memory.overlay, values["opcode"]).table])
 
 
-def _decoded(values: Mapping[str, int], common: Mapping[str, Any], memory: Memory) -> Task:
+def _decoded(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> Task:
     """Return the Task of a descriptor; nothing but what it is made of is checked."""
     kind = _kind(memory.overlay, values["opcode"])
     if len(common["inputs"]) != kind.operands:
@@ -75,7 +75,7 @@ def _decoded(values: Mapping[str, int], common: Mapping[str, Any], memory: Memor
     return kind.from_fields(values, memory.of(common.get("images")), **common)
 
 
-def check_fields(values: Mapping[str, int], task: Task, memory: Memory, where: int) -> None:
+def check_fields(values: Mapping[str, int], task: Task, memory: Operands, where: int) -> None:
     """Raise DeviceError unless the values are those of a Task's descriptor, whatever its place in a chain.
 
     Its constants are stored from address ``where``.
@@ -105,7 +105,7 @@ def equal(a: Task, b: Task) -> bool:
     return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name not in NOTES)
 
 
-def fields_of(task: Task, memory: Memory, where: int, place: Mapping[str, int]) -> dict[str, int]:
+def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]) -> dict[str, int]:
     """Return the values of all fields of a Task's descriptor; ``place`` has those of its place in a chain."""
     overlay, limits = memory.overlay, task.limits(memory.overlay)
     if limits is None:

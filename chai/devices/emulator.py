@@ -15,7 +15,7 @@ from ..blob import Wholes, codes_of
 from ..codegen.chain import inside
 from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
-from ..kernels.native.program import Native, Part
+from ..kernels.native.program import ChannelRange, NativeProgram
 from ..tasks.work import Work
 from ..util.rounding import ceil_div
 from .base import Device, Program, Ran
@@ -79,15 +79,17 @@ class EmulatedProgram(Program):
         forms = [*self._forms()] if used else [None] * len(work.tasks)
         pairs = zip(work.tasks, forms)
         runs = [[*group] for _, group in groupby(pairs, lambda pair: pair[1] is not None)]
-        self.parts: list[Native | InNumpy] = []
-        before = [Part(blob, 0, work.shapes[blob][1]) for blob in self._read() if len(work.shapes[blob]) == 4]
+        self.parts: list[NativeProgram | InNumpy] = []
+        before = [ChannelRange(blob, 0, work.shapes[blob][1]) for blob in self._read() if len(work.shapes[blob]) == 4]
         for i, run in enumerate(runs):
             later = [task for group in runs[i + 1 :] for task, _ in group]
             native = [(task, form) for task, form in run if form is not None]
             if used is not None and native:
                 wholes = {self.wholes[b].base for task, _ in native for b in task.inputs}
                 loads = [part for part in before if self.wholes[part.blob].base in wholes]
-                self.parts.append(Native(used, native, work.shapes, self.wholes, loads, [*self._stores(native, later)]))
+                self.parts.append(
+                    NativeProgram(used, native, work.shapes, self.wholes, loads, [*self._stores(native, later)])
+                )
             else:
                 kept = {self.wholes[b].base for b in work.writes or work.shapes}
                 kept |= {self.wholes[b].base for task in later for b in (*task.inputs, task.output)}
@@ -128,10 +130,10 @@ class EmulatedProgram(Program):
     def _maps(self, task: Task) -> bool:
         return {len(self.work.shapes[self.wholes[blob].base]) for blob in (*task.inputs, task.output)} == {4}
 
-    def _written(self, task: Task) -> Part:
-        return Part(task.output, *task.channels(self.work.shapes))
+    def _written(self, task: Task) -> ChannelRange:
+        return ChannelRange(task.output, *task.channels(self.work.shapes))
 
-    def _stores(self, forms: Forms, later: Sequence[Task]) -> Iterator[Part]:
+    def _stores(self, forms: Forms, later: Sequence[Task]) -> Iterator[ChannelRange]:
         """Yield the channels that these Tasks write, and later ones or the host read."""
         written = [self._written(task) for task, _ in forms]
         read = {self.wholes[b].base for task in later for b in task.inputs}
@@ -146,7 +148,7 @@ class EmulatedProgram(Program):
         for blob in self.work.writes:
             whole, first = self.wholes[blob]
             for start, end in inside(filled.get(whole, []), first, first + self.work.shapes[blob][1]):
-                yield Part(blob, start, end - start)
+                yield ChannelRange(blob, start, end - start)
 
 
 class Emulator(Device):

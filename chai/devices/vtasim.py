@@ -19,16 +19,16 @@ from .base import Device, Program, Ran
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..vta.program import Segment
+    from ..vta.program import VtaSegment
 
 ARCHITECTURE = "vta"
 BEGIN, PAGE = 1 << 20, 4096  # where buffers lie in the simulated memory, bytes
 
 
-class Buffers:
+class SimulatedBuffers:
     """The regions of a segment in the simulated memory."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: VtaSegment) -> None:
         self.bytes = {region: np.zeros(size, np.uint8) for region, size in segment.sizes.items()}
         self.addresses: dict[int, int] = {}
         end = BEGIN
@@ -47,8 +47,8 @@ class SimulatedProgram(Program):
     """One program and its buffers; it is checked once, since neither its bytes nor its addresses change between runs."""
 
     def __init__(self, work: Work) -> None:
-        self.segment: Segment = work.chain or segment(replace(work, writes=work.writes or work.shapes))
-        self.views, self.memory = work.views, Buffers(self.segment)
+        self.segment: VtaSegment = work.chain or segment(replace(work, writes=work.writes or work.shapes))
+        self.views, self.memory = work.views, SimulatedBuffers(self.segment)
         place(self.segment, self.memory)
         self.steps = self.segment.checked(self.memory.addresses, self.memory.bytes)
         self.chip = Chip(self.segment.machine)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Compiled(Protocol):
+class Executable(Protocol):
     """A segment as bytes and blobs in regions: a Chain, or a program of another architecture."""
 
     @property
@@ -43,7 +43,7 @@ class Compiled(Protocol):
     def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None: ...
 
 
-def place(segment: Compiled, memory: Buffers) -> None:
+def place(segment: Executable, memory: Buffers) -> None:
     """Write descriptors and constants into new buffers."""
     segment.fix(memory.addresses, memory.bytes[FIXED])
     # and what only the accelerator writes: lines of it that are dirty would be written back over results later
@@ -51,7 +51,7 @@ def place(segment: Compiled, memory: Buffers) -> None:
 
 
 def run(
-    segment: Compiled,
+    segment: Executable,
     memory: Buffers,
     blobs: dict[str, Array],
     views: Mapping[str, View],

@@ -24,7 +24,7 @@ from ..text import visible
 from ..util import html
 from ..util.lazy_numpy import np
 from ..util.table import Table, floored
-from .held import Held, held_blobs
+from .held import OverlayBlob, held_blobs
 from .outputs import kind_of, source
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ class _Comparison:
         for name, expected in outputs.items():
             self._agree(name, size, expected, actual[latest[name]])
 
-    def _add(self, key: tuple[str, str], expected: Array, actual: Array, held: Held | None) -> None:
+    def _add(self, key: tuple[str, str], expected: Array, actual: Array, held: OverlayBlob | None) -> None:
         if held is not None and held.packed:  # the host has it in float: compare the codes that the overlay gets
             with np.errstate(all="ignore"):
                 actual = held.format.dequantize(held.format.quantize(actual))
@@ -376,7 +376,7 @@ class _Comparison:
             1.0 if net.basis is None else net.basis.margin,
         )
 
-    def _layers(self, offload: Execution, held: Mapping[str, Held]) -> Iterator[LayerCheck]:
+    def _layers(self, offload: Execution, held: Mapping[str, OverlayBlob]) -> Iterator[LayerCheck]:
         """Yield every layer of the prototxt except the sources, which are listed by their blobs."""
         graph = self.reference.graph
         computing = _computing(graph, offload.graph)
@@ -392,7 +392,7 @@ class _Comparison:
                 first = held.get(now.tops[0]) if now.tops else None
                 yield self._row(("layer", now.name), layer.type, _engine(offload, now), first)
 
-    def _row(self, key: tuple[str, str], type: str, engine: str, held: Held | None) -> LayerCheck:
+    def _row(self, key: tuple[str, str], type: str, engine: str, held: OverlayBlob | None) -> LayerCheck:
         sums, name = self.sums.get(key), key[1]
         if sums is None:
             return LayerCheck(name, type, engine)

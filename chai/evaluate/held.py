@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Held:
+class OverlayBlob:
     """A blob on the overlay: its format, and in ``ends`` the values of its first and last code.
 
     ``packed``: the host writes the blob and Pack converts it to codes; Pack may leave the first code unused.
@@ -27,15 +27,15 @@ class Held:
     ends: tuple[float, float]
 
 
-def held_blobs(offload: Execution) -> dict[str, Held]:
+def held_blobs(offload: Execution) -> dict[str, OverlayBlob]:
     """Return all blobs that are on the overlay at any time, by id."""
-    formats: dict[str, Held] = {}
+    formats: dict[str, OverlayBlob] = {}
     for blob, format in offload.schedule.from_host.items():
-        formats[blob] = Held(format, True, _ends(format, format.quantize(np.array([-inf, inf]))))
+        formats[blob] = OverlayBlob(format, True, _ends(format, format.quantize(np.array([-inf, inf]))))
     for step in offload.schedule.steps:
         for blob in (top for layer in step.layers for top in layer.tops if isinstance(step, DeviceStep)):
             format = offload.formats[blob]
-            formats[blob] = Held(format, False, _ends(format, np.array(format.range)))
+            formats[blob] = OverlayBlob(format, False, _ends(format, np.array(format.range)))
     return formats
 
 

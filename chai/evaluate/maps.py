@@ -96,7 +96,7 @@ class Overlaps:
 
 
 @dataclass
-class Covered(Side):
+class MapSums(Side):
     """The sums of one side: its classes against the first side's and against the ground truth.
 
     ``kl``    sum over images of KL(first side || this one) in nats per pixel; None unless the map is a Softmax's
@@ -156,8 +156,8 @@ class Maps(Measure):
             }
         return record
 
-    def side(self) -> Covered:
-        return Covered(self.output)
+    def side(self) -> MapSums:
+        return MapSums(self.output)
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         (reference, first), *others = sides.items()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import tasks
 from ..blob import codes_of
-from ..codegen.compile import compiled
+from ..codegen.compile import executable
 from ..devices.base import Device, Program, Ran
 from ..errors import ChaiError, UsageError
 from ..net import Net
@@ -32,7 +32,7 @@ PASSES = 5
 
 
 @dataclass(frozen=True)
-class Result:
+class ProbeResult:
     """The result of a probe: ``reason`` is the failure, empty if it passed; ``ms`` is the device's time."""
 
     name: str
@@ -100,7 +100,7 @@ def probes(overlay: Overlay) -> list[TaskProbe | NetworkProbe]:
     ]
 
 
-def run(device: Device, overlay: Overlay) -> Iterator[Result]:
+def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
     """Yield the result of each probe; the next one runs after a failure too.
 
     Raises UsageError for a device that computes in float, and the device's own error if it cannot be used at all.
@@ -117,10 +117,10 @@ def run(device: Device, overlay: Overlay) -> Iterator[Result]:
             reason = probe.run(device, overlay)
         except ChaiError as error:
             reason = str(error)
-        yield Result(probe.name, reason, (perf_counter() - begin) * 1000)
+        yield ProbeResult(probe.name, reason, (perf_counter() - begin) * 1000)
 
 
-def outcome(device: Device, overlay: Overlay, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+def outcome(device: Device, overlay: Overlay, results: Sequence[ProbeResult]) -> Iterator[tuple[str, str]]:
     """Yield names and values for a report: which programs were right, and the time of one segment."""
     wrong = [result.name for result in results if not result.ok]
     yield "right", f"{len(results) - len(wrong)} of {len(results)} programs"
@@ -143,7 +143,7 @@ def segment_ms(device: Device, overlay: Overlay) -> tuple[float, float]:
             passes.append(sum(step.ms for step in net.perf.steps if step.engine == "fpga"))
         shapes, views = net.offload.plan.device_shapes, net.schedule.views
         segments = [step for step in net.schedule.segments if step.tasks]
-        cycles = sum(compiled(step.work(overlay, shapes, views)).cycles for step in segments)
+        cycles = sum(executable(step.work(overlay, shapes, views)).cycles for step in segments)
         return median(passes), cycles / (overlay.clock_mhz * 1000)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from .. import tasks
 from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
-from ..kernels.native import Native
+from ..kernels.native import NativeLayer
 from ..limits import limits
 from ..text import visible
 from ..util.lazy_numpy import np
@@ -154,9 +154,9 @@ class Layer:
         tops = map(np.asarray, self.forward(*bottoms))  # a blob without axes is an array, too
         return tuple([np.maximum(top, 0, out=top) for top in tops])
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         """Return ``forward``, or ``rectified``, on bottoms of these shapes in C; None if Python computes it."""
-        return Native(None) if self.relays and not rectified else None
+        return NativeLayer(None) if self.relays and not rectified else None
 
     @property
     def rectifier(self) -> bool:
@@ -218,7 +218,7 @@ class Layer:
 
     @staticmethod
     def beyond(overlay: Overlay, kind: str, **values: int | bool | str) -> str | None:
-        """Return why the manifest excludes a Task of this kind with these values, see ``Limits.excluded``."""
+        """Return why the manifest excludes a Task of this kind with these values, see ``TaskLimits.excluded``."""
         limits = tasks.find(kind).limits(overlay)
         return f"no {kind} unit" if limits is None else limits.excluded(kind, **values)
 

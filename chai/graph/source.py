@@ -7,7 +7,7 @@ from .layer import Layer
 from .transform import Transform
 
 
-class Source(Layer):
+class SourceLayer(Layer):
     """A layer without bottoms. ``declared`` holds the shape of each top in the file, None if the file has none."""
 
     source = True
@@ -26,7 +26,7 @@ class Source(Layer):
         return [None] * len(self.tops)
 
 
-class DataSource(Source):
+class DataSource(SourceLayer):
     """A training net's data layer: ``data`` and optionally ``label``. The database itself is never opened."""
 
     tops_allowed = (1, None)

@@ -66,7 +66,7 @@ def class_colour(index: int) -> Colour:
 
 
 @dataclass(frozen=True)
-class Box:
+class LabelledBox:
     """Left, top, right and bottom in pixels, which may be outside the picture, and a label drawn above."""
 
     corners: tuple[float, float, float, float]
@@ -74,7 +74,7 @@ class Box:
     colour: Colour
 
 
-def with_boxes(image: Image, boxes: Sequence[Box]) -> Image:
+def with_boxes(image: Image, boxes: Sequence[LabelledBox]) -> Image:
     """Return a copy with a frame and a tag for each box; the first of overlapping frames is drawn on top.
 
     Frames are clipped to the picture; a box that is empty or entirely outside is left out.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SIZE = 1 << 24  # of anything, at most
 
 
-def compiled(*sizes: tuple[int, ...]) -> Floats | None:
+def float_kernels(*sizes: tuple[int, ...]) -> Floats | None:
     """Return the kernels; None if numpy is to compute, because there is no library or one of these sizes is beyond it."""
     return _loaded()() if _within(sizes) else None
 

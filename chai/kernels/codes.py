@@ -33,8 +33,8 @@ _done = 0  # elements converted so far
 
 def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> None:
     """Write out (N, M, H, W) int8 from integer float32 sums (N, M, H, W), bias (M,) int64 and multipliers (M, 1, 1)."""
-    compiled = _loops(sums.size)
-    if compiled is None:
+    loops = _loops(sums.size)
+    if loops is None:
         size = sums.shape[2] * sums.shape[3]
         for image, result in zip(sums, out):
             for part in _parts(len(bias), size):
@@ -42,20 +42,20 @@ def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> 
         return
     m = np.broadcast_to(r.multiplier, (len(bias), 1, 1)).reshape(-1)
     negative = m if r.negative is None else np.broadcast_to(r.negative, (len(bias), 1, 1)).reshape(-1)
-    compiled.sums_to_codes(sums, bias, m, negative, r.shift, r.low, r.high, r.zero, out)
+    loops.sums_to_codes(sums, bias, m, negative, r.shift, r.low, r.high, r.zero, out)
 
 
 def add(a: Array, b: Array, factors: tuple[int, int], addend: int, r: Requantization, out: Array) -> None:
     """Write a * factors[0] + b * factors[1] + addend, requantised, to ``out``; all are int8 arrays of one shape."""
-    compiled = _loops(a.size)
-    if compiled is None:
+    loops = _loops(a.size)
+    if loops is None:
         for x, y, result in zip(a, b, out):
             for part in _parts(len(x), x[0].size):
                 total = np.multiply(x[part], factors[0], dtype=np.float64)
                 total += np.multiply(y[part], factors[1], dtype=np.float64)
                 _to_codes(total, addend, r, result[part])
     else:
-        compiled.add_codes(a, b, *factors, addend, r.shift, r.low, r.high, r.zero, out)
+        loops.add_codes(a, b, *factors, addend, r.shift, r.low, r.high, r.zero, out)
 
 
 def pack(x: Array, format: Format) -> Array:
@@ -67,11 +67,11 @@ def pack(x: Array, format: Format) -> Array:
         codes = single.run(x, nan).reshape(x.shape)
         return format.quantize(x) if nan[0] else codes
     out = np.empty(x.shape, np.int8)
-    compiled = _loops(x.size)
-    if compiled is None:
+    loops = _loops(x.size)
+    if loops is None:
         if not _floats_to_codes(x.ravel(), format, out.ravel()):
             return format.quantize(x)  # which says what is wrong
-    elif not compiled.floats_to_codes(x.ravel(), format.step, *format.packed, format.zero, out.ravel()):
+    elif not loops.floats_to_codes(x.ravel(), format.step, *format.packed, format.zero, out.ravel()):
         return format.quantize(x)  # which says what is wrong
     return out
 
@@ -82,11 +82,11 @@ def unpack(codes: Array, format: Format) -> Array:
         return format.dequantize(codes)
     if (single := _conversion(Kind.UNPACK, codes.shape, format)) is not None:
         return single.run(codes).reshape(codes.shape)
-    compiled = _loops(codes.size)
-    if compiled is None:
+    loops = _loops(codes.size)
+    if loops is None:
         return format.dequantize(codes)
     out = np.empty(codes.shape, np.float32)
-    compiled.codes_to_floats(codes.ravel(), format.step, format.zero, out.ravel())
+    loops.codes_to_floats(codes.ravel(), format.step, format.zero, out.ravel())
     return out
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from ..tasks.window import Filtering, Window
 from ..util.lazy_numpy import np
-from . import compiled
+from . import float_kernels
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from .native import Native
+    from .native import NativeLayer
     from .scratch import Scratch
 
 POINT = Window((1, 1), (1, 1), (0, 0))
@@ -32,7 +32,7 @@ def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering, f
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
-    if not fill and (used := compiled(x.shape, weights.shape, out)) is not None:
+    if not fill and (used := float_kernels(x.shape, weights.shape, out)) is not None:
         return used.convolved(x, weights, bias, filtering)
     y = np.empty((n, m, *out), np.float32)
     if cg == 1 and m == group and not pointwise:
@@ -53,9 +53,9 @@ def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering, f
     return y
 
 
-def native_conv2d(shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> Native | None:
+def native_conv2d(shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> NativeLayer | None:
     """Return ``conv2d`` of an x of this shape in C; None if BLAS computes it."""
-    used = compiled(shape, weights.shape, filtering.window.sizes((shape[2], shape[3])))
+    used = float_kernels(shape, weights.shape, filtering.window.sizes((shape[2], shape[3])))
     return None if used is None else used.product(shape, weights, bias, filtering)
 
 
@@ -65,7 +65,7 @@ def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool 
     If it is ``rectified``, numbers below 0 are 0.
     """
     n, k = x.shape
-    if (used := compiled(x.shape, weights.shape)) is None:
+    if (used := float_kernels(x.shape, weights.shape)) is None:
         y: Array = np.matmul(x, weights.T)
     elif weights.flags.c_contiguous:
         pixels, filters = x.reshape(n, k, 1, 1), weights.reshape(-1, k, 1, 1)
@@ -80,10 +80,12 @@ def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool 
     return y
 
 
-def native_inner_product(shape: tuple[int, int], weights: Array, bias: Array | None, rectified: bool) -> Native | None:
+def native_inner_product(
+    shape: tuple[int, int], weights: Array, bias: Array | None, rectified: bool
+) -> NativeLayer | None:
     """Return ``inner_product`` of an x of this shape in C; None if its weights are stored as (K, M), or BLAS computes it."""
     n, k = shape
-    if not weights.flags.c_contiguous or (used := compiled(shape, weights.shape)) is None:
+    if not weights.flags.c_contiguous or (used := float_kernels(shape, weights.shape)) is None:
         return None
     return used.product((n, k, 1, 1), weights.reshape(-1, k, 1, 1), bias, Filtering(POINT, 1, rectified))
 

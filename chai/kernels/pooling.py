@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from . import compiled
+from . import float_kernels
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from .native import Native
+    from .native import NativeLayer
     from .native.floats import Floats
 
 MAX_COLUMNS = 2048  # columns of a window, and of 16 times its stride, at most, in C
@@ -44,7 +44,7 @@ def mean_pool(x: Array, window: Window, out: Shape, areas: Array) -> Array:
     return y
 
 
-def native_pool(shape: Shape, window: Window, out: Shape, areas: Array | None = None) -> Native | None:
+def native_pool(shape: Shape, window: Window, out: Shape, areas: Array | None = None) -> NativeLayer | None:
     """Return ``max_pool``, or with ``areas`` ``mean_pool``, of a float32 x of this shape in C; None if numpy computes it."""
     used = _compiled(shape, window, out)
     return None if used is None else used.pool(shape, window, out, areas)
@@ -86,7 +86,7 @@ def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
 def _compiled(shape: Shape, window: Window, out: Shape) -> Floats | None:
     """Return the kernels in C for float32; None if they cannot store the columns of several windows side by side."""
     narrow = window.kernel[1] <= MAX_COLUMNS and 16 * window.stride[1] <= MAX_COLUMNS
-    return compiled(shape, out) if narrow else None
+    return float_kernels(shape, out) if narrow else None
 
 
 def _reduce(x: Array, window: Window, out: Shape, operation: np.ufunc, neutral: float) -> Array:

@@ -13,7 +13,7 @@ from ._affine import AffineLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class BatchNorm(AffineLayer):
         assert affine is not None
         return -moved / affine[0] * float(self.blobs[2].reshape(-1)[0])
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         p = self.params
         if p.use_global_stats is False or not p.add_eps_before_sqrt or len(bottoms[0]) < 2:
             return None

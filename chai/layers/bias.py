@@ -12,7 +12,7 @@ from ._broadcast import BroadcastLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Bias(BroadcastLayer):
     def fillers(self) -> tuple[Filler | None, ...]:
         return (self.params.filler,)
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(bottoms) == 2:
             return None
         return native_scale(bottoms[0], self.covered(*bottoms), None, self.blobs[0], rectified)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count, show
 from ..graph import Layer
 from ..graph.params import axis_index, within
-from ..kernels import compiled
-from ..kernels.native import Native
+from ..kernels import float_kernels
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ class Concat(Layer):
             return None
         return sum(shapes[b][1] for b in self.bottoms[: self.bottoms.index(bottom)])
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         along = self.along(bottoms[0])
-        if compiled(*((4 * count(shape[along:]), *shape) for shape in bottoms)) is None:
+        if float_kernels(*((4 * count(shape[along:]), *shape) for shape in bottoms)) is None:
             return None
-        return Native(None, parts=count(bottoms[0][:along]))
+        return NativeLayer(None, parts=count(bottoms[0][:along]))
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.concatenate(bottoms, self.along(bottoms[0].shape)),)

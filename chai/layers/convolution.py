@@ -14,7 +14,7 @@ from ._window import WindowLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -107,7 +107,7 @@ class Convolution(WindowLayer):
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
         return self._sums(bottoms, True)
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
         if len(bottoms) > 1 or weights is not self.blobs[0]:
             return None

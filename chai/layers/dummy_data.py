@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..blob import Shape
 from ..graph.params import SIZE, BlobShape, nested, within
-from ..graph.source import Source
+from ..graph.source import SourceLayer
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class DummyDataParams:
     width: tuple[int, ...] = within(1, SIZE, ())
 
 
-class DummyData(Source):
+class DummyData(SourceLayer):
     """Its tops become inputs: the caller's data replace the fillers'."""
 
     message = "dummy_data_param"

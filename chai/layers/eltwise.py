@@ -14,7 +14,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.eltwise import Eltwise as EltwiseTask
@@ -74,7 +74,7 @@ class Eltwise(Layer):
         sums = p.operation == "SUM" and all(bottoms) and min(p.coeff, default=1) >= 0
         return sums or super().nonnegative(bottoms)
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(bottoms) > 2:
             return None
         return native_pair(self.params.operation, bottoms[0], self.params.coeff or (1.0, 1.0), rectified)

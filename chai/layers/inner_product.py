@@ -15,7 +15,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -121,7 +121,7 @@ class InnerProduct(Layer):
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
         return self._products(bottoms[0], True)
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         lead = count(bottoms[0][: self.axis(self.params.axis, bottoms[0])])
         bias = self.blobs[1] if self.params.bias_term else None
         return native_inner_product((lead, count(bottoms[0]) // max(lead, 1)), self.weight_rows, bias, rectified)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..blob import Shape
 from ..graph.params import BlobShape, nested
-from ..graph.source import Source
+from ..graph.source import SourceLayer
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class InputParams:
     shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
 
 
-class Input(Source):
+class Input(SourceLayer):
     """The tops are the network's inputs in the given shapes; ``forward`` accepts other shapes."""
 
     message = "input_param"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import SIZE, choice, within
-from ..kernels import compiled
+from ..kernels import float_kernels
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
 
 BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
 
@@ -53,9 +53,9 @@ class LRN(Layer):
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return all(bottoms)
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         p = self.params
-        if p.norm_region == "WITHIN_CHANNEL" or p.beta != 0.75 or (used := compiled(bottoms[0])) is None:
+        if p.norm_region == "WITHIN_CHANNEL" or p.beta != 0.75 or (used := float_kernels(bottoms[0])) is None:
             return None
         return used.normalisation(bottoms[0], p.local_size, p.alpha, p.k)
 
@@ -72,7 +72,7 @@ class LRN(Layer):
                 window, size, (-half, -half), (size[0] + half, size[1] + half)
             )
             return (x * _negative_power(1 + p.alpha * mean, p.beta),)
-        if p.beta == 0.75 and (used := compiled(x.shape)) is not None:
+        if p.beta == 0.75 and (used := float_kernels(x.shape)) is not None:
             return (used.normalised(x, p.local_size, p.alpha, p.k),)
         y = np.empty_like(x, order="C")
         rows = max(1, BAND // max(1, x.shape[1] * x.shape[3]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..blob import Shape
 from ..graph.params import SIZE, within
-from ..graph.source import Source
+from ..graph.source import SourceLayer
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class MemoryDataParams:
     width: int = within(0, SIZE, 0)
 
 
-class MemoryData(Source):
+class MemoryData(SourceLayer):
     """Tops: data of (batch_size, channels, height, width), and labels."""
 
     message = "memory_data_param"

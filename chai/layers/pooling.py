@@ -18,7 +18,7 @@ from ._window import sides
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -172,7 +172,7 @@ class Pooling(Layer):
             return (pooling.sum_pool(x * x, window, out) / (total + np.finfo(np.float32).tiny),)
         return (pooling.mean_pool(x, window, out, self._areas(x.shape, window, out)),)
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(self.tops) > 1 or self.params.pool == "STOCHASTIC":
             return None
         window, out = self._windows(bottoms[0])

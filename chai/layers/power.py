@@ -11,7 +11,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Power(Layer):
     Params = PowerParams
     new_tops = rectifies = True
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         p = self.params
         if p.power != 1:
             return None

@@ -13,7 +13,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PReLU(Layer):
     def fillers(self) -> tuple[Filler | None, ...]:
         return (self.params.filler or Filler(value=0.25),)
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         return native_leaky(bottoms[0], self.blobs[0])
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

@@ -12,7 +12,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
     from ..overlay import Overlay
 
 
@@ -46,7 +46,7 @@ class ReLU(Layer):
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return not self.params.negative_slope or all(bottoms)
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if self.rectifier:
             return native_scale(bottoms[0], range(1, 2), None, None, True)
         slope = np.full(1, self.params.negative_slope, np.float32)

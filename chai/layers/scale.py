@@ -14,7 +14,7 @@ from ._broadcast import BroadcastLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Scale(BroadcastLayer, AffineLayer):
     def bias_blob(self) -> int | None:
         return 1 if self.params.bias_term else None
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         two = len(bottoms) == 2
         if two and not bottoms[1]:
             return None

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count
 from ..graph import Layer, OutputKind
 from ..graph.params import axis_index
-from ..kernels import compiled
+from ..kernels import float_kernels
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..kernels.native import Native
+    from ..kernels.native import NativeLayer
     from ..kernels.native.floats import Floats
 
 
@@ -46,14 +46,14 @@ class Softmax(Layer):
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return True
 
-    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         along = self.axis(self.params.axis, bottoms[0])
         used = self._compiled(bottoms[0], along)
         return None if used is None else used.exponential(bottoms[0], along)
 
     @staticmethod
     def _compiled(shape: Shape, along: int) -> Floats | None:
-        return compiled((count(shape[:along]), shape[along], count(shape[along + 1 :])))
+        return float_kernels((count(shape[:along]), shape[along], count(shape[along + 1 :])))
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, along = bottoms[0], self.axis(self.params.axis, bottoms[0].shape)

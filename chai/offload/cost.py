@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import count, on_device
-from ..codegen.compile import compiled
+from ..codegen.compile import executable
 from .schedule import DeviceStep, Schedule
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> 
                 for c in schedule.conversions
                 if not set(c.writes).isdisjoint(step.reads) or not set(c.reads).isdisjoint(step.writes)
             ]
-            chain = compiled(step.work(overlay, shapes, schedule.views))
+            chain = executable(step.work(overlay, shapes, schedule.views))
             device = chain.cycles / overlay.clock_mhz
             fpga = device + host.call_us + sum(crossing) / host.convert_bytes_per_us
             yield Cost(step.layers, fpga / 1000, sum(_on_host(layer, host, shapes) for layer in step.layers) / 1000)

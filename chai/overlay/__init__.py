@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .manifest import Overlay as Overlay, default as default, load as load, names as names
     from .sections import (
-        Buffer as Buffer,
-        Field as Field,
+        BitField as BitField,
         Host as Host,
         Layout as Layout,
-        Limits as Limits,
+        OnChipBuffer as OnChipBuffer,
         Record as Record,
         Register as Register,
-        Section as Section,
+        TaskLimits as TaskLimits,
+        TaskSection as TaskSection,
     )
 
 __all__ = [
-    "Buffer",
-    "Field",
+    "BitField",
     "Host",
     "Layout",
-    "Limits",
+    "OnChipBuffer",
     "Overlay",
     "Record",
     "Register",
-    "Section",
+    "TaskLimits",
+    "TaskSection",
     "default",
     "load",
     "names",

@@ -22,18 +22,18 @@ from ..util.paths import shipped
 from ..util.suggest import did_you_mean
 from .sections import (
     Array,
-    Board,
-    Buffers,
+    BoardModel,
     Dsp,
+    FpgaResources,
     Host,
     L,
     Layout,
+    OnChipBuffers,
     Overhead,
     Record,
-    Registers,
+    RegisterMap,
     Requant,
-    Resources,
-    Section,
+    TaskSection,
     WindowRate,
 )
 
@@ -61,13 +61,13 @@ class Overlay:
     name: str
     title: str
     part: str
-    boards: tuple[Board, ...]
+    boards: tuple[BoardModel, ...]
     family: str
     vlnv: str
     clock_mhz: float
     memory_mb_per_s: float
     assumed: tuple[str, ...]
-    resources: Resources
+    resources: FpgaResources
     array: Array
     macs_per_dsp: int
     dsp: Dsp
@@ -78,10 +78,10 @@ class Overlay:
     window: WindowRate
     batch_max: int
     overhead: Overhead
-    buffers: Buffers
-    tasks: tuple[Section, ...]
+    buffers: OnChipBuffers
+    tasks: tuple[TaskSection, ...]
     layout: Layout
-    registers: Registers
+    registers: RegisterMap
     descriptor: Record
     table: Record
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
-from .sections import Field, Record
+from .sections import BitField, Record
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -98,7 +98,7 @@ def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
     return columns
 
 
-def _column(words: Array, field: Field) -> Array:
+def _column(words: Array, field: BitField) -> Array:
     """Return the values of a field in the words (n, words of a record) of records, int64 (n,)."""
     if len(field.words) == 1:
         bits = words[:, field.word] << (32 - field.bit - field.width)
@@ -123,7 +123,7 @@ def _shifted(bits: Array, right: int) -> Array:
     return moved
 
 
-def _check_column(record: Record, field: Field, column: Array) -> None:
+def _check_column(record: Record, field: BitField, column: Array) -> None:
     low, high = field.range
     if not column.size or (field.multiple == 1 and low <= column.min() and column.max() <= high):
         return
@@ -146,7 +146,7 @@ def _check_names(record: Record, values: Collection[str]) -> None:
         raise DeviceError(f"{record.name}: no value for {', '.join(n for n in known if n not in values)}")
 
 
-def _check_value(record: Record, field: Field, value: int) -> None:
+def _check_value(record: Record, field: BitField, value: int) -> None:
     low, high = field.range
     if not low <= value <= high:
         sign = "signed" if field.signed else "unsigned"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 
 @dataclass(frozen=True)
-class Board:
+class BoardModel:
     """The usual name of a board, and Vivado's name of its chip."""
 
     name: str
@@ -16,7 +16,7 @@ class Board:
 
 
 @dataclass(frozen=True)
-class Resources:
+class FpgaResources:
     """Resources of the part: DSP slices, RAMB36, URAM288."""
 
     dsp: int
@@ -92,7 +92,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class OnChipBuffer:
     """An on-chip memory: ``copies`` times ``banks`` times ``depth`` words of ``word_bits``."""
 
     word_bits: int
@@ -108,17 +108,17 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Buffers:
+class OnChipBuffers:
     """Buffers for input rows, weights, accumulators, and unfinished pooling windows."""
 
-    input: Buffer
-    weights: Buffer
-    accumulators: Buffer
-    pool: Buffer
+    input: OnChipBuffer
+    weights: OnChipBuffer
+    accumulators: OnChipBuffer
+    pool: OnChipBuffer
 
 
 @dataclass(frozen=True)
-class Limits:
+class TaskLimits:
     """The limits of every kind of Task; each kind adds its own. Sizes are heights and widths in pixels.
 
     ``channel_step``  the first channel of a view that is read or written is a multiple of it
@@ -147,12 +147,12 @@ class Limits:
         return None
 
 
-L = TypeVar("L", bound=Limits)
+L = TypeVar("L", bound=TaskLimits)
 
 
 @dataclass(frozen=True)
-class Section:
-    """The manifest's section of one kind of Task: the names and values of its ``Limits``."""
+class TaskSection:
+    """The manifest's section of one kind of Task: the names and values of its ``TaskLimits``."""
 
     kind: str
     limits: tuple[tuple[str, Any], ...]
@@ -197,7 +197,7 @@ class Register:
 
 
 @dataclass(frozen=True)
-class Registers:
+class RegisterMap:
     """Size of the AXI-Lite window in bytes, descriptions of the error causes, and the registers by name."""
 
     window: int
@@ -212,7 +212,7 @@ class Registers:
 
 
 @dataclass(frozen=True)
-class Field:
+class BitField:
     """``width`` bits from ``bit`` of 32-bit ``word``; a field may extend into the next words.
 
     ``multiple``  every value is a multiple of it (an alignment); values are not divided by it
@@ -258,10 +258,10 @@ class Record:
     version: int
     bytes: int
     endian: str
-    fields: tuple[Field, ...]
+    fields: tuple[BitField, ...]
 
     @cached_property
-    def values(self) -> dict[str, Field]:
+    def values(self) -> dict[str, BitField]:
         """Return the fields that have a value in each record, by name: all but ``version``, which is the record's own."""
         return {field.name: field for field in self.fields if field.name != "version"}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Buffer = bytes | bytearray | memoryview
 
-    class Source(Protocol):
+    class ByteSource(Protocol):
         """Bytes that can be read repeatedly."""
 
         def __len__(self) -> int: ...
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
         def read(self, offset: int, out: Array) -> None:
             """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset``."""
 
-    Piece = Union[bytes, "Packed", "Unpacked", Source]  # a piece of a Task's constants
+    Piece = Union[bytes, "Packed", "Unpacked", ByteSource]  # a piece of a Task's constants
 
 LONG = 1000  # weights of an output that could overflow an accumulator of 25 bits with its bias: their sums are needed
 PART = 1 << 18  # bytes of packed weights that are checked at a time, which stay in a processor's cache
 WEIGHT = 127  # -128 would overflow the packed sums of two products in one DSP
 
 
-class Held:
-    """A Source in memory."""
+class HeldBytes:
+    """A ByteSource in memory."""
 
     def __init__(self, data: Buffer) -> None:
         self.mapped = memoryview(data)
@@ -60,7 +60,7 @@ class Packed:
 
     dtype = "int8"
 
-    def __init__(self, source: Source, offset: int, shape: Shape, group: int, array: sections.Array) -> None:
+    def __init__(self, source: ByteSource, offset: int, shape: Shape, group: int, array: sections.Array) -> None:
         self.shape = shape
         self.group = group
         self.axes = _blocks(shape, group, array)

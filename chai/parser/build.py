@@ -15,7 +15,7 @@ from .. import layers, plugins
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import LossParams, Precision
-from ..graph.source import Source
+from ..graph.source import SourceLayer
 from ..graph.transform import Transform
 from ..limits import limits
 from ..plugins.loading import chosen
@@ -34,7 +34,7 @@ _NAMED = (
 )
 
 
-class State:
+class NetState:
     """Phase, level and stages, which include and exclude rules test."""
 
     def __init__(self, phase: str = "TEST", level: int = 0, stages: Sequence[str] = ()) -> None:
@@ -60,7 +60,7 @@ class State:
         """Return the options with which a layer that is left out would belong to the network, as alternatives."""
         rules, other = layer.all("include"), PHASES[self.phase == PHASES[0]]
         if not rules:
-            meant = State(other, self.level, [*self.stages]).includes(layer)
+            meant = NetState(other, self.level, [*self.stages]).includes(layer)
             return [f"--phase {other}"] * meant
         options = []
         for rule in rules:
@@ -90,7 +90,7 @@ class State:
         return not any(self.meets(rule) for rule in exclude)
 
 
-def build(net: Message, messages: list[Message], state: State, custom: Registry) -> Graph:
+def build(net: Message, messages: list[Message], state: NetState, custom: Registry) -> Graph:
     """Return the Graph of a network in one state. Raises ParseError or ModelError, each naming layer and line."""
     source = net.source
     if not messages:
@@ -220,7 +220,7 @@ def _near(type: str) -> str:
 class _Wiring:
     """Gives every top a unique id and resolves which blob each bottom reads."""
 
-    def __init__(self, graph: Graph, state: State) -> None:
+    def __init__(self, graph: Graph, state: NetState) -> None:
         self.graph = graph
         self.losses = replace(graph, layers=[], inputs={}, outputs=[], latest={}, notes=[], composed={})
         self.state = state
@@ -288,7 +288,7 @@ class _Wiring:
 
     def _inputs(self, message: Message, layer: Layer) -> None:
 
-        assert isinstance(layer, Source)
+        assert isinstance(layer, SourceLayer)
         transform = message.get("transform_param")
         layer.transform = fill(Transform, transform) if transform is not None else None
         try:

@@ -10,13 +10,13 @@ from ..errors import ChaiError, ParseError, PluginError
 from ..graph import Composed
 from ..limits import limits
 from ..plugins.arguments import resolve
-from ..plugins.composed.builder import Part, parts_of
+from ..plugins.composed.builder import ComposedPart, parts_of
 from ..plugins.composed.definition import ComposedType
 from ..plugins.definition import Definition
 from ..plugins.fields import CustomParams
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
-from ..util.source import Source
+from ..util.source import SourceText
 from .assign import layer_message
 from .fill import fill
 from .message import Message, parameters, read
@@ -94,7 +94,7 @@ def _check(message: Message, bottoms: list[str]) -> None:
             )  # fmt: skip
 
 
-def _shares(layer: str, part: Part, around: tuple[Share, ...]) -> tuple[Share, ...]:
+def _shares(layer: str, part: ComposedPart, around: tuple[Share, ...]) -> tuple[Share, ...]:
     """Return where a part's trained parameters are: in its layer, which may have them from others in turn."""
     if not part.blobs:
         return ()
@@ -105,7 +105,7 @@ def _shares(layer: str, part: Part, around: tuple[Share, ...]) -> tuple[Share, .
     return ((layer, part.blobs), *((name, tuple(indices[i] for i in part.blobs)) for name, indices in around))
 
 
-def _message(part: Part, type: Definition | None) -> Message:
+def _message(part: ComposedPart, type: Definition | None) -> Message:
     """Return a part as a message whose positions are the line of the call that made it."""
     fields_of_custom, source, later = dict(part.fields), _Call(part), ""
     try:
@@ -119,7 +119,7 @@ def _message(part: Part, type: Definition | None) -> Message:
     return read(parse(source), "LayerParameter", source)
 
 
-def _arguments(part: Part, type: Definition | None) -> tuple[Mapping[str, Any], str]:
+def _arguments(part: ComposedPart, type: Definition | None) -> tuple[Mapping[str, Any], str]:
     """Return the fields of a layer of a custom type, and a prototxt of further ones.
 
     Named arguments become its xcustom_param; after a vector, which takes all numbers that are left there, fields by name.
@@ -145,10 +145,10 @@ def _several(value: Any) -> tuple[Any, ...]:
     return tuple(value) if hasattr(value, "__iter__") and not isinstance(value, str) else (value,)
 
 
-class _Call(Source):
+class _Call(SourceText):
     """The text of a part; its errors show the call that made it."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: ComposedPart) -> None:
         path, _, line = part.place.rpartition(":")
         super().__init__("", path)
         self.line = int(line)
@@ -160,7 +160,7 @@ class _Call(Source):
         self, message: str, start: int, end: int | None = None, hint: str | None = None, layer: str | None = None
     ) -> ParseError:
         text = linecache.getline(self.path, self.line).rstrip("\n")
-        shown = Source("\n" * (self.line - 1) + text, self.path)
+        shown = SourceText("\n" * (self.line - 1) + text, self.path)
         first = self.line - 1 + len(text) - len(text.lstrip())
         return shown.error(message, first, self.line - 1 + len(text), hint, layer)
 

@@ -10,10 +10,10 @@ from ..graph import Graph
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
 from ..util.log import logger
-from .build import State, build
+from .build import NetState, build
 from .message import Message, read
 from .stamp import stamped
-from .text import Block, Field, parse, read_source
+from .text import Block, TextField, parse, read_source
 from .upgrade import upgrade
 
 log = logger("chai.parser")
@@ -44,7 +44,7 @@ def load_graph(
     if unknown:
         shown = ", ".join(unknown[:8]) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
         log.warning("%s: fields that Caffe's schema does not have are ignored: %s", source.path, shown)
-    graph = build(net, upgrade(net), State(phase, level, stages), custom)
+    graph = build(net, upgrade(net), NetState(phase, level, stages), custom)
     graph.weights_digest = stamped(source.text)
     if phase == "TRAIN":
         log.warning("%s: phase TRAIN chooses layers only: no dropout, no batch statistics", source.path)
@@ -67,7 +67,7 @@ def unknown_fields(net: Message, custom: Registry) -> list[str]:
     ]
 
 
-def _unknown(message: Message, custom: Registry, layer: str | None = None) -> Iterator[tuple[Field, str | None]]:
+def _unknown(message: Message, custom: Registry, layer: str | None = None) -> Iterator[tuple[TextField, str | None]]:
     """Yield each unknown field with the name of its layer."""
     taken: set[str] = set()
     if "Layer" in message.type:

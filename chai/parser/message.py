@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import ParseError
-from ..util.source import Source
+from ..util.source import SourceText
 from ..util.suggest import did_you_mean
 from .schema import FieldType, fields
-from .text import Block, Field, Scalar
+from .text import Block, Scalar, TextField
 
 _LAYERS = {"LayerParameter", "V1LayerParameter", "V0LayerParameter"}
 _TRUE = {"true", "True", "t", "1"}
@@ -32,13 +32,13 @@ class Message:
 
     __slots__ = ("end", "source", "start", "type", "unknown", "values")
 
-    def __init__(self, type: str, source: Source, start: int = 0, end: int = 0) -> None:
+    def __init__(self, type: str, source: SourceText, start: int = 0, end: int = 0) -> None:
         self.type = type
         self.source = source
         self.start = start
         self.end = end
         self.values: dict[str, list[Value]] = {}
-        self.unknown: list[Field] = []
+        self.unknown: list[TextField] = []
 
     def all(self, name: str) -> list[Any]:
         """Return every value of a field, in order; empty if it is not set."""
@@ -85,13 +85,13 @@ def parameters(layer: Message, more: Mapping[str, tuple[Any, ...]] | None = None
     return {**{name: tuple(values) for name, values in found.items() if values}, **(more or {})}
 
 
-def _unknown(fields: Iterable[Field], found: dict[str, list[Any]]) -> None:
+def _unknown(fields: Iterable[TextField], found: dict[str, list[Any]]) -> None:
     for field in fields:
         if isinstance(field.value, Scalar):
             found.setdefault(field.name, []).append(field.value.text)
 
 
-def read(block: Block, type: str, source: Source) -> Message:
+def read(block: Block, type: str, source: SourceText) -> Message:
     """Convert a tree into a message of the given type. Raises ParseError for a value that its field cannot hold."""
     message = Message(type, source, block.start, block.end)
     known = fields(type)
@@ -116,7 +116,7 @@ def read(block: Block, type: str, source: Source) -> Message:
     return message
 
 
-def _value(field: Field, definition: FieldType, source: Source) -> Value:
+def _value(field: TextField, definition: FieldType, source: SourceText) -> Value:
     node = field.value
     if isinstance(node, Block):
         if definition.kind != "message":
@@ -145,14 +145,14 @@ def _expected(definition: FieldType) -> str:
     }.get(definition.kind, "a quoted string")
 
 
-def _bad(node: Scalar, definition: FieldType, source: Source, hint: str | None = None) -> ParseError:
+def _bad(node: Scalar, definition: FieldType, source: SourceText, hint: str | None = None) -> ParseError:
     found = f'"{node.text}"' if node.kind == "string" else node.text
     return source.error(
         f"{definition.name}: expected {_expected(definition)}, found {found}", node.start, node.end, hint
     )
 
 
-def _integer(node: Scalar, definition: FieldType, source: Source) -> int:
+def _integer(node: Scalar, definition: FieldType, source: SourceText) -> int:
     if node.kind != "number":
         raise _bad(node, definition, source, _integer_hint(node, definition))
     digits = node.text.lstrip("-")
@@ -187,7 +187,7 @@ def _integer_hint(node: Scalar, definition: FieldType) -> str | None:
     return None
 
 
-def _float(node: Scalar, definition: FieldType, source: Source) -> float:
+def _float(node: Scalar, definition: FieldType, source: SourceText) -> float:
     text = node.text.lower()
     if node.kind == "name" and text.lstrip("-") in ("inf", "infinity", "nan"):
         return float(text)
@@ -201,7 +201,7 @@ def _float(node: Scalar, definition: FieldType, source: Source) -> float:
         raise _bad(node, definition, source) from None
 
 
-def _bool(node: Scalar, definition: FieldType, source: Source) -> bool:
+def _bool(node: Scalar, definition: FieldType, source: SourceText) -> bool:
     if node.kind != "string" and node.text in _TRUE:
         return True
     if node.kind != "string" and node.text in _FALSE:
@@ -209,13 +209,13 @@ def _bool(node: Scalar, definition: FieldType, source: Source) -> bool:
     raise _bad(node, definition, source)
 
 
-def _string(node: Scalar, definition: FieldType, source: Source) -> str:
+def _string(node: Scalar, definition: FieldType, source: SourceText) -> str:
     if node.kind != "string":
         raise _bad(node, definition, source, f'write {definition.name}: "{node.text}"')
     return node.text
 
 
-def _enum(node: Scalar, definition: FieldType, source: Source) -> str:
+def _enum(node: Scalar, definition: FieldType, source: SourceText) -> str:
     if node.kind == "number":
         number = _integer(node, definition._replace(low=-(2**31), high=2**31 - 1), source)
         for name, value in definition.enum.items():

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..errors import ParseError
 from ..limits import limits
 from ..util.files import opened, rest
-from ..util.source import Source
+from ..util.source import SourceText
 from .mistaken import HEAD, recognise
 
 _TOKEN = re.compile(
@@ -63,21 +63,21 @@ class Scalar:
 class Block:
     """A message: its fields in order, braces included in the span."""
 
-    fields: list[Field]
+    fields: list[TextField]
     start: int
     end: int
 
 
 @dataclass(eq=False, slots=True)
-class Field:
-    """``name: value``; ``start`` is the offset of the name. A list gives one Field per item."""
+class TextField:
+    """``name: value``; ``start`` is the offset of the name. A list gives one TextField per item."""
 
     name: str
     start: int
     value: Scalar | Block
 
 
-def read_source(path: str | Path) -> Source:
+def read_source(path: str | Path) -> SourceText:
     """Return the text of a file. Raises ParseError if it is too large or not text, OSError if it cannot be read."""
     path = Path(path)
     with opened(path) as file:
@@ -92,7 +92,7 @@ def read_source(path: str | Path) -> Source:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")  # comments in another encoding: one character per byte keeps the offsets
-    return Source(text, str(path))
+    return SourceText(text, str(path))
 
 
 def _refuse_binary(data: bytes, path: Path) -> None:
@@ -104,7 +104,7 @@ def _refuse_binary(data: bytes, path: Path) -> None:
         )
 
 
-def parse(source: Source) -> Block:
+def parse(source: SourceText) -> Block:
     """Return the tree of a text. Raises ParseError at the first syntax error."""
     return _Parser(source).run()
 
@@ -112,7 +112,7 @@ def parse(source: Source) -> Block:
 class _Parser:
     """Parser with one token of lookahead: ``kind``, ``token``, ``start`` and ``end`` describe the next token."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self.at = 0
         self.tokens = self.values = 0
@@ -147,8 +147,8 @@ class _Parser:
     def _wrong(self, message: str) -> ParseError:
         return self.source.error(f"{message}, found {self.token!r}", self.start, self.end)
 
-    def _fields(self, closing: str, depth: int) -> list[Field]:
-        fields: list[Field] = []
+    def _fields(self, closing: str, depth: int) -> list[TextField]:
+        fields: list[TextField] = []
         while True:
             if self.kind == "name":
                 name, start = self.token, self.start
@@ -174,27 +174,27 @@ class _Parser:
         self.at = match.end()
         return match.group().replace(" ", "").replace("\t", "")
 
-    def _value(self, fields: list[Field], name: str, start: int, depth: int) -> None:
+    def _value(self, fields: list[TextField], name: str, start: int, depth: int) -> None:
         colon = self._is(":")
         if colon:
             self._next()
         if self._is("["):
             self._list(fields, name, start, depth)
         elif self._is("{<"):
-            fields.append(Field(name, start, self._block(depth)))
+            fields.append(TextField(name, start, self._block(depth)))
         elif colon:
-            fields.append(Field(name, start, self._scalar(name)))
+            fields.append(TextField(name, start, self._scalar(name)))
         else:
             raise self._wrong(f"expected ':' or '{{' after {name!r}")
 
-    def _list(self, fields: list[Field], name: str, start: int, depth: int) -> None:
+    def _list(self, fields: list[TextField], name: str, start: int, depth: int) -> None:
         self._next()
         if self._is("]"):
             self._next()
             return
         while True:
             item = self._block(depth) if self._is("{<") else self._scalar(name)
-            fields.append(Field(name, start, item))
+            fields.append(TextField(name, start, item))
             if not self._is("],"):
                 raise self._wrong(f"expected ',' or ']' in the list of {name!r}")
             last = self._is("]")

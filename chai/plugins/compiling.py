@@ -19,7 +19,7 @@ from ..util.interpreter import from_signal_handler
 from ..util.log import logger
 from ..util.private import NotPrivateError, private_folder
 from ..util.sharing import Mutex
-from .failure import Lost
+from .failure import ParallelError
 from .helpers import with_helpers
 from .reach import digest, is_dispatcher, names_of, reached
 from .xchange import COMPILED
@@ -58,7 +58,7 @@ def available() -> bool:
     return find_spec("numba") is not None
 
 
-class Compiled:
+class JitFunction:
     """A function for one set of argument types: ``call(x, ...)``, and the fields of x that it needs."""
 
     def __init__(self, function: Any, options: Any, x: Any, given: tuple[Any, ...], serial: bool = False) -> None:
@@ -101,7 +101,7 @@ class Compiled:
         return entry
 
     def __call__(self, x: Any, given: tuple[Any, ...]) -> Any:
-        """Call the compiled code and return its result. Raises the errors of the function, and Lost."""
+        """Call the compiled code and return its result. Raises the errors of the function, and ParallelError."""
         fields = x.__dict__
         fields["_fields"] = tuple([fields[name] for name in self.fields])
         if not self.parallel:
@@ -111,7 +111,7 @@ class Compiled:
             before = prange().errors()
             result = self._entry(*given)
             if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
-                raise Lost
+                raise ParallelError
             return result
 
 

@@ -54,7 +54,7 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class CustomOptions:
     """The choices of a type's author, see ``custom``."""
 
     args: Mapping[str, Any] | None = None
@@ -80,7 +80,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Declaration(Options):
+class Declaration(CustomOptions):
     """The arguments of ``@chai.custom``, which describes them."""
 
     type: str
@@ -134,7 +134,7 @@ class Definition:
 
     composed: ClassVar[bool] = False
 
-    def __init__(self, type: str, function: Function, options: Options) -> None:
+    def __init__(self, type: str, function: Function, options: CustomOptions) -> None:
         if not isinstance(type, str) or not type:
             raise PluginError(f"@custom needs the layer's type as text, found {type!r}", hint='@chai.custom("gemm")')
         self.type = type
@@ -173,7 +173,7 @@ class CustomType(Definition):
     ``@f.impl(name)``    another implementation
     """
 
-    def __init__(self, type: str, function: Function, jit: bool, options: Options) -> None:
+    def __init__(self, type: str, function: Function, jit: bool, options: CustomOptions) -> None:
         super().__init__(type, function, options)
         self.arity = Arity()
         self.scratch = _copied(options.scratch)
@@ -320,7 +320,7 @@ def plain_type(type: str, function: Function | Definition) -> Definition:
     """Return a type for an undecorated function; it is compiled only if it is a numba dispatcher."""
     if isinstance(function, Definition):
         return function
-    return CustomType(type, function, hasattr(function, "py_func"), Options())
+    return CustomType(type, function, hasattr(function, "py_func"), CustomOptions())
 
 
 def parameters(function: Function) -> list[str]:

@@ -29,7 +29,7 @@ _FOLDER = re.compile(rf"\b{PACKAGE}\.at_[0-9a-f]+\.")  # the folder of a file
 _PACKAGES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "skimage": "scikit-image", "PIL": "pillow"}
 
 
-class Lost(Exception):
+class ParallelError(Exception):
     """An unknown error inside a ``prange``; running the serial form raises the error itself."""
 
 
@@ -54,7 +54,7 @@ def run(where: Where, call: Callable[[], T], function: Any, compiled: bool = Fal
     """Run user code. Any error of its own is raised as PluginError with network, layer, type and line."""
     try:
         return call()
-    except (PluginError, Lost):
+    except (PluginError, ParallelError):
         raise
     except (Exception, SystemExit) as error:
         if from_signal_handler(error):

@@ -100,8 +100,8 @@ class Frame:
         self._type = np.dtype(implementation.dtype)
         self.static = self._object(implementation).__dict__
         self.around = self._around()
-        self.compiled: compiling.Compiled | None = None
-        self._serial: compiling.Compiled | None = None
+        self.compiled: compiling.JitFunction | None = None
+        self._serial: compiling.JitFunction | None = None
         self.python = self._plain(implementation.function)
         if self._shall_compile():
             if compiling.available():
@@ -124,13 +124,13 @@ class Frame:
     def _shall_compile(self) -> bool:
         return self.layer.jit and self._compilable
 
-    def _compile(self, serial: bool = False) -> compiling.Compiled:
+    def _compile(self, serial: bool = False) -> compiling.JitFunction:
         function = self.implementation.function
         x = self._example()
         arguments = self._given(x)
-        compiled: compiling.Compiled = failure.run(
+        compiled: compiling.JitFunction = failure.run(
             self.layer.where,
-            lambda: compiling.Compiled(function, self.options, x, arguments, serial),
+            lambda: compiling.JitFunction(function, self.options, x, arguments, serial),
             function,
             compiled=True,
         )
@@ -225,12 +225,12 @@ class Frame:
     def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[_Guarded]]:
         try:
             return self._computed(bottoms, self.compiled)
-        except failure.Lost:
+        except failure.ParallelError:
             self._serial = self._serial or self._compile(serial=True)
             return self._computed(bottoms, self._serial)
 
     def _computed(
-        self, bottoms: Sequence[Array], compiled: compiling.Compiled | None
+        self, bottoms: Sequence[Array], compiled: compiling.JitFunction | None
     ) -> tuple[list[Array], list[_Guarded]]:
         """Return the bottoms in the function's layout and the tops that it wrote, without any check."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
@@ -255,7 +255,7 @@ class Frame:
         """Return image n of blobs that have one per image, and other blobs whole."""
         return [b[n : n + 1] if b.shape[:1] == (self._batch,) else b for b in blobs]
 
-    def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.Compiled | None) -> Any:
+    def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.JitFunction | None) -> Any:
         """Call the function on these buffers; return the tops if their sizes are ``dynamic``."""
         x = xChangeLayer(self.static)
         self._fill(x, inputs, outputs)

@@ -52,7 +52,7 @@ def _typeof(x: xChangeLayer, _context: Any) -> XChangeType:
 
 
 @register_model(XChangeType)
-class _Model(models.StructModel):
+class _XChangeModel(models.StructModel):
     def __init__(self, manager: Any, type: XChangeType) -> None:
         super().__init__(manager, type, [("fields", type.fields)])
 

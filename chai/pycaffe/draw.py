@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..parser.upgrade import V1_TYPES
-from ..report.diagram import Box, svg
+from ..report.diagram import Node, svg
 from ..report.dot import dot
 from ..text import visible
 from ..util.files import complete
@@ -47,7 +47,7 @@ def draw_net(
     if rankdir not in RANKDIRS:
         raise UsageError(f"rankdir {rankdir!r}: expected one of {', '.join(RANKDIRS)}")
     layers = [layer for layer in (*caffe_net.layer, *caffe_net.layers) if phase is None or _includes(layer, phase)]
-    boxes = [Box(layer.name, " ".join(_kind(layer, display_lrm)), "", _tops(layer)) for layer in layers]
+    boxes = [Node(layer.name, " ".join(_kind(layer, display_lrm)), "", _tops(layer)) for layer in layers]
     edges = _edges(layers)
     if ext == "svg":
         picture = svg(boxes, edges).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)

@@ -8,31 +8,31 @@ from dataclasses import dataclass
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..util.lazy_numpy import np
-from .build import SOFT, Builder, Built
+from .build import SOFT, Built, RecipeBuilder
 from .observe import batches_of
 from .recipe import START, Recipe
-from .walk import Emulation, State, shapes_of
+from .walk import BatchState, Emulation, shapes_of
 
 REPORTED = 2  # images by which the report names the layers that cost most
 COMPARED = 8  # images by which widths are chosen
 
 
 @dataclass(frozen=True)
-class Part:
+class Placement:
     """Layers to run on the overlay, and the formats of all blobs then."""
 
     layers: Collection[str]
     formats: Mapping[str, Format]
 
 
-def of_layers(builder: Builder, built: Built) -> dict[str, float]:
+def of_layers(builder: RecipeBuilder, built: Built) -> dict[str, float]:
     """Return by layer the cost on a few images if only that layer ran on the overlay."""
     exact, _, _ = builder.equalised(built.recipe.equalise)
-    parts = {name: Part({name}, built.formats) for name in builder.placed}
+    parts = {name: Placement({name}, built.formats) for name in builder.placed}
     return costs(builder, exact, built.graph, parts, REPORTED, (1.0,))
 
 
-def widened(narrow: Builder, wide: Builder, budget: float, fixed: AbstractSet[str]) -> dict[str, float]:
+def widened(narrow: RecipeBuilder, wide: RecipeBuilder, budget: float, fixed: AbstractSet[str]) -> dict[str, float]:
     """Return the convolutions that are worth 8 bits in a network of 6, with their shares of the multiply-accumulates.
 
     Keys are names in the prototxt; shares are of all convolutions on the overlay. The convolutions that read one blob are
@@ -51,7 +51,7 @@ def widened(narrow: Builder, wide: Builder, budget: float, fixed: AbstractSet[st
     quantised, formats, _ = narrow.formatted(recipe)
     _, finer, _ = wide.formatted(recipe)
     parts = {
-        group: Part(
+        group: Placement(
             [layer.name for layer in layers],
             {blob: formats[blob] if of.get(blob) == group else f for blob, f in finer.items()},
         )
@@ -70,7 +70,7 @@ def widened(narrow: Builder, wide: Builder, budget: float, fixed: AbstractSet[st
     return chosen
 
 
-def shares(builder: Builder) -> dict[str, float]:
+def shares(builder: RecipeBuilder) -> dict[str, float]:
     """Return each convolution's share of the multiply-accumulates of all those on the overlay."""
     sizes = {}
     for layer in builder.graph.layers:
@@ -81,10 +81,10 @@ def shares(builder: Builder) -> dict[str, float]:
 
 
 def costs(
-    builder: Builder,
+    builder: RecipeBuilder,
     exact: Graph,
     quantised: Graph,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, Placement],
     images: int,
     temperatures: tuple[float, ...],
 ) -> dict[str, float]:
@@ -94,16 +94,16 @@ def costs(
     """
     observed = builder.observed
     batches = batches_of(observed.batches, images)
-    states = [State(shapes_of(exact, feeds), {}, dict(feeds)) for feeds in batches]
+    states = [BatchState(shapes_of(exact, feeds), {}, dict(feeds)) for feeds in batches]
     in_float = Emulation(exact, {}, builder.overlay, ())
     ends = [[b for b in last if b not in observed.measured] for last in last_readers(exact.layers)]
     computed = [i for i, layer in enumerate(exact.layers) if not layer.source]
-    results: dict[str, list[State]] = {}
+    results: dict[str, list[BatchState]] = {}
     for i in computed:
         for name, part in parts.items():
             if name in results or exact.layers[i].name not in part.layers:
                 continue
-            results[name] = [State(state.shapes, part.formats, dict(state.host)) for state in states]
+            results[name] = [BatchState(state.shapes, part.formats, dict(state.host)) for state in states]
             emulation = Emulation(quantised, part.formats, builder.overlay, part.layers)
             for j in computed[computed.index(i) :]:
                 layer = exact.layers[j]

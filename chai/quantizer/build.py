@@ -21,7 +21,7 @@ from .groups import Bits, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
 from .ranges import best, candidates, fit
 from .recipe import AFTER, Recipe
-from .walk import Emulation, State, shapes_of
+from .walk import BatchState, Emulation, shapes_of
 from .writeback import bias_owner, folded_in
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Codes:
     signed: bool = False
 
 
-class Builder:
+class RecipeBuilder:
     """Builds and judges recipes for one network.
 
     ``graph``    the rewritten graph; its layers are never changed
@@ -118,7 +118,7 @@ class Builder:
         on_host = {layer.name for layer in graph.layers} - self.placed
         self.unsigned = frozenset[str]() if codes.signed else unsigned_blobs(graph, codes.overlay, on_host)
         self.groups: Groups = groups(graph, self.placed, codes.bits, codes.wider, self.unsigned)
-        self.whole: Builder | None = None  # the builder that this is a fold of
+        self.whole: RecipeBuilder | None = None  # the builder that this is a fold of
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
         self._after_fits: dict[tuple[int, str], Format] = {}
@@ -173,11 +173,11 @@ class Builder:
         return estimate if more.mean() > HOPELESS * more.std() / np.sqrt(len(more)) else None
 
     @cached_property
-    def folds(self) -> list[Builder]:
+    def folds(self) -> list[RecipeBuilder]:
         """Return the builders of the cross-validation halves, created on first use so that they share what is cached by then."""
         return [self._fold(half) for half in folded(self.observed)]
 
-    def _fold(self, observed: Observed) -> Builder:
+    def _fold(self, observed: Observed) -> RecipeBuilder:
         fold = copy(self)
         fold.observed, fold.folds, fold.whole = observed, [], self
         fold._equalised, fold._fitted = {0.0: (self.graph, observed, {})}, {}
@@ -221,7 +221,9 @@ class Builder:
             layer.precision = self._precision(graph, layer, formats, recipe)
         return graph, from_precision(graph, self.unsigned), chosen
 
-    def judge(self, states: list[State], reference: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
+    def judge(
+        self, states: list[BatchState], reference: list[dict[str, Array]], temperature: float = 1.0
+    ) -> list[Array]:
         """Return the cost of each image (N,), batch by batch."""
         costs = []
         for w, s in zip(reference, states):
@@ -360,12 +362,12 @@ class _Fitting:
     """Callback before each layer runs: round its weights and tune its bias on the codes of its input."""
 
     def __init__(
-        self, builder: Builder, recipe: Recipe, graph: Graph, observed: Observed, formats: Mapping[str, Format]
+        self, builder: RecipeBuilder, recipe: Recipe, graph: Graph, observed: Observed, formats: Mapping[str, Format]
     ) -> None:
         self.builder, self.recipe, self.graph = builder, recipe, graph
         self.observed, self.formats = observed, formats
 
-    def __call__(self, layer: Layer, states: list[State]) -> None:
+    def __call__(self, layer: Layer, states: list[BatchState]) -> None:
         if layer.name not in self.builder.groups.weights:
             return
         if not (self.recipe.fits or layer.name in self.builder.folded):
@@ -402,7 +404,7 @@ class _Fitting:
             )
             layer.blobs = [layer.blobs[0], (layer.blobs[1] + moved).astype(np.float32)]
 
-    def _rows(self, layer: Layer, states: list[State]) -> Array:
+    def _rows(self, layer: Layer, states: list[BatchState]) -> Array:
         shape = states[0].device_shapes[layer.bottoms[0]]
         convolved = layer.convolved(shape)
         assert convolved

@@ -53,7 +53,7 @@ PLAIN = Recipe("max", "max")
 
 
 @dataclass(frozen=True)
-class Stage:
+class SearchStage:
     """Changes to the best recipe so far, each tried separately.
 
     ``evidence``  standard errors by which a change must cost less on the calibration images to be kept: of many that are
@@ -65,32 +65,32 @@ class Stage:
     evidence: float = 1.0
 
 
-START = Stage(({"ranges": AFTER, "weights": "mse"},), evidence=-1.0)
-RANGES = Stage(({"ranges": "kl"},))
-MAXIMA = Stage(({"weights": "max"},))
-TOGETHER = Stage(({"rounding": "compensated"},), evidence=-1.0)
-TUNED = Stage(({"bias": "tuned"},))
-EQUALISED = Stage(({"equalise": 0.5},))
+START = SearchStage(({"ranges": AFTER, "weights": "mse"},), evidence=-1.0)
+RANGES = SearchStage(({"ranges": "kl"},))
+MAXIMA = SearchStage(({"weights": "max"},))
+TOGETHER = SearchStage(({"rounding": "compensated"},), evidence=-1.0)
+TUNED = SearchStage(({"bias": "tuned"},))
+EQUALISED = SearchStage(({"equalise": 0.5},))
 # Cheap stages come first, so that the expensive ones start from a good recipe. The benefit of tuned biases and equalised
 # channels depends on network and scheme, and can be judged only after the weights are rounded jointly.
-EFFORTS: dict[str, tuple[Stage, ...]] = {
+EFFORTS: dict[str, tuple[SearchStage, ...]] = {
     "fast": (START, RANGES, MAXIMA),
     "normal": (START, RANGES, MAXIMA, TOGETHER, TUNED, EQUALISED),
     "best": (
         START,
-        Stage(tuple({"ranges": method} for method in ("kl", "mse", "percentile"))),
+        SearchStage(tuple({"ranges": method} for method in ("kl", "mse", "percentile"))),
         MAXIMA,
         TOGETHER,
-        Stage(({"bias": "tuned"}, {"bias": "mean"})),
-        Stage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7))),
-        Stage(tuple({"ranges": method} for method in (AFTER, "kl", "mse"))),
-        Stage(({"weights": "max"}, {"weights": "mse"})),
-        Stage(({"rounding": "learned"}, {"rounding": "nearest"})),
+        SearchStage(({"bias": "tuned"}, {"bias": "mean"})),
+        SearchStage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7))),
+        SearchStage(tuple({"ranges": method} for method in (AFTER, "kl", "mse"))),
+        SearchStage(({"weights": "max"}, {"weights": "mse"})),
+        SearchStage(({"rounding": "learned"}, {"rounding": "nearest"})),
     ),
 }
 
 
-def changed(recipe: Recipe, stage: Stage) -> list[Recipe]:
+def changed(recipe: Recipe, stage: SearchStage) -> list[Recipe]:
     """Return the distinct recipes of a stage that differ from ``recipe``."""
     recipes = (replace(recipe, **change) for change in stage.changes)
     return [r for r in dict.fromkeys(recipes) if r != recipe]

@@ -22,11 +22,11 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate
 from . import alone
-from .build import Builder, Built, Codes
+from .build import Built, Codes, RecipeBuilder
 from .groups import Bits, scores, spelled
 from .observe import READ_IMAGES, Observed, batches_of, observe, ranged
 from .progress import Known, run_of
-from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, Stage, changed
+from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, SearchStage, changed
 from .request import BUDGET as BUDGET, Request
 from .walk import Batch
 from .writeback import check_form, save
@@ -162,16 +162,16 @@ def _observed(net: Net, request: Request) -> tuple[Graph, Observed]:
 
 def _builder(
     request: Request, net: Net, graph: Graph, observed: Observed, progress: _Progress
-) -> tuple[Builder, dict[str, float]]:
+) -> tuple[RecipeBuilder, dict[str, float]]:
     """Return the builder for the widths, and the layers to which mixed widths give 8 bits, with their shares."""
     target, where = net.overlay, net.partition
     assert target is not None
     placed = {layer.name for layer in graph.layers if not layer.source and where.engine(layer.name) == "fpga"}
     single = set() if request.chaidnn else scores(graph, placed)
 
-    def builder_of(bits: Bits, wider: Mapping[str, int]) -> Builder:
+    def builder_of(bits: Bits, wider: Mapping[str, int]) -> RecipeBuilder:
         codes = Codes(target, target.scheme(request.scheme), bits, wider, request.chaidnn)
-        return Builder(graph, net.graph, observed, codes, placed, single, request.seed, progress.tick)
+        return RecipeBuilder(graph, net.graph, observed, codes, placed, single, request.seed, progress.tick)
 
     wider = dict(request.wider or {})
     builder = builder_of(6 if request.bits == "mixed" else request.bits, wider)
@@ -189,7 +189,7 @@ def _named(net: Net, batch: Any) -> Batch:
 
 
 def _search(
-    builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress, journal: Known
+    builder: RecipeBuilder, only: Recipe | None, stages: Sequence[SearchStage], progress: _Progress, journal: Known
 ) -> tuple[list[Built], list[tuple[Recipe, float]], float]:
     """Return the best networks in the order found, every recipe tried with its cost, and the cost of plain maxima.
 
@@ -223,7 +223,7 @@ def _search(
     return kept, list(tried.items()), tried[PLAIN]
 
 
-def _built(builder: Builder, kept: list[Built], plain: float, progress: _Progress) -> Built:
+def _built(builder: RecipeBuilder, kept: list[Built], plain: float, progress: _Progress) -> Built:
     """Return the last network that costs no more than plain maxima, neither judged nor once it is fitted on all images.
 
     The first one, plain maxima or the only recipe, is returned if there is no other.
@@ -237,7 +237,7 @@ def _built(builder: Builder, kept: list[Built], plain: float, progress: _Progres
     return _finished(builder, kept[0], progress)
 
 
-def _finished(builder: Builder, judged: Built, progress: _Progress) -> Built:
+def _finished(builder: RecipeBuilder, judged: Built, progress: _Progress) -> Built:
     """Return the network of a recipe that may only have been judged."""
     if judged.formats:
         return judged

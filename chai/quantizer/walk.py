@@ -34,7 +34,7 @@ Batch = Mapping[str, "Array"]
 
 
 @dataclass
-class State:
+class BatchState:
     """One batch in progress: blobs in float32 and as codes, by id; on ``shelf``, if there is one, until they are read."""
 
     shapes: Mapping[str, Shape]
@@ -117,17 +117,17 @@ class Emulation:
         self,
         batches: Sequence[Batch],
         keep: Collection[str],
-        before: Callable[[Layer, list[State]], None] | None = None,
-        after: Callable[[Layer, list[State]], None] | None = None,
+        before: Callable[[Layer, list[BatchState]], None] | None = None,
+        after: Callable[[Layer, list[BatchState]], None] | None = None,
         shelf: Shelf | None = None,
-    ) -> list[State]:
+    ) -> list[BatchState]:
         """Run all layers on all batches; the returned states hold the blobs of ``keep``.
 
         ``before`` and ``after`` are called around each layer with the current states; ``before`` may change the layer's
         weights and precision_param. Blobs lie on ``shelf`` until they are read, so that memory does not grow with the batches.
         """
         shelf = shelf or Shelf()
-        states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds), shelf=shelf) for feeds in batches]
+        states = [BatchState(shapes_of(self.graph, feeds), self.formats, dict(feeds), shelf=shelf) for feeds in batches]
         with ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
             for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
                 if not layer.source:
@@ -140,7 +140,7 @@ class Emulation:
                     state.drop(b for b in finished if b not in keep)
         return states
 
-    def step(self, layer: Layer, states: Sequence[State], every: Callable[..., Iterable[None]] = map) -> None:
+    def step(self, layer: Layer, states: Sequence[BatchState], every: Callable[..., Iterable[None]] = map) -> None:
         """Run one layer on all batches. Tasks are run by ``every``: map, or an executor's."""
         programs = self._programs(layer, states) if layer.name in self.placed else None
         if programs is not None:
@@ -150,7 +150,7 @@ class Emulation:
         for state in states:
             self._on_host(layer, state)
 
-    def _programs(self, layer: Layer, states: Sequence[State]) -> dict[tuple[Shape, ...], Program] | None:
+    def _programs(self, layer: Layer, states: Sequence[BatchState]) -> dict[tuple[Shape, ...], Program] | None:
         """Return a program for each size of the layer's inputs, or None if one of them does not fit the overlay."""
         programs: dict[tuple[Shape, ...], Program] = {}
         for state in states:
@@ -164,13 +164,13 @@ class Emulation:
                 programs[size] = self.device.compile(Work(self.overlay, tasks, state.device_shapes))
         return programs
 
-    def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: State) -> None:
+    def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: BatchState) -> None:
         blobs = {b: state.code(b) for b in layer.bottoms}
         programs[tuple(state.shapes[b] for b in layer.bottoms)].run(blobs)
         state.codes.update((t, blobs[t]) for t in layer.tops)
         state.put_away(blobs)
 
-    def _on_host(self, layer: Layer, state: State) -> None:
+    def _on_host(self, layer: Layer, state: BatchState) -> None:
         coded = all(b in state.codes for b in layer.bottoms)
         coded = coded and layer.takes_codes(tuple(state.shapes[b] for b in layer.bottoms))
         bottoms = [state.codes[b].reshape(state.shapes[b]) if coded else state.value(b) for b in layer.bottoms]

@@ -15,10 +15,10 @@ from ..graph import Composed, Graph, Layer
 from ..graph.params import Precision
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
-from ..parser.text import Block, Field, Scalar, parse, read_source
+from ..parser.text import Block, Scalar, TextField, parse, read_source
 from ..util.files import complete, digest
 from ..util.lazy_numpy import np
-from ..util.source import Source
+from ..util.source import SourceText
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -64,7 +64,7 @@ def _decoded(path: Path) -> tuple[str, str]:
         return data.decode("latin-1"), "latin-1"
 
 
-def annotated(source: Source, graph: Graph, formats: Mapping[str, Precision]) -> str:
+def annotated(source: SourceText, graph: Graph, formats: Mapping[str, Precision]) -> str:
     """Return the text with a precision_param for each layer in ``formats``; all former ones of ``graph`` are removed."""
     places = {layer.name: layer.place for layer in graph.layers}
     places.update((name, composed.place) for name, composed in graph.composed.items())
@@ -81,7 +81,7 @@ def annotated(source: Source, graph: Graph, formats: Mapping[str, Precision]) ->
     return STAMP.sub("", _edited(source.text, edits), count=1)
 
 
-def _layers(tree: Block) -> Iterator[tuple[Field, Scalar]]:
+def _layers(tree: Block) -> Iterator[tuple[TextField, Scalar]]:
     """Yield the layers of a network with their names."""
     for field in tree.fields:
         if field.name in ("layer", "layers") and isinstance(field.value, Block):
@@ -92,7 +92,7 @@ def _layers(tree: Block) -> Iterator[tuple[Field, Scalar]]:
 
 def _parts(composed: Composed, formats: Mapping[str, Precision]) -> str:
     """Return the parts of a composed layer as plain layers with their formats."""
-    source = Source(composed.text, composed.type)
+    source = SourceText(composed.text, composed.type)
     edits = [edit for field, name in _layers(parse(source)) for edit in _edits(source, field, formats.get(name.text))]
     return _edited(source.text, edits).rstrip()
 
@@ -110,7 +110,7 @@ def check_form(path: str | Path) -> None:
     _tree(read_source(path))
 
 
-def _tree(source: Source) -> Block:
+def _tree(source: SourceText) -> Block:
     tree = parse(source)
     for field in tree.fields:
         inner = field.value.fields if field.name == "layers" and isinstance(field.value, Block) else ()
@@ -124,7 +124,7 @@ def _tree(source: Source) -> Block:
     return tree
 
 
-def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[int, int, str]]:
+def _edits(source: SourceText, layer: TextField, new: Precision | None) -> list[tuple[int, int, str]]:
     """Return edits (start, end, replacement) that remove old formats and insert the new one before the closing brace."""
     assert isinstance(layer.value, Block)
     text = source.text

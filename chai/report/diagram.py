@@ -19,7 +19,7 @@ _MOST_LANES = (
 
 
 @dataclass(frozen=True)
-class Box:
+class Node:
     """One node. ``engine`` determines the colour, and is also written in the box."""
 
     name: str
@@ -28,7 +28,7 @@ class Box:
     note: str = ""
 
 
-def svg(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> str:
+def svg(boxes: Sequence[Node], edges: Sequence[tuple[int, int]]) -> str:
     """Draw boxes and the edges between them, each from an earlier box to a later one.
 
     Layered drawing of Sugiyama, Tagawa and Toda (1981): a box is one layer below the lowest box it depends on, an edge
@@ -59,13 +59,13 @@ def svg(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> str:
     return "".join(parts) + "</svg>"
 
 
-def _lines(box: Box) -> list[str]:
+def _lines(box: Node) -> list[str]:
     """Return the lines in a box: name and kind, shortened to fit, then engine and note, wrapped."""
     words = f"{box.engine}: {visible(box.note)}" if box.note else box.engine
     return [_cut(visible(box.name)), _cut(visible(box.kind)), *wrap(words, _LETTERS)]
 
 
-def _drawn(box: Box, lines: Sequence[str], x: float, y: int, height: int) -> str:
+def _drawn(box: Node, lines: Sequence[str], x: float, y: int, height: int) -> str:
     left = x - _WIDTH / 2
     engine = box.engine if box.engine in COLOURS else "none"
     words = "".join(

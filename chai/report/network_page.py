@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..offload.schedule import Conversion, DeviceStep, HostStep
 from ..util.html import COLOURS, markup, text
 from . import page
-from .diagram import Box, svg
+from .diagram import Node, svg
 from .layer_rows import known_formats, sizes
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def html(title: str, facts: Mapping[str, str], picture: Picture, table: Table, d
 class Picture:
     """Boxes in topological order, and edges between them."""
 
-    boxes: list[Box] = field(default_factory=list)
+    boxes: list[Node] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, box: Box) -> int:
+    def add(self, box: Node) -> int:
         """Append a box; return its number."""
         self.boxes.append(box)
         return len(self.boxes) - 1
@@ -141,15 +141,15 @@ class Crossing:
         return self._runs_as.get(layer.name) if layer is not None else None
 
 
-def _box(row: LayerRow) -> Box:
+def _box(row: LayerRow) -> Node:
     note = row.reason or (row.format if row.engine == "fpga" else "runs nowhere" if row.engine == "-" else None)
     if row.sum_open:
         note = "if its sums fit the accumulator"
-    return Box(row.name, f"{row.type} {sizes(row)}", row.engine, note or "")
+    return Node(row.name, f"{row.type} {sizes(row)}", row.engine, note or "")
 
 
-def _conversion(graph: Graph, step: Conversion, net: Network | None) -> Box:
+def _conversion(graph: Graph, step: Conversion, net: Network | None) -> Node:
     formats = known_formats(net) if net is not None else None
     known = str(formats[step.blob]) if formats is not None and step.blob in formats else "at first batch"
     kind = "float32 to codes" if step.type == "Pack" else "codes to float32"
-    return Box(f"{step.type} {graph.caffe_name(step.blob)}", kind, step.type.lower(), known)
+    return Node(f"{step.type} {graph.caffe_name(step.blob)}", kind, step.type.lower(), known)

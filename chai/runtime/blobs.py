@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, slots=True)
-class Pass:
+class FinishedPass:
     """A finished pass: its kept blobs by id, and its times."""
 
     values: Mapping[str, Array]

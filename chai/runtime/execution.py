@@ -18,9 +18,9 @@ from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
 from .host.memory import Alive
-from .slot import NOTHING, Decoded, Kept, Slot, Use
+from .slot import NOTHING, Decoded, Kept, Slot, StepBlobs
 from .steps import prepared
-from .times import Emulation, Steps, Times
+from .times import ModelledTime, Steps, Times
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -51,7 +51,7 @@ class Execution:
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, frozenset())
         self._steps = prepared(plan, self._executed, counting)
-        self._emulation = Emulation(device.word, plan.batch, partial(_modelled_ms, plan)) if device.word else None
+        self._emulation = ModelledTime(device.word, plan.batch, partial(_modelled_ms, plan)) if device.word else None
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
 
     def _plain(self) -> Iterator[Pack]:
@@ -148,11 +148,11 @@ class Execution:
         several = {read: count for read, count in reads.items() if count > 1 and read[1] not in blobs}
         return Kept(blobs, several, [self._use(i, step, blobs, several) for i, step in enumerate(steps)])
 
-    def _use(self, i: int, step: Step, blobs: frozenset[str], several: Collection[tuple[Side, str]]) -> Use:
+    def _use(self, i: int, step: Step, blobs: frozenset[str], several: Collection[tuple[Side, str]]) -> StepBlobs:
         shared = tuple(read for read in step.reads if read in several)
         dropped = tuple(read for read in step.reads if read not in several and read[1] not in blobs)
         if not isinstance(step, DeviceStep):
-            return Use(dropped, shared, step.writes)
+            return StepBlobs(dropped, shared, step.writes)
         views, hidden = self._executed.views, self.device.hidden
         inside = {*(top for layer in step.layers for top in layer.tops), *(task.output for task in step.tasks)}
         needed = frozenset(inside.intersection(blobs).difference(step.outputs))
@@ -164,7 +164,7 @@ class Execution:
         written = dict.fromkeys((*step.outputs, *(needed if hidden else inside)))
         inner = inside.intersection(outside).difference(step.outputs, blobs)
         programs = tuple(self._compiled(i, step, needed))
-        return Use((*dropped, *_on_device(inner)), shared, _on_device(written), tops, programs)
+        return StepBlobs((*dropped, *_on_device(inner)), shared, _on_device(written), tops, programs)
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written = NOTHING
@@ -193,9 +193,12 @@ class Execution:
 
     def _pipeline(self, depth: int) -> Pipeline:
         """Return host and device as two lanes, with as many batches in flight."""
-        from .lanes import Pipeline, Stage  # threads, which most passes do without
+        from .lanes import Pipeline, PipelineStage  # threads, which most passes do without
 
-        stages = [Stage(lane, needs, partial(self._in_lane, i)) for i, (lane, needs) in enumerate(self._dependencies())]
+        stages = [
+            PipelineStage(lane, needs, partial(self._in_lane, i))
+            for i, (lane, needs) in enumerate(self._dependencies())
+        ]
         return Pipeline(stages, depth)
 
     @cached_property
@@ -252,10 +255,10 @@ class Execution:
 
 def _modelled_ms(plan: Plan) -> float:
     """Return the milliseconds of a pass on the overlay alone, by its cycle model."""
-    from ..codegen.compile import compiled
+    from ..codegen.compile import executable
 
     overlay, schedule, shapes = plan.overlay, plan.schedule, plan.device_shapes
-    chains = (s.chain or compiled(s.work(overlay, shapes, schedule.views)) for s in schedule.segments)
+    chains = (s.chain or executable(s.work(overlay, shapes, schedule.views)) for s in schedule.segments)
     return float(sum(chain.cycles for chain in chains)) / (overlay.clock_mhz * 1000)
 
 

@@ -25,7 +25,7 @@ from ..util.sharing import entered, inside
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """One step of every batch: its lane, the indices of the stages it needs, and a function of the batch's state."""
 
     lane: str
@@ -49,7 +49,7 @@ _Ready = tuple[bool, int, int, _Batch]  # a stage of a batch: the least runs fir
 class Pipeline:
     """Runs stages over a stream of states with at most ``depth`` of them in flight."""
 
-    def __init__(self, stages: Sequence[Stage], depth: int) -> None:
+    def __init__(self, stages: Sequence[PipelineStage], depth: int) -> None:
         self.stages = stages
         self.depth = depth
         self.readers: list[list[int]] = [[] for _ in stages]

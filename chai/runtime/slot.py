@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .host.memory import Alive
-from .times import Run
+from .times import RunTimes
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
@@ -23,7 +23,7 @@ NOTHING: Written = MappingProxyType({})  # that layers wrote before a pass
 
 
 @dataclass(eq=False, slots=True)
-class Use:
+class StepBlobs:
     """Blobs that a step reads and writes, and the Programs that it runs, the same in all passes that keep the same blobs.
 
     ``dropped`` blobs that no other step reads
@@ -46,7 +46,7 @@ class Kept:
     ``peak``    bytes of blobs alive at once, where they are the same in every pass; None before the first
     """
 
-    def __init__(self, blobs: frozenset[str], reads: Mapping[tuple[Side, str], int], uses: Sequence[Use]) -> None:
+    def __init__(self, blobs: frozenset[str], reads: Mapping[tuple[Side, str], int], uses: Sequence[StepBlobs]) -> None:
         self.blobs, self.reads, self.uses = blobs, reads, uses
         self.peak: int | None = None
 
@@ -96,7 +96,7 @@ class Slot:
         self.sides: dict[Side, dict[str, Array]] = {"host": self.host, "device": self.codes}
         self.kept, self.left = kept, dict(kept.reads)
         self.started, self.feed, self.between = started, 0.0, 0.0
-        self.runs: list[Run] = []
+        self.runs: list[RunTimes] = []
         self.alive, self.fed = alive, 0
         self.converted = self.saturated = 0  # codes, counted in the host's lane
         self.shown, self.before = shown, 0.0
@@ -106,7 +106,7 @@ class Slot:
             if alive is not None:
                 alive.add(("host", blob), feed)
 
-    def done(self, use: Use, run: Run, begin: float) -> None:
+    def done(self, use: StepBlobs, run: RunTimes, begin: float) -> None:
         """Finish a step that began at ``begin``: note its times, and drop the blobs that it was the last to read."""
         with self._lock:  # host and device steps of one batch may end at the same time
             if self.alive is not None:

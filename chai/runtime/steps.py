@@ -16,8 +16,8 @@ from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step, Unpac
 from ..util.lazy_numpy import np
 from .dump import dump
 from .host.layer import PreparedLayer
-from .slot import Slot, Use
-from .times import Rows, Run, StepTime
+from .slot import Slot, StepBlobs
+from .times import Rows, RunTimes, StepTime
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..offload.plan import Plan
     from ..tasks import Task
 
-Prepared = Callable[[Slot, Use], Run]
+Prepared = Callable[[Slot, StepBlobs], RunTimes]
 
 
 def prepared(plan: Plan, executed: Schedule, counting: bool) -> list[Prepared]:
@@ -88,7 +88,7 @@ class _Packing(_Conversion):
         super().__init__(step, graph, shapes[step.result], 1, step.format.packed if counting else None)
         self.unfold = step.unfold
 
-    def __call__(self, slot: Slot, _: Use) -> Run:
+    def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         begin = perf_counter()
         try:
             codes = pack(slot.host[self.source], self.format)
@@ -113,7 +113,7 @@ class _Unpacking(_Conversion):
         ends = step.format.range if counting and not clamped else None
         super().__init__(step, graph, shapes[step.blob], 4, ends)
 
-    def __call__(self, slot: Slot, _: Use) -> Run:
+    def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         begin, codes = perf_counter(), slot.codes[self.source].reshape(self.shape)
         self.count(codes, slot)
         slot.host[self.target] = unpack(codes, self.format)
@@ -127,7 +127,7 @@ class _OnHost:
         self.run, self.bottoms, self.tops = layer.run, layer.layer.bottoms, layer.layer.tops
         self.layer = layer
 
-    def __call__(self, slot: Slot, _: Use) -> Run:
+    def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         blobs = slot.host
         if (shown := slot.shown.get(self.layer.layer.name)) is None:
             tops, run = self.run([blobs[b] for b in self.bottoms], slot.started)
@@ -144,7 +144,7 @@ class _OnCodes:
     def __init__(self, layer: PreparedLayer, compute: Callable[..., tuple[Array, ...]]) -> None:
         self.layer, self.compute = layer, compute
 
-    def __call__(self, slot: Slot, _: Use) -> Run:
+    def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         layer, codes = self.layer, slot.codes
         bottoms = [codes[b].reshape(shape) for b, shape in zip(layer.layer.bottoms, layer.bottoms)]
         tops, run = layer.run(bottoms, slot.started, self.compute)
@@ -153,7 +153,7 @@ class _OnCodes:
 
 
 class _Segment:
-    """A segment on the device: the Programs of its Use, one for all Tasks or one for each."""
+    """A segment on the device: the Programs of its StepBlobs, one for all Tasks or one for each."""
 
     def __init__(self, step: DeviceStep, rows: Rows, codes: _Codes) -> None:
         self.step, self.codes, self.rows = step, codes, rows
@@ -166,7 +166,7 @@ class _Segment:
         macs, ends = sum(row.macs for row in rows.steps), (step.inputs, step.outputs)
         yield StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers)
 
-    def __call__(self, slot: Slot, use: Use) -> Run:
+    def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
         begin, codes = perf_counter(), slot.codes
         at = (begin - slot.started) * 1000
         if len(use.programs) == 1 and not env().check:
@@ -178,12 +178,14 @@ class _Segment:
             self.codes.expose(top, layer, codes)
         if times is None:
             known = [ms for ms in device if ms is not None]
-            return Run(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
+            return RunTimes(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
         if len(times) != len(self.step.tasks):
             raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.step.tasks)}")
-        return Run(self.rows, times, at, device if len(device) == len(times) else None)
+        return RunTimes(self.rows, times, at, device if len(device) == len(times) else None)
 
-    def _each(self, use: Use, codes: dict[str, Array]) -> tuple[Sequence[float] | None, list[float | None], float]:
+    def _each(
+        self, use: StepBlobs, codes: dict[str, Array]
+    ) -> tuple[Sequence[float] | None, list[float | None], float]:
         """Run each Task on its own, and check it if that is asked for; return the times of a Ran for all, and the whole."""
         parts, whole = [], 0.0
         for task, program in zip(self.step.tasks, use.programs):

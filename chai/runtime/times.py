@@ -67,13 +67,13 @@ class Rows:
             self._steps = steps = tuple(steps())  # which lets go of the layers and Tasks that ``make`` needs
         return steps
 
-    def run(self, begin: float, end: float, started: float) -> Run:
+    def run(self, begin: float, end: float, started: float) -> RunTimes:
         """Return the times of a single step, from seconds of a clock; ``started`` is the start of the pass."""
-        return Run(self, ((end - begin) * 1000,), (begin - started) * 1000)
+        return RunTimes(self, ((end - begin) * 1000,), (begin - started) * 1000)
 
 
 @dataclass(eq=False, slots=True)
-class Run:
+class RunTimes:
     """The milliseconds of each row in one run, one after the other from ``begin`` on; ``device_ms`` by the device's clock."""
 
     rows: Rows
@@ -95,7 +95,7 @@ class Steps(Sequence[StepTime]):
     A pass over a thousand layers would otherwise spend more time on them than between its steps.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[RunTimes]) -> None:
         self._runs = runs
 
     @cached_property
@@ -118,7 +118,7 @@ class Steps(Sequence[StepTime]):
         return repr(self._all)
 
 
-class Emulation:
+class ModelledTime:
     """A device that stands in for hardware, in ``word``; its milliseconds say nothing of the overlay's, which a model has.
 
     The model computes the milliseconds of a pass of so many ``images`` when they are first asked for.
@@ -141,8 +141,8 @@ class Emulation:
         """Return the modelled throughput of the overlay alone; 0 if nothing runs there."""
         return self.images * 1000 / self.ms if self.ms else 0.0
 
-    def __reduce__(self) -> tuple[type[Emulation], tuple[str, int, float]]:
-        return Emulation, (self.word, self.images, self.ms)
+    def __reduce__(self) -> tuple[type[ModelledTime], tuple[str, int, float]]:
+        return ModelledTime, (self.word, self.images, self.ms)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Times:
     composed: Mapping[str, Composed] = field(default_factory=dict, repr=False)
     converted: int = 0
     saturated: int = 0
-    emulation: Emulation | None = field(default=None, repr=False, compare=False)
+    emulation: ModelledTime | None = field(default=None, repr=False, compare=False)
 
 
 def joined(parts: Sequence[Times], batch: int, wall_ms: float) -> Times:

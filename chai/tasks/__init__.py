@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..blob import Array, Shape, View
-    from ..overlay import Limits, Overlay
+    from ..overlay import Overlay, TaskLimits
     from ..overlay.weights import Piece
-    from .fields import Memory
+    from .fields import Operands
     from .probe import Maker, Probe
     from .unfold import Unfold
 
@@ -40,7 +40,7 @@ class Task:
 
     1. ``kind`` is its name in manifests, ``engine`` the half of the accelerator that runs it. ``define`` computes it in
        exact integers, slowly and obviously.
-    2. A dataclass derived from ``overlay.Limits`` declares its limits, ``limits`` reads them. Add the section of that name
+    2. A dataclass derived from ``overlay.TaskLimits`` declares its limits, ``limits`` reads them. Add the section of that name
        to each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
        ``demands`` returns what they are compared with, and ``excluded`` whatever else it cannot run.
     3. ``fields`` and ``from_fields`` write and read its descriptor, for ``operands`` inputs; ``constants`` returns what that
@@ -90,7 +90,7 @@ class Task:
     # -- on an overlay
 
     @classmethod
-    def limits(cls, overlay: Overlay) -> Limits | None:
+    def limits(cls, overlay: Overlay) -> TaskLimits | None:
         """Return the limits of this kind in the overlay's manifest; None if it lacks the unit."""
         raise NotImplementedError(cls.kind)
 
@@ -108,7 +108,7 @@ class Task:
         return limits.excluded(self.kind, channels=channels, size=size, **self.demands(shapes))
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        """Return what the limits of its kind are about, beside channels and sizes; see ``Limits.excluded``."""
+        """Return what the limits of its kind are about, beside channels and sizes; see ``TaskLimits.excluded``."""
         return {}
 
     def macs(self, *shapes: Shape) -> int:
@@ -158,19 +158,19 @@ class Task:
 
     # -- as a descriptor
 
-    def fields(self, memory: Memory, where: int) -> dict[str, int]:
+    def fields(self, memory: Operands, where: int) -> dict[str, int]:
         """Return the values of its descriptor's fields for constants that are stored from address ``where``.
 
         Raises DeviceError for what a descriptor cannot express.
         """
         raise NotImplementedError(self.kind)
 
-    def constants(self, memory: Memory) -> Sequence[Piece]:
+    def constants(self, memory: Operands) -> Sequence[Piece]:
         """Return the constants that its fields refer to, in order. Raises DeviceError for values that they cannot hold."""
         return ()
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory, /, **common: Any) -> Self:
+    def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         """Return the Task with these field values and constants, and with the fields ``common`` to all kinds.
 
         It need not check what ``fields`` of the Task would write otherwise. Raises DeviceError for constants that

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DeviceError
 from ..fixed import Requantization, Scaled, requantize, weight_steps
-from ..overlay import Limits
+from ..overlay import TaskLimits
 from ..overlay.layout import image_bytes
 from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
 from ..util.lazy_numpy import np
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Overlay
     from ..overlay.weights import Piece
-    from .fields import Memory
+    from .fields import Operands
     from .probe import Maker, Probe
 
 
@@ -38,7 +38,7 @@ POINT = Window((1, 1), (1, 1), (0, 0))
 
 
 @dataclass(frozen=True)
-class ConvLimits(Limits):
+class ConvLimits(TaskLimits):
     """Each ``_max`` applies to both axes."""
 
     kernel_max: int
@@ -62,7 +62,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AffineLimits(Limits):
+class AffineLimits(TaskLimits):
     """Limits of one multiplication and one addition per element."""
 
     leaky: bool
@@ -161,7 +161,7 @@ class Conv(Task):
         source = self.batch(shapes), *shapes[self.inputs[0]][1:]
         return self.window, self.weights.shape, self.group, source
 
-    def fields(self, memory: Memory, where: int) -> dict[str, int]:
+    def fields(self, memory: Operands, where: int) -> dict[str, int]:
         array, r = memory.overlay.array, self.requantization
         source = memory.view(self.inputs[0])
         window = window_fields(self.window)
@@ -193,7 +193,7 @@ class Conv(Task):
         """Return the bytes of packed weights and of the padding after them."""
         return round_up(weight_bytes(self.weights.shape, self.group, overlay.array), overlay.layout.alignment)
 
-    def constants(self, memory: Memory) -> Sequence[Piece]:
+    def constants(self, memory: Operands) -> Sequence[Piece]:
         overlay, m = memory.overlay, self.weights.shape[0]
         if self.bias.shape != (m,):
             raise DeviceError(f"bias: expected {(m,)}, found {self.bias.shape}")
@@ -204,7 +204,7 @@ class Conv(Task):
         return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1))
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory, /, **common: Any) -> Self:
+    def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         channels, m = memory.shape(common["inputs"][0])[1], memory.shape(common["output"])[1]
         group, window = values["group"], window_of(values)
         if not group or channels % group or m % group:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import View
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
-from ..overlay import Limits
+from ..overlay import TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_flag, zero_point
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from .fields import Memory
+    from .fields import Operands
     from .probe import Maker, Probe
 
 
 @dataclass(frozen=True)
-class CopyLimits(Limits):
+class CopyLimits(TaskLimits):
     """Limits of a blob written into another."""
 
 
@@ -73,7 +73,7 @@ class Copy(Task):
             return f"it writes from channel {self.first}, not from a multiple of {limits.channel_step}"
         return super().excluded(overlay, shapes)
 
-    def fields(self, memory: Memory, where: int) -> dict[str, int]:
+    def fields(self, memory: Operands, where: int) -> dict[str, int]:
         source, whole = memory.view(self.inputs[0]), memory.view(self.output)
         if self.first % memory.step:
             raise DeviceError(f"output: channel {self.first} is not the first of a plane of {memory.step}")
@@ -93,7 +93,7 @@ class Copy(Task):
         return {**values, "factor": factor, "negative": negative}
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory, /, **common: Any) -> Self:
+    def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         whole = memory.view(common["output"])
         first = (values["output"] - whole.address) // max(1, whole.pitch) * memory.step
         below = np.array(values["negative"]) if values["leaky"] else None

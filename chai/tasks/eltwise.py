@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
-from ..overlay import Limits
+from ..overlay import TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import check_multipliers, clamp, same_multipliers, zero_flag, zero_point
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from .fields import Memory
+    from .fields import Operands
     from .probe import Maker, Probe
 
 
 @dataclass(frozen=True)
-class EltwiseLimits(Limits):
+class EltwiseLimits(TaskLimits):
     """Caffe's operations, and the number of blobs that one Task reads."""
 
     operations: tuple[str, ...]
@@ -77,7 +77,7 @@ class Eltwise(Task):
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         return super().working_cycles(overlay, shapes) * (1 if self.negative is None else 2)  # a sum for each sign
 
-    def fields(self, memory: Memory, where: int) -> dict[str, int]:
+    def fields(self, memory: Operands, where: int) -> dict[str, int]:
         if len(self.inputs) != 2 or len(self.factors) != 2 or len(self.negative or self.factors) != 2:
             raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(self.inputs)}")
         r = self.requantization
@@ -102,7 +102,7 @@ class Eltwise(Task):
         }
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], _: Memory, /, **common: Any) -> Self:
+    def from_fields(cls, values: Mapping[str, int], _: Operands, /, **common: Any) -> Self:
         factors = values["factor"], values["second_factor"]
         negative = (values["negative"], values["second_negative"]) if values["leaky"] else None
         numbers = values["shift"], values["low"], values["high"]

@@ -14,7 +14,7 @@ from ..errors import DeviceError
 from ..fixed import Requantization
 from ..overlay.layout import image_bytes
 from ..overlay.records import pack_rows, unpack_rows
-from ..overlay.weights import Held, Packed, weight_bytes
+from ..overlay.weights import HeldBytes, Packed, weight_bytes
 from ..util.lazy_numpy import np
 from .window import Window
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..blob import Array, Shape
     from ..overlay import Overlay
-    from ..overlay.weights import Buffer, Source
+    from ..overlay.weights import Buffer, ByteSource
 
     class Place(Protocol):
         """Location of a blob: the planes from ``first_channel`` of the blob ``parent`` at byte address ``offset``.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         def first_channel(self) -> int: ...
 
 
-class View(NamedTuple):
+class StridedBlob(NamedTuple):
     """The memory that a Task reads or writes, as a descriptor describes it.
 
     ``address``  of the first word of the first image, in bytes
@@ -70,15 +70,16 @@ class View(NamedTuple):
         return {name: self.address, f"{name}_image": self.image}
 
 
-_INPUT = "input", "input_pitch", "input_image", "batch", "input_channels", "input_height", "input_width"  # as in View
+# as in StridedBlob
+_INPUT = "input", "input_pitch", "input_image", "batch", "input_channels", "input_height", "input_width"
 _OUTPUT = "output", "output_pitch", "output_image", "output_channels", "output_height", "output_width"
 
 
-class Constants:
+class TaskConstants:
     """The memory with the constants of one or several Tasks, from address ``where``."""
 
-    def __init__(self, data: Buffer | Source, where: int) -> None:
-        self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
+    def __init__(self, data: Buffer | ByteSource, where: int) -> None:
+        self.source: ByteSource = HeldBytes(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
         self.largest_bias = 0  # magnitude in the tables that were read
         self._unread = len(self.source)  # bytes that may still be those of a table
@@ -137,7 +138,7 @@ class Constants:
         return start
 
 
-class Memory:
+class Operands:
     """The blobs of a Task, with shapes and addresses, and the constants that its fields refer to.
 
     ``images`` (first, count) are those that the Task works on; None for all.
@@ -148,22 +149,22 @@ class Memory:
         overlay: Overlay,
         address: Mapping[str, Place],
         shapes: Mapping[str, Shape],
-        constants: Constants | None = None,
+        constants: TaskConstants | None = None,
         images: tuple[int, int] | None = None,
     ) -> None:
         self.overlay = overlay
-        self.constants = constants or Constants(b"", 0)
+        self.constants = constants or TaskConstants(b"", 0)
         self.address = address
         self.shapes = shapes
         self.images = images
         self.step = overlay.layout.channels_per_word
-        self._views: dict[str, View] = {}
+        self._views: dict[str, StridedBlob] = {}
 
-    def of(self, images: tuple[int, int] | None) -> Memory:
+    def of(self, images: tuple[int, int] | None) -> Operands:
         """Return the same memory for other images."""
         if images == self.images:
             return self
-        return Memory(self.overlay, self.address, self.shapes, self.constants, images)
+        return Operands(self.overlay, self.address, self.shapes, self.constants, images)
 
     def shape(self, blob: str) -> Shape:
         """Return (N, C, H, W) of the Task's images."""
@@ -177,8 +178,8 @@ class Memory:
             raise DeviceError(f"images: {count} from {first} on, blob {blob!r} has {shape[0]}")
         return count, *shape[1:]
 
-    def view(self, blob: str) -> View:
-        """Return the View of a blob."""
+    def view(self, blob: str) -> StridedBlob:
+        """Return the StridedBlob of a blob."""
         if (view := self._views.get(blob)) is not None:
             return view
         if blob not in self.address:
@@ -191,7 +192,7 @@ class Memory:
         pitch, image = h * w * self.step, image_bytes(whole, self.overlay.layout)
         first = self.images[0] if self.images else 0
         address = place.offset + first * image + place.first_channel // self.step * pitch
-        self._views[blob] = view = View(address, pitch, image, n, c, h, w)
+        self._views[blob] = view = StridedBlob(address, pitch, image, n, c, h, w)
         return view
 
     def check_output(self, blob: str, expected: Shape) -> None:
@@ -275,7 +276,7 @@ def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
             raise DeviceError(f"{name} = {largest}: expected {overlay.requant.mult_bits} bits")
 
 
-def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:
+def from_table(values: Mapping[str, int], memory: Operands, shape: Shape) -> tuple[Array, Requantization]:
     """Return the bias (one per record) and the Requantization with multipliers of this shape."""
     columns = memory.constants.table(memory.overlay, values["table"], prod(shape))
     above, below = columns["multiplier"], columns.get("negative")

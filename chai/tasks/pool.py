@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
-from ..overlay import Limits
+from ..overlay import TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Overlay
     from ..overlay.weights import Piece
-    from .fields import Memory
+    from .fields import Operands
     from .probe import Maker, Probe
 
 
 @dataclass(frozen=True)
-class PoolLimits(Limits):
+class PoolLimits(TaskLimits):
     """``global_max`` replaces ``kernel_max`` if one window covers the whole image."""
 
     methods: tuple[str, ...]
@@ -87,7 +87,7 @@ class Pool(Task):
         side = "global" if window.covers(shapes[self.inputs[0]][2:]) else "kernel"
         return {"method": method, side: max(window.kernel), "stride": max(window.stride), "pad": max(window.pad)}
 
-    def fields(self, memory: Memory, where: int) -> dict[str, int]:
+    def fields(self, memory: Operands, where: int) -> dict[str, int]:
         source = memory.view(self.inputs[0])
         memory.check_output(self.output, (source.batch, source.channels, *self.out))
         values = {**source.input(), **memory.view(self.output).output(), **window_fields(self.window)}
@@ -102,7 +102,7 @@ class Pool(Task):
             "table": where,
         }
 
-    def constants(self, memory: Memory) -> Sequence[Piece]:
+    def constants(self, memory: Operands) -> Sequence[Piece]:
         if self.requantization is None:
             return ()
         bias = self._bias(memory.shape(self.inputs[0])[2:])
@@ -118,7 +118,7 @@ class Pool(Task):
         return bias
 
     @classmethod
-    def from_fields(cls, values: Mapping[str, int], memory: Memory, /, **common: Any) -> Self:
+    def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         _, _, *out = memory.shape(common["output"])
         common |= {"window": window_of(values), "out": tuple(out)}
         if not values["average"]:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
 
 
-class Reader(Protocol):
+class ProbedTask(Protocol):
     """The part of a Task that a Maker uses."""
 
     @property
     def inputs(self) -> tuple[str, ...]: ...
 
 
-T = TypeVar("T", bound=Reader)
+T = TypeVar("T", bound=ProbedTask)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from ..errors import ParseError
 
 
-class Source:
+class SourceText:
     """The text of one file and its name."""
 
     def __init__(self, text: str, path: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..tasks import Task
     from ..tasks.work import Work
     from .drive import Blocks
-    from .program import Segment
+    from .program import VtaSegment
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
     return estimate(task, shapes, overlay.machine.rates, overlay.layout)
 
 
-def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
+def speed(overlay: Overlay, segments: Sequence[VtaSegment]) -> str:
     """Return the modelled time of a pass as text. Layers on the host are not in it: they were not measured."""
     every = [segment.times for segment in segments]
     total, gemm = (sum(getattr(each, name) for each in every) for name in ("total", "gemm"))
@@ -138,12 +138,12 @@ def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
     return f"{total / overlay.clock_mhz / 1000:.2f} ms a pass on VTA alone, {share}, {clock}; the host's layers are not measured"
 
 
-def segment(work: Work) -> Segment:
+def segment(work: Work) -> VtaSegment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
     for task in work.tasks:
         if isinstance(task, CompiledTask):
             raise task.unknown
-    segment: Segment = _lowering().segment(work)
+    segment: VtaSegment = _lowering().segment(work)
     return segment
 
 

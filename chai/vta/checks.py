@@ -15,7 +15,7 @@ from ..limits import limits
 from ..util.lazy_numpy import np
 from .isa import BLOCK, BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
 from .loops import FORGET, Indices, Nest, indices, nest
-from .units import Step, Unit, steps
+from .units import Dispatch, Unit, steps
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -58,7 +58,7 @@ class Checked(NamedTuple):
     instruction: Instruction
     indices: Indices | None
     dram: Array | None
-    step: Step
+    step: Dispatch
 
 
 def checked(start: int, count: int, machine: Machine, areas: Sequence[Area], *, distance: bool = True) -> list[Checked]:
@@ -88,7 +88,7 @@ class _Order:
         self.wrote = [np.zeros(entries, np.int32) for _ in Unit]
         self.last = [0] * len(Unit)  # access of each unit to any entry
 
-    def access(self, what: Memory | None, entries: Entries, step: Step, write: bool) -> None:
+    def access(self, what: Memory | None, entries: Entries, step: Dispatch, write: bool) -> None:
         """Record an access to ``what``, None for DRAM.
 
         Raises DeviceError if tokens do not order it after those of other units.
@@ -128,14 +128,14 @@ class _Checker:
             area.start: _Order(-(-len(area.data) // ENTRY_BYTES[Memory.OUT])) for area in self.areas if area.writable
         }
 
-    def check(self, step: Step) -> Checked:
+    def check(self, step: Dispatch) -> Checked:
         try:
             return self._checked(step)
         except DeviceError as error:
             name = type(step.instruction).__name__.upper()
             raise DeviceError(f"instruction {step.number} ({name}): {error.message}") from error
 
-    def _checked(self, step: Step) -> Checked:
+    def _checked(self, step: Dispatch) -> Checked:
         instruction = step.instruction
         if isinstance(instruction, Load) and instruction.columns:
             return Checked(instruction, None, self._load(instruction, step), step)
@@ -145,7 +145,7 @@ class _Checker:
             return Checked(instruction, self._compute(instruction, step), None, step)
         return Checked(instruction, None, None, step)
 
-    def _load(self, load: Load, step: Step) -> Array:
+    def _load(self, load: Load, step: Dispatch) -> Array:
         memory = load.memory
         height, width = load.top + load.rows + load.bottom, load.left + load.columns + load.right
         entries = self._entries(memory, load.entry, height * width)
@@ -158,14 +158,14 @@ class _Checker:
             self.recent.clear()
         return data
 
-    def _store(self, store: Store, step: Step) -> Array:
+    def _store(self, store: Store, step: Dispatch) -> Array:
         entries = self._entries(Memory.OUT, store.entry, store.rows * store.columns)
         if not self.filled[Memory.OUT][entries].all():
             raise DeviceError("it stores entries of OUT that no GEMM or ALU has written from entries that were loaded")
         self.orders[Memory.OUT].access(Memory.OUT, entries, step, write=False)
         return self._dram(store, Memory.OUT, step, self.writable)
 
-    def _compute(self, instruction: Gemm | Alu, step: Step) -> Indices:
+    def _compute(self, instruction: Gemm | Alu, step: Dispatch) -> Indices:
         gemm = isinstance(instruction, Gemm)
         reads_src = isinstance(instruction, Alu) and instruction.immediate is None
         where = instruction.first, instruction.end, nest(instruction), reads_src, gemm
@@ -221,7 +221,7 @@ class _Checker:
             raise DeviceError(f"{count} entries from {index} on are beyond the {depth} of {memory.name}")
         return slice(index, index + count)
 
-    def _dram(self, move: Load | Store, memory: Memory, step: Step, areas: Iterable[Area]) -> Array:
+    def _dram(self, move: Load | Store, memory: Memory, step: Dispatch, areas: Iterable[Area]) -> Array:
         """Return the rows in DRAM that an instruction moves, of one of these areas."""
         size = _SIZES[memory]
         if not move.rows:

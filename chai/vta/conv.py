@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-from .emit import Constants, Group, MicroOps, Pass
+from .emit import ConstantPool, GemmPass, Group, MicroOps
 from .isa import BLOCK, Gemm, Load, Memory, MicroOp, Store
 from .loops import FORGET
 from .requantize import Runs, Shift, begin, end, loaded
@@ -51,7 +51,7 @@ class Plane(NamedTuple):
         return place // BLOCK + y * self.width + x
 
 
-class Tile(NamedTuple):
+class OutputTile(NamedTuple):
     """Output positions of a tile, and the pixels under their windows."""
 
     rows: int
@@ -78,7 +78,7 @@ class Family(NamedTuple):
 
 
 @dataclass
-class Convolution:
+class ConvolutionLowering:
     """Lowers one convolution; ``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,)."""
 
     source: Plane
@@ -88,7 +88,7 @@ class Convolution:
     window: Window
     group: int
     shift: Shift
-    constants: Constants
+    constants: ConstantPool
     packed: dict[tuple[int, ...], Load] = field(default_factory=dict)
 
     def groups(self, micro_ops: MicroOps) -> Iterator[Group]:
@@ -115,22 +115,22 @@ class Convolution:
 
     # -- tiles
 
-    def tile(self, family: Family) -> Tile:
+    def tile(self, family: Family) -> OutputTile:
         """Return the tile with the fewest modelled cycles, by computing or by moving."""
         tiles = {self._cost(family, tile): tile for tile in self._tiles() if self._fits(tile)}
         return tiles[min(tiles)]
 
-    def _tiles(self) -> Iterator[Tile]:
+    def _tiles(self) -> Iterator[OutputTile]:
         (kh, kw), (sh, sw), height, width = self.window.kernel, self.window.stride, *self.target[-2:]
         every = {ceil_div(height, n) for n in range(1, height + 1)}
         for columns in sorted({ceil_div(width, n) for n in range(1, width + 1)}):
             for rows in sorted(every):
-                yield Tile(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
+                yield OutputTile(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
 
-    def _fits(self, tile: Tile) -> bool:
+    def _fits(self, tile: OutputTile) -> bool:
         return tile.positions <= SUMS and tile.area <= INPUTS
 
-    def _cost(self, family: Family, tile: Tile) -> tuple[float, int]:
+    def _cost(self, family: Family, tile: OutputTile) -> tuple[float, int]:
         """Estimate the cycles of an image, by computing or by moving: (cycles, - positions of a tile)."""
         blocks, outputs, taps = len(family.inputs), len(family.outputs), self.taps
         share = self._share(tile, blocks)
@@ -147,7 +147,7 @@ class Convolution:
         tiles = ceil_div(self.target.height, tile.rows) * ceil_div(self.target.width, tile.columns)
         return tiles * (max(gemm + alu, moving) + waiting), -tile.positions
 
-    def _flat(self, tile: Tile) -> bool:
+    def _flat(self, tile: OutputTile) -> bool:
         """Return whether a tile's pixels are its positions, and lie in memory one after the other."""
         same = self.window.kernel == self.window.stride == (1, 1)
         return same and tile.columns == self.source.width
@@ -157,13 +157,15 @@ class Convolution:
         """Return the pixels of a window."""
         return self.window.kernel[0] * self.window.kernel[1]
 
-    def _share(self, tile: Tile, blocks: int) -> int:
+    def _share(self, tile: OutputTile, blocks: int) -> int:
         """Return how many blocks of inputs are in INP at a time."""
         return min(blocks, max(1, INPUTS // max(tile.area, tile.positions)))
 
     # -- one tile
 
-    def _of_tile(self, micro_ops: MicroOps, family: Family, tile: Tile, place: tuple[int, int, int]) -> Iterator[Group]:
+    def _of_tile(
+        self, micro_ops: MicroOps, family: Family, tile: OutputTile, place: tuple[int, int, int]
+    ) -> Iterator[Group]:
         """Yield the groups of a tile; ``place`` is (image, first row, first column)."""
         share = self._share(tile, len(family.inputs))
         chunk = min(share, WEIGHTS // self.taps)
@@ -190,13 +192,13 @@ class Convolution:
                     first = MicroOp(dst, inp, self.passed % 2 * WEIGHTS)
                     self.passed += 1
                     loads.append(self._weights(outputs, blocks, first.wgt))
-                    passes.append(Pass(loads, [self._gemm(micro_ops, tile, first, len(blocks), len(outputs))]))
+                    passes.append(GemmPass(loads, [self._gemm(micro_ops, tile, first, len(blocks), len(outputs))]))
             after = end(micro_ops, self.shift, sums, fixed, SPARE)
             stores = [self._store(tile, place, block, dst + i * sums.size) for i, block in enumerate(outputs)]
             self.done += 1
             yield Group(before, passes, after, stores)
 
-    def _several(self, tile: Tile, family: Family, chunk: int, parts: int) -> int:
+    def _several(self, tile: OutputTile, family: Family, chunk: int, parts: int) -> int:
         """Return how many blocks of outputs are computed at a time: several if a window is one pixel, whose loops are free."""
         if self.taps > 1:
             return 1
@@ -210,7 +212,7 @@ class Convolution:
         assert isinstance(load, Load)
         return load
 
-    def _inputs(self, tile: Tile, blocks: Sequence[int], place: tuple[int, int, int], entry: int) -> list[Load]:
+    def _inputs(self, tile: OutputTile, blocks: Sequence[int], place: tuple[int, int, int], entry: int) -> list[Load]:
         """Return the LOADs of the pixels under a tile; ``place`` is (image, first row, first column)."""
         image, top, left = place
         if self._flat(tile):  # each row of the LOAD is a block
@@ -241,7 +243,7 @@ class Convolution:
                 weights[rows - output * BLOCK, first - block * BLOCK : last - block * BLOCK] = part
         return weights.transpose(2, 3, 0, 1).reshape(-1, BLOCK, BLOCK)
 
-    def _gemm(self, micro_ops: MicroOps, tile: Tile, first: MicroOp, blocks: int, several: int) -> Gemm:
+    def _gemm(self, micro_ops: MicroOps, tile: OutputTile, first: MicroOp, blocks: int, several: int) -> Gemm:
         """Return the product of ``blocks`` blocks of inputs and weights; ``first`` is the first entry of each memory."""
         dst, inp, wgt = first
         (kh, kw), (sh, sw), count = self.window.kernel, self.window.stride, tile.positions
@@ -261,13 +263,13 @@ class Convolution:
             return Gemm(*table, several, 1, count, 0, 0, 0, blocks, 0)
         return Gemm(*table, kh, kw, 0, 0, tile.width, 1, kw, 1)
 
-    def _store(self, tile: Tile, place: tuple[int, int, int], block: int, entry: int) -> Store:
+    def _store(self, tile: OutputTile, place: tuple[int, int, int], block: int, entry: int) -> Store:
         target, (image, top, left) = self.target, place
         where = target.entry(image, block, top, left)
         return Store(entry, where, tile.rows, tile.columns, target.width)
 
 
-def under(source: Plane, window: Window, tile: Tile, place: tuple[int, int, int, int], entry: int) -> Load:
+def under(source: Plane, window: Window, tile: OutputTile, place: tuple[int, int, int, int], entry: int) -> Load:
     """Return the LOAD of the pixels under a tile, with their padding; ``place`` is (image, block, first row, first column)."""
     image, block, top, left = place
     y, x = top * window.stride[0] - window.pad[0], left * window.stride[1] - window.pad[1]

@@ -34,7 +34,7 @@ class Rates:
     bytes: float
 
 
-class Times(NamedTuple):
+class ProgramCycles(NamedTuple):
     """Cycles of a program: to its end, of GEMM micro-ops, of ALU micro-ops, of moving bytes, and to the end of each Task."""
 
     total: int
@@ -59,7 +59,7 @@ def estimate(task: Task, shapes: Mapping[str, Shape], rates: Rates, layout: Layo
     return ceil(positions * planes(c, layout) * (1 + len(task.inputs) + 7 * rates.alu))
 
 
-def times(program: Sequence[Instruction], machine: Machine, rates: Rates, tasks: Sequence[int] = ()) -> Times:
+def times(program: Sequence[Instruction], machine: Machine, rates: Rates, tasks: Sequence[int] = ()) -> ProgramCycles:
     """Return the modelled cycles of a program: units wait for tokens, for themselves and for the port to memory.
 
     ``tasks`` are the numbers of instructions when each Task has ended.
@@ -87,4 +87,4 @@ def times(program: Sequence[Instruction], machine: Machine, rates: Rates, tasks:
         free[step.unit] = ends[step.number] = end
     after = [0.0, *accumulate(ends, max)]
     by_task = tuple(ceil(after[count]) for count in tasks)
-    return Times(ceil(after[-1]), ceil(spent[Gemm]), ceil(spent[Alu]), ceil(spent[Load]), by_task)
+    return ProgramCycles(ceil(after[-1]), ceil(spent[Gemm]), ceil(spent[Alu]), ceil(spent[Load]), by_task)

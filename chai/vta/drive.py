@@ -16,9 +16,9 @@ from ..errors import DeviceError
 from ..overlay.architecture import Bus, Proof
 from ..tasks import CompiledTask
 from ..util.lazy_numpy import np
-from .emit import Constants, Group, MicroOps, Pass, finished, task
-from .isa import BLOCK, Alu, Finish, Gemm, Load, Memory, MicroOp, Operation, Store
-from .program import ALIGNMENT, MARK, MOST, Segment
+from .emit import ConstantPool, GemmPass, Group, MicroOps, finished, task
+from .isa import BLOCK, Alu, AluOperation, Finish, Gemm, Load, Memory, MicroOp, Store
+from .program import ALIGNMENT, MARK, MOST, VtaSegment
 
 if TYPE_CHECKING:
     from ..codegen.memory_map import Buffers
@@ -37,7 +37,7 @@ class Blocks:
         self.windows = windows
         self._mark = b""
 
-    def check(self, segment: Segment, memory: Buffers) -> None:
+    def check(self, segment: VtaSegment, memory: Buffers) -> None:
         """Check a program in memory as it is there, before its first start. Raises DeviceError."""
         wrong = [at for at in memory.addresses.values() if at % ALIGNMENT or at >> 32]
         if wrong:
@@ -49,7 +49,7 @@ class Blocks:
         copies[FIXED][:] = memory.bytes[FIXED]
         segment.checked(memory.addresses, copies)
 
-    def start(self, segment: Segment, memory: Buffers) -> None:
+    def start(self, segment: VtaSegment, memory: Buffers) -> None:
         """Start a program that was checked in this memory."""
         self._mark = os.urandom(BLOCK)
         marks, mark = memory.bytes[MARKS], np.frombuffer(self._mark, np.int8)
@@ -64,7 +64,7 @@ class Blocks:
         for block in ("load", "compute", "store"):
             self._control(block, START | RESTART)
 
-    def ended(self, segment: Segment, memory: Buffers) -> bool:
+    def ended(self, segment: VtaSegment, memory: Buffers) -> bool:
         """Return whether the program that was started last has ended.
 
         The done flag may be that of the program before: it counts with the last Task's mark.
@@ -72,7 +72,7 @@ class Blocks:
         done = self.windows["compute"].read(self.registers["compute"]["done"]) & 1
         return bool(done) and self._ended(segment, memory) == len(segment.tasks)
 
-    def late(self, segment: Segment, memory: Buffers, waited: str) -> DeviceError:
+    def late(self, segment: VtaSegment, memory: Buffers, waited: str) -> DeviceError:
         """Return the error of a program that has not ended after ``waited``: the first Task without a mark is named."""
         count = self._ended(segment, memory)
         words = f"not done after {waited}" + (
@@ -88,11 +88,11 @@ class Blocks:
         """Yield programs with known results, to run before any other: the first writes no memory."""
         machine = self.overlay.machine.machine
         none = regions(self.overlay.layout, {}, {}, Usage([], [], []))
-        empty = Segment(self.overlay, machine, (), {}, none, [], [Finish()], [], [])
+        empty = VtaSegment(self.overlay, machine, (), {}, none, [], [Finish()], [], [])
         yield Proof("a program of one FINISH", empty, {}, {})
         yield _known(self.overlay)
 
-    def _ended(self, segment: Segment, memory: Buffers) -> int:
+    def _ended(self, segment: VtaSegment, memory: Buffers) -> int:
         """Return how many Tasks have ended."""
         memory.invalidate([MARKS])
         blocks = memory.bytes[MARKS][MARK:].tobytes()
@@ -114,19 +114,19 @@ def _known(overlay: Overlay) -> Proof:
     codes = (np.arange(BLOCK * BLOCK) * 37 % 251 - 125).astype(np.int8).reshape(shapes["x"])
     weights = (np.arange(BLOCK * BLOCK) * 91 % 241 - 120).astype(np.int8).reshape(BLOCK, BLOCK)
     bias = np.arange(BLOCK, dtype=np.int32) * 911 - 5000
-    micro_ops, constants = MicroOps(machine.depths[Memory.UOP]), Constants(FIXED << REGION)
+    micro_ops, constants = MicroOps(machine.depths[Memory.UOP]), ConstantPool(FIXED << REGION)
     x, y = (laid.blobs[blob].offset // BLOCK for blob in "xy")
     one = micro_ops.table(MicroOp(i, i) for i in range(BLOCK))  # each position is an entry of INP and of ACC
     group = Group(
         [constants.load(Memory.ACC, 0, np.tile(bias, (BLOCK, 1)))],
-        [Pass([constants.load(Memory.WGT, 0, weights), Load(Memory.INP, 0, x, 1, BLOCK)], [Gemm(*one)])],
-        [Alu(Operation.SHR, *one, SHIFT), Alu(Operation.MAX, *one, -128), Alu(Operation.MIN, *one, 127)],
+        [GemmPass([constants.load(Memory.WGT, 0, weights), Load(Memory.INP, 0, x, 1, BLOCK)], [Gemm(*one)])],
+        [Alu(AluOperation.SHR, *one, SHIFT), Alu(AluOperation.MAX, *one, -128), Alu(AluOperation.MIN, *one, 127)],
         [Store(0, y, 1, BLOCK)],
     )
     program = task(0, [group], micro_ops, constants)
     outputs = wanted(laid, [only], shapes)
     whole = finished(program)
-    segment = Segment(overlay, machine, (only,), shapes, laid, outputs, whole, [len(program)], constants.parts)
+    segment = VtaSegment(overlay, machine, (only,), shapes, laid, outputs, whole, [len(program)], constants.parts)
     sums = weights.astype(np.int32) @ codes.reshape(BLOCK, -1).astype(np.int32) + bias[:, None]
     right = np.clip(sums >> SHIFT, -128, 127).astype(np.int8).reshape(shapes["y"])
     return Proof("a known program", segment, {"x": codes}, {"y": right})

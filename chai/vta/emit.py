@@ -20,13 +20,13 @@ from .isa import (
     BLOCK,
     ENTRY_BYTES,
     Alu,
+    AluOperation,
     Finish,
     Gemm,
     Instruction,
     Load,
     Memory,
     MicroOp,
-    Operation,
     Store,
     encode_micro_ops,
 )
@@ -40,7 +40,7 @@ NO_INPUT, NO_WEIGHT = 2047, 1023  # entries that nothing loads: those of a GEMM 
 
 
 @dataclass
-class Pass:
+class GemmPass:
     """Entries to load, and the GEMMs (and ALU instructions between them) that read them."""
 
     loads: list[Load]
@@ -52,13 +52,13 @@ class Group:
     """Positions that are computed and stored together: what precedes and follows their passes, and the STOREs."""
 
     before: Sequence[Instruction]
-    passes: list[Pass]
+    passes: list[GemmPass]
     after: Sequence[Instruction]
     stores: list[Store]
 
 
 @dataclass
-class Constants:
+class ConstantPool:
     """Weights, accumulators and micro-ops in DRAM, at addresses from ``start`` on; equal ones are stored once."""
 
     start: int
@@ -110,22 +110,22 @@ class MicroOps:
         micro_ops = (MicroOp(dst + i, NO_INPUT, NO_WEIGHT) for i in range(FORGET))
         return Gemm(*self.table(micro_ops), count // FORGET, 1, FORGET, reset=1)
 
-    def apply(self, operation: Operation, dst: int, count: int, immediate: int) -> Alu:
+    def apply(self, operation: AluOperation, dst: int, count: int, immediate: int) -> Alu:
         """Return the ALU instruction for ``count`` accumulators, a multiple of 16, and an immediate."""
         return Alu(operation, *self.run(dst), immediate, count // FORGET, 1, FORGET)
 
-    def combine(self, operation: Operation, dst: int, count: int, src: int) -> Alu:
+    def combine(self, operation: AluOperation, dst: int, count: int, src: int) -> Alu:
         """Return the ALU instruction for two runs of ``count`` accumulators, a multiple of 16."""
         micro_ops = (MicroOp(dst + i, src + i) for i in range(FORGET))
         return Alu(operation, *self.table(micro_ops), None, count // FORGET, 1, FORGET, 0, FORGET)
 
-    def spread(self, operation: Operation, dst: int, count: int, src: int, groups: int = 1) -> Alu:
+    def spread(self, operation: AluOperation, dst: int, count: int, src: int, groups: int = 1) -> Alu:
         """Return the ALU instruction for ``groups`` runs of ``count`` accumulators, each with one entry from ``src`` on."""
         micro_ops = (MicroOp(dst + i, src) for i in range(FORGET))
         return Alu(operation, *self.table(micro_ops), None, groups, count // FORGET, count, FORGET, 1)
 
 
-def task(number: int, groups: Sequence[Group], micro_ops: MicroOps, constants: Constants) -> list[Instruction]:
+def task(number: int, groups: Sequence[Group], micro_ops: MicroOps, constants: ConstantPool) -> list[Instruction]:
     """Return the instructions of a segment's Task of this number: all tokens that they give are taken."""
     passes = list(chain.from_iterable(group.passes for group in groups))
     packets = [_packet(i, each) for i, each in enumerate(passes)]
@@ -166,7 +166,7 @@ def task(number: int, groups: Sequence[Group], micro_ops: MicroOps, constants: C
 def _mark(number: int, micro_ops: MicroOps) -> list[Instruction]:
     """Return the instructions that write the mark of a Task after its other STOREs."""
     begin = MARKS << REGION
-    copy = Alu(Operation.ADD, *micro_ops.table([MicroOp()]), 0)
+    copy = Alu(AluOperation.ADD, *micro_ops.table([MicroOp()]), 0)
     target = (begin + MARK) // ENTRY_BYTES[Memory.OUT] + number
     return [
         Load(Memory.ACC, 0, begin // ENTRY_BYTES[Memory.ACC], 1, 1),
@@ -187,7 +187,7 @@ def finished(program: Sequence[Instruction]) -> list[Instruction]:
     return [*program[:-1], answered, _with(NOTHING, pop_prev=1), Finish()]
 
 
-def _packet(number: int, each: Pass) -> list[Instruction]:
+def _packet(number: int, each: GemmPass) -> list[Instruction]:
     loads: list[Instruction] = [*each.loads] or [Load(Memory.INP, 0, 0)]
     if number >= 2:
         loads[0] = _with(loads[0], pop_next=1)

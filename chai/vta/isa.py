@@ -39,7 +39,7 @@ class Memory(IntEnum):
     UOP, WGT, INP, ACC, OUT = range(5)
 
 
-class Operation(IntEnum):
+class AluOperation(IntEnum):
     """The operations of ALU instructions."""
 
     MIN, MAX, ADD, SHR = range(4)
@@ -116,7 +116,7 @@ class Gemm(NamedTuple):
 class Alu(NamedTuple):
     """For the same loops: ACC[dst] = ACC[dst] operation (``immediate``, or ACC[src] if it is None), in 16 lanes."""
 
-    operation: Operation
+    operation: AluOperation
     first: int
     end: int
     immediate: int | None = None
@@ -146,7 +146,7 @@ class MicroOp(NamedTuple):
     wgt: int = 0
 
 
-class Field(NamedTuple):
+class InstructionField(NamedTuple):
     """``width`` bits from ``position`` of an instruction."""
 
     name: str
@@ -161,7 +161,7 @@ _SIGNED = ("immediate",)
 
 
 @lru_cache(maxsize=2)
-def fields(encoding: str) -> dict[Opcode, tuple[Field, ...]]:
+def fields(encoding: str) -> dict[Opcode, tuple[InstructionField, ...]]:
     """Return the fields of each opcode's instructions in an encoding, ``old`` or ``new``."""
     kind = ENCODINGS[encoding]
     move = (
@@ -180,7 +180,7 @@ def fields(encoding: str) -> dict[Opcode, tuple[Field, ...]]:
 
 
 _NESTED = ("outer", "inner")
-MICRO_OP = (Field("dst", 11, 0), Field("src", 11, 11), Field("wgt", 10, 22))
+MICRO_OP = (InstructionField("dst", 11, 0), InstructionField("src", 11, 11), InstructionField("wgt", 10, 22))
 _CLASSES: Mapping[Opcode, type[Instruction]] = {
     Opcode.LOAD: Load,
     Opcode.STORE: Store,
@@ -190,13 +190,13 @@ _CLASSES: Mapping[Opcode, type[Instruction]] = {
 }
 
 
-def _placed(*sizes: tuple[str, int]) -> tuple[Field, ...]:
+def _placed(*sizes: tuple[str, int]) -> tuple[InstructionField, ...]:
     """Return fields one after the other; one that does not fit a word starts the next."""
     placed, position = [], 0
     for name, width in sizes:
         if position % WORD + width > WORD:
             position += WORD - position % WORD
-        placed.append(Field(name, width, position, name in _SIGNED))
+        placed.append(InstructionField(name, width, position, name in _SIGNED))
         position += width
     return tuple(placed)
 
@@ -244,7 +244,7 @@ def encode_micro_ops(micro_ops: Iterable[MicroOp]) -> bytes:
     return bytes(words)
 
 
-def _range(field: Field) -> tuple[int, int]:
+def _range(field: InstructionField) -> tuple[int, int]:
     half = 1 << field.width - 1
     return (-half, half - 1) if field.signed else (0, 2 * half - 1)
 
@@ -276,7 +276,7 @@ def decode(data: bytes | bytearray | memoryview, encoding: str) -> list[Instruct
     return program
 
 
-def _values(words: Array, known: Iterable[Field]) -> dict[str, Array]:
+def _values(words: Array, known: Iterable[InstructionField]) -> dict[str, Array]:
     """Return the fields of instructions of one opcode, int64 (n,) each; ``words`` is uint64 (n, 2)."""
     values = {}
     for field in known:
@@ -316,7 +316,7 @@ def _rules(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: 
     if opcode == Opcode.ALU:
         operation = values["operation"]
         yield unused("reset")
-        yield operation >= len(Operation), lambda i: f"operation {operation[i]} is not in the hardware"
+        yield operation >= len(AluOperation), lambda i: f"operation {operation[i]} is not in the hardware"
         yield unused("immediate", values["is_immediate"] == 0)
 
 
@@ -336,7 +336,7 @@ def _column(name: str, values: Mapping[str, Array]) -> list[Any]:
 
 
 _TOKENS = [Tokens(*(i >> bit & 1 for bit in range(4))) for i in range(16)]
-_MEMORIES, _OPERATIONS = [*Memory], [*Operation]
+_MEMORIES, _OPERATIONS = [*Memory], [*AluOperation]
 
 
 def decode_micro_op(word: int) -> MicroOp:

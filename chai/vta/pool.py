@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-from .conv import INPUTS, Plane, Tile, starts, under
-from .emit import Constants, Group, MicroOps, Pass
-from .isa import BLOCK, Alu, Gemm, Instruction, Load, Memory, MicroOp, Operation, Store
+from .conv import INPUTS, OutputTile, Plane, starts, under
+from .emit import ConstantPool, GemmPass, Group, MicroOps
+from .isa import BLOCK, Alu, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Maximum:
     source: Plane
     target: Plane
     window: Window
-    constants: Constants
+    constants: ConstantPool
 
     def groups(self, micro_ops: MicroOps) -> Iterator[Group]:
         """Yield the groups of positions in order: one block of channels each."""
@@ -46,18 +46,18 @@ class Maximum:
                         yield self._group(micro_ops, tile, (image, block, top, left), done % 2)
                         done += 1
 
-    def _tile(self) -> Tile:
+    def _tile(self) -> OutputTile:
         """Return the largest tile: of whole rows, if one fits."""
         (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
         for width in range(1, self.target.width + 1):
             for height in range(1, self.target.height + 1):
                 rows, columns = ceil_div(self.target.height, height), ceil_div(self.target.width, width)
-                tile = Tile(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
+                tile = OutputTile(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
                 if tile.positions <= RESULTS and round_up(tile.area, FORGET) <= AREA and tile.area < INPUTS:
                     return tile
         raise AssertionError("a window of one position fits")
 
-    def _group(self, micro_ops: MicroOps, tile: Tile, place: tuple[int, int, int, int], half: int) -> Group:
+    def _group(self, micro_ops: MicroOps, tile: OutputTile, place: tuple[int, int, int, int], half: int) -> Group:
         """Return the maxima of a tile; ``place`` is (image, block, first row, first column)."""
         dst, inp, area = half * RESULTS, half * INPUTS, round_up(tile.area, FORGET)
         load = under(self.source, self.window, tile, place, inp)
@@ -65,7 +65,7 @@ class Maximum:
         copy = micro_ops.table(MicroOp(PIXELS + i, inp + i, half) for i in range(FORGET))
         gemm = Gemm(*copy, area // FORGET, 1, FORGET, 0, FORGET)
         before: list[Instruction] = [micro_ops.clear(PIXELS, area), *_border(micro_ops, load, tile)]
-        before += [micro_ops.clear(dst, tile.positions), micro_ops.apply(Operation.ADD, dst, tile.positions, LOWEST)]
+        before += [micro_ops.clear(dst, tile.positions), micro_ops.apply(AluOperation.ADD, dst, tile.positions, LOWEST)]
         sh, sw = self.window.stride
         pixels = [r * sh * tile.width + c * sw for r in range(tile.rows) for c in range(tile.columns)]
         pixels += pixels[:1] * (tile.positions - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
@@ -76,11 +76,11 @@ class Maximum:
             *[self._neighbours(micro_ops, area, 1)] * (kw - 1),
         ]
         if (sh, sw) == (1, 1) and len(apart) * area + every < kh * kw * every and area + tile.width <= PIXELS:
-            maxima = [*apart, Alu(Operation.MAX, *table, None)]
+            maxima = [*apart, Alu(AluOperation.MAX, *table, None)]
         else:
-            maxima = [Alu(Operation.MAX, *table, None, kh, kw, 0, 0, tile.width, 1)]
+            maxima = [Alu(AluOperation.MAX, *table, None, kh, kw, 0, 0, tile.width, 1)]
         store = Store(dst, self.target.entry(*place), tile.rows, tile.columns, self.target.width)
-        return Group(before, [Pass([load, identity], [gemm])], maxima, [store])
+        return Group(before, [GemmPass([load, identity], [gemm])], maxima, [store])
 
     def _neighbours(self, micro_ops: MicroOps, area: int, step: int) -> Alu:
         """Return what makes each pixel the larger of itself and the one ``step`` after it, which is still as it was.
@@ -88,10 +88,10 @@ class Maximum:
         Pixels beyond the last window become garbage, as those that they are compared with.
         """
         table = micro_ops.table(MicroOp(PIXELS + i, PIXELS + i + step) for i in range(FORGET))
-        return Alu(Operation.MAX, *table, None, area // FORGET, 1, FORGET, 0, FORGET)
+        return Alu(AluOperation.MAX, *table, None, area // FORGET, 1, FORGET, 0, FORGET)
 
 
-def _border(micro_ops: MicroOps, load: Load, tile: Tile) -> Iterator[Alu]:
+def _border(micro_ops: MicroOps, load: Load, tile: OutputTile) -> Iterator[Alu]:
     """Yield what sets the padding of a tile to -128: rows above and below, then the columns beside all rows.
 
     Its micro-ops are one row or column each, not one per pixel: wide padding would fill UOP.
@@ -100,7 +100,7 @@ def _border(micro_ops: MicroOps, load: Load, tile: Tile) -> Iterator[Alu]:
     columns = [*range(load.left), *range(load.left + load.columns, tile.width)]
     if rows:
         table = micro_ops.table(MicroOp(PIXELS + row * tile.width) for row in rows)
-        yield Alu(Operation.MIN, *table, LOWEST, tile.width, 1, 1)
+        yield Alu(AluOperation.MIN, *table, LOWEST, tile.width, 1, 1)
     if columns:
         table = micro_ops.table(MicroOp(PIXELS + column) for column in columns)
-        yield Alu(Operation.MIN, *table, LOWEST, tile.height, 1, tile.width)
+        yield Alu(AluOperation.MIN, *table, LOWEST, tile.height, 1, tile.width)

@@ -20,7 +20,7 @@ from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .checks import Area, Checked, Machine, checked
-from .cycles import Times, times
+from .cycles import ProgramCycles, times
 from .isa import BYTES, ENTRY_BYTES, Instruction, Load, Memory, Store, decode, encode, listing
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ MARK = ENTRY_BYTES[Memory.ACC]  # offset of the first mark in MARKS: before it a
 
 
 @dataclass(frozen=True)
-class Segment(HostBlobs):
+class VtaSegment(HostBlobs):
     """The Tasks of one segment as a program.
 
     ``program``    instructions with addresses relative to regions
@@ -67,7 +67,7 @@ class Segment(HostBlobs):
         return _sizes(self.start + len(self.program) * BYTES, self.regions, self.tasks)
 
     @cached_property
-    def times(self) -> Times:
+    def times(self) -> ProgramCycles:
         """Return the modelled cycles of a run, and of what they are spent on."""
         return times(self.program, self.machine, self.overlay.machine.rates, self.ends)
 
@@ -166,7 +166,7 @@ def linear(sizes: Mapping[int, int]) -> dict[int, int]:
     return base
 
 
-def saved(segment: Segment) -> tuple[list[int], dict[str, bytes | Array]]:
+def saved(segment: VtaSegment) -> tuple[list[int], dict[str, bytes | Array]]:
     """Return a segment for a file: the instructions of each Task, and as sections all of them and the constants in FIXED."""
     constants = np.zeros(segment.start, np.uint8)
     segment.fill(constants)
@@ -182,10 +182,10 @@ def restored(
     laid: Regions,
     counts: Sequence[int],
     sections: Mapping[str, memoryview],
-) -> Segment:
+) -> VtaSegment:
     """Return the segment that was ``saved``; ``counts`` are the instructions of each Task. Nothing is lowered.
 
-    Raises DeviceError, with the instruction's number, for what cannot be a program in these regions. ``Segment.checked``
+    Raises DeviceError, with the instruction's number, for what cannot be a program in these regions. ``VtaSegment.checked``
     checks the rest, where the regions are.
     """
     machine: Machine = overlay.machine.machine
@@ -201,7 +201,7 @@ def restored(
     sizes = _sizes(len(constants) + len(listed), laid, tasks)
     outputs = wanted(laid, tasks, shapes)
     parts = [(0, constants)] if len(constants) else []
-    return Segment(overlay, machine, tuple(tasks), shapes, laid, outputs, [*_unlinked(program, sizes)], ends, parts)
+    return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, outputs, [*_unlinked(program, sizes)], ends, parts)
 
 
 def _unlinked(program: Sequence[Instruction], sizes: Mapping[int, int]) -> Iterator[Instruction]:

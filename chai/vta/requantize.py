@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..util.lazy_numpy import np
-from .emit import Constants, MicroOps, lanes
-from .isa import LEFT, RIGHT, Instruction, Memory, Operation
+from .emit import ConstantPool, MicroOps, lanes
+from .isa import LEFT, RIGHT, AluOperation, Instruction, Memory
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -116,7 +116,7 @@ def begin(micro_ops: MicroOps, load: Instruction, sums: Runs, constants: int) ->
     """Return what sets accumulators to the bias at ``constants``."""
     dst, count, groups = sums
     clear = micro_ops.clear(dst, count * groups)
-    return [load, clear, micro_ops.spread(Operation.ADD, dst, count, constants, groups)]
+    return [load, clear, micro_ops.spread(AluOperation.ADD, dst, count, constants, groups)]
 
 
 def end(micro_ops: MicroOps, shift: Shift, sums: Runs, constants: int, spare: int) -> list[Instruction]:
@@ -129,39 +129,41 @@ def end(micro_ops: MicroOps, shift: Shift, sums: Runs, constants: int, spare: in
         if shift.spare:
             instructions += [
                 u.clear(spare, every),
-                u.combine(Operation.ADD, spare, every, dst),
-                u.apply(Operation.MAX, spare, every, -1),
-                u.apply(Operation.MIN, spare, every, 0),
-                u.combine(Operation.ADD, dst, every, spare),
+                u.combine(AluOperation.ADD, spare, every, dst),
+                u.apply(AluOperation.MAX, spare, every, -1),
+                u.apply(AluOperation.MIN, spare, every, 0),
+                u.combine(AluOperation.ADD, dst, every, spare),
             ]
             if "half" not in shift.constants:
-                instructions.insert(4, u.apply(Operation.ADD, spare, every, int(shift.half[0])))
+                instructions.insert(4, u.apply(AluOperation.ADD, spare, every, int(shift.half[0])))
             else:
-                instructions.append(u.spread(Operation.ADD, dst, count, constants + shift.row("half") * groups, groups))
+                instructions.append(
+                    u.spread(AluOperation.ADD, dst, count, constants + shift.row("half") * groups, groups)
+                )
         if uniform:
             first = min(int(right[0]), SHIFT)
             instructions += [
-                u.apply(Operation.SHR, dst, every, bits) for bits in (first, int(right[0]) - first) if bits
+                u.apply(AluOperation.SHR, dst, every, bits) for bits in (first, int(right[0]) - first) if bits
             ]
         else:
-            instructions.append(u.spread(Operation.SHR, dst, count, constants + shift.row("first") * groups, groups))
+            instructions.append(u.spread(AluOperation.SHR, dst, count, constants + shift.row("first") * groups, groups))
             if right.max() > SHIFT:
                 instructions.append(
-                    u.spread(Operation.SHR, dst, count, constants + shift.row("second") * groups, groups)
+                    u.spread(AluOperation.SHR, dst, count, constants + shift.row("second") * groups, groups)
                 )
     elif right.min() < 0:
-        instructions += [u.apply(Operation.MAX, dst, every, -WIDE), u.apply(Operation.MIN, dst, every, WIDE)]
+        instructions += [u.apply(AluOperation.MAX, dst, every, -WIDE), u.apply(AluOperation.MIN, dst, every, WIDE)]
         if uniform:
-            instructions.append(u.apply(Operation.SHR, dst, every, int(right[0])))
+            instructions.append(u.apply(AluOperation.SHR, dst, every, int(right[0])))
         else:
-            instructions.append(u.spread(Operation.SHR, dst, count, constants + shift.row("first") * groups, groups))
+            instructions.append(u.spread(AluOperation.SHR, dst, count, constants + shift.row("first") * groups, groups))
     return [
         *instructions,
-        u.apply(Operation.MAX, dst, every, shift.low),
-        u.apply(Operation.MIN, dst, every, shift.high),
+        u.apply(AluOperation.MAX, dst, every, shift.low),
+        u.apply(AluOperation.MIN, dst, every, shift.high),
     ]
 
 
-def loaded(constants: Constants, shift: Shift, bias: Array, first: int, blocks: int, entry: int) -> Instruction:
+def loaded(constants: ConstantPool, shift: Shift, bias: Array, first: int, blocks: int, entry: int) -> Instruction:
     """Return the LOAD of the constants of ``blocks`` blocks of channels to ``entry`` of ACC."""
     return constants.load(Memory.ACC, entry, table(shift, bias, first, blocks))

@@ -12,15 +12,15 @@ from ..fixed import Requantization
 from ..tasks.conv import Conv
 from ..tasks.copy import Copy
 from ..tasks.eltwise import Eltwise
-from ..tasks.fields import Memory as Blobs
+from ..tasks.fields import Operands as Blobs
 from ..tasks.pool import Pool
 from ..util.lazy_numpy import np
 from .checks import Machine
-from .conv import Convolution, Plane
-from .emit import Constants, Group, MicroOps, finished, task
+from .conv import ConvolutionLowering, Plane
+from .emit import ConstantPool, Group, MicroOps, finished, task
 from .isa import BLOCK, Instruction, Memory
 from .pool import Maximum
-from .program import Segment
+from .program import VtaSegment
 from .requantize import Shift, shift_of
 from .sums import Sum
 
@@ -67,13 +67,13 @@ def _scaled(task: Copy | Eltwise, r: Requantization) -> tuple[list[int], Shift |
     return [factor // common for factor in factors], shift_of(right, BLOCK)
 
 
-def segment(work: Work) -> Segment:
+def segment(work: Work) -> VtaSegment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
     overlay, tasks, shapes = work.overlay, work.tasks, work.shapes
     machine: Machine = overlay.machine.machine
     usage = Usage([(each.inputs, each.output) for each in tasks], work.reads, work.writes)
     laid = regions(overlay.layout, shapes, work.views, usage)
-    blobs, constants = Blobs(overlay, laid.blobs, shapes), Constants(FIXED << REGION)
+    blobs, constants = Blobs(overlay, laid.blobs, shapes), ConstantPool(FIXED << REGION)
     program: list[Instruction] = []
     ends = []
     for number, each in enumerate(tasks):
@@ -86,10 +86,10 @@ def segment(work: Work) -> Segment:
         ends.append(len(program))
     whole = finished(program)
     outputs = wanted(laid, tasks, shapes)
-    return Segment(overlay, machine, tuple(tasks), shapes, laid, outputs, whole, ends, constants.parts)
+    return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, outputs, whole, ends, constants.parts)
 
 
-def _groups(each: Task, blobs: Blobs, constants: Constants) -> Callable[[MicroOps], Iterator[Group]]:
+def _groups(each: Task, blobs: Blobs, constants: ConstantPool) -> Callable[[MicroOps], Iterator[Group]]:
     """Return what yields the groups of a Task."""
     reason, shift = refusal(each), _shift(each)
     if reason is not None:
@@ -99,7 +99,9 @@ def _groups(each: Task, blobs: Blobs, constants: Constants) -> Callable[[MicroOp
     if isinstance(each, Conv):
         assert isinstance(shift, Shift)
         weights = np.asarray(each.weights)
-        return Convolution(sources[0], target, weights, each.bias, each.window, each.group, shift, constants).groups
+        return ConvolutionLowering(
+            sources[0], target, weights, each.bias, each.window, each.group, shift, constants
+        ).groups
     if isinstance(each, Pool):
         return Maximum(sources[0], target, each.window, constants).groups
     assert shift is None or isinstance(shift, Shift)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..util.lazy_numpy import np
 from .checks import Checked, Machine
-from .isa import BLOCK, Alu, Gemm, Load, Memory, Operation, Store
+from .isa import BLOCK, Alu, AluOperation, Gemm, Load, Memory, Store
 from .loops import Indices
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ class Chip:
             self.out[dst] = after.astype(np.int8)
 
 
-def _operate(operation: Operation, value: Array, other: Array) -> Array:
+def _operate(operation: AluOperation, value: Array, other: Array) -> Array:
     """Return the result of an operation, int32."""
     result: Array
-    if operation == Operation.MIN:
+    if operation == AluOperation.MIN:
         result = np.minimum(value, other)
-    elif operation == Operation.MAX:
+    elif operation == AluOperation.MAX:
         result = np.maximum(value, other)
-    elif operation == Operation.ADD:
+    elif operation == AluOperation.ADD:
         result = value + other
     else:
         amount = (other & 31 ^ 16) - 16  # signed, 5 bits

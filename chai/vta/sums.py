@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import FIXED, INPUTS, SPARE, SUMS, Plane
-from .emit import Constants, Group, MicroOps, Pass
-from .isa import BLOCK, Gemm, Instruction, Load, Memory, MicroOp, Operation, Store
+from .emit import ConstantPool, GemmPass, Group, MicroOps
+from .isa import BLOCK, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
 from .requantize import Runs, Shift, begin, end, loaded
 
@@ -43,7 +43,7 @@ class Sum:
     target: Plane
     factors: Sequence[int]
     shift: Shift | None
-    constants: Constants
+    constants: ConstantPool
 
     def groups(self, micro_ops: MicroOps) -> Iterator[Group]:
         """Yield the groups of positions in order: one block of channels each."""
@@ -76,7 +76,7 @@ class Sum:
                     gemms.append(Gemm(*table, count // FORGET, 1, FORGET, 0, FORGET))
                     matrices.append(step[place] * np.eye(BLOCK, dtype=np.int8))
             if place:
-                gemms.append(micro_ops.apply(Operation.SHR, dst, count, -DIGIT))
+                gemms.append(micro_ops.apply(AluOperation.SHR, dst, count, -DIGIT))
         if matrices:
             loads.append(self.constants.load(Memory.WGT, wgt, np.stack(matrices)))
         fixed = FIXED + half * 64
@@ -91,6 +91,6 @@ class Sum:
                 *end(micro_ops, self.shift, Runs(dst, count), fixed, SPARE),
             ]  # the bias is not shifted with digits
         if not gemms:
-            gemms.append(micro_ops.apply(Operation.ADD, dst, count, 0))
+            gemms.append(micro_ops.apply(AluOperation.ADD, dst, count, 0))
         store = Store(dst, self.target.entry(image, block) + at, 1, size, 0)
-        return Group(before, [Pass(loads, gemms)], after, [store])
+        return Group(before, [GemmPass(loads, gemms)], after, [store])

@@ -25,7 +25,7 @@ Queue = tuple[Unit, Unit]  # of tokens, from one unit to another
 Tray = tuple[Queue, deque[int]]  # with the tokens in it
 
 
-class Step(NamedTuple):
+class Dispatch(NamedTuple):
     """An instruction as a unit runs it.
 
     ``number``    of the instruction in its program
@@ -50,7 +50,7 @@ def unit_of(instruction: Instruction) -> Unit:
     return Unit.LOAD if loads else Unit.COMPUTE
 
 
-def steps(program: Sequence[Instruction], instructions: int, tokens: int) -> list[Step]:
+def steps(program: Sequence[Instruction], instructions: int, tokens: int) -> list[Dispatch]:
     """Return the instructions in an order in which the units can run them.
 
     ``instructions`` is the room of each unit's queue of instructions, ``tokens`` that of each queue of tokens. Raises
@@ -110,8 +110,8 @@ class _Flow:
             (source, target): deque() for source in Unit for target in Unit if abs(source - target) == 1
         }
         self.known: dict[tuple[int, Tokens], tuple[list[Tray], list[Tray]]] = {}
-        self.steps: list[Step] = []
-        self.by_number: dict[int, Step] = {}
+        self.steps: list[Dispatch] = []
+        self.by_number: dict[int, Dispatch] = {}
         self.counts = [0] * len(Unit)
         self.finished = [[0] * len(Unit) for _ in Unit]  # before the next instruction of each unit
 
@@ -146,7 +146,7 @@ class _Flow:
             known[:] = map(max, known, step.finished)
             known[step.unit] = max(known[step.unit], step.sequence)
         self.counts[unit] += 1
-        step = Step(number, self.program[number], unit, self.counts[unit], after, tuple(known))
+        step = Dispatch(number, self.program[number], unit, self.counts[unit], after, tuple(known))
         known[unit] = step.sequence
         self.steps.append(step)
         self.by_number[number] = step

@@ -156,7 +156,7 @@ def _fetch(published: Published, target: Path, tell: Tell | None) -> None:
 
 def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDirector, tell: Tell | None) -> str:
     """Return why the download from one address failed, or "" if it succeeded."""
-    part = _Part(target)
+    part = _PartialFile(target)
     try:
         _receive_all(url, part, published, opener, tell)
         _check(part, published, target)
@@ -169,7 +169,7 @@ def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDire
     return ""
 
 
-def _receive_all(url: str, part: _Part, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
+def _receive_all(url: str, part: _PartialFile, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
     """Receive all bytes into the part, with as many connections as needed."""
     fruitless = 0
     for connection in range(1, CONNECTIONS + 1):
@@ -186,7 +186,7 @@ def _receive_all(url: str, part: _Part, published: Published, opener: OpenerDire
         sleep(PAUSE * 2**fruitless)
 
 
-def _receive(url: str, part: _Part, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
+def _receive(url: str, part: _PartialFile, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
     """Receive over one connection. Raises _Again if a retry can resume, or start over because the part was dropped."""
     have, validator = part.begun(url)
     with _answer(url, have, validator, part, opener) as response:
@@ -208,7 +208,7 @@ def _receive(url: str, part: _Part, published: Published, opener: OpenerDirector
 
 
 @contextmanager
-def _answer(url: str, have: int, validator: str, part: _Part, opener: OpenerDirector) -> Iterator[HTTPResponse]:
+def _answer(url: str, have: int, validator: str, part: _PartialFile, opener: OpenerDirector) -> Iterator[HTTPResponse]:
     from http.client import HTTPException
     from socket import gaierror
     from ssl import SSLError
@@ -243,7 +243,7 @@ def _read(response: HTTPResponse) -> bytes:
         raise _Again(str(error) or type(error).__name__) from error
 
 
-def _extent(response: HTTPResponse, have: int, validator: str, part: _Part) -> tuple[int, int | None]:
+def _extent(response: HTTPResponse, have: int, validator: str, part: _PartialFile) -> tuple[int, int | None]:
     """Return the file offset of the response's first byte, and the size of the file if the server sends it."""
     if response.status == 206 and have:
         said = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -264,7 +264,7 @@ def _validator(response: HTTPResponse) -> str:
     return tag if tag.startswith('"') else str(response.headers.get("Last-Modified", ""))
 
 
-class _Part:
+class _PartialFile:
     """NAME.part, and NAME.part.json with the address and the version of the file that its bytes are from."""
 
     def __init__(self, target: Path) -> None:
@@ -305,7 +305,7 @@ class _Part:
         self.note.unlink(missing_ok=True)
 
 
-def _check(part: _Part, published: Published, target: Path) -> None:
+def _check(part: _PartialFile, published: Published, target: Path) -> None:
     found = digest(part.path, published.algorithm)
     if found != published.digest:
         aside = target.with_name(target.name + ".wrong")

@@ -13,7 +13,7 @@ import numpy as np
 
 import chai
 from chai.artifact.save import save
-from chai.plugins.definition import CustomType, Options
+from chai.plugins.definition import CustomOptions, CustomType
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, network
 
 Array = np.ndarray
@@ -33,8 +33,8 @@ def negate(x: chai.xChangeLayer) -> None:
 
 def custom(version: str = "3") -> dict[str, CustomType]:
     """Custom types of these networks."""
-    floats = CustomType("mirror", mirror, False, Options(args={"factor": 1.0}, version=version))
-    codes = CustomType("negate", negate, False, Options(version=version))
+    floats = CustomType("mirror", mirror, False, CustomOptions(args={"factor": 1.0}, version=version))
+    codes = CustomType("negate", negate, False, CustomOptions(version=version))
     codes.impl("codes", dtype="int8", jit=False)(negate)
     for made in (floats, codes):
         made.shape(lambda x: [tuple(x.input_dims[0])])

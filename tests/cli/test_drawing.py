@@ -16,7 +16,7 @@ from chai.cli.answers import Answers
 from chai.cli.drawing import Drawing
 from chai.errors import UsageError
 from chai.images import drawing as picture
-from chai.images.drawing import Box
+from chai.images.drawing import LabelledBox
 from chai.images.preprocess import Preprocess, bilinear
 from chai.layers import find
 from chai.util.paths import resource
@@ -238,7 +238,7 @@ def test_colours_are_pascals() -> None:
 )
 def test_frames_are_clipped(corners: tuple[float, float, float, float], wanted: tuple[int, ...] | None) -> None:
     image = noise(53, 37)
-    drawn = np.asarray(picture.with_boxes(image, [Box(corners, "", (1, 2, 255))]))
+    drawn = np.asarray(picture.with_boxes(image, [LabelledBox(corners, "", (1, 2, 255))]))
     frame = (drawn == (1, 2, 255)).all(-1)
     if wanted is None:
         assert (drawn == np.asarray(image)).all()
@@ -252,7 +252,7 @@ def test_frames_are_clipped(corners: tuple[float, float, float, float], wanted: 
 
 
 def test_the_first_of_two_frames_lies_on_top() -> None:
-    boxes = [Box((5, 20, 30, 35), "", (255, 0, 0)), Box((5, 20, 30, 35), "", (0, 255, 0))]
+    boxes = [LabelledBox((5, 20, 30, 35), "", (255, 0, 0)), LabelledBox((5, 20, 30, 35), "", (0, 255, 0))]
     assert picture.with_boxes(noise(53, 37), boxes).getpixel((5, 30)) == (255, 0, 0)
 
 
@@ -269,7 +269,7 @@ def test_any_label_can_be_written(text: str, bitmap: bool, monkeypatch: pytest.M
         font = load()
         monkeypatch.setattr(ImageFont, "load_default", lambda: font)
     image = noise(53, 37)
-    drawn = picture.with_boxes(image, [Box((10, 25, 40, 36), text, (255, 255, 0))])
+    drawn = picture.with_boxes(image, [LabelledBox((10, 25, 40, 36), text, (255, 255, 0))])
     assert drawn.size == image.size
     assert (np.asarray(drawn) == (255, 255, 0)).all(-1).sum() > 80  # frame, and the tag's ground
     sheet = picture.with_lines(image, [(text, None), (text, (0, 0, 255))])

@@ -26,7 +26,7 @@ from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.overlay.weights import joined
 from chai.tasks.conv import Conv
-from chai.tasks.fields import Memory
+from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
@@ -207,7 +207,7 @@ def test_a_descriptor_of_some_images() -> None:
     found = {}
     for images in (None, (0, 5), (2, 1), (1, 3)):
         task = replace(whole, images=images)
-        descriptor, constants = encode(task, Memory(Z2, address, shapes), 64)
+        descriptor, constants = encode(task, Operands(Z2, address, shapes), 64)
         assert equal(decoded(descriptor, joined(constants), Z2, address, shapes, 64, task), task)
         found[images] = unpack(Z2.descriptor, descriptor)
     image, part = -(-3 * 35 * 8 // 64) * 64, 5 * 35 * 8
@@ -221,7 +221,7 @@ def test_a_descriptor_of_some_images() -> None:
             k: v for k, v in found[None].items() if k not in same
         }
     with pytest.raises(DeviceError, match="images: 2 from 4 on, blob 'x' has 5"):
-        encode(replace(whole, images=(4, 2)), Memory(Z2, address, shapes), 64)
+        encode(replace(whole, images=(4, 2)), Operands(Z2, address, shapes), 64)
 
 
 def test_a_network_is_cut_and_its_constants_are_not_repeated(tmp_path: Path) -> None:

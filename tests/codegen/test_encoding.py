@@ -22,13 +22,13 @@ from chai.offload.schedule import DeviceStep
 from chai.overlay import Overlay, weights as packing
 from chai.overlay.layout import Placed
 from chai.overlay.records import pack, unpack
-from chai.overlay.weights import Held, Packed, joined, pack_weights, weight_bytes
+from chai.overlay.weights import HeldBytes, Packed, joined, pack_weights, weight_bytes
 from chai.runtime.execution import Execution
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
-from chai.tasks.fields import Constants, Memory
+from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.codegen.test_memory_map import Segment, network, segments
@@ -51,7 +51,7 @@ def decoded(
     of: Task,
 ) -> Task:
     """The Task of a descriptor, of which a file tells the blobs and images ``of`` it."""
-    memory = Memory(overlay, address, shapes, Constants(constants, where), of.images)
+    memory = Operands(overlay, address, shapes, TaskConstants(constants, where), of.images)
     values = unpack(overlay.descriptor, descriptor)
     common = {"inputs": of.inputs, "output": of.output, "origin": (), "images": of.images}
     return decode([(values, common)], memory)[0]
@@ -73,7 +73,7 @@ class Case:
     codes: list[np.ndarray]
 
     def encode(self, overlay: Overlay = Z2, where: int = WHERE, **chain: Any) -> tuple[bytes, bytes]:
-        return encoded(self.task, Memory(overlay, self.address, self.shapes), where, **chain)
+        return encoded(self.task, Operands(overlay, self.address, self.shapes), where, **chain)
 
     def decode(self, descriptor: bytes, constants: bytes, overlay: Overlay = Z2, where: int = WHERE) -> Task:
         return decoded(descriptor, constants, overlay, self.address, self.shapes, where, self.task)
@@ -275,7 +275,7 @@ def test_every_task_of_a_network(name: str) -> None:
     address = apart(offload)
     where, size = 0x3000_0000, 0
     for i, task in enumerate(tasks):
-        descriptor, constants = encoded(task, Memory(Z2, address, offload.shapes), where + size, tag=i)
+        descriptor, constants = encoded(task, Operands(Z2, address, offload.shapes), where + size, tag=i)
         again = decoded(descriptor, constants, Z2, address, offload.shapes, where + size, task)
         assert equal(again, task), task.origin
         if name == "digits":
@@ -294,7 +294,7 @@ def test_tasks_whose_blobs_share_bytes(name: str) -> None:
     for step, segment in zip(steps, segments(offload)):
         address = segment.lay().blobs
         for task in step.tasks:
-            descriptor, constants = encoded(task, Memory(Z2, address, offload.shapes), 64)
+            descriptor, constants = encoded(task, Operands(Z2, address, offload.shapes), 64)
             assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
 
 
@@ -315,7 +315,7 @@ def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
     tasks = {t.origin[0]: t for s in offload.schedule.steps if isinstance(s, DeviceStep) for t in s.tasks}
     read = {}
     for name, task in tasks.items():
-        descriptor, constants = encoded(task, Memory(Z2, address, offload.shapes), 64)
+        descriptor, constants = encoded(task, Operands(Z2, address, offload.shapes), 64)
         assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
         read[name] = unpack(Z2.descriptor, descriptor)
     whole, plane = read["wide"]["output"], 35 * 8
@@ -349,7 +349,7 @@ def test_several_tasks_at_once(below: int) -> None:
         common = {"inputs": case.task.inputs, "output": case.task.output, "origin": ()}
         stored.append((unpack(Z2.descriptor, descriptor), common))
         constants += own + bytes(-len(own) % Z2.layout.alignment)
-    memory = Memory(Z2, cases[0].address, cases[0].shapes, Constants(constants, WHERE))
+    memory = Operands(Z2, cases[0].address, cases[0].shapes, TaskConstants(constants, WHERE))
     first, second = decode(stored, memory)
     assert equal(first, cases[0].task) and equal(second, cases[1].task) and not equal(first, second)
     stored[1][0]["leaky"] = 0
@@ -507,7 +507,7 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
                                 wanted += [weight(o, i, y, x, g) for o in range(outputs, outputs + array.outputs)]
     assert found.tolist() == wanted
     assert len(found) == weight_bytes(shape, group, array)
-    packed = Packed(Held(found.tobytes()), 0, shape, group, array)
+    packed = Packed(HeldBytes(found.tobytes()), 0, shape, group, array)
     assert np.array_equal(packed, weights)
     assert np.array_equal(packed.magnitudes(), np.abs(weights.astype(int)).reshape(len(weights), -1).sum(1))
 
@@ -531,9 +531,9 @@ def test_each_byte_of_packed_weights_is_checked(
                 if code == -128 or padding:
                     words = "is outside -127..127" if code == -128 else "padding of the constants"
                     with pytest.raises(DeviceError, match=words):
-                        Packed(Held(changed.tobytes()), 0, shape, group, array)
+                        Packed(HeldBytes(changed.tobytes()), 0, shape, group, array)
                 else:
-                    sums = Packed(Held(changed.tobytes()), 0, shape, group, array).magnitudes()
+                    sums = Packed(HeldBytes(changed.tobytes()), 0, shape, group, array).magnitudes()
                     assert sums.sum() == prod(shape) + 4 and sums.max() == prod(shape[1:]) + 4
 
 
@@ -664,10 +664,10 @@ def test_places_that_do_not_fit() -> None:
         ({**case.address, "in": Placed(1 << 64, 64)}, "input = 18446744073709551616 is outside"),
     ]:
         with pytest.raises(DeviceError, match=r"task conv1\+relu1 \(conv\): ") as error:
-            encoded(case.task, Memory(Z2, address, case.shapes), WHERE)
+            encoded(case.task, Operands(Z2, address, case.shapes), WHERE)
         assert message in str(error.value)
     with pytest.raises(DeviceError, match="expected 4 axes"):
-        encoded(case.task, Memory(Z2, case.address, {**case.shapes, "in": (2, 3)}), WHERE)
+        encoded(case.task, Operands(Z2, case.address, {**case.shapes, "in": (2, 3)}), WHERE)
     with pytest.raises(DeviceError, match="weights = 0x20 is not a multiple of 64"):
         case.encode(where=32)
     with pytest.raises(DeviceError, match=r"65536 images are more than the overlay's 256"):
@@ -719,7 +719,7 @@ def test_descriptors_that_lead_elsewhere() -> None:
 def test_tables_that_overlap_take_no_more_memory_than_the_constants() -> None:
     """Each of thousands of descriptors could name all of a file."""
     constants = average().encode()[1]
-    memory, size = Constants(constants, WHERE), Z2.table.bytes
+    memory, size = TaskConstants(constants, WHERE), Z2.table.bytes
     assert len(constants) == 6 * size
     with pytest.raises(DeviceError, match="outside the constants"):
         memory.read_tables(Z2, [(WHERE, 1), (WHERE, 7)])

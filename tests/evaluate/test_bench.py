@@ -113,11 +113,11 @@ def test_files_of_the_current_folder_are_no_modules_of_a_process(
     for name in ("json", "numpy"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a file here was run')\n")
     monkeypatch.chdir(tmp_path)
-    assert start.problem(start.Program("none", "def run(): pass\n", [], {}, 1), os.environ) is None
+    assert start.problem(start.MeasuredProgram("none", "def run(): pass\n", [], {}, 1), os.environ) is None
 
 
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
-    program = start.Program("chai", start.CHAI, ['{"device": "float"}', str(tmp_path / "none.prototxt")], {}, 1)
+    program = start.MeasuredProgram("chai", start.CHAI, ['{"device": "float"}', str(tmp_path / "none.prototxt")], {}, 1)
     given = start.environment(tmp_path, 3, ("OMP_NUM_THREADS",))
     assert (given["OMP_NUM_THREADS"], given["PYTHONPYCACHEPREFIX"]) == ("3", str(tmp_path))
     del given["PYTHONPYCACHEPREFIX"]  # compiling all of it is slow
@@ -136,7 +136,7 @@ def test_a_process_that_fails_late_keeps_what_was_measured(
         "poor": "def run():\n    if passes > 1: raise MemoryError('too large')",
     }
     monkeypatch.setattr(start, "_HEAD", "\nimport json\nwords, shapes, threads, passes = json.loads(sys.argv[1])\n")
-    programs = [start.Program(name, code, [], {}, 1)._asdict() for name, code in codes.items()]
+    programs = [start.MeasuredProgram(name, code, [], {}, 1)._asdict() for name, code in codes.items()]
     figures = started(programs, 1, 2, tmp_path / "byte code", True)
     notes = ["no start of late: its process fails: no licence"]
     notes += ["no peak memory of poor: its process fails: MemoryError: too large"]

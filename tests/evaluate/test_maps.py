@@ -10,7 +10,7 @@ import pytest
 
 from chai.evaluate import Output
 from chai.evaluate.kinds import reduce
-from chai.evaluate.maps import Answer, Covered, Maps, class_map, counts, seen_in
+from chai.evaluate.maps import Answer, Maps, MapSums, class_map, counts, seen_in
 from chai.evaluate.measure import UNIT
 
 SCORES = Output("score", "map", "score", None, 4)
@@ -136,7 +136,7 @@ def test_accuracy_and_mean_iou_leave_out_255() -> None:
     record = {"image": 0, **measure.record({"float": answer(values)}, window, target)}
     unknown = {"image": 1, **measure.record({"float": answer(values)}, window, None)}
     side = reduce([unknown, record], ["float"], measure, lambda _: None)["float"]
-    assert isinstance(side, Covered) and (side.images, side.known) == (2, 1)
+    assert isinstance(side, MapSums) and (side.images, side.known) == (2, 1)
     # of six pixels 0, 1, 2, 2 are right; unions: 0: 1, 1: 3 (two said, two true, one both), 2: 4-1 ..., 3: 1
     pairs = [(0, 0), (1, 1), (1, 2), (3, 1), (2, 2), (2, 2)]
     ious = [sum(p == (c, c) for p in pairs) / sum(c in p for p in pairs) for c in range(4)]

@@ -13,7 +13,7 @@ import chai
 from chai.errors import UsageError
 from chai.evaluate.bench import start
 from chai.evaluate.bench.caffe import caffe, replaced
-from chai.evaluate.bench.engines import OPENCV, Engine, Subject, opened
+from chai.evaluate.bench.engines import OPENCV, PeerEngine, Subject, opened
 from chai.parser.caffemodel import write_caffemodel
 from chai.util.paths import resource
 from tests.passes.common import network, prototxt
@@ -72,11 +72,11 @@ def test_code_in_a_folder_with_a_similar_name_is_not_chais_own(tmp_path: Path, m
 
 
 def test_a_peer_that_is_missing_or_fails_is_named(tmp_path: Path) -> None:
-    def engine(error: Exception, extra: str) -> Engine:
+    def engine(error: Exception, extra: str) -> PeerEngine:
         def open(*_: object) -> Any:
             raise error
 
-        return Engine("none", extra, lambda *_: (), open)
+        return PeerEngine("none", extra, lambda *_: (), open)
 
     engines = {
         "away": engine(ImportError(), "peers"),
@@ -101,6 +101,6 @@ def test_opencv_reads_the_files_in_this_process_and_alone(tmp_path: Path) -> Non
     )  # type: ignore[arg-type]
     assert not isinstance(peer.run, str), peer.run
     np.testing.assert_array_equal(peer.run()[0], np.maximum(X, 0))
-    program = start.Program("opencv", start.source(OPENCV.open), peer.words, {"data": SHAPE}, 1)
+    program = start.MeasuredProgram("opencv", start.source(OPENCV.open), peer.words, {"data": SHAPE}, 1)
     assert start.problem(program, os.environ) is None
     assert "no.prototxt" in str(start.problem(program._replace(words=["no.prototxt", *peer.words[1:]]), os.environ))

@@ -20,7 +20,7 @@ from chai.evaluate import selftest
 from chai.overlay.layout import Placed
 from chai.tasks import Task
 from chai.tasks.conv import Conv
-from chai.tasks.fields import Memory
+from chai.tasks.fields import Operands
 from chai.tasks.work import Work
 from tests.tasks.common import defined, limited
 
@@ -89,7 +89,7 @@ def test_a_probe_says_something(probe: selftest.TaskProbe) -> None:
     if isinstance(probe.task, Conv):
         assert int(np.abs(probe.task.weights.astype(int)).max()) == 2 ** (bits - 1) - 1
     places = {name: Placed(4096 * (i + 1), 1) for i, name in enumerate(probe.shapes)}
-    assert encode(probe.task, Memory(Z2, places, probe.shapes), 1 << 20)
+    assert encode(probe.task, Operands(Z2, places, probe.shapes), 1 << 20)
 
 
 @pytest.mark.parametrize("probe", TASKS[:24], ids=lambda p: p.name)

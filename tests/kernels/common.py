@@ -33,7 +33,7 @@ def used(name: str) -> Iterator[None]:
     """Tasks run by this variant, or in numpy."""
     chosen = library.variant(name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "state", lambda: library.State(LIBRARY.variants, LIBRARY.reason, chosen))
+        patch.setattr(library, "state", lambda: library.LibraryState(LIBRARY.variants, LIBRARY.reason, chosen))
         aligned = programs.aligned
 
         def used_before(size: int) -> np.ndarray:

@@ -15,8 +15,8 @@ from chai.blob import View
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs, table
 from chai.kernels.native.build import FOLDER
-from chai.kernels.native.program import Native
-from chai.overlay.weights import Held, Packed, pack_weights
+from chai.kernels.native.program import NativeProgram
+from chai.overlay.weights import HeldBytes, Packed, pack_weights
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
@@ -131,7 +131,7 @@ def same(variant: str, task: Conv | Pool | Eltwise | Copy, *given: np.ndarray) -
     wanted = task.define(*given)
     with used(variant):
         made = program([task], blobs, {"y": wanted.shape})
-        assert [type(part) for part in made.parts] == [Native]
+        assert [type(part) for part in made.parts] == [NativeProgram]
         for _ in range(2):  # the second run finds the first one's memory
             found = dict(blobs)
             made.run(found)
@@ -326,7 +326,7 @@ def test_depthwise_of_some_channels_of_a_blob(variant: str, channels: int, width
     views = {"left": View("x", 3), "right": View("x", 3 + channels), "a": View("both", 0), "b": View("both", channels)}
     with used(variant):
         made = program(tasks, {"x": x}, shapes, views, ("both",))
-        assert [type(part) for part in made.parts] == [Native]
+        assert [type(part) for part in made.parts] == [NativeProgram]
         found = {"x": x}
         made.run(found)
     assert np.array_equal(found["both"], wanted)
@@ -363,7 +363,7 @@ def test_few_pixels_read_weights_where_they_are(
     rng = np.random.default_rng(seed)
     array = overlay.load(name).array
     weights = codes(rng, outputs, inputs, *kernel, low=-127)
-    packed = Packed(Held(b"?" * 24 + pack_weights(weights, 1, array)), 24, weights.shape, 1, array)
+    packed = Packed(HeldBytes(b"?" * 24 + pack_weights(weights, 1, array)), 24, weights.shape, 1, array)
     r = requantization(rng, (outputs, 1, 1), shift, zeros[1], leaky)
     bias = rng.integers(-(1 << 16), 1 << 16, outputs)
     task = Conv(("x",), "y", ("c",), packed, bias, Window(kernel, (4, 4), pad), 1, r, zeros[0])
@@ -426,7 +426,7 @@ def test_large_windows_are_several_pieces_of_work(variant: str, average: bool) -
     same(variant, task, x)
     with used(variant):
         (part,) = program([task], {"x": x}, {"y": (1, 300, 2, 5)}).parts
-    assert isinstance(part, Native)
+    assert isinstance(part, NativeProgram)
     assert [op.items for op in part._table if op.kind in (table.Kind.MAXIMUM, table.Kind.AVERAGE)] == [2 * 5 * 2]
 
 
@@ -449,7 +449,7 @@ def test_averages_of_a_large_image(variant: str, kernel: tuple[int, int]) -> Non
     task = Pool(("x",), "y", ("p",), Window(kernel, kernel, (0, 0)), (1, 1), r)
     with used(variant):
         made = program([task], {"x": x}, {"y": (1, 1, 1, 1)}, None, ("y",))
-        assert [type(part) is Native for part in made.parts] == [kernel == (2, 2)]
+        assert [type(part) is NativeProgram for part in made.parts] == [kernel == (2, 2)]
         found = {"x": x}
         made.run(found)
     assert np.array_equal(found["y"], task.define(x))
@@ -478,7 +478,7 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
         task.written(out, shapes.get(task.inputs[0], x.shape)[1])[...] = task.define(*(wanted[b] for b in task.inputs))
     with used(variant):
         made = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
-        assert [type(part) is Native for part in made.parts] == [True, False, True]
+        assert [type(part) is NativeProgram for part in made.parts] == [True, False, True]
         found = {"x": x}
         times = made.run(found).tasks
         assert times is not None

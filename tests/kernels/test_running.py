@@ -17,11 +17,11 @@ from chai import overlay
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.kernels.native import library, order, program as programs
-from chai.kernels.native.library import Frame
-from chai.kernels.native.program import Native
+from chai.kernels.native.library import RunArguments
+from chai.kernels.native.program import NativeProgram
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import FIELDS, Extent, Form, Kind, Operation, Table
-from chai.overlay.weights import Held, Packed, pack_weights
+from chai.overlay.weights import HeldBytes, Packed, pack_weights
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
@@ -44,7 +44,7 @@ def conv(inputs: int, outputs: int, size: int, group: int = 1) -> Conv:
     )
 
 
-def tables() -> list[Native]:
+def tables() -> list[NativeProgram]:
     """A program of every kind of operation."""
     rng, x = np.random.default_rng(0), np.zeros((2, 6, 7, 18), np.int8)
     r = Requantization(np.array(5), 3, -128, 127)
@@ -59,7 +59,7 @@ def tables() -> list[Native]:
         (Copy(("x",), "y", ("r",), 0, None), x.shape),
     ]
     array, weights = overlay.load().array, rng.integers(-127, 128, (30, 6, 7, 18)).astype(np.int8)
-    packed = Packed(Held(pack_weights(weights, 1, array)), 0, weights.shape, 1, array)
+    packed = Packed(HeldBytes(pack_weights(weights, 1, array)), 0, weights.shape, 1, array)
     many = Requantization(np.full((30, 1, 1), 300), 20, -128, 127)
     whole = Window((7, 18), (1, 1), (0, 0))
     tasks.append((Conv(("x",), "y", ("f",), packed, np.zeros(30, np.int64), whole, 1, many), (2, 30, 1, 1)))
@@ -68,8 +68,8 @@ def tables() -> list[Native]:
         parts = [program([task], {"x": x}, {"y": shape}, None, ("y",)).parts[0] for task, shape in tasks]
         tiled = {"x": np.zeros((2, 25, 15, 16), np.int8)}
         parts.append(program([conv(25, 33, 3)], tiled, {"y": (2, 33, 15, 16)}, None, ("y",)).parts[0])
-    assert all(isinstance(part, Native) for part in parts)
-    return [part for part in parts if isinstance(part, Native)]
+    assert all(isinstance(part, NativeProgram) for part in parts)
+    return [part for part in parts if isinstance(part, NativeProgram)]
 
 
 TABLES = tables() if LIBRARY.variants else []
@@ -164,7 +164,7 @@ def changed(
     lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
     for i, content in contents.items():
         lent[i][EDGE:-EDGE] = content.view(np.uint8)
-    LIBRARY.variants[0].run(operations, Frame(operations, 1, [memory[EDGE:-EDGE] for memory in lent]))
+    LIBRARY.variants[0].run(operations, RunArguments(operations, 1, [memory[EDGE:-EDGE] for memory in lent]))
     for memory in lent:
         assert (memory[:EDGE] == 0x5A).all()
         assert (memory[len(memory) - EDGE :] == 0x5A).all()
@@ -183,7 +183,7 @@ def test_copies_at_the_end_of_a_batch_are_computed_once(variant: str) -> None:
     with used(variant):
         made = program([first, second], blobs, shapes, None, ("y", "z"))
         (native,) = made.parts
-        assert isinstance(native, Native)
+        assert isinstance(native, NativeProgram)
         for images in (5, 2, 1, 5):
             given = blobs["x"].copy()
             given[images:] = given[images - 1]
@@ -278,7 +278,7 @@ def test_control_c_ends_a_long_segment() -> None:
     with used("plain"):  # the slowest
         made = program([conv(256, 256, 3)], {"x": x}, {"y": x.shape}, None, ("y",))
         (part,) = made.parts
-        assert isinstance(part, Native)
+        assert isinstance(part, NativeProgram)
         part._library = with_calls(part._library, Calls(part._library.calls, after))
         with pytest.raises(KeyboardInterrupt):
             made.run({"x": x})
@@ -341,7 +341,7 @@ def test_a_process_forked_in_the_middle_of_a_run_goes_on() -> None:
         out = np.empty_like(x)
         runs.wait(HANG)
         while not end.is_set():
-            single._library.run(table, Frame(table, 1, (x, out)))
+            single._library.run(table, RunArguments(table, 1, (x, out)))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:

@@ -21,8 +21,8 @@ from chai.env import env
 from chai.errors import DeviceError, UsageError
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs, threads
-from chai.kernels.native.order import Use, after
-from chai.kernels.native.program import Native
+from chai.kernels.native.order import OperationBlobs, after
+from chai.kernels.native.program import NativeProgram
 from chai.kernels.native.table import Table
 from chai.tasks.conv import Conv
 from chai.tasks.eltwise import Eltwise
@@ -91,7 +91,7 @@ def test_codes_are_those_of_one_thread(variant: str, count: int, monkeypatch: py
     wanted: dict[str, np.ndarray] = {}
     with used(variant):
         made = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
-        assert [type(part) for part in made.parts] == [Native]
+        assert [type(part) for part in made.parts] == [NativeProgram]
         for several in (1, *[count] * 10):
             monkeypatch.setattr(programs, "threads", lambda several=several: several)
             blobs = {"x": x}
@@ -116,7 +116,7 @@ def test_a_table_for_one_thread_runs_in_one(monkeypatch: pytest.MonkeyPatch) -> 
     x = np.random.default_rng(3).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     counts, run = list[int](), library.Library.run
 
-    def counted(self: library.Library, table: Table, frame: library.Frame, threads: int = 1) -> Sequence[float]:
+    def counted(self: library.Library, table: Table, frame: library.RunArguments, threads: int = 1) -> Sequence[float]:
         counts.append(threads)
         return run(self, table, frame, threads)
 
@@ -129,7 +129,7 @@ def test_a_table_for_one_thread_runs_in_one(monkeypatch: pytest.MonkeyPatch) -> 
                 compiled = program(tasks, {"x": x}, shapes, views, ("y",))
             compiled.run({"x": x})
             (part,) = compiled.parts
-            assert isinstance(part, Native)
+            assert isinstance(part, NativeProgram)
             ordered.append(any(operation.after for operation in part._table))
     assert counts == [1, 3]
     assert ordered == [False, True]
@@ -157,7 +157,7 @@ def test_a_run_goes_on_where_it_came_back(monkeypatch: pytest.MonkeyPatch) -> No
             blobs, returned = {"x": x}, list[int]()
             made = program(tasks, blobs, shapes, views, ("whole", "y"))
             (part,) = made.parts
-            assert isinstance(part, Native)
+            assert isinstance(part, NativeProgram)
             part._library = with_calls(part._library, Calls(part._library.calls, returned.append))
             made.run(blobs)
             found.append(blobs)
@@ -332,21 +332,21 @@ def test_a_process_forked_while_another_thread_packs_weights_packs_its_own(monke
         made, other = (program(tasks, {"x": x}, shapes, views, ("y",)) for _ in range(2))
     wanted, packing, go_on = {"x": x}, threading.Event(), threading.Event()
     other.run(wanted)
-    packed = Native._packed
+    packed = NativeProgram._packed
 
-    def slowly(self: Native) -> np.ndarray:
+    def slowly(self: NativeProgram) -> np.ndarray:
         packing.set()
         go_on.wait(HANG)
         return packed(self)
 
-    monkeypatch.setattr(Native, "_packed", slowly)
+    monkeypatch.setattr(NativeProgram, "_packed", slowly)
     blobs = {"x": x}
     thread = threading.Thread(target=made.run, args=(blobs,))
     thread.start()
     assert packing.wait(HANG)
 
     def again() -> bool:
-        Native._packed, results = packed, {"x": x}  # type: ignore[method-assign]
+        NativeProgram._packed, results = packed, {"x": x}  # type: ignore[method-assign]
         made.run(results)
         return np.array_equal(results["y"], wanted["y"])
 
@@ -363,7 +363,7 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
     with used(NAMES[0]):
         made = program(tasks, {"x": x}, shapes, views, ("y",))
     (part,) = made.parts
-    assert isinstance(part, Native)
+    assert isinstance(part, NativeProgram)
     wanted = {"x": x}
     made.run(wanted)
     calls = part._library.calls
@@ -401,7 +401,7 @@ def test_control_c_ends_a_run_of_several_threads() -> None:
         made = program([task], {"x": x}, {"y": x.shape}, None, ("y",))
         after_it = program([task], {"x": small}, {"y": small.shape}, None, ("y",))
     (part,) = made.parts
-    assert isinstance(part, Native)
+    assert isinstance(part, NativeProgram)
     returned: list[int] = []
 
     def interrupt(done: int) -> None:
@@ -432,7 +432,7 @@ def test_an_operation_waits_for_all_that_it_disturbs(
     """Each pair of operations is compared. Blobs that share bytes come one after the other, as ``share`` lays them out."""
     blobs = {str(i): (start, start + size) for i, (start, size) in enumerate(places)}
     listed = [
-        Use(tuple(map(str, reads)), str(target) if target >= 0 else "", range(first, first + count))
+        OperationBlobs(tuple(map(str, reads)), str(target) if target >= 0 else "", range(first, first + count))
         for reads, target, first, count in uses
     ]
     touched = [{*use.reads, use.writes} - {""} for use in listed]
@@ -460,11 +460,11 @@ def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
 
 def test_branches_do_not_wait_for_each_other() -> None:
     uses = [
-        Use((), "x", range(8)),
-        Use(("x",), "whole", range(3)),
-        Use(("x",), "narrow", range(2)),
-        Use(("narrow",), "whole", range(3, 7)),
-        Use(("whole",), "x2", range(5)),
+        OperationBlobs((), "x", range(8)),
+        OperationBlobs(("x",), "whole", range(3)),
+        OperationBlobs(("x",), "narrow", range(2)),
+        OperationBlobs(("narrow",), "whole", range(3, 7)),
+        OperationBlobs(("whole",), "x2", range(5)),
     ]
     places = {"x": (0, 9), "whole": (10, 20), "narrow": (20, 30), "x2": (5, 9)}
     assert [*after(uses, places)] == [0, 1, 1, 3, 4]

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import chai
 from chai import layers
 from chai.graph import Layer
-from chai.graph.source import Source
+from chai.graph.source import SourceLayer
 
 from .common import GEOMETRY, Shape, build
 
@@ -172,7 +172,7 @@ CASES = [(type, *example) for type, examples in EXAMPLES.items() for example in 
 
 def test_every_type_has_an_example() -> None:
     computing = {
-        n for n in layers.types() if not layers.find(n).training_only and not issubclass(layers.find(n), Source)
+        n for n in layers.types() if not layers.find(n).training_only and not issubclass(layers.find(n), SourceLayer)
     }
     assert set(EXAMPLES) == computing
 

@@ -9,7 +9,7 @@ import pytest
 
 import chai
 from chai import layers
-from chai.graph.source import Source
+from chai.graph.source import SourceLayer
 
 from .common import Shape
 
@@ -142,6 +142,6 @@ def test_labels_vanish_with_their_losses(tmp_path: Path) -> None:
 
 
 def test_every_source_is_tested_here() -> None:
-    sources = {name for name in layers.types() if issubclass(layers.find(name), Source)}
+    sources = {name for name in layers.types() if issubclass(layers.find(name), SourceLayer)}
     marks = test_declared_shapes.pytestmark[0].args[1]
     assert sources == {type for type, _, _ in marks}

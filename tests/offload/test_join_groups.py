@@ -18,7 +18,7 @@ from chai.layers.convolution import JOINED, Convolution
 from chai.offload.schedule import DeviceStep
 from chai.overlay.weights import groups_to_join
 from chai.tasks.conv import Conv
-from chai.tasks.fields import Memory
+from chai.tasks.fields import Operands
 from chai.tasks.window import Window
 from tests.codegen.test_encoding import decoded, encoded
 from tests.codegen.test_memory_map import Segment
@@ -72,7 +72,7 @@ def test_joined_groups_are_whole_words_and_give_the_same_codes(
     assert passes(found.group, c, m // found.group) == min(passes(group // n, n * inputs, n * outputs) for n in others)
     shapes = {"x": x.shape, "y": wanted.shape}
     address = Segment(shapes, {}, [(("x",), "y")], ["x"], ["y"]).lay().blobs
-    descriptor, constants = encoded(found, Memory(Z2, address, shapes), 64)
+    descriptor, constants = encoded(found, Operands(Z2, address, shapes), 64)
     assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, found), found)
 
 

@@ -19,7 +19,7 @@ from chai.offload.plan import Plan
 from chai.offload.planning import plan
 from chai.offload.schedule import DeviceStep
 from chai.passes.rewrite import rewrite
-from chai.quantizer.walk import State, in_float
+from chai.quantizer.walk import BatchState, in_float
 from chai.tasks.target import Target
 from chai.tasks.work import Work
 from chai.util.paths import resource
@@ -141,7 +141,7 @@ def qualities(made: Plan, feeds: dict[str, Array]) -> Iterator[tuple[str, Qualit
     for layer, bottoms, tops in in_float(made.graph, feeds):
         if layer.name in made.coarser:
             (bottom,) = layer.bottoms
-            state = State(made.shapes, made.formats, {bottom: bottoms[0]})
+            state = BatchState(made.shapes, made.formats, {bottom: bottoms[0]})
             (fine, own), (coarse, steps) = (run(made, layer, state, trained) for trained in (False, True))
             same = steps == own
             assert made.coarser[layer.name].channels == np.count_nonzero(~same)
@@ -150,7 +150,7 @@ def qualities(made: Plan, feeds: dict[str, Array]) -> Iterator[tuple[str, Qualit
             yield layer.name, Quality(decibels(wanted, coarse), *others)
 
 
-def run(made: Plan, layer: Layer, state: State, trained: bool) -> tuple[Array, Array]:
+def run(made: Plan, layer: Layer, state: BatchState, trained: bool) -> tuple[Array, Array]:
     """A layer's top in float32, and the steps of its weights (M,); as if all sums fitted unless ``trained``."""
     (bottom,), (top,) = layer.bottoms, layer.tops
     target = Target(made.overlay, made.formats, state.device_shapes, trained)

@@ -22,7 +22,7 @@ from chai.offload.merge_parallel import Merged, merge_parallel
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
-from chai.tasks.fields import Memory
+from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.codegen.test_encoding import decoded, encoded
@@ -97,7 +97,7 @@ def test_every_blob_keeps_its_codes(
     moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
     address = Segment(known, found.views, moves, ["x"], [output for _, output in moves]).lay().blobs
     for task in (*found.tasks, *readers):
-        descriptor, constants = encoded(task, Memory(Z2, address, known), 64)
+        descriptor, constants = encoded(task, Operands(Z2, address, known), 64)
         assert equal(decoded(descriptor, constants, Z2, address, known, 64, task), task)
 
 

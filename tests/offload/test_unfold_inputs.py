@@ -22,7 +22,7 @@ from chai.fixed import Requantization
 from chai.kernels.unfold import unfolded
 from chai.offload.schedule import DeviceStep, HostStep, Pack, with_plain_inputs
 from chai.tasks.conv import Conv
-from chai.tasks.fields import Memory
+from chai.tasks.fields import Operands
 from chai.tasks.unfold import Unfold
 from chai.tasks.window import Window
 from tests.artifact.common import assembled, custom, load, parts
@@ -95,7 +95,7 @@ def test_unfolded_and_plain_are_equal(
     back = other.from_plain(unfold, "x")
     assert back is not None and equal(back, task) and back.zero_weights == task.zero_weights
     address = Segment(shapes, {}, [(other.inputs, "y")], ["x unfolded"], ["y"]).lay().blobs
-    descriptor, constants = encoded(other, Memory(Z2, address, shapes), 64)
+    descriptor, constants = encoded(other, Operands(Z2, address, shapes), 64)
     assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, other), other)
 
 

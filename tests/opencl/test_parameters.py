@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chai.plugins.opencl import half
-from chai.plugins.opencl.parameters import Parameter, kernels, parameters, uncommented
+from chai.plugins.opencl.parameters import KernelParameter, kernels, parameters, uncommented
 
 SOURCE = """
 // __kernel void not_this(int a);
@@ -40,7 +40,7 @@ def test_kernels() -> None:
     ]
     assert [(p.name, p.written) for p in found["fifth"]] == [("c", False), ("t", True)]
     assert parameters(SOURCE, "fourth") == ()
-    assert parameters("kernel void a(int b) {}", "a") == (Parameter("b", "int"),)
+    assert parameters("kernel void a(int b) {}", "a") == (KernelParameter("b", "int"),)
 
 
 def test_a_kernel_that_is_not_there() -> None:

@@ -21,7 +21,7 @@ from chai.env import env
 from chai.errors import PluginError
 from chai.limits import limits
 from chai.plugins.opencl.worker import memory as worker_memory
-from chai.plugins.opencl.worker.memory import GUARD, Memory, regions
+from chai.plugins.opencl.worker.memory import GUARD, MemoryFile, regions
 from chai.plugins.opencl.worker.process import Process, runner
 from chai.plugins.opencl.worker.processor import SYMPTOM
 from chai.util.interpreter import ending
@@ -75,7 +75,7 @@ def test_memory_has_guards_around_every_buffer() -> None:
     assert all(b.offset % 4096 == 0 for b in buffers) and [b.size for b in buffers] == [5, 1, 9000]
     ends = [*(b.offset for b in buffers[1:]), size]
     assert all(end - b.offset - b.size >= GUARD for b, end in zip(buffers, ends))
-    memory = Memory(buffers, size)
+    memory = MemoryFile(buffers, size)
     assert memory.broken() is None
     for index, buffer in enumerate(buffers):
         for place in (buffer.offset - 1, buffer.offset + buffer.size):
@@ -107,7 +107,7 @@ def test_memory_that_there_is_no_room_for_closes_its_file_once(monkeypatch: pyte
     monkeypatch.setattr(os, "close", count)
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
-        Memory(*regions([5]))
+        MemoryFile(*regions([5]))
     gc.collect()
     monkeypatch.undo()
     assert len(opened) == 1

@@ -20,7 +20,7 @@ from hypothesis import given, strategies as st
 from chai import overlay, tasks
 from chai.errors import DeviceError, ParseError
 from chai.fixed import ACCUMULATOR
-from chai.overlay import Buffer, Overlay, checks, manifest
+from chai.overlay import OnChipBuffer, Overlay, checks, manifest
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool, PoolLimits
 from chai.util.data.jsonfile import BYTES, DEPTH, Document, load
@@ -132,7 +132,7 @@ def test_the_driver_finds_what_it_needs(shipped: Overlay) -> None:
         registers["STATUS"].mask("ready")
 
 
-def blocks(buffer: Buffer) -> int:
+def blocks(buffer: OnChipBuffer) -> int:
     shapes = SHAPES[buffer.memory]
     one = min(ceil(buffer.word_bits / width) * ceil(buffer.depth / depth) for width, depth in shapes)
     return one * buffer.banks * buffer.copies

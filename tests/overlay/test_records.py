@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from chai.errors import DeviceError
-from chai.overlay import Field, Record, load
+from chai.overlay import BitField, Record, load
 from chai.overlay.records import pack, pack_rows, unpack, unpack_rows
 
 OVERLAY = load("pynq-z2")
@@ -21,9 +21,9 @@ SMALL = Record(
     12,
     "little",
     (
-        Field("version", 0, 0, 8, False, "version"),
-        Field("code", 0, 9, 4, True, "a signed code"),
-        Field("address", 1, 0, 64, False, "an address", 64),
+        BitField("version", 0, 0, 8, False, "version"),
+        BitField("code", 0, 9, 4, True, "a signed code"),
+        BitField("address", 1, 0, 64, False, "an address", 64),
     ),
 )
 
@@ -31,7 +31,7 @@ SMALL = Record(
 def values_of(record: Record) -> st.SearchStrategy[dict[str, int]]:
     """Any values in range, the ends of the range more often."""
 
-    def one(field: Field) -> st.SearchStrategy[int]:
+    def one(field: BitField) -> st.SearchStrategy[int]:
         low, high = (-(-field.range[0] // field.multiple), field.range[1] // field.multiple)
         return (st.integers(low, high) | st.sampled_from([low, high])).map(lambda v: v * field.multiple)
 
@@ -137,10 +137,10 @@ def test_whatever_is_accepted_packs_to_the_same_bytes(data: bytes) -> None:
 def test_many_rows_at_once_are_the_rows_one_by_one(data: st.DataObject) -> None:
     """Fields that cross words, signed ones, multiples and a version: columns against single records."""
     fields = (
-        Field("version", 0, 0, 4, False, ""),
-        Field("wide", 0, 5, 40, True, ""),
-        Field("aligned", 1, 20, 9, False, "", 8),
-        Field("one", 2, 31, 1, True, ""),
+        BitField("version", 0, 0, 4, False, ""),
+        BitField("wide", 0, 5, 40, True, ""),
+        BitField("aligned", 1, 20, 9, False, "", 8),
+        BitField("one", 2, 31, 1, True, ""),
     )
     record = Record("table", 3, 12, "little", fields)
     rows = data.draw(
@@ -175,7 +175,9 @@ def test_many_rows_at_once_are_the_rows_one_by_one(data: st.DataObject) -> None:
 
 def test_a_row_with_a_number_beyond_int64_is_refused() -> None:
     """Columns are int64: 2^63 and more would be negative there."""
-    record = Record("table", 0, 12, "little", (Field("one", 0, 0, 32, False, ""), Field("wide", 1, 0, 64, False, "")))
+    record = Record(
+        "table", 0, 12, "little", (BitField("one", 0, 0, 32, False, ""), BitField("wide", 1, 0, 64, False, ""))
+    )
     rows = [pack(record, {"one": 7, "wide": wide}) for wide in (1 << 63, (1 << 63) - 1)]
     assert unpack_rows(record, rows[1])["wide"].tolist() == [(1 << 63) - 1]
     with pytest.raises(DeviceError, match="wide"):

@@ -9,10 +9,10 @@ from typing import Any
 from google.protobuf import text_format
 
 from chai.graph import Graph
-from chai.parser.build import State, build
+from chai.parser.build import NetState, build
 from chai.parser.message import Message, read
 from chai.parser.schema import fields, message_class
-from chai.parser.text import Source, parse
+from chai.parser.text import SourceText, parse
 from chai.parser.upgrade import upgrade
 from chai.parser.wire import varint
 from chai.plugins import Registry
@@ -23,14 +23,14 @@ DATA = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim
 
 def message(text: str, type: str = "NetParameter") -> Message:
     """A text read as a message of the schema."""
-    source = Source(text, PATH)
+    source = SourceText(text, PATH)
     return read(parse(source), type, source)
 
 
 def graph(text: str, phase: str = "TEST", level: int = 0, stages: Sequence[str] = (), custom: Any = None) -> Graph:
     """The Graph of a text; ``custom`` maps types to functions."""
     net = message(text)
-    return build(net, upgrade(net), State(phase, level, stages), Registry(custom))
+    return build(net, upgrade(net), NetState(phase, level, stages), Registry(custom))
 
 
 def layer(name: str, type: str, bottoms: str = "", tops: str = "", more: str = "") -> str:

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings, strategies as st
 from chai.errors import ParseError
 from chai.limits import limits
 from chai.parser.schema import FieldType, fields
-from chai.parser.text import Block, Scalar, Source, parse, read_source
+from chai.parser.text import Block, Scalar, SourceText, parse, read_source
 from tests.conftest import examples
 
 from .common import differences, message, protobuf_reads
@@ -25,12 +25,12 @@ def tree(text: str) -> list[Any]:
     def plain(block: Block) -> list[Any]:
         return [(f.name, f.value.text if isinstance(f.value, Scalar) else plain(f.value)) for f in block.fields]
 
-    return plain(parse(Source(text, "n")))
+    return plain(parse(SourceText(text, "n")))
 
 
 def refused(text: str) -> ParseError:
     with pytest.raises(ParseError) as caught:
-        parse(Source(text, "n.prototxt"))
+        parse(SourceText(text, "n.prototxt"))
     return caught.value
 
 
@@ -141,7 +141,7 @@ r: -inf s: true"""
 
 
 def test_the_span_of_a_value_is_its_text() -> None:
-    source = Source(SPANS, "n")
+    source = SourceText(SPANS, "n")
     found: list[tuple[str, str]] = []
 
     def visit(block: Block) -> None:
@@ -174,7 +174,7 @@ def test_every_value_of_real_networks_can_be_cut_out_and_read_again(models: Path
         while stack:
             for f in stack.pop().fields:
                 text = source.text[f.value.start : f.value.end]
-                again = parse(Source(f"x: {text}", "n")).fields[0].value
+                again = parse(SourceText(f"x: {text}", "n")).fields[0].value
                 if isinstance(f.value, Block):
                     assert isinstance(again, Block)
                     assert [g.name for g in again.fields] == [g.name for g in f.value.fields]
@@ -185,7 +185,7 @@ def test_every_value_of_real_networks_can_be_cut_out_and_read_again(models: Path
 
 
 def test_where_counts_from_one() -> None:
-    source = Source("ab\n\ncd", "n")
+    source = SourceText("ab\n\ncd", "n")
     assert [source.where(i) for i in range(7)] == [(1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 2), (3, 3)]
 
 
@@ -279,7 +279,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
 
 def test_depth_limit() -> None:
     most = limits().text_depth
-    parse(Source("m {" * most + "}" * most, "n"))
+    parse(SourceText("m {" * most + "}" * most, "n"))
     error = refused("m {" * (most + 1) + "}" * (most + 1))
     assert f"text_depth={most}" in error.message
     assert error.column == 3 * (most + 1)
@@ -297,8 +297,8 @@ def test_five_thousand_braces() -> None:
 
 def test_value_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, "text_values", 10)
-    parse(Source("a: 1 " * 10, "n"))
-    parse(Source("m { a: [1, 2, 3, 4] n { b: [6, 7, 8, 9] } }", "n"))
+    parse(SourceText("a: 1 " * 10, "n"))
+    parse(SourceText("m { a: [1, 2, 3, 4] n { b: [6, 7, 8, 9] } }", "n"))
     for text in ("a: 1 " * 11, "a: [" + "1," * 10 + "1]", "m {} " * 11):
         assert "11 exceeds the limit text_values=10 (raise it with CHAI_LIMITS=text_values=N)" in refused(text).message
 
@@ -417,7 +417,7 @@ def test_random_numbers_are_read_exactly(text: str) -> None:
 @given(st.text(alphabet=st.sampled_from(list("ab{}<>[]:,;-#.0x19ef'\"\\ \n\r\xe9")), max_size=40))
 def test_random_characters_give_a_tree_or_a_place(text: str) -> None:
     try:
-        parse(Source(text, "n"))
+        parse(SourceText(text, "n"))
     except ParseError as error:
         assert error.line is not None
         assert error.excerpt

@@ -12,7 +12,7 @@ from chai.overlay import load
 from chai.passes.drop_identity import drop_identity
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import PLAIN, Recipe
-from chai.quantizer.build import Builder, Codes
+from chai.quantizer.build import Codes, RecipeBuilder
 from chai.quantizer.observe import observe
 from chai.quantizer.walk import in_float
 from tests.passes.common import CONV, DEEP, network
@@ -21,12 +21,12 @@ LRN = "lrn_param { local_size: 3 alpha: 3 beta: 0.75 }"
 MEAN = "pooling_param { pool: AVE global_pooling: true }"
 
 
-def builder(folder: Path, lines: str, bits: int, scheme: str) -> Builder:
+def builder(folder: Path, lines: str, bits: int, scheme: str) -> RecipeBuilder:
     net = network(folder, lines, (4, 3, 12, 14))
     graph = fuse_relu(drop_identity(net.graph))
     data = np.random.default_rng(0).standard_t(3, (4, 3, 12, 14)).astype(np.float32) * 4
     placed = {x.name for x in graph.layers if x.type in ("Convolution", "Pooling")}
-    return Builder(graph, net.graph, observe(graph, [{"data": data}]), Codes(load(), scheme, bits), placed)
+    return RecipeBuilder(graph, net.graph, observe(graph, [{"data": data}]), Codes(load(), scheme, bits), placed)
 
 
 @pytest.mark.parametrize("bits", [8, 6])

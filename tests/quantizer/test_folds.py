@@ -10,7 +10,7 @@ import pytest
 from chai.overlay import load
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import Recipe
-from chai.quantizer.build import Builder, Built, Codes
+from chai.quantizer.build import Built, Codes, RecipeBuilder
 from chai.quantizer.observe import Observed, folded, observe
 from tests.passes.common import DEEP, network
 
@@ -28,7 +28,7 @@ def batches(seed: int = 0) -> list[np.ndarray]:
     return [draw.standard_normal((n, 3, 12, 14)).astype(np.float32) for n in SIZES]
 
 
-def builder(folder: Path, data: list[np.ndarray], whole: bool = False) -> Builder:
+def builder(folder: Path, data: list[np.ndarray], whole: bool = False) -> RecipeBuilder:
     """``whole``: the weights are whole codes."""
     net = network(folder, LINES, (3, 3, 12, 14))
     graph = fuse_relu(net.graph)
@@ -36,7 +36,7 @@ def builder(folder: Path, data: list[np.ndarray], whole: bool = False) -> Builde
         if layer.name in ("a", "b"):
             codes = np.rint(layer.blobs[0] / np.abs(layer.blobs[0]).max((1, 2, 3), keepdims=True) * 31)
             layer.blobs = [(codes / 32).astype(np.float32), *layer.blobs[1:]]
-    return Builder(
+    return RecipeBuilder(
         graph, net.graph, observe(graph, [{"data": d} for d in data]), Codes(load(), "Xilinx", 6), {"a", "b"}
     )
 
@@ -95,9 +95,9 @@ def test_a_hopeless_recipe_is_not_tried_on_the_second_half(tmp_path: Path, monke
     monkeypatch.setattr("chai.quantizer.build.FEW", sum(SIZES[1::2]))
     made = builder(tmp_path, batches())
     runs = list[list[int]]()
-    built = Builder._built
+    built = RecipeBuilder._built
     monkeypatch.setattr(
-        Builder, "_built", lambda self, recipe: runs.append(self.observed.numbers) or built(self, recipe)
+        RecipeBuilder, "_built", lambda self, recipe: runs.append(self.observed.numbers) or built(self, recipe)
     )
     whole = made.judged(FITTED)
     assert len(runs) == 2

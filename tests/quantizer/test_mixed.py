@@ -15,7 +15,7 @@ from chai.graph import Graph, Layer
 from chai.overlay import load
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import Recipe, alone, quantize
-from chai.quantizer.build import Builder, Codes
+from chai.quantizer.build import Codes, RecipeBuilder
 from chai.quantizer.observe import observe
 from tests.passes.common import MAX, network
 from tests.quantizer.test_writeback import save
@@ -44,12 +44,12 @@ def data() -> np.ndarray:
     return np.random.default_rng(3).standard_t(3, (2, *SHAPE)).astype(np.float32)
 
 
-def builders(folder: Path, scheme: str) -> tuple[Builder, Builder]:
+def builders(folder: Path, scheme: str) -> tuple[RecipeBuilder, RecipeBuilder]:
     net = network(folder, LINES, SHAPE)
     graph = fuse_relu(net.graph)
     seen = observe(graph, [{"data": d} for d in data()])
     placed = {x.name for x in graph.layers if not x.source}
-    narrow, wide = (Builder(graph, net.graph, seen, Codes(load(), scheme, bits), placed) for bits in (6, 8))
+    narrow, wide = (RecipeBuilder(graph, net.graph, seen, Codes(load(), scheme, bits), placed) for bits in (6, 8))
     return narrow, wide
 
 

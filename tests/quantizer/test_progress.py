@@ -13,7 +13,7 @@ import pytest
 import chai
 from chai.errors import ParseError, UsageError
 from chai.quantizer import quantize
-from chai.quantizer.build import Builder, Built
+from chai.quantizer.build import Built, RecipeBuilder
 from chai.quantizer.progress import Known
 from chai.quantizer.recipe import Recipe
 from chai.util.data.journal import Journal, _line
@@ -30,15 +30,15 @@ class Killed(BaseException):
 def built(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     """The recipes that are judged; a fifth one is not survived where ``built`` begins with None."""
     seen: list[Any] = []
-    judged = Builder.judged
+    judged = RecipeBuilder.judged
 
-    def counted(self: Builder, recipe: Recipe, best: Built | None = None) -> Built:
+    def counted(self: RecipeBuilder, recipe: Recipe, best: Built | None = None) -> Built:
         if seen[:1] == [None] and len(seen) == 5:
             raise Killed
         seen.append(recipe)
         return judged(self, recipe, best)
 
-    monkeypatch.setattr(Builder, "judged", counted)
+    monkeypatch.setattr(RecipeBuilder, "judged", counted)
     return seen
 
 

@@ -13,7 +13,7 @@ from chai.quantizer import EFFORTS, PLAIN, Recipe, bias, weights
 from chai.quantizer.build import Built
 from chai.quantizer.progress import Known
 from chai.quantizer.ranges import METHODS
-from chai.quantizer.recipe import TOGETHER, Stage, changed
+from chai.quantizer.recipe import TOGETHER, SearchStage, changed
 from chai.quantizer.search import _built, _Progress, _search
 from tests.quantizer.test_writeback import NET, SHAPE, batches, network, quantize, save
 
@@ -23,7 +23,7 @@ def built(recipe: Recipe, costs: list[float]) -> Built:
 
 
 def test_a_stage_changes_the_best_so_far() -> None:
-    stage = Stage(({"ranges": "mse"}, {"ranges": "kl"}, {"ranges": "kl"}))
+    stage = SearchStage(({"ranges": "mse"}, {"ranges": "kl"}, {"ranges": "kl"}))
     assert changed(Recipe("mse", equalise=0.5), stage) == [Recipe("kl", equalise=0.5)]
 
 
@@ -66,8 +66,8 @@ def test_the_least_cost_goes_on_and_some_changes_need_not_be_better() -> None:
     mse, kl = Recipe("mse", "mse"), Recipe("kl", "mse")
     together, tuned = Recipe("kl", "mse", 0.0, "compensated"), Recipe("kl", "mse", 0.0, "compensated", "tuned")
     table: Any = Table({PLAIN: [9, 9], mse: [4, 6], kl: [3, 5], together: [3.5, 4.8], tuned: [6, 7]})
-    both = Stage(({"rounding": "compensated"}, {"rounding": "compensated", "bias": "tuned"}), evidence=-1.0)
-    stages = [Stage(({"ranges": "mse", "weights": "mse"},)), Stage(({"ranges": "kl"},)), both]
+    both = SearchStage(({"rounding": "compensated"}, {"rounding": "compensated", "bias": "tuned"}), evidence=-1.0)
+    stages = [SearchStage(({"ranges": "mse", "weights": "mse"},)), SearchStage(({"ranges": "kl"},)), both]
     progress = _Progress(lambda what, share: None, None, "fast", 1)
     kept, tried, plain = _search(table, None, stages, progress, Known(None, {}))
     assert [found.recipe for found in kept] == [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.report import diagram
-from chai.report.diagram import Box, svg
+from chai.report.diagram import Node, svg
 from tests.conftest import examples
 
 
@@ -22,7 +22,7 @@ def graphs(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
 
 def drawing(count: int, edges: list[tuple[int, int]]) -> ElementTree.Element:
     boxes = [
-        Box(f"layer{i}", "ReLU 1x2x3x5", ("fpga", "host", "custom", "input", "-")[i % 5], "why" * (i % 2))
+        Node(f"layer{i}", "ReLU 1x2x3x5", ("fpga", "host", "custom", "input", "-")[i % 5], "why" * (i % 2))
         for i in range(count)
     ]
     return ElementTree.fromstring(svg(boxes, edges))
@@ -89,7 +89,7 @@ def test_a_fork_and_its_join_are_drawn_level_by_level() -> None:
 
 def test_names_are_escaped_and_long_ones_keep_both_ends() -> None:
     name = "<script>alert(1)</script>" + "x" * 60 + "/3x3"
-    text = svg([Box(name, "Convolution", "fpga")], [])
+    text = svg([Node(name, "Convolution", "fpga")], [])
     assert "<script>" not in text
     shown = [t.text or "" for t in ElementTree.fromstring(text).iter("text")]
     assert shown[0].startswith("<script>")
@@ -100,7 +100,7 @@ def test_names_are_escaped_and_long_ones_keep_both_ends() -> None:
 def test_engine_and_reason_are_words_in_the_box() -> None:
     texts = [
         t.text
-        for t in ElementTree.fromstring(svg([Box("norm1", "LRN 1x64x56x56", "host", "no LRN unit")], [])).iter("text")
+        for t in ElementTree.fromstring(svg([Node("norm1", "LRN 1x64x56x56", "host", "no LRN unit")], [])).iter("text")
     ]
     assert texts == ["norm1", "LRN 1x64x56x56", "host: no LRN unit"]
 
@@ -109,5 +109,5 @@ def test_edges_across_all_layers_take_bounded_room(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(diagram, "_MOST_LANES", 900)
     count = 300
     edges = [(i, i + 1) for i in range(count - 1)] + [(0, i) for i in range(2, count)]
-    text = svg([Box("l", "ReLU", "host")] * count, edges)
+    text = svg([Node("l", "ReLU", "host")] * count, edges)
     assert text.count("<path") <= len(edges) + diagram._MOST_LANES

@@ -18,10 +18,10 @@ from chai.fixed import Requantization
 from chai.hw_overlays.rtl.array.engine import ArrayEngine
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, fetch, planes, store
-from chai.overlay.sections import Array as ArraySize, Buffer, Buffers
+from chai.overlay.sections import Array as ArraySize, OnChipBuffer, OnChipBuffers
 from chai.overlay.weights import joined
 from chai.tasks.conv import Affine, Conv
-from chai.tasks.fields import Memory
+from chai.tasks.fields import Operands
 from chai.tasks.tiling import beyond_ring
 from chai.tasks.window import Window
 
@@ -33,10 +33,10 @@ KINDS = "conv", "grouped", "depthwise", "affine"
 def small(inputs: int, outputs: int, pixels: int = 16, ring: int = 128, weights: int = 32, lanes: int = 1) -> Overlay:
     """The default overlay with a small array, and memories in which few things fit."""
     overlay = overlays.load()
-    buffers = Buffers(
-        input=Buffer(8 * inputs, ring, 1, lanes, "block"),
-        weights=Buffer(8 * outputs, weights, 2, 1, "block"),
-        accumulators=Buffer(overlay.accumulator_bits * outputs, pixels, 2, lanes, "block"),
+    buffers = OnChipBuffers(
+        input=OnChipBuffer(8 * inputs, ring, 1, lanes, "block"),
+        weights=OnChipBuffer(8 * outputs, weights, 2, 1, "block"),
+        accumulators=OnChipBuffer(overlay.accumulator_bits * outputs, pixels, 2, lanes, "block"),
         pool=overlay.buffers.pool,
     )
     return replace(overlay, array=ArraySize(inputs, outputs, lanes, 4, 17), buffers=buffers)
@@ -93,7 +93,7 @@ class Bench:
         source.place("x", self.overlay, address, shapes)
         target.place("y", self.overlay, address, shapes)
         tag, where = len(self.descriptors), self._allocate(0)
-        descriptor, pieces = encode(task, Memory(self.overlay, address, shapes), where, tag=tag, after=after)
+        descriptor, pieces = encode(task, Operands(self.overlay, address, shapes), where, tag=tag, after=after)
         constants = np.frombuffer(joined(pieces), np.uint8)
         begin = self._allocate(len(constants)) - BASE
         for memory in (self.memory, self.expected):

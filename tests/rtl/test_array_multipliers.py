@@ -17,12 +17,12 @@ from chai import overlay as overlays
 from chai.hw_overlays.rtl.array.multipliers import Multipliers, sum_latency
 from chai.hw_overlays.rtl.array.sums import LATENCY, Accumulators
 from chai.overlay import Overlay
-from chai.overlay.sections import Array as Size, Buffer
+from chai.overlay.sections import Array as Size, OnChipBuffer
 
 
 def small(size: Size) -> Overlay:
     overlay = overlays.load()
-    sums = Buffer(overlay.accumulator_bits * size.outputs, 8, 2, 1, "block")
+    sums = OnChipBuffer(overlay.accumulator_bits * size.outputs, 8, 2, 1, "block")
     return replace(overlay, array=size, buffers=replace(overlay.buffers, accumulators=sums))
 
 

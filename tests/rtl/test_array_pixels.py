@@ -17,7 +17,7 @@ from amaranth.sim import Simulator
 from chai import overlay as overlays
 from chai.hw_overlays.rtl.array.passes import Passes, Pixels
 from chai.overlay import Overlay
-from chai.overlay.sections import Array as Size, Buffer
+from chai.overlay.sections import Array as Size, OnChipBuffer
 
 RING, PIXELS = 256, 16
 
@@ -26,8 +26,8 @@ def overlay(lanes: int) -> Overlay:
     found = overlays.load()
     buffers = replace(
         found.buffers,
-        input=Buffer(64, RING, 1, lanes, "block"),
-        accumulators=Buffer(8 * found.accumulator_bits, PIXELS, 2, lanes, "block"),
+        input=OnChipBuffer(64, RING, 1, lanes, "block"),
+        accumulators=OnChipBuffer(8 * found.accumulator_bits, PIXELS, 2, lanes, "block"),
     )
     return replace(found, array=Size(8, 8, lanes, 4, 17), buffers=buffers)
 

@@ -18,7 +18,7 @@ from chai.overlay.weights import joined
 from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
-from chai.tasks.fields import Memory
+from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 
@@ -194,7 +194,7 @@ class Bench:
         self._fill_tails(case, address)
         where = self.room(64 * 64 * 16, 64) if isinstance(task, Pool) and task.requantization else 0
         tag, after = len(self.tasks), case.after
-        descriptor, parts = encode(task, Memory(self.overlay, address, shapes), BASE + where, tag=tag, after=after)
+        descriptor, parts = encode(task, Operands(self.overlay, address, shapes), BASE + where, tag=tag, after=after)
         constants = joined(parts)
         for memory in (self.memory, self.expected):
             memory[where : where + len(constants)] = np.frombuffer(constants, np.uint8)

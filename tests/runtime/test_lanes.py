@@ -17,7 +17,7 @@ from chai import devices
 from chai.devices.base import Program, Ran
 from chai.devices.null import NullDevice
 from chai.runtime import lanes
-from chai.runtime.lanes import Pipeline, Stage
+from chai.runtime.lanes import Pipeline, PipelineStage
 from chai.tasks.work import Work
 from tests.conftest import HANG
 from tests.leftovers import Leftovers
@@ -29,8 +29,8 @@ def left() -> Leftovers:
     return Leftovers()
 
 
-def stage(lane: str, needs: set[int], run: Any) -> Stage:
-    return Stage(lane, frozenset(needs), run)
+def stage(lane: str, needs: set[int], run: Any) -> PipelineStage:
+    return PipelineStage(lane, frozenset(needs), run)
 
 
 def test_results_come_in_order_and_every_stage_runs_once(left: Leftovers) -> None:

@@ -292,7 +292,9 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["digits", "cifar_resnet20"])
 def test_the_rows_are_the_pass(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row by looks of its own at the clock, none twice; what no row has are the first and the last look."""
-    monkeypatch.setattr(library, "state", lambda: library.State((), "", None))  # Tasks in C have a clock of their own
+    monkeypatch.setattr(
+        library, "state", lambda: library.LibraryState((), "", None)
+    )  # Tasks in C have a clock of their own
     net = chai.Net(*((need_models() / name / f for f in FILES) if name != "digits" else [name]), device=device, batch=1)
     (blob,) = net.inputs
     data = np.random.default_rng(0).random(net.shapes[blob], np.float32)
@@ -329,7 +331,9 @@ def test_what_is_prepared_once_is_no_part_of_a_pass(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_compiled_network_of_several_runs_is_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "state", lambda: library.State((), "", None))  # Tasks in C have a clock of their own
+    monkeypatch.setattr(
+        library, "state", lambda: library.LibraryState((), "", None)
+    )  # Tasks in C have a clock of their own
     net = chai.Net("digits", batch=2)
     data = np.random.default_rng(0).random((5, 1, 8, 8)).astype(np.float32)
     net.calibrate(data)

@@ -11,7 +11,7 @@ import pytest
 
 import chai
 from chai.kernels.native import chain
-from chai.kernels.native.chain import Chain
+from chai.kernels.native.chain import FloatChain
 from chai.runtime.host import forward, steps
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
@@ -119,13 +119,13 @@ NETS = {
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of layers of each run of several."""
     counts: list[int] = []
-    run = Chain.run
+    run = FloatChain.run
 
-    def counted(self: Chain, *arguments: Any) -> Any:
+    def counted(self: FloatChain, *arguments: Any) -> Any:
         counts.append(len(self._links))
         return run(self, *arguments)
 
-    monkeypatch.setattr(Chain, "run", counted)
+    monkeypatch.setattr(FloatChain, "run", counted)
     return counts
 
 
@@ -263,7 +263,7 @@ def test_memory_that_runs_out_is_an_error_of_the_layer(tmp_path: Path, monkeypat
         def short(*_: object) -> None:
             raise MemoryError
 
-        patch.setattr(Chain, "run", short)
+        patch.setattr(FloatChain, "run", short)
         with pytest.raises(chai.ModelError, match=r"layer 'max'.*not enough memory"):
             net.forward(images(1))
     assert np.array_equal(net.forward(images(1))["p"], wanted)

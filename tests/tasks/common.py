@@ -18,8 +18,8 @@ from chai.devices.emulator import EmulatedProgram
 from chai.fixed import Requantization
 from chai.kernels import codes as kernels, fast
 from chai.kernels.native import library
-from chai.kernels.native.program import Native
-from chai.overlay import Overlay, Section
+from chai.kernels.native.program import NativeProgram
+from chai.overlay import Overlay, TaskSection
 from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
@@ -47,7 +47,7 @@ zeros = st.sampled_from([0, 0, -128])  # zero points
 def limited(given: Overlay, kind: str, **limits: Any) -> Overlay:
     """An overlay with other limits of a kind of Task."""
     sections = ((s.kind, dict(s.limits) | (limits if s.kind == kind else {})) for s in given.tasks)
-    return replace(given, tasks=tuple(Section(name, tuple(values.items())) for name, values in sections))
+    return replace(given, tasks=tuple(TaskSection(name, tuple(values.items())) for name, values in sections))
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def kernel_form(form: str) -> Iterator[None]:
     """Kernels in numpy, with numba or as on a board without it; or in C, of this variant."""
     with pytest.MonkeyPatch.context() as patch:
         chosen = library.variant(form)
-        patch.setattr(library, "state", lambda: library.State((), "", chosen))
+        patch.setattr(library, "state", lambda: library.LibraryState((), "", chosen))
         if form == "numba":
             assert kernels._compiled() is not None
             patch.setattr(kernels, "PAYS", 0)
@@ -146,7 +146,7 @@ def check(task: Task, *given: Array) -> None:
     assert np.array_equal(found, wanted)
     work = Work(overlay.load(), [task], {task.output: wanted.shape, **dict(zip(task.inputs, (x.shape for x in given)))})
     native = library.library() is not None and fast.form(task) is not None
-    assert [type(part) is Native for part in EmulatedProgram(work).parts] == [native]
+    assert [type(part) is NativeProgram for part in EmulatedProgram(work).parts] == [native]
     kernel = emulated([task], dict(zip(task.inputs, given)), {task.output: wanted.shape})[task.output]
     assert kernel.dtype == np.int8
     assert np.array_equal(kernel, wanted)

@@ -23,7 +23,7 @@ from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.overlay.weights import joined
 from chai.tasks import Task
-from chai.tasks.fields import Memory
+from chai.tasks.fields import Operands
 from chai.tasks.work import Work
 from chai.util.data import jsonfile
 from chai.util.paths import resource
@@ -104,14 +104,14 @@ def test_a_file_of_its_name_is_its_fast_kernel(
 
 def test_it_is_encoded_and_decoded(mirror: type[Task], extended: Overlay) -> None:
     task = mirror(("a",), "b", ("m",))
-    descriptor, constants = encode(task, Memory(extended, PLACES, SHAPES), 0)
+    descriptor, constants = encode(task, Operands(extended, PLACES, SHAPES), 0)
     assert joined(constants) == b"" and unpack(extended.descriptor, descriptor)["opcode"] == 6
     found = decoded(descriptor, b"", extended, PLACES, SHAPES, 0, task)
     assert type(found) is mirror and equal(task, found)
     with pytest.raises(DeviceError, match="opcode = 6 is that of no Task of overlay pynq-z2"):
         decoded(descriptor, b"", overlays.load(), PLACES, SHAPES, 0, task)
     with pytest.raises(DeviceError, match="has no mirror unit"):
-        encode(task, Memory(overlays.load(), PLACES, SHAPES), 0)
+        encode(task, Operands(overlays.load(), PLACES, SHAPES), 0)
 
 
 def test_it_has_cycles_and_an_engine(mirror: type[Task], extended: Overlay) -> None:

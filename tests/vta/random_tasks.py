@@ -16,7 +16,7 @@ from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
-from chai.vta.program import Segment
+from chai.vta.program import VtaSegment
 from chai.vta.segment import segment
 from chai.vta.simulator import Chip
 
@@ -52,11 +52,11 @@ def run(task: Task, shapes: Shapes, codes: Codes, chip: Chip) -> np.ndarray:
     return out
 
 
-def alone(task: Task, shapes: Shapes) -> Segment:
+def alone(task: Task, shapes: Shapes) -> VtaSegment:
     return segment(Work(VTA, [task], shapes, {}, task.inputs, [task.output]))
 
 
-def buffers(made: Segment, begin: int = 0x10000) -> tuple[dict[int, int], dict[int, np.ndarray]]:
+def buffers(made: VtaSegment, begin: int = 0x10000) -> tuple[dict[int, int], dict[int, np.ndarray]]:
     """Return addresses and bytes of a segment's regions."""
     base: dict[int, int] = {}
     for region, size in made.sizes.items():

@@ -9,9 +9,9 @@ import pytest
 
 import chai
 from chai.cli import main
-from chai.codegen.compile import compiled
-from chai.vta.cycles import Rates, Times, times
-from chai.vta.isa import Alu, Finish, Gemm, Instruction, Load, Memory, Operation, Store, Tokens
+from chai.codegen.compile import executable
+from chai.vta.cycles import ProgramCycles, Rates, times
+from chai.vta.isa import Alu, AluOperation, Finish, Gemm, Instruction, Load, Memory, Store, Tokens
 
 from .random_tasks import MACHINE
 
@@ -24,12 +24,12 @@ def test_units_wait_for_tokens_and_for_the_port() -> None:
         Load(Memory.INP, 0, 0, 1, 100, tokens=Tokens(push_next=1)),  # 200 cycles of the port: ends at 230
         Load(Memory.UOP, 0, 0, 1, 16),  # after it at the port: 8 cycles, ends at 238
         Gemm(0, 16, 10, tokens=Tokens(pop_prev=1)),  # 238 + 160 + 30 = 428
-        Alu(Operation.ADD, 0, 16, 0, tokens=Tokens(push_next=1)),  # 428 + 32 + 30 = 490
+        Alu(AluOperation.ADD, 0, 16, 0, tokens=Tokens(push_next=1)),  # 428 + 32 + 30 = 490
         Store(0, 0, 1, 16, tokens=Tokens(pop_prev=1, push_prev=1)),  # 490 + 32 + 30 = 552
         TAKE,  # 553
         Finish(),  # 554
     ]
-    assert times(program, MACHINE, RATES) == Times(total=554, gemm=160, alu=32, moving=240)
+    assert times(program, MACHINE, RATES) == ProgramCycles(total=554, gemm=160, alu=32, moving=240)
 
 
 def test_loads_run_beside_gemms() -> None:
@@ -55,7 +55,7 @@ def test_tasks_have_cycles_of_their_own(capsys: pytest.CaptureFixture[str]) -> N
     (step,) = net.schedule.segments
     work = step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views)
     first = step.tasks[:2]
-    whole, part = (compiled(each) for each in (work, replace(work, tasks=first, writes=[first[-1].output])))
+    whole, part = (executable(each) for each in (work, replace(work, tasks=first, writes=[first[-1].output])))
     assert whole.spent is not None
     assert part.spent == whole.spent[:2]
     assert all(cycles > 100 for cycles in whole.spent)

@@ -10,13 +10,13 @@ from hypothesis import given, settings, strategies as st
 from chai.errors import DeviceError
 from chai.vta.isa import (
     Alu,
+    AluOperation,
     Finish,
     Gemm,
     Instruction,
     Load,
     Memory,
     MicroOp,
-    Operation,
     Store,
     Tokens,
     decode,
@@ -47,12 +47,12 @@ BY_HAND: list[tuple[Instruction, tuple[int, int], tuple[int, int]]] = [
         *[(GEMM, 7 | 11 << 11 | 13 << 22 | 17 << 33 | 19 << 44 | 23 << 54)] * 2,
     ),
     (
-        Alu(Operation.SHR, 1, 2, -3, 5, 7, 11, 13, 17, 19),
+        Alu(AluOperation.SHR, 1, 2, -3, 5, 7, 11, 13, 17, 19),
         (4 | 1 << 8 | 2 << 21 | 5 << 35 | 7 << 49, 11 | 13 << 11 | 17 << 22 | 19 << 33 | 3 << 44 | 1 << 46 | 0xFFFD << 47),
         (4 | 1 << 8 | 2 << 21 | 5 << 35 | 7 << 49, 11 | 13 << 11 | 17 << 22 | 19 << 33 | 3 << 44 | 1 << 47 | 0xFFFD << 48),
     ),
     (
-        Alu(Operation.ADD, 1, 2),
+        Alu(AluOperation.ADD, 1, 2),
         *[(4 | 1 << 8 | 2 << 21 | 1 << 35 | 1 << 49, 2 << 44)] * 2,
     ),
     (Finish(), (3, 0), (3, 0)),
@@ -90,7 +90,7 @@ PROGRAMS = st.lists(
         ),
         st.builds(Store, **MOVES),
         st.builds(Gemm, **LOOPS, **STEPS, reset=bits(1)),
-        st.builds(Alu, st.sampled_from(Operation), **LOOPS, **TENSOR, immediate=NUMBER),
+        st.builds(Alu, st.sampled_from(AluOperation), **LOOPS, **TENSOR, immediate=NUMBER),
         st.builds(Finish, TOKENS),
     ),
     max_size=3,
@@ -146,8 +146,8 @@ def test_values_beyond_their_field_are_refused() -> None:
         (Store(0, 1 << 32), "dram"),
         (Gemm(0, 1 << 14), "end"),
         (Gemm(0, 1, wgt_outer=1 << 10), "wgt_outer"),
-        (Alu(Operation.ADD, 0, 1, 1 << 15), "immediate"),
-        (Alu(Operation.ADD, 0, 1, -(1 << 15) - 1), "immediate"),
+        (Alu(AluOperation.ADD, 0, 1, 1 << 15), "immediate"),
+        (Alu(AluOperation.ADD, 0, 1, -(1 << 15) - 1), "immediate"),
         (Load(Memory.INP, -1, 0), "entry"),
     ):
         with pytest.raises(DeviceError, match=f"{what} = "):

@@ -15,7 +15,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
 from chai.vta.isa import Instruction, Store
-from chai.vta.program import MARK, Segment
+from chai.vta.program import MARK, VtaSegment
 from chai.vta.segment import segment
 from chai.vta.simulator import Chip
 
@@ -25,30 +25,30 @@ SHAPES = {"x": (1, 3, 6, 5), "y": (1, 3, 6, 5), "z": (1, 3, 4, 2)}
 
 
 @pytest.fixture
-def made() -> Segment:
+def made() -> VtaSegment:
     """A copy and a pooling: one STORE of each, and one of its mark."""
     copy = Copy(("x",), "y", ("copy",), 0, Requantization(np.array(1), 1, -128, 127))
     pool = Pool(("y",), "z", ("pool",), Window((3, 3), (1, 2), (0, 0)), (4, 2), None)
     return segment(Work(VTA, [copy, pool], SHAPES, {}, ["x"], ["z"]))
 
 
-def stores(made: Segment) -> list[int]:
+def stores(made: VtaSegment) -> list[int]:
     return [i for i, each in enumerate(made.program) if isinstance(each, Store)]
 
 
-def altered(made: Segment, number: int, instruction: Instruction) -> Segment:
+def altered(made: VtaSegment, number: int, instruction: Instruction) -> VtaSegment:
     program = [*made.program]
     program[number] = instruction
     return replace(made, program=program)
 
 
-def placed(made: Segment) -> tuple[dict[int, int], dict[int, np.ndarray]]:
+def placed(made: VtaSegment) -> tuple[dict[int, int], dict[int, np.ndarray]]:
     base, memory = buffers(made)
     made.fix(base, memory[FIXED])
     return base, memory
 
 
-def test_each_task_that_has_ended_has_the_mark_of_this_run(made: Segment) -> None:
+def test_each_task_that_has_ended_has_the_mark_of_this_run(made: VtaSegment) -> None:
     base, memory = placed(made)
     steps = made.checked(base, memory)
     chip = Chip(MACHINE)
@@ -65,7 +65,7 @@ def test_each_task_that_has_ended_has_the_mark_of_this_run(made: Segment) -> Non
     assert made.ends[0] < last < made.ends[1]
 
 
-def test_the_last_mark_is_the_last_store(made: Segment) -> None:
+def test_the_last_mark_is_the_last_store(made: VtaSegment) -> None:
     """Otherwise the host takes a program for done that still writes."""
     first, one, second, two = stores(made)
     program = made.program
@@ -86,7 +86,7 @@ def test_the_last_mark_is_the_last_store(made: Segment) -> None:
     made.checked(*placed(made))
 
 
-def test_the_bytes_of_a_mark_are_not_overwritten(made: Segment) -> None:
+def test_the_bytes_of_a_mark_are_not_overwritten(made: VtaSegment) -> None:
     last = stores(made)[-1]
     store = made.program[last]
     assert isinstance(store, Store)

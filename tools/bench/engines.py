@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chai.evaluate.bench.engines import OPENCV, Engine
+from chai.evaluate.bench.engines import OPENCV, PeerEngine
 from chai.offload.formats import calibrated, unsigned_blobs
 from chai.offload.headroom import Basis
 from chai.overlay import load
@@ -126,13 +126,13 @@ def _formats(graph: Graph, shapes: Mapping[str, Shape], feeds: Mapping[str, Arra
     return {blob: format for blob, format in formats.items() if blob not in graph.output_blobs}
 
 
-def _both(name: str, files: Callable[..., Sequence[str]], open: Callable[..., Run]) -> dict[str, Engine]:
+def _both(name: str, files: Callable[..., Sequence[str]], open: Callable[..., Run]) -> dict[str, PeerEngine]:
     """Return an engine in float32 and with codes."""
     kinds = {name: False, f"{name} int8": True}
-    return {kind: Engine(name, "peers", partial(files, codes=codes), open) for kind, codes in kinds.items()}
+    return {kind: PeerEngine(name, "peers", partial(files, codes=codes), open) for kind, codes in kinds.items()}
 
 
-ENGINES: dict[str, Engine] = {
+ENGINES: dict[str, PeerEngine] = {
     "opencv": OPENCV,
     **_both("onnxruntime", _onnx_file, _onnxruntime),
     **_both("openvino", _onnx_file, _openvino),

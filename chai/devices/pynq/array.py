@@ -16,7 +16,7 @@ from ...util.log import logger
 from .board import Board
 from .clocks import TOLERANCE
 from .finding import download
-from .memory import Lost, Memory, answering
+from .memory import Lost, PynqBuffers, answering
 from .waiting import Interrupt, Polling
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ArrayBoard(Board, Registers):
                 hint="take the bitstream that was built from this overlay.json, or compile the network for the other",
             )
 
-    def run(self, segment: Chain, memory: Memory, seconds: float) -> float | None:
+    def run(self, segment: Chain, memory: PynqBuffers, seconds: float) -> float | None:
         tasks = segment.tasks
         self.check()
         try:

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from ...errors import DeviceError
 from .finding import claim
-from .memory import Memory
+from .memory import PynqBuffers
 
 if TYPE_CHECKING:
     from ...overlay import Overlay
@@ -52,14 +52,14 @@ class Board:
                 hint='start workers before the first network is loaded, or with multiprocessing\'s "spawn"',
             )
 
-    def memory(self, segment: Any) -> Memory:
+    def memory(self, segment: Any) -> PynqBuffers:
         """Return buffers for a program. Raises DeviceError when there is no room."""
-        return Memory(segment.sizes, self.device, self.overlay.coherent)
+        return PynqBuffers(segment.sizes, self.device, self.overlay.coherent)
 
-    def check_program(self, segment: Any, memory: Memory) -> None:
+    def check_program(self, segment: Any, memory: PynqBuffers) -> None:
         """Check a program that was placed in memory, before its first run. Raises DeviceError."""
 
-    def run(self, segment: Any, memory: Memory, seconds: float) -> float | None:
+    def run(self, segment: Any, memory: PynqBuffers, seconds: float) -> float | None:
         """Run a program in memory; return the milliseconds that the accelerator counted, None if unknown.
 
         Raises DeviceError that names the layer; the accelerator is then reset, and ``stuck`` if even that fails.

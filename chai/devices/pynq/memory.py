@@ -35,10 +35,12 @@ def answering(what: str) -> Iterator[None]:
         ) from error
 
 
-kept: list[Memory] = []  # what nothing has stopped, or the parent of a fork, may write here until the next download
+kept: list[
+    PynqBuffers
+] = []  # what nothing has stopped, or the parent of a fork, may write here until the next download
 
 
-class Memory:
+class PynqBuffers:
     """One pynq buffer per region of a Chain. Raises DeviceError, with sizes and a remedy, when there is no room.
 
     ``coherent``  whether the accelerator goes through the host's caches: results are then in them, perhaps nowhere else, and

@@ -9,7 +9,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ...codegen.compile import compiled
+from ...codegen.compile import executable
 from ...driver.memory import place, run
 from ...errors import DeviceError
 from ...tasks.work import Work
@@ -19,8 +19,8 @@ from .about import about
 from .array import ArrayBoard
 from .board import Board
 from .finding import bitstream, obstacle
-from .memory import Lost, Memory, kept
-from .published import Published
+from .memory import Lost, PynqBuffers, kept
+from .published import PublishedBoard
 
 if TYPE_CHECKING:
     from ...blob import Array, View
@@ -41,7 +41,7 @@ class PynqProgram(Program):
         self.views = views
         expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
-        self._memory: Memory | None = None
+        self._memory: PynqBuffers | None = None
         self._board: Board | None = None  # that it runs on
         self._busy = Mutex()
 
@@ -80,7 +80,7 @@ class PynqProgram(Program):
         elif memory is not None:
             memory.free()
 
-    def _placed(self, board: Board) -> Memory:
+    def _placed(self, board: Board) -> PynqBuffers:
         """Return memory with the program and its constants in it."""
         try:
             memory = board.memory(self.segment)
@@ -117,7 +117,7 @@ class Pynq(Device):
 
     def compile(self, work: Work) -> Program:
         self.board(work.overlay)  # reports what is missing now, not at the first image
-        segment = work.chain or compiled(work)
+        segment = work.chain or executable(work)
         program = PynqProgram(self, segment, work.views)
         self.board(work.overlay, program)
         return program
@@ -130,7 +130,7 @@ class Pynq(Device):
             if overlay.digest not in _boards:
                 for other in list(_boards.values()):  # its bitstream is about to be replaced
                     self.forget(other)
-                _boards[overlay.digest] = (ArrayBoard if overlay.own is None else Published)(overlay)
+                _boards[overlay.digest] = (ArrayBoard if overlay.own is None else PublishedBoard)(overlay)
                 kept.clear()
             board = _boards[overlay.digest]
             if user is not None:

@@ -23,7 +23,7 @@ from ...util.sharing import Mutex
 from .board import Board
 from .clocks import set_exactly
 from .finding import ROOT, active, bitstream
-from .memory import Lost, Memory, answering, kept
+from .memory import Lost, PynqBuffers, answering, kept
 from .waiting import Polling
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ log = logger("chai.pynq")
 PATIENCE = 1.0  # seconds that each proof may take
 
 
-class Published(Board):
+class PublishedBoard(Board):
     """A board whose bitstream this process has loaded, and loads again to stop it."""
 
     def __init__(self, overlay: Overlay) -> None:
@@ -68,10 +68,10 @@ class Published(Board):
             self.closed = True
         super().close()
 
-    def check_program(self, segment: Any, memory: Memory) -> None:
+    def check_program(self, segment: Any, memory: PynqBuffers) -> None:
         self._driver.check(segment, memory)
 
-    def run(self, segment: Any, memory: Memory, seconds: float) -> float | None:
+    def run(self, segment: Any, memory: PynqBuffers, seconds: float) -> float | None:
         self._check_loaded()
         try:
             self.stuck = True
@@ -181,7 +181,7 @@ def noted() -> tuple[int, int] | None:
 class _Window:
     """A window of registers of the design that ``board`` has loaded."""
 
-    def __init__(self, board: Published, window: Any) -> None:
+    def __init__(self, board: PublishedBoard, window: Any) -> None:
         self.board, self.window = board, window
 
     def read(self, offset: int) -> int:

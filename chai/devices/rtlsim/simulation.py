@@ -167,17 +167,17 @@ class Simulation:
         """Limit the bytes that all AXI ports together transfer per cycle."""
         self._library.rtl_bandwidth(self._open, round(256 * bytes_per_cycle))
 
-    def source(self, name: str, pause: int = 0) -> Source:
+    def source(self, name: str, pause: int = 0) -> StreamSource:
         """Return the model of a stream that the design takes."""
-        return Source(self, self._model("source", name, 0, 0, pause))
+        return StreamSource(self, self._model("source", name, 0, 0, pause))
 
-    def sink(self, name: str, pause: int = 0) -> Sink:
+    def sink(self, name: str, pause: int = 0) -> StreamSink:
         """Return the model of a stream that the design gives."""
-        return Sink(self, self._model("sink", name, 0, 0, pause))
+        return StreamSink(self, self._model("sink", name, 0, 0, pause))
 
-    def histogram(self, name: str) -> Histogram:
+    def histogram(self, name: str) -> PortHistogram:
         """Return the counts of a port's values below 64, from now on."""
-        return Histogram(self, self._model("histogram", name, 0, 0, 0))
+        return PortHistogram(self, self._model("histogram", name, 0, 0, 0))
 
     def monitor(self, engine: str) -> Monitor:
         """Return the record of what an engine of the accelerator does, from now on."""
@@ -190,7 +190,7 @@ class Simulation:
         return number
 
 
-class _Model:
+class _PortModel:
     def __init__(self, simulation: Simulation, number: int) -> None:
         self._simulation, self._library, self._number = simulation, simulation._library, number
 
@@ -199,7 +199,7 @@ class _Model:
         return self._simulation._open
 
 
-class Source(_Model):
+class StreamSource(_PortModel):
     """A stream that the design takes."""
 
     def feed(self, *payloads: int | bytes) -> None:
@@ -209,7 +209,7 @@ class Source(_Model):
             self._library.rtl_feed(self._handle, self._number, data, len(data))
 
 
-class Sink(_Model):
+class StreamSink(_PortModel):
     """A stream that the design gives; iterate to see all payloads since the beginning as unsigned numbers."""
 
     def __iter__(self) -> Iterator[int]:
@@ -220,7 +220,7 @@ class Sink(_Model):
             yield int.from_bytes(whole[i * each.value : (i + 1) * each.value], "little")
 
 
-class Histogram(_Model):
+class PortHistogram(_PortModel):
     """Cycles in which a port had each value."""
 
     def __getitem__(self, value: int) -> int:
@@ -249,7 +249,7 @@ class Activity(NamedTuple):
     mac: int
 
 
-class Monitor(_Model):
+class Monitor(_PortModel):
     """The Tasks that an engine has finished, in order."""
 
     def __iter__(self) -> Iterator[Activity]:

@@ -13,7 +13,7 @@ from ...util.paths import resource
 if TYPE_CHECKING:
     from ...blob import Array
     from ...graph import Graph
-    from ...util.source import Source
+    from ...util.source import SourceText
 
 _KEPT = ("name", "bottom", "top", "include", "exclude")  # fields of a layer that do not depend on its type
 
@@ -60,7 +60,7 @@ def replaced(graph: Graph, other: Graph) -> list[str]:
     return [layer.name for layer in graph.layers if layer.engine == "custom" and layer.name not in left]
 
 
-def _edited(source: Source, changed: Mapping[str, Same], places: Mapping[str, str | None]) -> str:
+def _edited(source: SourceText, changed: Mapping[str, Same], places: Mapping[str, str | None]) -> str:
     """Return the text with other types for these layers."""
     pieces, at = [], 0
     for field in parse(source).fields if changed else ():

@@ -26,7 +26,7 @@ class Subject(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Engine:
+class PeerEngine:
     """Another program that runs networks.
 
     ``files(subject, folder)`` writes what it reads to ``folder`` and returns the words that ``open`` takes, names of files first.
@@ -59,7 +59,7 @@ def _opencv(words: Sequence[str], feeds: Mapping[str, Array], threads: int) -> R
     return run
 
 
-OPENCV = Engine("cv2", "bench", lambda subject, _: (*subject.files, *subject.graph.outputs), _opencv)
+OPENCV = PeerEngine("cv2", "bench", lambda subject, _: (*subject.files, *subject.graph.outputs), _opencv)
 
 
 class Peer(NamedTuple):
@@ -73,7 +73,7 @@ class Peer(NamedTuple):
     run: Run | str
 
 
-def opened(names: Iterable[str], engines: Mapping[str, Engine], subject: Subject, folder: Path) -> Iterator[Peer]:
+def opened(names: Iterable[str], engines: Mapping[str, PeerEngine], subject: Subject, folder: Path) -> Iterator[Peer]:
     """Yield each engine after it has run once, or the reason why it cannot; its files are written to ``folder``."""
     for name in names:
         engine = engines[name]

@@ -46,7 +46,7 @@ _PASSES = 100
 
 
 def source(open: Callable[..., Any]) -> str:
-    """Return the code of an ``Engine``'s function ``open`` that defines run(), which computes the outputs of one pass."""
+    """Return the code of a ``PeerEngine``'s function ``open`` that defines run(), which computes the outputs of one pass."""
     return f"{getsource(open)}\nrun = {open.__name__}(words, feeds, threads)\n"
 
 
@@ -63,7 +63,7 @@ def _chai(words: Sequence[str], feeds: Mapping[str, Any], _threads: int) -> Call
 CHAI = source(_chai)
 
 
-class Program(NamedTuple):
+class MeasuredProgram(NamedTuple):
     """``code`` is what ``source`` returns, ``words`` what it opens, ``shapes`` the inputs' of one image."""
 
     name: str
@@ -89,7 +89,7 @@ def environment(folder: Path, threads: int, limits: Sequence[str]) -> dict[str, 
     return variables
 
 
-def problem(program: Program, variables: Mapping[str, str]) -> str | None:
+def problem(program: MeasuredProgram, variables: Mapping[str, str]) -> str | None:
     """Run a program once and return why it fails, None if it does not.
 
     It has compiled its byte code then and brought its files into memory.
@@ -102,7 +102,7 @@ def problem(program: Program, variables: Mapping[str, str]) -> str | None:
 
 
 def starts(
-    programs: Sequence[Program], rounds: int, variables: Mapping[str, str], tell: Callable[[int, int], None]
+    programs: Sequence[MeasuredProgram], rounds: int, variables: Mapping[str, str], tell: Callable[[int, int], None]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return wall and CPU time (milliseconds) of processes from their start to their first result, and failures.
 
@@ -129,7 +129,7 @@ def starts(
     return figures, reasons
 
 
-def _once(program: Program, variables: Mapping[str, str]) -> tuple[float, float]:
+def _once(program: MeasuredProgram, variables: Mapping[str, str]) -> tuple[float, float]:
     begin = perf_counter()
     with (
         TemporaryFile("w+", errors="replace") as errors,
@@ -149,7 +149,7 @@ def _once(program: Program, variables: Mapping[str, str]) -> tuple[float, float]
     return ms, float(line.removeprefix(_RESULT))
 
 
-def memory(program: Program, variables: Mapping[str, str]) -> dict[str, float]:
+def memory(program: MeasuredProgram, variables: Mapping[str, str]) -> dict[str, float]:
     """Return the peak memory (MB of 2^20 bytes, mapped files included) of a process that computes 100 images after its first.
 
     ``cpu_ms`` is the median of their CPU times, ``slowest`` the largest as a multiple of it. Raises UsageError if it fails.

@@ -164,7 +164,7 @@ class _Image:
     target: Array | None = None
 
 
-class Bench:
+class WorkerNetworks:
     """The loaded networks of a Job. Raises the errors of loading them."""
 
     def __init__(self, job: Job) -> None:
@@ -278,7 +278,7 @@ def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _lock = Lock()  # a dask worker may have several threads, which share the networks
-_bench: list[tuple[str, Bench]] = []
+_bench: list[tuple[str, WorkerNetworks]] = []
 
 
 def answer(job: Mapping[str, Any], part: Sequence[Place]) -> Answer:
@@ -318,12 +318,12 @@ def refusal(fields: Mapping[str, Any]) -> ChaiError:
     return error
 
 
-def _ready(job: Mapping[str, Any]) -> Bench:
+def _ready(job: Mapping[str, Any]) -> WorkerNetworks:
     key = json.dumps(job, sort_keys=True)
     if not _bench or _bench[0][0] != key:
         while _bench:
             _bench.pop()[1].close()
-        _bench.append((key, Bench(Job.from_json(job))))
+        _bench.append((key, WorkerNetworks(Job.from_json(job))))
     return _bench[0][1]
 
 

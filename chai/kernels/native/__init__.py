@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, slots=True)
-class Native:
+class NativeLayer:
     """A layer in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
 
     Without ``single`` its top has the numbers of its bottoms side by side, in each of ``parts`` equal parts; in 0 parts it is its
@@ -27,6 +27,6 @@ class Native:
 class Link:
     """A layer of a chain, and the blobs that it reads and writes."""
 
-    native: Native
+    native: NativeLayer
     reads: tuple[str, ...]
     writes: tuple[str, ...]

@@ -124,23 +124,23 @@ def _build(target: str, cc: Sequence[str], variants: Mapping[str, Sequence[str]]
     with tempfile.TemporaryDirectory(prefix="chai-native-") as folder:
         objects, done = [], []
         for variant, flags in variants.items():
-            compiled = f"{folder}/{variant}.o"
+            object_file = f"{folder}/{variant}.o"
             defined = [f"-DVARIANT={variant}", f'-DSET="{variant}.h"']
-            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", f"{FOLDER}/variant.c", "-o", compiled])
+            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", f"{FOLDER}/variant.c", "-o", object_file])
             if problem:
                 sys.stderr.write(f"{variant} is left out: {problem}\n")
             else:
-                objects.append(compiled)
+                objects.append(object_file)
                 done.append(variant)
         if not done:
             raise Failed(f"{cc[0]} cannot compile {FOLDER}/variant.c")
         for part in COMMON:
-            compiled = f"{folder}/{part}.o"
+            object_file = f"{folder}/{part}.o"
             listed = " ".join(f"V({variant})" for variant in done)
             defined = [f'-DDIGEST="{digest()}"', f"-DVARIANTS={listed}"]
             lowest = variants[done[-1]]
-            _run([*cc, *FLAGS, *lowest, *defined, "-c", f"{FOLDER}/{part}.c", "-o", compiled], must=True)
-            objects.append(compiled)
+            _run([*cc, *FLAGS, *lowest, *defined, "-c", f"{FOLDER}/{part}.c", "-o", object_file], must=True)
+            objects.append(object_file)
         aside = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}")
         exports = f"{folder}/exports.map"
         with open(exports, "w", encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""Chain: consecutive layers in float32 as one table of operations, in one call.
+"""FloatChain: consecutive layers in float32 as one table of operations, in one call.
 
 Blobs that nothing outside reads share one piece of memory; others are new arrays in each run. Blobs that are joined are written
 where the joined one has them, if their memory may be a part of it.
@@ -12,9 +12,9 @@ from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...util.lazy_numpy import np
-from . import Link, Native
-from .library import ALIGNMENT, Frame, Library, address, aligned
-from .order import Use, arena, order
+from . import Link, NativeLayer
+from .library import ALIGNMENT, Library, RunArguments, address, aligned
+from .order import OperationBlobs, arena, order
 from .single import OTHERS, SHARED, others, plain
 from .table import Extent, Form, Kind, Operation, Table
 from .threads import threads
@@ -26,7 +26,7 @@ ARENA = 0  # buffer of the blobs inside; then those that it reads, those that it
 ROWS = 64  # of a copy, at most: pieces of work that threads share
 
 
-class _Part(NamedTuple):
+class _BlobSlice(NamedTuple):
     """A blob in the memory of another one: bytes from its first ``offset``, in each of ``parts`` parts."""
 
     whole: str
@@ -58,7 +58,7 @@ class _Step(NamedTuple):
     second: str | None = None
 
 
-class Chain:
+class FloatChain:
     """Layers whose blobs have these shapes. ``kept`` blobs, those that are read outside, are arrays of their own.
 
     ``reads`` and ``writes`` are the blobs that runs take and return, ``size`` the bytes of memory that one needs besides.
@@ -75,12 +75,12 @@ class Chain:
         computed = {root for blob, root in self._roots.items() if root == blob}
         self.writes = [blob for blob in self._roots if blob in kept]
         self._results = dict.fromkeys(self._roots[blob] for blob in self.writes if self._roots[blob] in computed)
-        self._users: dict[str, list[Native]] = {}
+        self._users: dict[str, list[NativeLayer]] = {}
         for link in links:
             for blob in dict.fromkeys((*map(self._root, link.reads), *map(self._root, link.writes))):
                 self._users.setdefault(blob, []).append(link.native)
         self.reads = dict.fromkeys(blob for blob in self._users if blob not in computed)
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _BlobSlice] = {}
         steps = [*self._steps(computed)]
         uses = [*map(self._use, steps)]
         self._numbers = {blob: number for number, blob in enumerate((*self.reads, *self._results), ARENA + 1)}
@@ -93,7 +93,7 @@ class Chain:
             order(self._table, uses, self._memory(offsets))
         aliased = [(self._root(blob), shapes[blob]) for blob in self.writes]
         self._aliases = [] if self.writes == [*self._results] else aliased
-        self._frames: list[Frame] = []
+        self._frames: list[RunArguments] = []
         library.verify(self._table, self._extents())
 
     def _root(self, blob: str) -> str:
@@ -117,7 +117,7 @@ class Chain:
                 for blob in map(self._root, reads):
                     inside = blob in computed and blob not in self._results and blob not in self._parts
                     if inside and self._divides(blob, parts):
-                        self._parts[blob] = _Part(writes[0], offset, parts)
+                        self._parts[blob] = _BlobSlice(writes[0], offset, parts)
                     else:
                         yield _Step(i, None, (), blob, writes[0], offset, parts)
                     offset += self._bytes(blob) // parts
@@ -137,13 +137,13 @@ class Chain:
         apart = stride or self._bytes(part.whole) // part.parts
         return _Place(whole, offset + part.offset, apart if part.parts > 1 else 0)
 
-    def _use(self, step: _Step) -> Use:
+    def _use(self, step: _Step) -> OperationBlobs:
         """Return what an operation reads and writes; parts of a blob are told apart by their bytes."""
         whole, offset, _ = self._place(step.target)
         size = self._bytes(step.source) // step.parts if step.parts else self._bytes(step.target)
         inputs = (step.source,) if step.second is None else (step.source, step.second)
         reads = tuple([blob for each in inputs if (blob := self._place(each).whole) not in self.reads])
-        return Use(reads, whole, range(offset + step.offset, offset + step.offset + size))
+        return OperationBlobs(reads, whole, range(offset + step.offset, offset + step.offset + size))
 
     def _memory(self, offsets: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Return the bytes of each blob, as if those that it writes came after those inside."""
@@ -205,7 +205,7 @@ class Chain:
             frame = self._frames.pop()
         except IndexError:  # all are in use by other threads
             none = [None] * (1 + len(self._numbers))
-            frame = Frame(self._table, len(self._links), [*none, *self._parameters])
+            frame = RunArguments(self._table, len(self._links), [*none, *self._parameters])
         read = [plain(blobs[blob]) for blob in self.reads]
         new = [np.empty(self._shapes[blob], np.float32) for blob in self._results]
         frame.addresses[: 1 + len(self._numbers)] = [*map(address, (memory, *read, *new))]

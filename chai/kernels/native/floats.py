@@ -8,14 +8,14 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ...tasks.window import Filtering, Window
-from . import Link, Native
+from . import Link, NativeLayer
 from .library import Library, library
 from .single import Single, plain
 from .table import Form, Kind
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
-    from .chain import Chain
+    from .chain import FloatChain
 
 KEPT = 1024  # operations: more than the layers of a large network
 RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
@@ -34,35 +34,35 @@ class Floats:
     def __init__(self, library: Library) -> None:
         self.library = library
 
-    def chain(self, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]) -> Chain:
-        """Return consecutive layers as one table, see Chain."""
-        from .chain import Chain  # not needed by the host layers of an overlay, which run alone
+    def chain(self, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]) -> FloatChain:
+        """Return consecutive layers as one table, see FloatChain."""
+        from .chain import FloatChain  # not needed by the host layers of an overlay, which run alone
 
-        return Chain(self.library, links, shapes, kept)
+        return FloatChain(self.library, links, shapes, kept)
 
-    def product(self, shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> Native:
+    def product(self, shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> NativeLayer:
         """Return the layer that ``convolved`` runs."""
         if bias is None:
-            return Native(_product(self.library, filtering, shape, weights.shape, None), (weights,))
+            return NativeLayer(_product(self.library, filtering, shape, weights.shape, None), (weights,))
         single = _product(self.library, filtering, shape, weights.shape, bias.shape)
-        return Native(single, (weights, bias))
+        return NativeLayer(single, (weights, bias))
 
     def convolved(self, x: Array, weights: Array, bias: Array | None, filtering: Filtering) -> Array:
         """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
         return _run(self.product(x.shape, weights, bias, filtering), x)
 
-    def exponential(self, shape: Shape, axis: int) -> Native:
+    def exponential(self, shape: Shape, axis: int) -> NativeLayer:
         """Return the layer that ``softmax`` runs."""
-        return Native(_softmax(self.library, (prod(shape[:axis]), shape[axis], 1, prod(shape[axis + 1 :]))))
+        return NativeLayer(_softmax(self.library, (prod(shape[:axis]), shape[axis], 1, prod(shape[axis + 1 :]))))
 
     def softmax(self, x: Array, axis: int) -> Array:
         """Return the softmax of x along an axis, in 0 .. ndim - 1."""
         return _run(self.exponential(x.shape, axis), x).reshape(x.shape)
 
-    def pool(self, shape: Shape, window: Window, out: Shape, areas: Array | None = None) -> Native:
+    def pool(self, shape: Shape, window: Window, out: Shape, areas: Array | None = None) -> NativeLayer:
         """Return the layer that ``largest`` runs, with ``areas`` the one that ``mean`` runs."""
         kind, parameters = (Kind.LARGEST, ()) if areas is None else (Kind.MEAN, (areas,))
-        return Native(_pool(self.library, kind, window, shape, (*shape[:2], *out)), parameters)
+        return NativeLayer(_pool(self.library, kind, window, shape, (*shape[:2], *out)), parameters)
 
     def largest(self, x: Array, window: Window, out: Shape) -> Array:
         """Return the maximum of each window clipped to the image, (N, C, *out); -FLT_MAX for an empty one."""
@@ -76,33 +76,33 @@ class Floats:
         """Return ``total`` divided by ``areas``, a number for each window: every bit is numpy's."""
         return _run(self.pool(x.shape, window, out, areas), x)
 
-    def normalisation(self, shape: Shape, size: int, alpha: float, k: float) -> Native:
+    def normalisation(self, shape: Shape, size: int, alpha: float, k: float) -> NativeLayer:
         """Return the layer that ``normalised`` runs."""
-        return Native(_lrn(self.library, size, alpha, k, shape))
+        return NativeLayer(_lrn(self.library, size, alpha, k, shape))
 
     def normalised(self, x: Array, size: int, alpha: float, k: float) -> Array:
         """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
         return _run(self.normalisation(x.shape, size, alpha, k), x)
 
-    def pair(self, operation: str, planes: Shape, factors: tuple[float, ...], rectified: bool) -> Native:
+    def pair(self, operation: str, planes: Shape, factors: tuple[float, ...], rectified: bool) -> NativeLayer:
         """Return the layer that computes SUM (of numbers times ``factors``), PROD or MAX of two bottoms (N, C, H, W)."""
-        return Native(_pair(self.library, PAIRS[operation], planes, factors, rectified))
+        return NativeLayer(_pair(self.library, PAIRS[operation], planes, factors, rectified))
 
-    def scaled(self, planes: Shape, factors: Array | None, addends: Array | None, rectified: bool) -> Native:
+    def scaled(self, planes: Shape, factors: Array | None, addends: Array | None, rectified: bool) -> NativeLayer:
         """Return the layer that computes factor * x + addend of each channel (N, C, H, W); no factors: in a second bottom."""
         arrays = tuple([each for each in (factors, addends) if each is not None])
-        return Native(_scale(self.library, planes, addends is not None, rectified), arrays)
+        return NativeLayer(_scale(self.library, planes, addends is not None, rectified), arrays)
 
-    def standardised(self, planes: Shape, blobs: Sequence[Array], eps: float, rectified: bool) -> Native:
+    def standardised(self, planes: Shape, blobs: Sequence[Array], eps: float, rectified: bool) -> NativeLayer:
         """Return the layer that computes a BatchNorm of each channel (N, C, H, W) with its three blobs."""
-        return Native(_normalise(self.library, planes, eps, rectified), tuple(blobs))
+        return NativeLayer(_normalise(self.library, planes, eps, rectified), tuple(blobs))
 
-    def leaky(self, planes: Shape, slopes: Array) -> Native:
+    def leaky(self, planes: Shape, slopes: Array) -> NativeLayer:
         """Return the layer that multiplies numbers below 0 by the slope of their channel (N, C, H, W)."""
-        return Native(_leaky(self.library, planes), (slopes,))
+        return NativeLayer(_leaky(self.library, planes), (slopes,))
 
 
-def _run(layer: Native, x: Array) -> Array:
+def _run(layer: NativeLayer, x: Array) -> Array:
     assert layer.single is not None
     return layer.single.run(plain(x), *map(plain, layer.parameters))
 

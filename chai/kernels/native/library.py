@@ -77,7 +77,7 @@ class Library:
         if state < 0:
             raise _small_stack()
 
-    def run(self, table: Table, frame: Frame, threads: int = 1) -> Sequence[float]:
+    def run(self, table: Table, frame: RunArguments, threads: int = 1) -> Sequence[float]:
         """Run a checked table on the buffers of a frame, with at most so many threads; return the milliseconds of each Task."""
         run, number, count = self.calls.chai_run, self.number, len(table)
         while (
@@ -96,7 +96,7 @@ def _small_stack() -> DeviceError:
     )
 
 
-class Frame:
+class RunArguments:
     """The arguments of a table's run, for one at a time: addresses of buffers, times of Tasks, and how far it has come.
 
     A run that breaks off leaves it unusable.
@@ -132,7 +132,7 @@ def pointer(array: Array) -> ctypes.c_void_p:
 
 
 @dataclass(eq=False, slots=True)
-class State:
+class LibraryState:
     """Every variant that can run here, best first, or the reason why there is none; and the one in use."""
 
     variants: tuple[Library, ...]
@@ -152,20 +152,20 @@ def arithmetic() -> str:
 
 
 @lru_cache(maxsize=1)
-def state() -> State:
+def state() -> LibraryState:
     """Load the library. Raises UsageError if CHAI_KERNELS names a variant that cannot run here."""
     calls, reason = _loaded()
     variants = () if calls is None else tuple(_usable(calls))
     choice = env().kernels
     if choice == NONE:
-        return State(variants, f"CHAI_KERNELS is {NONE}", None)
+        return LibraryState(variants, f"CHAI_KERNELS is {NONE}", None)
     used = next((v for v in variants if v.name == choice or (not choice and v.name != SLOW)), None)
     if choice and used is None:
         names = ", ".join([*(v.name for v in variants), NONE])
         raise UsageError(f"CHAI_KERNELS is {choice!r}; expected {names}", hint=reason or None)
     if variants and used is None:
         reason = f"{os.path.basename(build.library())} has none for this processor"
-    return State(variants, reason, used)
+    return LibraryState(variants, reason, used)
 
 
 def lost() -> str:

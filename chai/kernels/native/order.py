@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, slots=True)
-class Use:
+class OperationBlobs:
     """The blobs of an operation: those it reads, the one it writes ("" for none), and which of its channels."""
 
     reads: tuple[str, ...]
@@ -28,7 +28,7 @@ class Use:
 
 
 def arena(
-    uses: Iterable[Use], bytes_of: Callable[[str], int], outside: Collection[str] = ()
+    uses: Iterable[OperationBlobs], bytes_of: Callable[[str], int], outside: Collection[str] = ()
 ) -> tuple[dict[str, int], int]:
     """Return the offset of each blob in one piece of memory, and its size; blobs never used at the same time share bytes.
 
@@ -42,19 +42,19 @@ def arena(
     return share(lives, {blob: bytes_of(blob) for blob in lives})
 
 
-def order(table: Table, uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> None:
+def order(table: Table, uses: Iterable[OperationBlobs], places: Mapping[str, tuple[int, int]]) -> None:
     """Note in each operation of a table how many of the first ones have to be complete before it, see ``after``."""
     for operation, count in zip(table, after(uses, places)):
         operation.after = count
 
 
-def after(uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> Iterator[int]:
+def after(uses: Iterable[OperationBlobs], places: Mapping[str, tuple[int, int]]) -> Iterator[int]:
     """Yield for each operation how many of the first ones have to be complete before it.
 
     It waits for the writers of what it reads, for the readers of what it overwrites, and for all users of a blob that had
     the bytes of its own before. ``places`` are the bytes (first, end) of each blob in memory.
     """
-    memory = _Memory()
+    memory = _LastBlobs()
     predecessors: dict[str, int] = {}  # operations up to the last user of the bytes that a blob has now
     last: dict[str, int] = {}  # operations up to the last one that reads or writes it
     readers: dict[str, int] = {}  # operations up to the last one that reads it, or writes it
@@ -81,7 +81,7 @@ def _overlap(a: range, b: range) -> bool:
     return max(a.start, b.start) < min(a.stop, b.stop)
 
 
-class _Memory:
+class _LastBlobs:
     """The blob that had each byte last, as runs in order of their addresses."""
 
     def __init__(self) -> None:

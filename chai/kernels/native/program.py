@@ -17,8 +17,8 @@ from ...errors import DeviceError
 from ...overlay.weights import Packed
 from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
-from .library import ALIGNMENT, Frame, Library, address, aligned, pointer
-from .order import Use, arena, order
+from .library import ALIGNMENT, Library, RunArguments, address, aligned, pointer
+from .order import OperationBlobs, arena, order
 from .table import (
     MAX_BLOCK_OUTPUTS,
     NOWHERE,
@@ -45,7 +45,7 @@ SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to 
 
 
 @dataclass(eq=False, slots=True)
-class Part:
+class ChannelRange:
     """Some channels of a blob, which may be a view."""
 
     blob: str
@@ -86,7 +86,7 @@ class _Blob:
 
 
 @dataclass(eq=False, slots=True)
-class _Computation(Use):
+class _Computation(OperationBlobs):
     """An operation that computes a Task, the one with this ``index``."""
 
     index: int
@@ -96,15 +96,15 @@ class _Computation(Use):
 
 
 @dataclass(eq=False, slots=True)
-class _Movement(Use):
+class _Movement(OperationBlobs):
     """An operation that loads or stores a part of a blob, or fills its border; its time counts as that of a Task."""
 
     index: int
     kind: int
-    part: Part
+    part: ChannelRange
 
 
-class Native:
+class NativeProgram:
     """Some Tasks with their forms. ``loads`` and ``stores`` are the channels that come from and go to the host."""
 
     def __init__(
@@ -113,8 +113,8 @@ class Native:
         tasks: Sequence[tuple[Task, Form]],
         shapes: Mapping[str, Shape],
         wholes: Wholes,
-        loads: Collection[Part],
-        stores: Collection[Part],
+        loads: Collection[ChannelRange],
+        stores: Collection[ChannelRange],
     ) -> None:
         self._library, self._shapes = library, shapes
         self._loads, self._stores = [*loads], [*stores]
@@ -151,14 +151,14 @@ class Native:
             if isinstance(step, _Computation) and step.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
         ]
         self._memory: Array | None = None
-        self._frames: list[Frame] = []
+        self._frames: list[RunArguments] = []
         self._partial: dict[int, Table] = {}  # the table for fewer images
         self._packing = Mutex()
         library.verify(self._table, self._extents())
 
     # -- before the first run
 
-    def _shape(self, part: Part) -> Shape:
+    def _shape(self, part: ChannelRange) -> Shape:
         n, _, *size = self._shapes[part.blob]
         return (n, part.channels, *size)
 
@@ -168,14 +168,14 @@ class Native:
 
         def border(i: int, whole: str) -> Iterator[_Movement]:
             if whole not in bordered and any(self._blobs[whole].border):
-                part = Part(whole, 0, self._blobs[whole].shape[1])
+                part = ChannelRange(whole, 0, self._blobs[whole].shape[1])
                 yield _Movement((), whole, range(0), i, Kind.BORDER, part)
             bordered.add(whole)
 
         last = {}  # Task that writes a blob last
         for i, (task, _) in enumerate(tasks):
             last[self._wholes[task.output].base] = i
-        stored: dict[str, list[Part]] = {}
+        stored: dict[str, list[ChannelRange]] = {}
         for part in self._stores:
             stored.setdefault(self._wholes[part.blob].base, []).append(part)
         for part in self._loads:
@@ -183,7 +183,7 @@ class Native:
             yield from border(0, whole)
             yield _Movement((), whole, channels, 0, Kind.LOAD, part)
         for i, (task, form) in enumerate(tasks):
-            whole, channels = self._inside(Part(task.output, *task.channels(self._shapes)))
+            whole, channels = self._inside(ChannelRange(task.output, *task.channels(self._shapes)))
             yield from border(i, whole)
             reads = tuple([self._wholes[blob].base for blob in task.inputs])
             yield _Computation(reads, whole, channels, i, self._kind(task, form), task, form)
@@ -191,7 +191,7 @@ class Native:
                 for part in stored.get(whole, ()):
                     yield _Movement((whole,), "", self._inside(part)[1], i, Kind.STORE, part)
 
-    def _inside(self, part: Part) -> tuple[str, range]:
+    def _inside(self, part: ChannelRange) -> tuple[str, range]:
         """Return the outermost blob of a part, and its channels there."""
         whole, first = self._wholes[part.blob]
         return whole, range(first + part.first, first + part.first + part.channels)
@@ -204,7 +204,7 @@ class Native:
         few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= MAX_BLOCK_OUTPUTS
         return Kind.IN_PLACE if few and weights.mapped is not None else form.kind
 
-    def _lay_out(self, steps: Sequence[Use]) -> tuple[dict[str, tuple[int, int]], int]:
+    def _lay_out(self, steps: Sequence[OperationBlobs]) -> tuple[dict[str, tuple[int, int]], int]:
         """Give each blob bytes; return their ends, and the size of all."""
         offsets, size = arena(steps, lambda whole: self._blobs[whole].bytes)
         for whole, offset in offsets.items():
@@ -331,11 +331,11 @@ class Native:
         frames.append(frame)  # those of now, or those that a close has dropped meanwhile
         return times
 
-    def _frame(self, memory: Array) -> Frame:
+    def _frame(self, memory: Array) -> RunArguments:
         """Return a frame with an arena of its own, and without the addresses of the host's arrays."""
         none = [None] * (len(self._loads) + len(self._stores))
         files = [file.mapped for file in self._files]
-        return Frame(self._table, len(self.tasks), [aligned(self._size), memory, *none, *files])
+        return RunArguments(self._table, len(self.tasks), [aligned(self._size), memory, *none, *files])
 
     def _different(self, arrays: Sequence[Array]) -> int:
         """Return the number of images without those at the end that are copies, with which a batch is filled up."""
@@ -344,7 +344,7 @@ class Native:
             images -= 1
         return images
 
-    def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
+    def _array(self, part: ChannelRange, blobs: dict[str, Array]) -> Array:
         codes, shape = codes_of(part.blob, blobs, self._shapes, self._wholes.views), self._shapes[part.blob]
         if codes.shape != shape or codes.dtype != np.int8:
             raise DeviceError(f"blob {part.blob!r}: expected int8 {shape}, found {codes.dtype} {codes.shape}")

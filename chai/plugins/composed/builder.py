@@ -19,7 +19,7 @@ from ..registry import Registry
 from .definition import ComposedType
 
 
-class Blob:
+class SymbolicBlob:
     """A bottom of a composed layer, or a top of one of its parts: what the methods of a Builder take and return."""
 
     def __init__(self, owner: Builder, name: str) -> None:
@@ -31,7 +31,7 @@ class Blob:
 
 
 @dataclass(frozen=True)
-class Part:
+class ComposedPart:
     """One layer that a composed layer is made of.
 
     ``flagged``  whether a registered function computes it, not a built-in type
@@ -42,8 +42,8 @@ class Part:
 
     name: str
     type: str
-    bottoms: tuple[Blob, ...]
-    tops: tuple[Blob, ...]
+    bottoms: tuple[SymbolicBlob, ...]
+    tops: tuple[SymbolicBlob, ...]
     flagged: bool
     blobs: tuple[int, ...]
     fields: Mapping[str, Any]
@@ -66,7 +66,7 @@ class Builder:
     def __init__(self, where: Where, types: Registry) -> None:
         self._where = where
         self._types = types
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ComposedPart] = {}
         self._used: Counter[str] = Counter()  # methods without a name of the user's
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
@@ -74,7 +74,7 @@ class Builder:
             raise AttributeError(method)
         return partial(self._add, self._type(method), method)
 
-    def layer(self, type: str, *bottoms: Blob, **keywords: Any) -> Any:
+    def layer(self, type: str, *bottoms: SymbolicBlob, **keywords: Any) -> Any:
         """Add a layer of a type whose name is no Python name, or that differs from another one's in case only."""
         return self._add(type, type, *bottoms, **keywords)
 
@@ -82,7 +82,7 @@ class Builder:
         self,
         type: str,
         method: str,
-        *bottoms: Blob,
+        *bottoms: SymbolicBlob,
         name: str | None = None,
         blobs: Sequence[int] = (),
         ntop: int = 1,
@@ -90,7 +90,7 @@ class Builder:
     ) -> Any:
         if len(self._parts) == limits().layers:
             raise self._wrong("too many parts: " + limits().exceeded("layers", len(self._parts) + 1))
-        strange = [b for b in bottoms if not isinstance(b, Blob) or b.owner is not self]
+        strange = [b for b in bottoms if not isinstance(b, SymbolicBlob) or b.owner is not self]
         if strange:
             raise self._wrong(
                 f"{method}: expected blobs of this layer as bottoms, found {strange[0]!r}",
@@ -104,15 +104,17 @@ class Builder:
         taken = tuple(blobs) if isinstance(blobs, (tuple, list)) else (blobs,)
         if not all(isinstance(index, int) and index >= 0 for index in taken):
             raise self._wrong(f"blobs={blobs!r}: expected indices from 0", "blobs=(0, 1): the first two")
-        tops = tuple(Blob(self, own if ntop == 1 else f"{own}_{i}") for i in range(ntop))
-        self._parts[own] = Part(own, type, bottoms, tops, self._flagged(type), taken, fields, _caller())
+        tops = tuple(SymbolicBlob(self, own if ntop == 1 else f"{own}_{i}") for i in range(ntop))
+        self._parts[own] = ComposedPart(own, type, bottoms, tops, self._flagged(type), taken, fields, _caller())
         return tops[0] if ntop == 1 else tops
 
-    def finished(self, result: Any, bottoms: Sequence[Blob], tops: Sequence[str], place: str) -> list[Part]:
+    def finished(
+        self, result: Any, bottoms: Sequence[SymbolicBlob], tops: Sequence[str], place: str
+    ) -> list[ComposedPart]:
         """Return the parts, after their blobs in ``result`` were given the names of the composed layer's tops."""
         results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         for blob in results:
-            if not isinstance(blob, Blob) or blob.owner is not self:
+            if not isinstance(blob, SymbolicBlob) or blob.owner is not self:
                 raise self._wrong(f"it returned {blob!r}, expected a blob of this layer", place=place)
             if blob in bottoms or results.count(blob) > 1:
                 what = "its bottom" if blob in bottoms else "twice"
@@ -161,7 +163,7 @@ def parts_of(
     tops: Sequence[str],
     values: Mapping[str, Any],
     types: Registry,
-) -> list[Part]:
+) -> list[ComposedPart]:
     """Return the parts of a layer of a composed type, in order; blobs have the names of the layer's bottoms and tops.
 
     ``values`` are those of the named arguments. Raises PluginError with file and line for a function that fails.
@@ -177,7 +179,7 @@ def parts_of(
             hint=f"it is composed in {type.place}",
         )
     builder = Builder(where, types)
-    inputs = [Blob(builder, name) for name in bottoms]
+    inputs = [SymbolicBlob(builder, name) for name in bottoms]
     named = {name: values[name] for name in type.wanted}
     if not type.any_number:
         named.update(zip(type.bottoms, inputs))

@@ -7,7 +7,7 @@ from inspect import CO_VARARGS
 from typing import Any, ClassVar
 
 from ..arguments import is_size
-from ..definition import Definition, Function, Options, parameters
+from ..definition import CustomOptions, Definition, Function, parameters
 from ..registry import enter
 
 
@@ -20,7 +20,7 @@ class ComposedType(Definition):
 
     composed: ClassVar[bool] = True
 
-    def __init__(self, type: str, function: Function, options: Options) -> None:
+    def __init__(self, type: str, function: Function, options: CustomOptions) -> None:
         super().__init__(type, function, options)
         sizes = [name for name, default in self.args.items() if is_size(default)]
         if sizes:
@@ -72,7 +72,7 @@ def compose(
     """
 
     def register(function: Function) -> ComposedType:
-        composed = ComposedType(type, function, Options(args=args, override=override, version=version))
+        composed = ComposedType(type, function, CustomOptions(args=args, override=override, version=version))
         enter(composed, replace)
         return composed
 

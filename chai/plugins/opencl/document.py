@@ -10,7 +10,7 @@ from xml.parsers import expat
 
 from ...errors import ParseError
 from ...util.files import content
-from ...util.source import Source
+from ...util.source import SourceText
 
 DEPTH = 8  # nested elements; OpenVINO's format has 3
 ELEMENTS = 10_000
@@ -32,7 +32,7 @@ class Attribute:
 class Element:
     """An element with its attributes and children; ``start`` is the offset of its ``<``."""
 
-    source: Source
+    source: SourceText
     name: str
     start: int
     attributes: dict[str, Attribute]
@@ -71,11 +71,11 @@ def read(path: Path) -> list[Element]:
         column = error.start - data.rfind(b"\n", 0, error.start)
         hint = "save the file as UTF-8"
         raise ParseError("this is no UTF-8 text", path=str(path), line=line, column=column, hint=hint) from None
-    return _Reader(Source(text, str(path))).elements()
+    return _Reader(SourceText(text, str(path))).elements()
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self.top: list[Element] = []
         self.open: list[Element] = []

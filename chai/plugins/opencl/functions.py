@@ -16,14 +16,14 @@ from ...util.files import content
 from ...util.keywords import function_of
 from ...util.lazy_numpy import np
 from ..arguments import is_size
-from ..definition import Arity, CustomType, Options
+from ..definition import Arity, CustomOptions, CustomType
 from ..failure import report, run
 from ..registry import enter
 from . import half, rendering
 from .formula import DIMS, Formula, FormulaError
 from .kernel import Bound
-from .parameters import Parameter, kernels
-from .plan import Copy, Launch, Plan, check_work
+from .parameters import KernelParameter, kernels
+from .plan import BufferCopy, Launch, LaunchPlan, check_work
 
 if TYPE_CHECKING:
     from ...blob import Shape
@@ -110,7 +110,7 @@ def opencl(declaration: KernelDeclaration) -> CustomType:
     dtypes = declaration.dtypes
     if tuple(dtypes)[:1] != ("float32",) or not {*dtypes} <= {"float32", "int8"}:
         raise PluginError(f'{place}: dtypes {dtypes!r}: expected ("float32",) or ("float32", "int8")')
-    options = Options(
+    options = CustomOptions(
         args=declaration.args,
         override=declaration.override,
         per_image=declaration.per_image,
@@ -180,8 +180,8 @@ class FunctionPlanner:
     def source(self) -> str:
         return rendering.plain([(self.functions.file, self.functions.text)])
 
-    def plan(self) -> Plan:
-        plan = Plan(dtype=self.x.in_ptrs[0].dtype.name)
+    def plan(self) -> LaunchPlan:
+        plan = LaunchPlan(dtype=self.x.in_ptrs[0].dtype.name)
         parameters = self.functions.kernels[self.entry]
         memory = iter(self._memory(plan, [p for p in parameters if p.pointer or p.image]))
         arguments = tuple(next(memory) if p.pointer or p.image else self._scalar(p) for p in parameters)
@@ -220,7 +220,7 @@ class FunctionPlanner:
         except (TypeError, ValueError):
             raise self._wrong(f"work sizes {sizes!r}: expected whole numbers") from None
 
-    def _scalar(self, parameter: Parameter) -> Mapping[str, Any]:
+    def _scalar(self, parameter: KernelParameter) -> Mapping[str, Any]:
         words = parameter.type.replace("unsigned ", "u").replace("size_t", "ulong").split()
         kind = next((SCALARS[word] for word in words if word in SCALARS), None)
         if kind is None:
@@ -237,7 +237,7 @@ class FunctionPlanner:
             raise self._wrong(f"parameter {parameter.name!r}: expected {kind}, found {value!r}") from None
         return {"type": kind, "value": number}
 
-    def _memory(self, plan: Plan, parameters: list[Parameter]) -> list[Mapping[str, Any]]:
+    def _memory(self, plan: LaunchPlan, parameters: list[KernelParameter]) -> list[Mapping[str, Any]]:
         """Return the arguments for pointers and images: bottoms, trained parameters, tops."""
         inputs, outputs = len(self.bottoms), len(self.tops)
         trained = self.layer.constants()["custom_float_params"]
@@ -260,10 +260,12 @@ class FunctionPlanner:
             found.append(self._blob(plan, copies, blob, parameter))
         return found
 
-    def _blob(self, plan: Plan, copies: list[Copy], blob: int, parameter: Parameter) -> Mapping[str, Any]:
+    def _blob(
+        self, plan: LaunchPlan, copies: list[BufferCopy], blob: int, parameter: KernelParameter
+    ) -> Mapping[str, Any]:
         shape = tuple(rendering.dims((self.tops if copies is plan.outputs else self.bottoms)[blob]).values())
         buffer = plan.buffer(np.dtype(plan.dtype).itemsize * prod(shape))
-        copies.append(Copy(blob, buffer, (0, 1, 2, 3), shape))
+        copies.append(BufferCopy(blob, buffer, (0, 1, 2, 3), shape))
         if not parameter.image:
             return {"region": buffer}
         if "image2d_array_t" not in parameter.type:

@@ -20,11 +20,11 @@ from ...util.sharing import forgets
 from ..failure import report
 from . import half, plan
 from .description import Description
-from .plan import Copy, Launch
-from .planner import Planner
+from .plan import BufferCopy, Launch
+from .planner import DescriptionPlanner
 from .rendering import TEXT
 from .worker.engine import EngineError
-from .worker.memory import Memory
+from .worker.memory import MemoryFile
 from .worker.process import Died, Runner, runner
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ class Kernels:
 
     def bind(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape], _x: xChangeLayer) -> Bound:
         """Return the function for a layer with inputs of these shapes. Raises PluginError for what does not fit."""
-        return Bound(layer, self.place, Planner(self.description, layer, bottoms, tops))
+        return Bound(layer, self.place, DescriptionPlanner(self.description, layer, bottoms, tops))
 
 
 class Bound:
     """The function of one layer for inputs of one size: compiled when it is called first."""
 
-    def __init__(self, layer: Called, place: str, planner: plan.Planner) -> None:
+    def __init__(self, layer: Called, place: str, planner: plan.LaunchPlanner) -> None:
         self._layer, self._place, self._planner = layer, place, planner
         self._number = next(_numbers)
         self._proven = False
@@ -81,7 +81,7 @@ class Bound:
         return self._planner.source()
 
     @cached_property
-    def plan(self) -> plan.Plan:
+    def plan(self) -> plan.LaunchPlan:
         """The kernels with sources, arguments and memory. Raises PluginError."""
         return self._planner.plan()
 
@@ -90,9 +90,9 @@ class Bound:
         return self.plan.spec()
 
     @cached_property
-    def _memory(self) -> Memory:
+    def _memory(self) -> MemoryFile:
         try:
-            memory = Memory(*self.plan.layout())
+            memory = MemoryFile(*self.plan.layout())
         except OSError as error:
             size = self.plan.layout()[1]
             raise self._failed(f"no memory for its buffers, {size:,} bytes: {error.strerror}") from None
@@ -127,10 +127,10 @@ class Bound:
         self._run()
         self._check(x)
 
-    def _view(self, copy: Copy) -> Array:
+    def _view(self, copy: BufferCopy) -> Array:
         return self._memory.buffers[copy.buffer].view(self.plan.dtype).reshape(copy.shape)
 
-    def _holds(self, copy: Copy, filling: int) -> Array:
+    def _holds(self, copy: BufferCopy, filling: int) -> Array:
         """Return which elements of a top, in its four axes, have nothing but ``filling``."""
         items = self._memory.buffers[copy.buffer].reshape(*copy.shape, -1)
         holds: Array = (items == filling).all(4).transpose(np.argsort(copy.axes))
@@ -231,7 +231,7 @@ def _once(text: str) -> None:
         log.warning(text)
 
 
-def _words(launch: Launch, made: plan.Plan) -> str:
+def _words(launch: Launch, made: plan.LaunchPlan) -> str:
     sizes = " x ".join(map(str, launch.sizes))
     blobs = [f"bottom {c.blob} {show(c.shape)}" for c in made.inputs] + [
         f"top {c.blob} {show(c.shape)}" for c in made.outputs

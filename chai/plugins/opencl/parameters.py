@@ -15,7 +15,7 @@ _OPENED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """One parameter: its name, its type as written, and what it is."""
 
     name: str
@@ -44,7 +44,7 @@ def uncommented(text: str) -> str:
     return _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
-def parameters(text: str, entry: str) -> tuple[Parameter, ...] | str:
+def parameters(text: str, entry: str) -> tuple[KernelParameter, ...] | str:
     """Return the parameters of the kernel ``entry``; if there is none, why, as text."""
     known = kernels(text)
     if entry not in known:
@@ -53,7 +53,7 @@ def parameters(text: str, entry: str) -> tuple[Parameter, ...] | str:
     return known[entry]
 
 
-def kernels(text: str) -> dict[str, tuple[Parameter, ...]]:
+def kernels(text: str) -> dict[str, tuple[KernelParameter, ...]]:
     """Return the kernels in a source, each with its parameters."""
     text = uncommented(text)
     found, at = {}, 0
@@ -88,11 +88,11 @@ def _split(text: str) -> list[str]:
     return [] if parts in ([""], ["void"]) else parts
 
 
-def _parameter(text: str) -> Parameter:
+def _parameter(text: str) -> KernelParameter:
     if len(text) > LONGEST:
-        return Parameter("", "")
+        return KernelParameter("", "")
     head = re.sub(r"__attribute__\s*\(\(.*?\)\)", "", text)
     declared = re.match(r"(.*?)([A-Za-z_]\w*)\s*((?:\[[^]]*\]\s*)*)$", head)
     if declared is None:
-        return Parameter("", text)
-    return Parameter(declared[2], (declared[1] + declared[3]).strip())
+        return KernelParameter("", text)
+    return KernelParameter(declared[2], (declared[1] + declared[3]).strip())

@@ -43,7 +43,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Copy:
+class BufferCopy:
     """Bottom or top ``blob`` in a buffer, with its four axes in the order ``axes``, which has the shape ``shape``."""
 
     blob: int
@@ -53,12 +53,12 @@ class Copy:
 
 
 @dataclass
-class Plan:
+class LaunchPlan:
     """The kernels of a layer for its sizes. ``constants`` are copied into their buffers once."""
 
     launches: list[Launch] = field(default_factory=list)
-    inputs: list[Copy] = field(default_factory=list)
-    outputs: list[Copy] = field(default_factory=list)
+    inputs: list[BufferCopy] = field(default_factory=list)
+    outputs: list[BufferCopy] = field(default_factory=list)
     constants: list[tuple[int, Array]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # bytes of each buffer
     dtype: str = "float32"  # of bottoms and tops
@@ -87,13 +87,13 @@ class Plan:
         }
 
 
-class Planner(Protocol):
+class LaunchPlanner(Protocol):
     """Source and plan of a layer's kernels for its sizes; creating one refuses sizes that do not fit."""
 
     def source(self) -> str:
         """Return what is compiled, of all kernels."""
 
-    def plan(self) -> Plan:
+    def plan(self) -> LaunchPlan:
         """Return all that is needed to run the kernels, with the trained parameters. Raises PluginError."""
 
 

@@ -12,14 +12,14 @@ from ..failure import report
 from . import half, rendering
 from .description import Buffer, Description, Given, Port, Size, Stage, Tensor, Trained
 from .formula import DIMS, Formula, FormulaError
-from .plan import Copy, Launch, Plan, check_work, scalar
+from .plan import BufferCopy, Launch, LaunchPlan, check_work, scalar
 
 if TYPE_CHECKING:
     from ...blob import Shape
     from ..fields import Called
 
 
-class Planner:
+class DescriptionPlanner:
     """Planner of the stages of a description. Raises PluginError for what does not fit."""
 
     def __init__(
@@ -45,8 +45,8 @@ class Planner:
     def source(self) -> str:
         return "\n".join(self.sources)
 
-    def plan(self) -> Plan:
-        plan = Plan()
+    def plan(self) -> LaunchPlan:
+        plan = LaunchPlan()
         buffers: dict[Any, int] = {}
         for stage, (sizes, local), source in zip(self.description.stages, self.works, self.sources):
             arguments = tuple(self._argument(binding, stage, plan, buffers) for binding in stage.bindings)
@@ -94,7 +94,7 @@ class Planner:
 
     # -- arguments
 
-    def _argument(self, binding: Any, stage: Stage, plan: Plan, buffers: dict[Any, int]) -> Mapping[str, Any]:
+    def _argument(self, binding: Any, stage: Stage, plan: LaunchPlan, buffers: dict[Any, int]) -> Mapping[str, Any]:
         if isinstance(binding, Size):
             return scalar("int", self.dims[binding.port][binding.dim])
         if isinstance(binding, Given):
@@ -115,7 +115,7 @@ class Planner:
             raise self._wrong(f"a buffer of {size} bytes ({buffer.size.text})", stage)
         return size
 
-    def _added(self, binding: Tensor | Trained | Buffer, stage: Stage, plan: Plan) -> int:
+    def _added(self, binding: Tensor | Trained | Buffer, stage: Stage, plan: LaunchPlan) -> int:
         """Add the memory of an argument, and what is copied there; return its index."""
         if isinstance(binding, Buffer):
             return plan.buffer(self._bytes(binding, stage))
@@ -130,5 +130,5 @@ class Planner:
         axes = tuple(DIMS.index(dim) for dim in order)
         buffer = plan.buffer(4 * prod(shape))
         copies = plan.inputs if binding.port.side == "input" else plan.outputs
-        copies.append(Copy(binding.port.number, buffer, axes, tuple(shape[a] for a in axes)))
+        copies.append(BufferCopy(binding.port.number, buffer, axes, tuple(shape[a] for a in axes)))
         return buffer

@@ -18,7 +18,7 @@ from . import document
 from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes
 from .document import Element
 from .formula import Formula, FormulaError
-from .parameters import Parameter, parameters, uncommented
+from .parameters import KernelParameter, parameters, uncommented
 
 T = TypeVar("T")
 FORMATS = ("BFYX", "BYXF", "YXFB", "FYXB", "ANY")
@@ -274,7 +274,7 @@ def _fits(value: str, kind: str) -> bool:
     return number is not None and (kind.startswith("float") or float(number[0]).is_integer())
 
 
-def _by_index(layer: Element, signature: tuple[Parameter, ...]) -> tuple[Binding, ...]:
+def _by_index(layer: Element, signature: tuple[KernelParameter, ...]) -> tuple[Binding, ...]:
     """Return the bindings of SimpleGPU's Buffers by arg-index."""
     (buffers,) = layer.all("Buffers")
     found: dict[int, Binding] = {}
@@ -292,7 +292,7 @@ def _by_index(layer: Element, signature: tuple[Parameter, ...]) -> tuple[Binding
     return tuple(found[i] for i in range(len(signature)))
 
 
-def _by_name(layer: Element, signature: tuple[Parameter, ...]) -> tuple[Binding, ...]:
+def _by_name(layer: Element, signature: tuple[KernelParameter, ...]) -> tuple[Binding, ...]:
     """Return the bindings of MVCL's Parameters by arg-name."""
     (parameters,) = layer.all("Parameters")
     known = {p.name: p for p in signature}
@@ -312,7 +312,7 @@ def _by_name(layer: Element, signature: tuple[Parameter, ...]) -> tuple[Binding,
     return tuple(found[name] for name in known)
 
 
-def _agree(element: Element, attribute: str, parameter: Parameter, binding: Binding) -> None:
+def _agree(element: Element, attribute: str, parameter: KernelParameter, binding: Binding) -> None:
     """Check that memory is bound to a pointer, and a number to a number."""
     memory = not isinstance(binding, (Size, Given))
     if parameter.pointer != memory or parameter.image:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..definition import Arity, CustomType, Options
+from ..definition import Arity, CustomOptions, CustomType
 from ..registry import Registry
 from .description import Description, Given
 from .kernel import Kernels
@@ -20,7 +20,7 @@ def register(path: Path, into: Registry) -> None:
     descriptions = read(path)
     into.named[path] = tuple(file for description in descriptions for file in description.files)
     for description in descriptions:
-        options = Options(args=arguments(description), override=True, per_image=description.per_image)
+        options = CustomOptions(args=arguments(description), override=True, per_image=description.per_image)
         custom = CustomType(description.type, Kernels(description), False, options)
         custom.arity = Arity(first_shape=True)
         into.register(custom)

@@ -90,7 +90,7 @@ class Blob:
         return f"<Blob {show(self.shape)}>"
 
 
-class Blobs(list[Blob]):
+class BlobVec(list[Blob]):
     """The trained parameters of a layer."""
 
     def add_blob(self, *dims: int) -> None:

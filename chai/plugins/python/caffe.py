@@ -14,9 +14,9 @@ from typing import Any
 from ...blob import Shape, show
 from ...util.lazy_numpy import np
 from ...util.sharing import Turn
-from ..definition import Arity, CustomType, Options
+from ..definition import Arity, CustomOptions, CustomType
 from . import classes
-from .blob import Blob, Blobs
+from .blob import Blob, BlobVec
 
 METHODS = ("setup", "reshape", "forward")
 TURN = Turn("a Python layer of Caffe")  # code written for Caffe runs in one thread at a time
@@ -34,7 +34,7 @@ class Layer:
 
     param_str: str
     phase: int
-    blobs: Blobs
+    blobs: BlobVec
 
     def __init__(self, _parameter: Any = None) -> None:
         """Do nothing; Caffe passes its LayerParameter, chai None."""
@@ -75,7 +75,7 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
         return TURN.run(_shapes, x, cls, param_str, phase)
 
     dynamic = _reshapes_tops(cls)
-    options = Options(args={"param_str": "", "phase": 1}, override=False, version=version)
+    options = CustomOptions(args={"param_str": "", "phase": 1}, override=False, version=version)
     custom = classes.type_of(key, cls, METHODS, forward, options, shape)
     custom.arity = Arity(dynamic=dynamic, bottoms=(0, None))
     custom.turn, custom.renew = TURN, _renew
@@ -89,14 +89,14 @@ def _shapes(x: Any, cls: type, param_str: str, phase: int) -> list[Shape]:
     return python_layer.shapes(x)
 
 
-class _Object:
+class _CaffeObject:
     """The object of a user's class for one layer."""
 
     def __init__(self, cls: type, x: Any, param_str: str, phase: int) -> None:
         self.layer = _new(cls)
         self.layer.param_str = self.layer.param_str_ = param_str  # the latter: its name until 2014
         self.layer.phase = phase
-        self.layer.blobs = Blobs()
+        self.layer.blobs = BlobVec()
         self._params: Any = None
         tops = [Blob(np.zeros((), np.float32)) for _ in x.next]
         bottoms = _empty(map(tuple, x.input_dims))
@@ -157,10 +157,10 @@ class _Object:
         self._params = x.custom_float_params
 
 
-def _object(x: Any, cls: type, param_str: str, phase: int) -> _Object:
+def _object(x: Any, cls: type, param_str: str, phase: int) -> _CaffeObject:
     if "caffe" not in x.data:
-        x.data["caffe"] = _Object(cls, x, param_str, phase)
-    made: _Object = x.data["caffe"]
+        x.data["caffe"] = _CaffeObject(cls, x, param_str, phase)
+    made: _CaffeObject = x.data["caffe"]
     return made
 
 

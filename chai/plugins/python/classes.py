@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import PluginError
-from ..definition import CustomType, Function, Options, place_of
+from ..definition import CustomOptions, CustomType, Function, place_of
 
 
 def type_of(
-    type: str, owner: Any, methods: Sequence[str], function: Function, options: Options, shape: Function | None = None
+    type: str,
+    owner: Any,
+    methods: Sequence[str],
+    function: Function,
+    options: CustomOptions,
+    shape: Function | None = None,
 ) -> CustomType:
     """Return a type whose ``function`` and ``shape`` function call the methods of a user's class.
 

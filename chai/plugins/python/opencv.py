@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...util.sharing import Mutex
-from ..definition import Options
+from ..definition import CustomOptions
 from ..registry import REGISTRY, enter
 from .classes import type_of
 
@@ -50,11 +50,11 @@ def _enter(type: str, cls: type, version: str, replace: bool) -> None:
     def shape(x: Any, params: Mapping[str, Any]) -> Any:
         return _object(x, cls, params).shapes(x)
 
-    options = Options(args={"params": dict}, override=True, version=version)
+    options = CustomOptions(args={"params": dict}, override=True, version=version)
     enter(type_of(type, cls, ("getMemoryShapes", "forward"), forward, options, shape), replace)
 
 
-class _Object:
+class _OpencvObject:
     """The object of a user's class for one layer with these trained parameters."""
 
     def __init__(self, cls: type, params: Mapping[str, Any], x: Any) -> None:
@@ -80,15 +80,15 @@ class _Object:
         return list(tops) if isinstance(tops, (list, tuple)) else tops
 
 
-def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _Object:
+def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _OpencvObject:
     """Return the layer's object; a new one if its trained parameters are others or may have been changed."""
-    layer: _Object | None = x.data.get("opencv")
+    layer: _OpencvObject | None = x.data.get("opencv")
     running = len(x.bottom) > 0  # not asked for shapes
     if layer is not None and running and layer.params is None:
         layer.params = x.custom_float_params
     changed = layer is not None and running and layer.params is not x.custom_float_params
     if layer is None or changed or layer.memory != _memory(x):
-        layer = x.data["opencv"] = _Object(cls, params, x)
+        layer = x.data["opencv"] = _OpencvObject(cls, params, x)
         layer.params = x.custom_float_params if running else None
     return layer
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..definition import Arity, Options
+from ..definition import Arity, CustomOptions
 from ..registry import enter
 from .classes import type_of
 
@@ -38,7 +38,7 @@ def vitis(
         def calculate(x: Any, params: Mapping[str, Any]) -> None:
             _object(x, cls, params).calculate(x)
 
-        options = Options(args={"params": dict}, layout=layout, override=override, version=version)
+        options = CustomOptions(args={"params": dict}, layout=layout, override=override, version=version)
         custom = type_of(type, cls, ("calculate",), calculate, options)
         custom.arity = Arity(tops=(1, 1), first_shape=True)
         enter(custom, replace)
@@ -47,7 +47,7 @@ def vitis(
     return register
 
 
-class Tensor:
+class VitisTensor:
     """Name, sizes and type of a tensor buffer."""
 
     def __init__(self, name: str, dims: Sequence[int], dtype: str) -> None:
@@ -63,12 +63,12 @@ class TensorBuffer(np.ndarray[Any, np.dtype[Any]]):
 
     name = ""
 
-    def get_tensor(self) -> Tensor:
+    def get_tensor(self) -> VitisTensor:
         """Return what it holds."""
-        return Tensor(self.name, self.shape, str(self.dtype))
+        return VitisTensor(self.name, self.shape, str(self.dtype))
 
 
-class Operation:
+class VitisOperation:
     """The name, type and attributes of a layer; these are the fields of its ``*_param``."""
 
     def __init__(self, name: str, type: str, attributes: Mapping[str, Any]) -> None:
@@ -95,12 +95,12 @@ class Operation:
         return dict(self._attributes)
 
 
-class _Object:
+class _VitisObject:
     """The object of a user's class for one layer."""
 
     def __init__(self, cls: type, x: Any, params: Mapping[str, Any]) -> None:
         attributes = {name: _attribute(value) for name, value in params.items()}
-        self.layer: Any = cls(Operation(x.layername, x.custom_layer_type, attributes))
+        self.layer: Any = cls(VitisOperation(x.layername, x.custom_layer_type, attributes))
 
     def calculate(self, x: Any) -> None:
         """Compute the top of x."""
@@ -109,10 +109,10 @@ class _Object:
         self.layer.calculate(_buffer(x.next[0], x.top[0]), inputs)
 
 
-def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _Object:
+def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _VitisObject:
     if "vitis" not in x.data:
-        x.data["vitis"] = _Object(cls, x, params)
-    made: _Object = x.data["vitis"]
+        x.data["vitis"] = _VitisObject(cls, x, params)
+    made: _VitisObject = x.data["vitis"]
     return made
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from ...blob import Shape
 from ...env import env
 from ...graph import Graph, Layer
-from ...kernels import compiled
-from ...kernels.native import Native
+from ...kernels import float_kernels
+from ...kernels.native import NativeLayer
 from ...util.lazy_numpy import np
-from ..times import Run, Steps, Times
+from ..times import RunTimes, Steps, Times
 from .layer import PreparedLayer, check_weights
 from .memory import Alive
 from .steps import Alone, Together, Values, native, together
@@ -57,7 +57,7 @@ class HostPass:
         joined = frozenset[int]() if every else self.graph.rectified
         new: set[str] = set()  # blobs whose memory is the pass's own
         computed, steps = -1, list[Alone]()  # place of a ReLU that is computed already
-        kernels = None if every else compiled()
+        kernels = None if every else float_kernels()
         varying: set[str] = set()  # blobs whose shapes are known in the pass only
         for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):
             dropped, spare, compute = [blob for blob in finished if blob not in keep], "", None
@@ -75,7 +75,7 @@ class HostPass:
                 if layer.new_tops:
                     new.update(set(layer.tops) - self._custom)
                 if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
-                    in_c = Native(None) if i == computed else native(prepared, rectified=computed > i)
+                    in_c = NativeLayer(None) if i == computed else native(prepared, rectified=computed > i)
             steps.append(Alone(prepared, compute, spare, dropped, in_c))
         return _Kept(steps if kernels is None else [*together(steps, kernels, self.shapes, self._memory)])
 
@@ -101,7 +101,7 @@ class HostPass:
                 kept = self._kept[key] = self._keeping(*key)
         alive = Alive() if kept.peak is None else None
         values = Values(feeds, started, alive, watch)
-        runs: list[Run] = []
+        runs: list[RunTimes] = []
         last, between = perf_counter(), 0.0
         before = (last - started) * 1000
         with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning

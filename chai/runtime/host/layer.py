@@ -13,7 +13,7 @@ from ...env import env
 from ...errors import NO_PARAMETERS, ModelError, PluginError
 from ...util.lazy_numpy import np
 from ..dump import dump
-from ..times import Rows, Run, StepTime
+from ..times import Rows, RunTimes, StepTime
 
 if TYPE_CHECKING:
     from ...blob import Array
@@ -33,7 +33,7 @@ class PreparedLayer:
 
     def run(
         self, bottoms: Sequence[Array], started: float, compute: Callable[..., tuple[Array, ...]] | None = None
-    ) -> tuple[tuple[Array, ...], Run]:
+    ) -> tuple[tuple[Array, ...], RunTimes]:
         """Return the tops in float32, after the layer's fused ReLU if it has one, and the time.
 
         ``compute`` replaces the layer's forward: on codes, which the tops are then, too, or in place. ``started`` is the
@@ -50,10 +50,10 @@ class PreparedLayer:
                 dump(blob, layer.name, top)
         return tops, rows.run(begin, end, started)
 
-    def repeated(self, tops: tuple[Array, ...], ms: float, started: float) -> tuple[tuple[Array, ...], Run]:
+    def repeated(self, tops: tuple[Array, ...], ms: float, started: float) -> tuple[tuple[Array, ...], RunTimes]:
         """Return the result of ``run`` for tops that the layer, without its ReLU, wrote in ``ms`` milliseconds before."""
         rows = self.rows if self.tops == (shapes := tuple(map(_shape, tops))) else self._of(self.bottoms, shapes)
-        return _clamped(self.layer, tops, False), Run(rows, (ms,), (perf_counter() - started) * 1000)
+        return _clamped(self.layer, tops, False), RunTimes(rows, (ms,), (perf_counter() - started) * 1000)
 
     def _unplanned(self, read: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
         """Return the row of a layer after one whose tops have a variable number of rows, or that is such a layer."""

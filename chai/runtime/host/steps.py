@@ -10,15 +10,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...blob import Shape, is_plain
-from ...kernels.native import Link, Native
-from ..times import Rows, Run
+from ...kernels.native import Link, NativeLayer
+from ..times import Rows, RunTimes
 from .layer import PreparedLayer, short_of_memory
 from .memory import Alive
 
 if TYPE_CHECKING:
     from ...blob import Array
     from ...graph import Layer
-    from ...kernels.native.chain import Chain
+    from ...kernels.native.chain import FloatChain
     from ...kernels.native.floats import Floats
 
 SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together: their calls take a part of their time
@@ -68,7 +68,7 @@ class Alone(NamedTuple):
     compute: Callable[..., tuple[Array, ...]] | None
     spare: str
     dropped: Sequence[str]
-    native: Native | None = None
+    native: NativeLayer | None = None
 
     @property
     def small(self) -> bool:
@@ -91,7 +91,7 @@ class Alone(NamedTuple):
         """Return whether it is to be prepared again."""
         return False
 
-    def run(self, values: Values) -> Run | None:
+    def run(self, values: Values) -> RunTimes | None:
         """Run it on the blobs of a pass, and add those that it writes; return the time, None of a source."""
         if self.layer is None:
             return None
@@ -113,7 +113,7 @@ class Together(NamedTuple):
     which the chains of all steps share.
     """
 
-    chain: Chain
+    chain: FloatChain
     rows: Rows
     layers: Sequence[Layer]
     weights: Sequence[Array]
@@ -143,7 +143,7 @@ class Together(NamedTuple):
         arrays = _weights_of(self.layers)
         return len(arrays) != len(self.weights) or not all(map(is_, arrays, self.weights))
 
-    def run(self, values: Values) -> Run:
+    def run(self, values: Values) -> RunTimes:
         """Run the chain on the blobs of a pass, and add those that it writes; return the times."""
         begin, chain, alive = perf_counter(), self.chain, values.alive
         try:
@@ -159,7 +159,7 @@ class Together(NamedTuple):
             alive.drop(chain)
         if memory.nbytes <= 2 * SMALL:  # more would be missing where blobs are large
             self.memory.append(memory)
-        return Run(self.rows, times, (begin - values.started) * 1000)
+        return RunTimes(self.rows, times, (begin - values.started) * 1000)
 
     def _memory(self) -> Array:
         try:
@@ -173,7 +173,7 @@ def _weights_of(layers: Iterable[Layer]) -> list[Array]:
     return [*chained.from_iterable(map(_weights, layers))]
 
 
-def native(prepared: PreparedLayer, rectified: bool) -> Native | None:
+def native(prepared: PreparedLayer, rectified: bool) -> NativeLayer | None:
     """Return a layer in C, if C can read its weights where they are."""
     layer = prepared.layer
     if layer.slope is not None or layer.ceiling is not None:

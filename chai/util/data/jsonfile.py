@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ParseError
 from ..files import opened
-from ..source import Source
+from ..source import SourceText
 from ..suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Document:
 
     def __init__(self, text: str, path: str) -> None:
         self.text = text
-        self.source = Source(text, path)
+        self.source = SourceText(text, path)
         self.at = 0
         self.values: dict[Pointer, tuple[int, int]] = {}
         self.keys: dict[Pointer, tuple[int, int]] = {}

@@ -11,7 +11,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
-from chai.overlay.sections import Buffer
+from chai.overlay.sections import OnChipBuffer
 
 from ..descriptor import descriptor
 from ..requantise import RULE
@@ -209,6 +209,6 @@ def log2(number: int) -> int:
     return number.bit_length() - 1
 
 
-def ram_style(buffer: Buffer) -> dict[str, str]:
+def ram_style(buffer: OnChipBuffer) -> dict[str, str]:
     """Return the attributes by which synthesis chooses UltraRAM for a memory, if the manifest says so."""
     return {"ram_style": "ultra"} if buffer.memory == "ultra" else {}

@@ -33,7 +33,7 @@ from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
 from chai.overlay.records import unpack
 from chai.tasks import Task
-from chai.tasks.fields import Constants, Memory
+from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.work import Work
 from tests.reference import engines
 
@@ -245,8 +245,8 @@ class Accelerator:
         address, shapes = blobs_of(values, self.overlay)
         where = values["weights"] or values["table"]
         constants = self.memory.around(where) if where else None
-        read = Constants(memoryview(constants.device), constants.address) if constants else None
-        memory = Memory(self.overlay, address, shapes, read)
+        read = TaskConstants(memoryview(constants.device), constants.address) if constants else None
+        memory = Operands(self.overlay, address, shapes, read)
         inputs = tuple(name for name in ("input", "second") if name in address)
         (task,) = decode([(values, {"inputs": inputs, "output": "output", "origin": ()})], memory)
         late = self.random.random() < 0.5

@@ -17,7 +17,7 @@ from chai.devices.pynq import program
 from chai.env import env
 from chai.evaluate import Output
 from chai.evaluate.kinds import measure, reduce
-from chai.evaluate.workers.job import Bench, Job
+from chai.evaluate.workers.job import Job, WorkerNetworks
 from chai.offload.schedule import DeviceStep
 from chai.util.paths import resource
 from tests.artifact.common import NETS, custom, data, load, made, parts
@@ -84,7 +84,7 @@ def test_a_compiled_network_is_evaluated(board: Any, tmp_path: Path) -> None:
         common={"shapes": {}}, offload={"overlay": str(board.overlay.path)}, input="data", shape=(1, 1, 8, 8),
         preprocess=asdict(net.card.preprocess), mean=None, batch=3, sample=files[0],
     ).sealed()  # fmt: skip
-    bench = Bench(job)
+    bench = WorkerNetworks(job)
     records = bench.run([(i, file, None) for i, file in enumerate(files)])
     found = reduce(records, job.sides, measure(job.output), lambda _: None)["pynq"]
     assert (found.images, found.agree, found.kl) == (7, 7, 0.0) and found.sqnr / 7 == pytest.approx(200)

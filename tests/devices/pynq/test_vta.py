@@ -15,13 +15,13 @@ import pytest
 import chai
 from chai import cli
 from chai.artifact.save import save
-from chai.codegen.compile import compiled
+from chai.codegen.compile import executable
 from chai.codegen.memory_map import OUTPUT
 from chai.devices.pynq import memory, program, published, waiting
 from chai.env import env
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
-from chai.vta.program import Segment
+from chai.vta.program import VtaSegment
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
@@ -81,11 +81,11 @@ def fails(net: chai.Net, words: str) -> DeviceError:
     return caught.value
 
 
-def segment(net: chai.Net) -> Segment:
+def segment(net: chai.Net) -> VtaSegment:
     """The program of the only segment."""
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    made = compiled(step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views))
-    assert isinstance(made, Segment)
+    made = executable(step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views))
+    assert isinstance(made, VtaSegment)
     return made
 
 
@@ -282,12 +282,12 @@ def test_a_program_is_checked_in_memory_before_it_starts(
 ) -> None:
     """Relocated wrongly by one entry, or by far."""
     net = digits(board)
-    fix = Segment.fix
+    fix = VtaSegment.fix
     for shift in (256, 1 << 24):
         board.accelerator.log.clear()
         moved = lambda self, base, out, by=shift: fix(self, {**base, OUTPUT: base[OUTPUT] + by}, out)  # noqa: E731
         with monkeypatch.context() as patch:
-            patch.setattr(Segment, "fix", moved)
+            patch.setattr(VtaSegment, "fix", moved)
             fails(net, "layers conv1/3x3 to .*STORE.: bytes .* are not all of one buffer that may be stored to")
         assert not board.accelerator.log
         assert not board.memory.held

@@ -13,7 +13,7 @@ import numpy as np
 from .processor import SYMPTOM, name_processor
 
 T = TypeVar("T")
-Spec = Mapping[str, Any]  # see memory.Plan.spec
+Spec = Mapping[str, Any]  # see plan.LaunchPlan.spec
 CHANNELS = {"float32": "FLOAT", "int8": "SIGNED_INT8"}
 
 
@@ -25,7 +25,7 @@ class EngineError(Exception):
         self.stage, self.log = stage, log
 
 
-class Engine:
+class KernelRunner:
     """Programs by number, on the first processor that OpenCL finds, else on its first device.
 
     Each process has one, which one thread uses at a time. ``own_process``: whether this process runs nothing else, so that
@@ -86,7 +86,7 @@ class Engine:
 
 
 class _Program:
-    def __init__(self, engine: Engine, spec: Spec, memory: mmap) -> None:
+    def __init__(self, engine: KernelRunner, spec: Spec, memory: mmap) -> None:
         self.error: type[Exception] = engine.cl.Error
         regions = [np.frombuffer(memory, np.uint8, size, offset) for offset, size in spec["regions"]]
         self.kernels = [
@@ -105,7 +105,7 @@ class _Program:
 
 
 class _Kernel:
-    def __init__(self, engine: Engine, stage: Mapping[str, Any], regions: list[Any]) -> None:
+    def __init__(self, engine: KernelRunner, stage: Mapping[str, Any], regions: list[Any]) -> None:
         self.cl = cl = engine.cl
         self.queue = engine.queue(stage["threads"])
         context = self.queue.context

@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from mmap import mmap
 from typing import Any
 
-from .engine import Engine, EngineError
+from .engine import EngineError, KernelRunner
 
 
 def main() -> None:
     """Serve the socket whose number is the last argument, until its other end is closed."""
     channel = socket.socket(fileno=int(sys.argv[-1]))
     threading.Thread(target=_end_with, args=(channel,), daemon=True).start()
-    engine: Engine | None = None
+    engine: KernelRunner | None = None
     for request, files in _requests(channel):
         answer: dict[str, Any] = {}
         try:
-            engine = engine or Engine(own_process=True)
+            engine = engine or KernelRunner(own_process=True)
             _follow(engine, request, files)
         except EngineError as error:
             answer = {"error": str(error), "stage": error.stage, "log": error.log}
@@ -35,7 +35,7 @@ def main() -> None:
         channel.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _follow(engine: Engine, request: dict[str, Any], files: list[int]) -> None:
+def _follow(engine: KernelRunner, request: dict[str, Any], files: list[int]) -> None:
     for number in request.get("drop", ()):
         engine.drop(number)
     if "build" in request:

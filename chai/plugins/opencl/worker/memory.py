@@ -37,7 +37,7 @@ def regions(sizes: Sequence[int]) -> tuple[list[Region], int]:
     return found, at
 
 
-class Memory:
+class MemoryFile:
     """An unnamed file in memory: nothing is left of it when its last process ends. Raises OSError if there is no room."""
 
     def __init__(self, regions: Sequence[Region], size: int) -> None:

@@ -18,10 +18,10 @@ from ....limits import limits
 from ....util.interpreter import command, ending
 from ....util.log import logger
 from ....util.sharing import forgets
-from .engine import Engine, EngineError
+from .engine import EngineError, KernelRunner
 
 if TYPE_CHECKING:
-    from .memory import Memory
+    from .memory import MemoryFile
 
 log = logger("chai.opencl")
 LONGEST = 1 << 20  # bytes of an answer; a compiler's log may be long
@@ -34,7 +34,7 @@ class Died(Exception):
 class Runner(Protocol):
     """Runner of the programs of one network: compiles each before its first run."""
 
-    def run(self, number: int, spec: Mapping[str, Any], memory: Memory) -> None:
+    def run(self, number: int, spec: Mapping[str, Any], memory: MemoryFile) -> None:
         """Run a program on its memory, in which results are then. Raises EngineError and Died."""
 
     def drop(self, number: int) -> None:
@@ -58,12 +58,12 @@ class Here:
 
     def forget(self) -> None:
         self._lock = threading.RLock()
-        self._engine: Engine | None = None
+        self._engine: KernelRunner | None = None
         self._built: set[int] = set()
 
-    def run(self, number: int, spec: Mapping[str, Any], memory: Memory) -> None:
+    def run(self, number: int, spec: Mapping[str, Any], memory: MemoryFile) -> None:
         with self._lock:
-            self._engine = self._engine or Engine(own_process=False)
+            self._engine = self._engine or KernelRunner(own_process=False)
             if number not in self._built:
                 self._engine.build(number, spec, memory.map)
                 self._built.add(number)
@@ -109,7 +109,7 @@ class Process:
         """The number of the process; None while there is none."""
         return None if self._child is None else self._child[0].pid
 
-    def run(self, number: int, spec: Mapping[str, Any], memory: Memory) -> None:
+    def run(self, number: int, spec: Mapping[str, Any], memory: MemoryFile) -> None:
         with self._lock:
             if number not in self._built:
                 self._ask({"program": number, "build": spec}, limits().build_seconds, "compiling", memory.file)
