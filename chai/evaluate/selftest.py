@@ -1,4 +1,4 @@
-"""Check that a device computes bit for bit what the Tasks' definitions specify (``chai selftest``).
+"""Check that a device computes bit for bit what the Tasks' definitions specify (``chai devices --test``).
 
 It runs Tasks of every kind of the overlay (``probes`` of the kind) in each of its formats, then a whole network.
 """

@@ -107,10 +107,10 @@ def _item(pixels: Array, scale: float, mean: Any, swap: bool, bytes_wanted: bool
     if swap and pixels.shape[2] > 2:
         pixels = pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]
     means = np.zeros(4)
-    given = np.atleast_1d(np.asarray(mean, np.float64)).ravel()
-    if len(given) > 4:
-        raise UsageError(f"blobFromImage: mean of {len(given)} numbers, expected one per channel, 4 at most")
-    means[: len(given)] = given
+    values = np.atleast_1d(np.asarray(mean, np.float64)).ravel()
+    if len(values) > 4:
+        raise UsageError(f"blobFromImage: mean of {len(values)} numbers, expected one per channel, 4 at most")
+    means[: len(values)] = values
     if bytes_wanted:
         if pixels.dtype != np.uint8 or means.any() or scale != 1:
             raise UsageError("blobFromImage: a blob of bytes needs an image of bytes, without mean and scale")

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Renewing:
-    """Those among some layers. If there are any, passes run one at a time."""
+    """The layers of a network that renew the sizes of their tops; with any of them passes run one at a time."""
 
     def __init__(self, layers: Iterable[Layer]) -> None:
         self._layers = [layer for layer in layers if layer.renews]

@@ -1,1 +1,1 @@
-"""Measurements for ``chai bench``: interleaved rounds, start and memory of processes, the processor's peak."""
+"""Measurements for ``chai bench``: interleaved rounds, other engines, start and memory of processes."""
