@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import View, outermost
 from ..errors import DeviceError
-from ..overlay.layout import Placed, blob_bytes, fetch, share, store
+from ..overlay.layout import DeviceBlob, Placed, blob_bytes, share
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -113,17 +113,19 @@ class HostBlobs:
 
     def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
         """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
-        store(codes, *self._memory(blob, memory))
+        self.blob(blob, memory).store(codes)
 
     def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
         """Load a blob's codes into ``out``, from channel ``first``."""
-        bytes, layout, start, channels = self._memory(blob, memory)
-        fetch(bytes, out, layout, start + first, channels)
+        self.blob(blob, memory, first, out.shape[1]).fetch(out)
 
-    def _memory(self, blob: str, memory: Mapping[int, Array]) -> tuple[Array, Layout, int, int]:
-        region, offset = split(self.regions.blobs[blob].offset)
-        whole, first = self.regions.whole(blob)
-        return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
+    def blob(self, name: str, memory: Mapping[int, Array], first: int = 0, channels: int | None = None) -> DeviceBlob:
+        """Return a blob, or ``channels`` of it from ``first``, in the regions' bytes (uint8)."""
+        region, offset = split(self.regions.blobs[name].offset)
+        whole, start = self.regions.whole(name)
+        n, c, *size = self.shapes[name]
+        shape = (n, c if channels is None else channels, *size)
+        return DeviceBlob(memory[region][offset:], self.overlay.layout, self.shapes[whole][1], shape, start + first)
 
 
 def regions(

@@ -134,37 +134,50 @@ def _in_order(
 # -- codes
 
 
-def store(codes: Array, memory: Array, layout: Layout, first: int, channels: int) -> None:
-    """Write codes (int8, NCHW) into the memory (uint8) of a blob with ``channels`` channels, from channel ``first``.
+@dataclass(frozen=True, eq=False)
+class DeviceBlob:
+    """Codes of a blob, or of some of its channels, in a device's memory.
 
-    Only the planes of these codes are written. ``first`` must be the first channel of a plane.
+    ``memory``    bytes (uint8) from the beginning of the outermost blob
+    ``layout``    of the overlay
+    ``channels``  of the outermost blob
+    ``shape``     (N, C, H, W) of the codes
+    ``first``     channel of the outermost blob that is the first of the codes: the first of a word
     """
-    step = layout.channels_per_word
-    n, c, h, w = codes.shape
-    words = _words(memory, (n, channels, h, w), layout)[:, first // step : first // step + planes(c, layout)]
-    full = c // step
-    words[:, :full] = codes[:, : full * step].reshape(n, full, step, h, w).transpose(0, 1, 3, 4, 2)
-    if c % step:
-        words[:, full, ..., : c % step] = codes[:, full * step :].transpose(0, 2, 3, 1)
-        words[:, full, ..., c % step :] = 0
 
+    memory: Array
+    layout: Layout
+    channels: int
+    shape: Shape
+    first: int = 0
 
-def fetch(memory: Array, out: Array, layout: Layout, first: int, channels: int) -> None:
-    """Read codes ``out`` (int8, NCHW) from the memory of a blob with ``channels`` channels, from channel ``first``."""
-    step = layout.channels_per_word
-    n, c, h, w = out.shape
-    words = _words(memory, (n, channels, h, w), layout)[:, first // step : first // step + planes(c, layout)]
-    full = c // step
-    out[:, : full * step].reshape(n, full, step, h, w)[...] = words[:, :full].transpose(0, 1, 4, 2, 3)
-    out[:, full * step :] = words[:, full:, ..., : c % step].transpose(0, 1, 4, 2, 3).reshape(n, c % step, h, w)
+    @property
+    def words(self) -> Array:
+        """Return a view of their words: int8 (N, planes, H, W, channels per word)."""
+        if self.layout.images_per_word != 1:
+            raise DeviceError(f"layout of {self.layout.images_per_word} images per word: none but 1 is known here")
+        n, c, h, w = self.shape
+        step = self.layout.channels_per_word
+        whole, first = (n, self.channels, h, w), self.first // step
+        sizes = planes(self.channels, self.layout), h, w, step
+        images = self.memory[: blob_bytes(whole, self.layout)].view(np.int8).reshape(n, -1)[:, : prod(sizes)]
+        view: Array = images.reshape(n, *sizes)  # splits one axis, so it is no copy
+        return view[:, first : first + planes(c, self.layout)]
 
+    def store(self, codes: Array) -> None:
+        """Write codes (int8, NCHW), and zeros after the last channel. Other planes of the outermost blob stay as they are."""
+        words, step = self.words, self.layout.channels_per_word
+        n, c, h, w = codes.shape
+        full = c // step
+        words[:, :full] = codes[:, : full * step].reshape(n, full, step, h, w).transpose(0, 1, 3, 4, 2)
+        if c % step:
+            words[:, full, ..., : c % step] = codes[:, full * step :].transpose(0, 2, 3, 1)
+            words[:, full, ..., c % step :] = 0
 
-def _words(memory: Array, shape: Shape, layout: Layout) -> Array:
-    """Return a blob's memory as codes (N, planes, H, W, channels of a word)."""
-    if layout.images_per_word != 1:
-        raise DeviceError(f"layout of {layout.images_per_word} images per word: none but 1 is known here")
-    n, c, h, w = shape
-    sizes = planes(c, layout), h, w, layout.channels_per_word
-    images = memory[: blob_bytes(shape, layout)].view(np.int8).reshape(n, -1)[:, : prod(sizes)]
-    view: Array = images.reshape(n, *sizes)  # splits one axis, so it is no copy
-    return view
+    def fetch(self, out: Array) -> None:
+        """Read the codes into ``out`` (int8, NCHW)."""
+        words, step = self.words, self.layout.channels_per_word
+        n, c, h, w = out.shape
+        full = c // step
+        out[:, : full * step].reshape(n, full, step, h, w)[...] = words[:, :full].transpose(0, 1, 4, 2, 3)
+        out[:, full * step :] = words[:, full:, ..., : c % step].transpose(0, 1, 4, 2, 3).reshape(n, c % step, h, w)

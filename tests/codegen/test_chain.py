@@ -17,7 +17,7 @@ from chai.codegen.encoding import equal
 from chai.codegen.memory_map import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
-from chai.overlay.layout import Placed, blob_bytes, fetch, store
+from chai.overlay.layout import DeviceBlob, Placed, blob_bytes
 from chai.overlay.records import unpack
 from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
@@ -61,10 +61,11 @@ def test_every_code_lies_where_the_words_say(
         image = -(-per_image * h * w * word // 64) * 64
         byte = i * image + ((plane * h + y) * w + x) * word + k % word
         wanted[byte] = int(codes[i, k, y, x]) & 255 if k < c else 0
-    store(codes, memory, layout, first, channels)
+    blob = DeviceBlob(memory, layout, channels, codes.shape, first)
+    blob.store(codes)
     assert np.array_equal(memory, wanted)  # and no byte beside
     out = np.zeros((n, c + 3, h, w), np.int8)
-    fetch(memory, out[:, 1 : c + 1], layout, first, channels)  # into a part of another array
+    blob.fetch(out[:, 1 : c + 1])  # into a part of another array
     assert np.array_equal(out[:, 1 : c + 1], codes)
     assert not out[:, :1].any() and not out[:, c + 1 :].any()
 
@@ -72,7 +73,7 @@ def test_every_code_lies_where_the_words_say(
 def test_a_layout_that_nobody_knows_is_refused() -> None:
     layout = replace(Z2.layout, images_per_word=2)
     with pytest.raises(DeviceError, match="layout of 2 images per word"):
-        store(np.zeros((2, 3, 5, 7), np.int8), np.zeros(9999, np.uint8), layout, 0, 3)
+        DeviceBlob(np.zeros(9999, np.uint8), layout, 3, (2, 3, 5, 7)).store(np.zeros((2, 3, 5, 7), np.int8))
 
 
 # -- regions

@@ -17,7 +17,7 @@ from chai.devices.rtlsim.simulation import Simulation
 from chai.fixed import Requantization
 from chai.hw_overlays.rtl.array.engine import ArrayEngine
 from chai.overlay import Overlay
-from chai.overlay.layout import Placed, blob_bytes, fetch, planes, store
+from chai.overlay.layout import DeviceBlob, Placed, blob_bytes, planes
 from chai.overlay.sections import Array as ArraySize, OnChipBuffer, OnChipBuffers
 from chai.overlay.weights import joined
 from chai.tasks.conv import Affine, Conv
@@ -105,7 +105,8 @@ class Bench:
     def codes(self, blob: Blob) -> np.ndarray:
         """The codes that a blob has when all Tasks so far have run."""
         codes = np.empty(blob.shape, np.int8)
-        fetch(self._part(self.expected, blob), codes, self.overlay.layout, blob.first, blob.channels)
+        part = self._part(self.expected, blob)
+        DeviceBlob(part, self.overlay.layout, blob.channels, codes.shape, blob.first).fetch(codes)
         return codes
 
     def _blob(self, shape: tuple[int, ...]) -> Blob:
@@ -119,7 +120,8 @@ class Bench:
 
     def _store(self, blob: Blob, codes: np.ndarray, *memories: np.ndarray) -> None:
         for memory in memories:
-            store(codes, self._part(memory, blob), self.overlay.layout, blob.first, blob.channels)
+            part = self._part(memory, blob)
+            DeviceBlob(part, self.overlay.layout, blob.channels, codes.shape, blob.first).store(codes)
 
     def _part(self, memory: np.ndarray, blob: Blob) -> np.ndarray:
         size = blob_bytes((blob.shape[0], blob.channels, *blob.shape[2:]), self.overlay.layout)

@@ -13,7 +13,7 @@ from chai.codegen.encoding import encode
 from chai.devices.rtlsim.simulation import Simulation
 from chai.fixed import Requantization
 from chai.overlay import Overlay
-from chai.overlay.layout import Placed, blob_bytes, store
+from chai.overlay.layout import DeviceBlob, Placed, blob_bytes
 from chai.overlay.weights import joined
 from chai.tasks import Task
 from chai.tasks.copy import Copy
@@ -205,7 +205,7 @@ class Bench:
         self.tasks.append(task)
 
     def _store(self, codes: np.ndarray, memory: np.ndarray, offset: int, first: int, channels: int) -> None:
-        store(codes, memory[offset:], self.overlay.layout, first, channels)
+        DeviceBlob(memory[offset:], self.overlay.layout, channels, codes.shape, first).store(codes)
 
     def _fill_tails(self, case: Case, address: dict[str, Placed]) -> None:
         """Noise in the channels after the last of each input."""
