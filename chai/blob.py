@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from .util.lazy_numpy import np
 
-if TYPE_CHECKING:
-    Array = np.ndarray[Any, np.dtype[Any]]
-
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"  # as text: numpy is not loaded for it
 Shape = tuple[int, ...]
 
 

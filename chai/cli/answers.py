@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
-from ..blob import show as shape_text
+from ..blob import Array, Shape, show as shape_text
 from ..evaluate.boxes import in_pixels
 from ..evaluate.maps import class_map
+from ..evaluate.measure import Window
 from ..evaluate.outputs import kind_of, rows_of, source
+from ..net import Net
 from ..util.lazy_numpy import np
 from . import output
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..evaluate.measure import Window
-    from ..net import Net
-
 
 THRESHOLD = 0.3  # minimum score of boxes to print and draw
 UNITS = {"box": "fractions of the network's input", "pixels": "pixels of the image"}

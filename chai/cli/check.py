@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
@@ -25,9 +25,6 @@ from ..util.table import Table, floored
 from ..zoo.locate import locate
 from . import check_custom, inputs, options, output, worst
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    pass
 
 EPILOG = """examples:
   chai check digits -i photos/

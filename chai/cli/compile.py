@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..evaluate.compare import Report
 from ..images import files as images
 from ..zoo.card import Card
 from ..zoo.locate import locate
 from . import inputs as jobs, options, output, worst
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from ..evaluate.compare import Report
 
 EPILOG = """examples:
   chai compile googlenet bvlc_googlenet.caffemodel --calibration photos/ -o googlenet.chai

@@ -6,20 +6,18 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..blob import Array
 from ..images import files as images
 from ..images.drawing import contact_sheet
+from ..net import Net
 from ..runtime.perf import Spread, getPerfInfo, spread
 from ..util.lazy_numpy import np
 from ..util.paths import resource
 from ..zoo.card import read_card
 from . import inputs, options, output
 from .parsing import section
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..net import Net
 
 EPILOG = """examples:
   chai demo
@@ -90,8 +88,6 @@ def execute(args: argparse.Namespace) -> int:
 
     Return 1 if fewer than 98 % are right.
     """
-    from ..net import Net
-
     digits = _digits()
     net = Net("digits", device=args.device)
     net.calibrate(digits.data[:CALIBRATION])

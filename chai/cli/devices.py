@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from .. import __version__, devices, overlay
+from ..devices.base import Device
 from ..env import env
 from ..errors import ChaiError
+from ..overlay import Overlay
 from . import options, output
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..devices.base import Device
-    from ..overlay import Overlay
 
 EPILOG = """examples:
   chai devices

@@ -12,17 +12,18 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
 from ..evaluate.boxes import THRESHOLD
 from ..evaluate.kinds import measure, reduce
+from ..evaluate.measure import Record
 from ..evaluate.outputs import Output, output as chosen_output, parse
-from ..evaluate.truth import map_file, truth
-from ..evaluate.workers.dispatch import batches, drive
-from ..evaluate.workers.job import Job, places
+from ..evaluate.truth import Truth, map_file, truth
+from ..evaluate.workers.dispatch import Crew, batches, drive
+from ..evaluate.workers.job import Job, Place, places
 from ..evaluate.workers.processes import Processes
 from ..images import files as images
 from ..kernels.native.library import arithmetic
@@ -33,12 +34,6 @@ from ..zoo import is_compiled
 from ..zoo.locate import locate
 from . import inputs, options, output
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from ..evaluate.measure import Record
-    from ..evaluate.truth import Truth
-    from ..evaluate.workers.dispatch import Crew
-    from ..evaluate.workers.job import Job, Place
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")

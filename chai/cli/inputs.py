@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
-from ..blob import show
+from ..blob import Array, Shape, show
 from ..errors import ParseError, UsageError
 from ..images import files as images
 from ..images.files import ImagePart
 from ..images.preprocess import Preprocess
 from ..kernels.native.library import lost
+from ..net import Net
 from ..zoo import is_compiled
 from . import options, output
 from .parsing import refuse
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..net import Net
 
 
 class Failure(TypedDict):

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from .. import __version__
+from ..blob import Array
 from ..errors import UsageError
 from ..images import files as images
 from ..images.resized import resized, views
@@ -26,9 +27,6 @@ from ..zoo import card as cards
 from ..zoo.locate import locate
 from . import inputs, options, output, worst
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt

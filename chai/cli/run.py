@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
+from ..blob import Array
 from ..errors import UsageError
 from ..images import files as images
 from ..offload.headroom import CURE
@@ -20,11 +22,6 @@ from . import inputs, options, output
 from .answers import THRESHOLD, Answers, ImageAnswer, show
 from .drawing import Drawing
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..blob import Array
 
 EPILOG = """examples:
   chai run digits -i photo.png

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from ..evaluate.compare import LayerCheck, Report
 from ..fixed import Coarser
 from . import output
 from .inputs import Failure
-
-if TYPE_CHECKING:
-    from ..evaluate.compare import LayerCheck, Report
 
 NAMED = 5
 

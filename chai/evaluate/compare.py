@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..errors import UsageError
 from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
@@ -19,6 +20,7 @@ from ..net import Net
 from ..offload.formats import given
 from ..runtime.ahead import ahead
 from ..runtime.batches import run_batches
+from ..runtime.execution import Execution
 from ..tasks.coarser import as_json
 from ..text import visible
 from ..util import html
@@ -26,10 +28,6 @@ from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from .held import OverlayBlob, held_blobs
 from .outputs import kind_of, source
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..runtime.execution import Execution
 
 BOUND_DB = 10.0  # below it the error has more than a tenth of the signal's energy
 FULL_DB = 40.0  # SQNR of a whole bar

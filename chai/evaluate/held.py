@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..fixed import Format
 from ..offload.schedule import DeviceStep
+from ..runtime.execution import Execution
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..runtime.execution import Execution
 
 
 @dataclass(frozen=True)

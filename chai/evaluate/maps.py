@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..blob import Array
 from ..net import Net
 from ..util.lazy_numpy import np
 from .measure import Measure, Record, Side, Window, decibels, divergence, forward, share
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 IGNORED = 255  # true class of pixels that do not count: the border of an object, or unknown
 

@@ -6,15 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log10, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..errors import UsageError
 from ..net import Net
 from ..util.lazy_numpy import np
 from .outputs import Output
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 Record = dict[str, Any]  # {"image": index, SIDE: plain values, ...}
 Window = tuple[float, float, float, float]  # left, top, right, bottom of the network's input in pixels of the image

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..net import Net
 from ..util.lazy_numpy import np
 from .measure import Measure, Record, Side, Window, counted, decibels, divergence, forward, interval, wilson
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 TOP = 5
 

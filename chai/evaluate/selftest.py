@@ -9,23 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from .. import tasks
-from ..blob import codes_of
+from ..blob import Array, codes_of
 from ..codegen.compile import executable
 from ..devices.base import Device, Program, Ran
 from ..errors import ChaiError, UsageError
 from ..net import Net
+from ..overlay import Overlay
 from ..runtime.execution import Execution
 from ..tasks import Task
 from ..tasks.probe import Maker, Probe
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
 
 NETWORK = "digits"
 PASSES = 5

@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..errors import UsageError
-from ..fixed import Format, blocks, quantize_weights, weight_steps
+from ..fixed import Coarser, Format, blocks, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
 from ..offload.formats import from_precision, unsigned_blobs
+from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
@@ -23,12 +24,6 @@ from .ranges import best, candidates, fit
 from .recipe import AFTER, Recipe
 from .walk import BatchState, Emulation, shapes_of
 from .writeback import bias_owner, folded_in
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Coarser
-    from ..overlay import Overlay
-
 
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
 # reacts to errors. T = 2 makes every image count, but alone it overweights unlikely classes: the two costs are added.

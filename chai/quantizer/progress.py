@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chai
 
+from ..blob import Array
 from ..errors import ParseError, UsageError
 from ..util.data.dataclass_io import restore
 from ..util.data.journal import Journal
@@ -21,9 +22,6 @@ from ..util.lazy_numpy import np
 from .build import Built
 from .observe import Observed
 from .recipe import Recipe
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Known:

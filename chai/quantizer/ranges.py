@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import floor, frexp, isfinite, log2
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..fixed import Format
 from ..offload.formats import covering
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 BINS = 8192  # per sign: three or more for each step of 8 bits at a threshold of a twentieth of the largest value
 KL_BINS = 2048  # as in TensorRT's method

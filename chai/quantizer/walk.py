@@ -11,24 +11,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from .. import devices
-from ..blob import Shape, on_device
+from ..blob import Array, Shape, on_device
 from ..devices.base import Program
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
+from ..overlay import Overlay
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host.layer import run_layer
 from ..tasks.target import Target, Unsupported
 from ..tasks.work import Work
 from ..util.data.shelf import Shelf
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
 
 Batch = Mapping[str, "Array"]
 

@@ -8,14 +8,11 @@ error of the layer's sums on the measured input rows X.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..fixed import Format, blocks, round_half_away
 from ..tasks.target import fraction
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 BLOCK = 64  # columns whose effect on later columns is accumulated before it is applied
 DAMPING = 0.01  # of the mean second moment, added to the diagonal

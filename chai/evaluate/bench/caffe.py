@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ...blob import Array
+from ...graph import Graph
 from ...parser.caffemodel import write_caffemodel
 from ...parser.text import Block, Scalar, parse, read_source
 from ...util.paths import resource
-
-if TYPE_CHECKING:
-    from ...blob import Array
-    from ...graph import Graph
-    from ...util.source import SourceText
+from ...util.source import SourceText
 
 _KEPT = ("name", "bottom", "top", "include", "exclude")  # fields of a layer that do not depend on its type
 
