@@ -194,7 +194,7 @@ class RecipeBuilder:
                 coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
-        fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
+        fitting = _Fitting(self, recipe, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick(), observed.shelf)
         judging = slice(observed.fitted if observed.held else 0, None)
         reference, states = observed.wanted[judging], states[judging]
@@ -353,14 +353,14 @@ def _at_rows(layer: Layer) -> Callable[[Array], Array]:
     return run
 
 
+@dataclass(frozen=True)
 class _Fitting:
     """Callback before each layer runs: round its weights and tune its bias on the codes of its input."""
 
-    def __init__(
-        self, builder: RecipeBuilder, recipe: Recipe, graph: Graph, observed: Observed, formats: Mapping[str, Format]
-    ) -> None:
-        self.builder, self.recipe, self.graph = builder, recipe, graph
-        self.observed, self.formats = observed, formats
+    builder: RecipeBuilder
+    recipe: Recipe
+    observed: Observed
+    formats: Mapping[str, Format]
 
     def __call__(self, layer: Layer, states: list[BatchState]) -> None:
         if layer.name not in self.builder.groups.weights:

@@ -25,7 +25,7 @@ from .recipe import Recipe
 
 
 class Known:
-    """The costs of recipes by image, in a Journal or, without a ``path``, in memory.
+    """The costs of recipes by image that a Journal has; none without a ``path``.
 
     ``run``    identifies what they depend on, see ``run_of``
     ``images`` number of costs of each recipe
@@ -59,12 +59,10 @@ class Known:
         return self._costs.get(_name(recipe))
 
     def add(self, built: Built) -> None:
-        """Store the costs of a recipe."""
-        name = _name(built.recipe)
-        self._costs[name] = built.costs, built.softened
+        """Store the costs of a recipe for the next run."""
         if self._journal is not None:
             costs = {"costs": built.costs.tolist(), "softened": built.softened.tolist()}
-            self._journal.add([{"recipe": name, **costs}])
+            self._journal.add([{"recipe": _name(built.recipe), **costs}])
 
     def close(self) -> None:
         """Flush everything to disk."""
