@@ -11,6 +11,7 @@ import os
 import sys
 
 from .. import __version__
+from ..errors import ChaiError
 from ..text import tell
 
 TYPE_CHECKING = False
@@ -149,7 +150,6 @@ def guarded(work: Callable[[], int]) -> int:
 
 def _reported(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code; print the error if chai refuses or fails."""
-    from ..errors import ChaiError
     from . import output
 
     try:
