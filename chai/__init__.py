@@ -4,7 +4,7 @@
 >>> net = chai.Net("digits")
 >>> net.forward(data=images)["prob"].argmax(1)      # images: float32 (N, 1, 8, 8)
 
-Names are loaded when they are first used, so ``import chai`` costs nothing.
+Names other than the errors are loaded when they are first used, so ``import chai`` costs nothing.
 """
 
 from __future__ import annotations
