@@ -11,6 +11,8 @@ from .util.lazy_numpy import np
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
+else:
+    Array = Any  # an annotation must not import numpy
 
 Shape = tuple[int, ...]
 

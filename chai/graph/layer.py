@@ -7,22 +7,21 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import tasks
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..errors import ModelError, ShapeError
+from ..fixed import Format
 from ..kernels.native import NativeLayer
 from ..limits import limits
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.window import Window
 from ..text import visible
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
 from .params import LossParams, NoParams, Precision
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Format
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
-    from ..tasks.window import Window
 
 OutputKind = Literal["scores", "boxes", "map"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("scores", "boxes", "map")

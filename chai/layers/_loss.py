@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import ModelError
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 TINY = 1e-20  # smallest probability whose logarithm Caffe takes (kLOG_THRESHOLD)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
 from ..util.lazy_numpy import np
 from ..util.log import logger
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 log = logger("chai.layers")
 

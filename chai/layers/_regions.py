@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..util.lazy_numpy import np
 from ._index import rows
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class RegionLayer(Layer):

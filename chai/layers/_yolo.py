@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer, OutputKind
 from ..limits import limits
 from ..util.lazy_numpy import np
 from ._boxes import Suppression, suppress
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class YoloLayer(Layer):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import Filler, within
 from ..kernels.elements import native_batch_norm
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)

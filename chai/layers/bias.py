@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
+from ..kernels.native import NativeLayer
 from ._broadcast import BroadcastLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)

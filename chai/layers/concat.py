@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import axis_index, within
 from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
 
 

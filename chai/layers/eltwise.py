@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import choice
 from ..kernels.elements import native_pair
+from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.eltwise import Eltwise as EltwiseTask
     from ..tasks.target import Target
 

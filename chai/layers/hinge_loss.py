@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import choice
 from ..util.lazy_numpy import np
 from ._loss import Loss
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 @dataclass(frozen=True)

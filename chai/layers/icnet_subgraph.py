@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from . import _bilinear
 from .pooling import Pooling, PoolingParams
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 # kernel and stride (height, width) for ICNet's map of 33x65
 LEVELS = (

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Im2col(WindowLayer):

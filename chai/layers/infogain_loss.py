@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph.params import axis_index
 from ..util.lazy_numpy import np
 from ._loss import TINY, Loss, softmax
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import SIZE, choice, within
 from ..kernels import float_kernels
+from ..kernels.native import NativeLayer
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
 
 BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
 

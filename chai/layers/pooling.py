@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import choice, margin, size
 from ..kernels import pooling
+from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..tasks.tiling import beyond_pool
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
@@ -17,10 +20,6 @@ from ..util.rounding import ceil_div
 from ._window import sides
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
 
 

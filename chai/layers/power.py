@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..kernels.elements import native_scale
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import Filler, nested
 from ..kernels.elements import native_leaky
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph.params import size
 from ..util.lazy_numpy import np
 from ._regions import RegionLayer, cut, half_away
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 @dataclass(frozen=True)

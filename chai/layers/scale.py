@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 from ._broadcast import BroadcastLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
 
 
 @dataclass(frozen=True)

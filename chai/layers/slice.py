@@ -6,15 +6,14 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import axis_index, within
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
 
 

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, count
+from ..blob import Array, Shape, count
 from ..graph import Layer, OutputKind
 from ..graph.params import axis_index
 from ..kernels import float_kernels
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
     from ..kernels.native.floats import Floats
 
 

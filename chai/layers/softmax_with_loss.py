@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ._loss import Loss, softmax, taken
 from .softmax import SoftmaxParams
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class SoftmaxWithLoss(Loss):

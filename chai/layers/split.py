@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..blob import Array
 from ..graph import Layer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Split(Layer):

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..blob import Array
+from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .emit import ConstantPool, GemmPass, Group, MicroOps
 from .isa import BLOCK, Gemm, Load, Memory, MicroOp, Store
 from .loops import FORGET
 from .requantize import Runs, Shift, begin, end, loaded
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..tasks.window import Window
 
 INPUTS, WEIGHTS = (
     944,

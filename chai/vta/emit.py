@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..codegen.memory_map import MARKS, REGION
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
@@ -32,9 +32,6 @@ from .isa import (
 )
 from .loops import FORGET
 from .program import MARK
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 NO_INPUT, NO_WEIGHT = 2047, 1023  # entries that nothing loads: those of a GEMM that only clears
 

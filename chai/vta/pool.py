@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import INPUTS, OutputTile, Plane, starts, under
 from .emit import ConstantPool, GemmPass, Group, MicroOps
 from .isa import BLOCK, Alu, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
-
-if TYPE_CHECKING:
-    from ..tasks.window import Window
 
 LOWEST = -128
 RESULTS = 512  # accumulators of each of the two parts of ACC for maxima

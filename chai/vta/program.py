@@ -8,27 +8,22 @@ a file addresses count from the first of all regions (``linear``).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..codegen.chain import wanted
 from ..codegen.memory_map import FIXED, INPUT, MARKS, REGION, REGIONS, HostBlobs, Regions, split
 from ..errors import DeviceError
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .checks import Area, Checked, Machine, checked
 from .cycles import ProgramCycles, times
 from .isa import BYTES, ENTRY_BYTES, Instruction, Load, Memory, Store, decode, encode, listing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
-    from ..tasks import Task
 
 CONSTANTS = frozenset([Memory.UOP, Memory.WGT, Memory.ACC])
 ALIGNMENT = 256  # bytes, of every region: a multiple of each memory's entries

@@ -7,15 +7,13 @@ half away and half up agree for every sum that it leaves. Without one, t is -1 w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..blob import Array
+from ..fixed import Requantization
 from ..util.lazy_numpy import np
 from .emit import ConstantPool, MicroOps, lanes
 from .isa import LEFT, RIGHT, AluOperation, Instruction, Memory
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Requantization
 
 WIDE = 256  # beyond every code: sums are clamped to it before a left shift
 IMMEDIATE = (1 << 15) - 1
