@@ -18,9 +18,12 @@ class Loss(Layer):
     training_only = True
     bottoms_allowed = (2, 2)
     tops_allowed = (0, 1)  # without a top Caffe makes one up
+    elementwise = False  # compares its bottoms number by number
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         """Return one scalar. Raises ShapeError unless the first two bottoms have the same number of items."""
+        if self.elementwise:
+            self.same_items(*bottoms)
         if self.loss.weight_by_label_freqs:
             raise self.wrong("weight_by_label_freqs is not supported", hint="leave it out, or do not feed the labels")
         if not bottoms[0]:

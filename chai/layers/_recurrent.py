@@ -15,16 +15,6 @@ from ..util.log import logger
 log = logger("chai.layers")
 
 
-@dataclass(frozen=True)
-class RecurrentParams:
-    """With expose_hidden the last bottoms are the initial state and the last tops the final state."""
-
-    num_output: int = within(0, 2**31 - 1, 0)
-    weight_filler: Filler | None = nested(Filler)
-    bias_filler: Filler | None = nested(Filler)
-    expose_hidden: bool = False
-
-
 class RecurrentLayer(Layer):
     """Bottoms: x (T, N, ...), cont (T, N), optionally an input for all steps (N, ...), and with expose_hidden the state.
 
@@ -34,9 +24,17 @@ class RecurrentLayer(Layer):
     """
 
     message = "recurrent_param"
-    Params = RecurrentParams
     bottoms_allowed = (2, 5)
     tops_allowed = (1, 3)
+
+    @dataclass(frozen=True)
+    class Params:
+        """With expose_hidden the last bottoms are the initial state and the last tops the final state."""
+
+        num_output: int = within(0, 2**31 - 1, 0)
+        weight_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
+        expose_hidden: bool = False
 
     carries_state = True
     gates: ClassVar[int]  # rows of the weights per output

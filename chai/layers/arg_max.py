@@ -10,15 +10,6 @@ from ..graph.params import axis_index, size
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class ArgMaxParams:
-    """Without ``axis`` each image is searched as one vector."""
-
-    out_max_val: bool = False
-    top_k: int = size(1)
-    axis: int | None = axis_index(None)
-
-
 class ArgMax(Layer):
     """Indices as float32, largest value first; among equal values the highest index comes first, as in Caffe.
 
@@ -27,8 +18,15 @@ class ArgMax(Layer):
     """
 
     message = "argmax_param"
-    Params = ArgMaxParams
     indices = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """Without ``axis`` each image is searched as one vector."""
+
+        out_max_val: bool = False
+        top_k: int = size(1)
+        axis: int | None = axis_index(None)
 
     @property
     def decision(self) -> str | None:
@@ -45,9 +43,7 @@ class ArgMax(Layer):
         if not shape:
             raise self.wrong("a scalar has no axis to search")
         if p.axis is None:
-            size = 1
-            for d in shape[1:]:
-                size *= d
+            size = count(shape[1:])
             top = [1] * max(3, len(shape))
             top[0], top[1], top[2] = shape[0], 2 if p.out_max_val else 1, p.top_k
         else:

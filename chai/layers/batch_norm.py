@@ -13,18 +13,6 @@ from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 
 
-@dataclass(frozen=True)
-class BatchNormParams:
-    """use_global_stats defaults to true at TEST.
-
-    With the Synopsys fork's add_eps_before_sqrt: false, the divisor is sqrt(variance) + eps.
-    """
-
-    use_global_stats: bool | None = None
-    eps: float = within(0, 1e30, 1e-5)
-    add_eps_before_sqrt: bool = True
-
-
 class BatchNorm(AffineLayer):
     """Blobs: sum of means (C,), sum of variances (C,), and their common divisor (1,). A divisor of 0 makes both 0.
 
@@ -32,8 +20,19 @@ class BatchNorm(AffineLayer):
     """
 
     message = "batch_norm_param"
-    Params = BatchNormParams
     new_tops = rectifies = True
+    bias_blob = 0
+
+    @dataclass(frozen=True)
+    class Params:
+        """use_global_stats defaults to true at TEST.
+
+        With the Synopsys fork's add_eps_before_sqrt: false, the divisor is sqrt(variance) + eps.
+        """
+
+        use_global_stats: bool | None = None
+        eps: float = within(0, 1e30, 1e-5)
+        add_eps_before_sqrt: bool = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if not bottoms[0]:
@@ -66,10 +65,6 @@ class BatchNorm(AffineLayer):
 
     def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
         return self.params.use_global_stats is False
-
-    @property
-    def bias_blob(self) -> int | None:
-        return 0
 
     def bias_change(self, moved: Array) -> Array:
         """Return the change of the stored mean, which is multiplied by the third blob and subtracted."""

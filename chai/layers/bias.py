@@ -11,21 +11,19 @@ from ..kernels.native import NativeLayer
 from ._broadcast import BroadcastLayer
 
 
-@dataclass(frozen=True)
-class BiasParams:
-    """num_axes -1 means all axes from ``axis``."""
-
-    axis: int = axis_index(1)
-    num_axes: int = within(-1, 32, 1)
-    filler: Filler | None = nested(Filler)
-
-
 class Bias(BroadcastLayer):
     """With two bottoms the second one is b."""
 
     message = "bias_param"
-    Params = BiasParams
     new_tops = rectifies = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """num_axes -1 means all axes from ``axis``."""
+
+        axis: int = axis_index(1)
+        num_axes: int = within(-1, 32, 1)
+        filler: Filler | None = nested(Filler)
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return () if len(bottoms) == 2 else (self.operand(*bottoms),)

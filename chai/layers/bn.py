@@ -11,20 +11,6 @@ from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 
 
-@dataclass(frozen=True)
-class BNParams:
-    """bn_mode, scale_filler and shift_filler are SegNet's, the others PSPNet's."""
-
-    scale_filler: Filler | None = nested(Filler)
-    shift_filler: Filler | None = nested(Filler)
-    bn_mode: str = choice("LEARN", "INFERENCE", default="LEARN")
-    slope_filler: Filler | None = nested(Filler)
-    bias_filler: Filler | None = nested(Filler)
-    momentum: float | None = None
-    eps: float = within(0, 1e30, 1e-5)
-    frozen: bool = False
-
-
 class BN(AffineLayer):
     """Two forks have a type of this name. All blobs are (1, C, 1, 1).
 
@@ -35,8 +21,20 @@ class BN(AffineLayer):
     """
 
     message = "bn_param"
-    Params = BNParams
     fork = "alexgkendall/caffe-segnet; hszhao/PSPNet"
+
+    @dataclass(frozen=True)
+    class Params:
+        """bn_mode, scale_filler and shift_filler are SegNet's, the others PSPNet's."""
+
+        scale_filler: Filler | None = nested(Filler)
+        shift_filler: Filler | None = nested(Filler)
+        bn_mode: str = choice("LEARN", "INFERENCE", default="LEARN")
+        slope_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
+        momentum: float | None = None
+        eps: float = within(0, 1e30, 1e-5)
+        frozen: bool = False
 
     @property
     def _stored(self) -> bool:

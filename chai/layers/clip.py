@@ -9,19 +9,17 @@ from ..graph import Layer
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class ClipParams:
-    """Both limits are required."""
-
-    min: float | None = None
-    max: float | None = None
-
-
 class Clip(Layer):
     """Element by element; if max < min, the result is min."""
 
     message = "clip_param"
-    Params = ClipParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """Both limits are required."""
+
+        min: float | None = None
+        max: float | None = None
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.min is None or self.params.max is None:

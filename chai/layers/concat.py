@@ -19,22 +19,20 @@ if TYPE_CHECKING:
     from ..tasks.target import Target
 
 
-@dataclass(frozen=True)
-class ConcatParams:
-    """concat_dim is the old name of axis."""
-
-    axis: int = axis_index(1)
-    concat_dim: int | None = within(0, 31)
-
-
 class Concat(Layer):
     """All other axes must agree."""
 
     message = "concat_param"
-    Params = ConcatParams
     new_tops = True
     bottoms_allowed = (1, None)
     merges_formats = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """concat_dim is the old name of axis."""
+
+        axis: int = axis_index(1)
+        concat_dim: int | None = within(0, 31)
 
     def along(self, shape: Shape) -> int:
         """Return the axis along which blobs are joined."""

@@ -9,14 +9,6 @@ from ..graph import Layer
 from ..graph.params import size
 
 
-@dataclass(frozen=True)
-class DepthToSpaceParams:
-    """block_size is the side of a block; data_format is NHWC, NCHW or DCR, which mean the same, or CRD."""
-
-    block_size: int | None = size()
-    data_format: str = "NHWC"
-
-
 class DepthToSpace(Layer):
     """With block b, pixel (i, j) of a block of channel d comes from channel (i * b + j) * D + d of D * b * b.
 
@@ -24,8 +16,14 @@ class DepthToSpace(Layer):
     """
 
     message = "depth_to_space_param"
-    Params = DepthToSpaceParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """block_size is the side of a block; data_format is NHWC, NCHW or DCR, which mean the same, or CRD."""
+
+        block_size: int | None = size()
+        data_format: str = "NHWC"
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, *size = self.spatial(bottoms[0])

@@ -9,9 +9,7 @@ from ..graph import Layer
 class Dropout(Layer):
     """Caffe scales during training, so nothing is left to do at TEST."""
 
-    @property
-    def relays(self) -> bool:
-        return True
+    relays = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return bottoms

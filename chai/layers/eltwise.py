@@ -20,23 +20,21 @@ if TYPE_CHECKING:
     from ..tasks.target import Target
 
 
-@dataclass(frozen=True)
-class EltwiseParams:
-    """coeff applies to SUM: one per bottom, default 1."""
-
-    operation: str = choice("PROD", "SUM", "MAX", default="SUM")
-    coeff: tuple[float, ...] = ()
-
-
 class Eltwise(Layer):
     """Two bottoms or more, element by element."""
 
     message = "eltwise_param"
-    Params = EltwiseParams
     bottoms_allowed = (2, None)
     can_clamp = True
     new_tops = rectifies = True
     precision_expected = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """coeff applies to SUM: one per bottom, default 1."""
+
+        operation: str = choice("PROD", "SUM", "MAX", default="SUM")
+        coeff: tuple[float, ...] = ()
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         for i, shape in enumerate(bottoms[1:], 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..blob import Array, Shape
+from ..blob import Array
 from ..util.lazy_numpy import np
 from ._loss import Loss
 
@@ -10,9 +10,7 @@ from ._loss import Loss
 class EuclideanLoss(Loss):
     """sum((a - b)^2) / 2N."""
 
-    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        self.same_items(*bottoms)
-        return super().shapes(*bottoms)
+    elementwise = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         a, b = (bottom.reshape(-1).astype(np.float64) for bottom in bottoms)

@@ -10,20 +10,18 @@ from ..graph import Layer
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class ExpParams:
-    """Base -1 means e."""
-
-    base: float = -1.0
-    scale: float = 1.0
-    shift: float = 0.0
-
-
 class Exp(Layer):
     """Element by element."""
 
     message = "exp_param"
-    Params = ExpParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """Base -1 means e."""
+
+        base: float = -1.0
+        scale: float = 1.0
+        shift: float = 0.0
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.base != -1 and self.params.base <= 0:

@@ -9,24 +9,18 @@ from ..graph import Layer
 from ..graph.params import axis_index
 
 
-@dataclass(frozen=True)
-class FlattenParams:
-    """Both ends are included; negative values count from the last axis."""
-
-    axis: int = axis_index(1)
-    end_axis: int = axis_index(-1)
-
-
 class Flatten(Layer):
     """The top is a view of the bottom."""
 
     message = "flatten_param"
+    relays = True
 
-    @property
-    def relays(self) -> bool:
-        return True
+    @dataclass(frozen=True)
+    class Params:
+        """Both ends are included; negative values count from the last axis."""
 
-    Params = FlattenParams
+        axis: int = axis_index(1)
+        end_axis: int = axis_index(-1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape = bottoms[0]

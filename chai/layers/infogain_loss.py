@@ -11,14 +11,6 @@ from ..util.lazy_numpy import np
 from ._loss import TINY, Loss, softmax
 
 
-@dataclass(frozen=True)
-class InfogainLossParams:
-    """``source`` names a file with the matrix, which is never opened: the third bottom has it."""
-
-    source: str = ""
-    axis: int = axis_index(1)
-
-
 class InfogainLoss(Loss):
     """Bottoms: scores, labels, and the matrix H of classes x classes. A second top has the softmax of the scores.
 
@@ -26,9 +18,15 @@ class InfogainLoss(Loss):
     """
 
     message = "infogain_loss_param"
-    Params = InfogainLossParams
     bottoms_allowed = (2, 3)
     tops_allowed = (0, 2)
+
+    @dataclass(frozen=True)
+    class Params:
+        """``source`` names a file with the matrix, which is never opened: the third bottom has it."""
+
+        source: str = ""
+        axis: int = axis_index(1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         super().shapes(*bottoms)

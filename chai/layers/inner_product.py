@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from ..tasks.target import Target
 
 
-@dataclass(frozen=True)
-class InnerProductParams:
-    """With ``transpose`` the weights are stored as (K, num_output)."""
-
-    num_output: int = within(0, 2**31 - 1, 0)
-    bias_term: bool = True
-    weight_filler: Filler | None = nested(Filler)
-    bias_filler: Filler | None = nested(Filler)
-    axis: int = axis_index(1)
-    transpose: bool = False
-
-
 class InnerProduct(Layer):
     """Axes before ``axis`` stay, the rest is one vector of length K; weights (num_output, K).
 
@@ -39,13 +27,23 @@ class InnerProduct(Layer):
     """
 
     message = "inner_product_param"
-    Params = InnerProductParams
     can_clamp = True
     weighted = True
     new_tops = True
     rectifies = True
     own_format = True
     computes_scores = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """With ``transpose`` the weights are stored as (K, num_output)."""
+
+        num_output: int = within(0, 2**31 - 1, 0)
+        bias_term: bool = True
+        weight_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
+        axis: int = axis_index(1)
+        transpose: bool = False
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.num_output < 1:
@@ -56,9 +54,6 @@ class InnerProduct(Layer):
         m, k = self.params.num_output, count(bottoms[0][self.axis(self.params.axis, bottoms[0]) :])
         weights = (k, m) if self.params.transpose else (m, k)
         return (weights, (m,)) if self.params.bias_term else (weights,)
-
-    def fillers(self) -> tuple[Filler | None, ...]:
-        return self.params.weight_filler, self.params.bias_filler
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         return count(bottoms[0]) * int(self.params.num_output)

@@ -10,19 +10,6 @@ from ..graph.params import SIZE, within
 from . import _bilinear
 
 
-@dataclass(frozen=True)
-class InterpParams:
-    """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop the bottom."""
-
-    height: int | None = within(1, SIZE)
-    width: int | None = within(1, SIZE)
-    zoom_factor: int | None = within(1, SIZE)
-    shrink_factor: int | None = within(1, SIZE)
-    pad_beg: int = within(-SIZE, 0, 0)
-    pad_end: int = within(-SIZE, 0, 0)
-    full_zoom_factor: int | None = within(1, SIZE)
-
-
 class Interp(Layer):
     """Corners are aligned: zoom_factor z turns size into (size - 1) * z + 1, shrink_factor s into (size - 1) / s + 1.
 
@@ -31,8 +18,19 @@ class Interp(Layer):
     """
 
     message = "interp_param"
-    Params = InterpParams
     fork = "hszhao/PSPNet"
+
+    @dataclass(frozen=True)
+    class Params:
+        """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop the bottom."""
+
+        height: int | None = within(1, SIZE)
+        width: int | None = within(1, SIZE)
+        zoom_factor: int | None = within(1, SIZE)
+        shrink_factor: int | None = within(1, SIZE)
+        pad_beg: int = within(-SIZE, 0, 0)
+        pad_end: int = within(-SIZE, 0, 0)
+        full_zoom_factor: int | None = within(1, SIZE)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, *old = self.spatial(bottoms[0])

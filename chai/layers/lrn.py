@@ -16,17 +16,6 @@ from ..util.lazy_numpy import np
 BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
 
 
-@dataclass(frozen=True)
-class LRNParams:
-    """local_size is odd: the number of channels of a window, or the side of a square of pixels."""
-
-    local_size: int = within(1, SIZE, 5)
-    alpha: float = 1.0
-    beta: float = 0.75
-    norm_region: str = choice("ACROSS_CHANNELS", "WITHIN_CHANNEL", default="ACROSS_CHANNELS")
-    k: float = 1.0
-
-
 class LRN(Layer):
     """ACROSS_CHANNELS divides the sum of squares by local_size.
 
@@ -34,17 +23,22 @@ class LRN(Layer):
     """
 
     message = "lrn_param"
-    Params = LRNParams
+    error_sensitive = True  # large values are compressed, and so are their errors
+
+    @dataclass(frozen=True)
+    class Params:
+        """local_size is odd: the number of channels of a window, or the side of a square of pixels."""
+
+        local_size: int = within(1, SIZE, 5)
+        alpha: float = 1.0
+        beta: float = 0.75
+        norm_region: str = choice("ACROSS_CHANNELS", "WITHIN_CHANNEL", default="ACROSS_CHANNELS")
+        k: float = 1.0
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.local_size % 2 == 0:
             raise self.wrong(f"local_size {self.params.local_size} is even; it must be odd")
         return (self.spatial(bottoms[0]),)
-
-    @property
-    def error_sensitive(self) -> bool:
-        """Return True: large values are compressed, and so are their errors."""
-        return True
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return all(bottoms)

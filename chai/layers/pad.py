@@ -10,20 +10,18 @@ from ..graph.params import margin
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class PadParams:
-    """paddings: before and after axis 0, before and after axis 1, ..."""
-
-    paddings: tuple[int, ...] = margin(())
-    constant_values: float = 0.0
-
-
 class Pad(Layer):
     """Every axis grows by its two paddings."""
 
     message = "pad_param"
-    Params = PadParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """paddings: before and after axis 0, before and after axis 1, ..."""
+
+        paddings: tuple[int, ...] = margin(())
+        constant_values: float = 0.0
 
     @property
     def _pairs(self) -> list[tuple[int, int]]:

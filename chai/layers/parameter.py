@@ -9,19 +9,17 @@ from ..graph import Layer
 from ..graph.params import BlobShape, nested
 
 
-@dataclass(frozen=True)
-class ParameterParams:
-    """The blob's shape."""
-
-    shape: BlobShape | None = nested(BlobShape)
-
-
 class Parameter(Layer):
     """Has no bottom; the top is the blob."""
 
     message = "parameter_param"
-    Params = ParameterParams
     bottoms_allowed = (0, 0)
+
+    @dataclass(frozen=True)
+    class Params:
+        """The blob's shape."""
+
+        shape: BlobShape | None = nested(BlobShape)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape = self.params.shape.dim if self.params.shape else ()

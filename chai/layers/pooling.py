@@ -23,32 +23,6 @@ if TYPE_CHECKING:
     from ..tasks.target import Target
 
 
-@dataclass(frozen=True)
-class PoolingParams:
-    """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
-
-    The Synopsys fork adds AVE_EXC_PAD, a padding for each side, and ceil_mode, an alternative to round_mode.
-    """
-
-    pool: str = choice("MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD", default="MAX")
-    pad: int = margin(0)
-    pad_h: int = margin(0)
-    pad_w: int = margin(0)
-    pad_l: int = margin(0)
-    pad_r: int = margin(0)
-    pad_t: int = margin(0)
-    pad_b: int = margin(0)
-    kernel_size: int | None = size()
-    kernel_h: int | None = size()
-    kernel_w: int | None = size()
-    stride: int = size(1)
-    stride_h: int | None = size()
-    stride_w: int | None = size()
-    global_pooling: bool = False
-    round_mode: str = choice("CEIL", "FLOOR", default="CEIL")
-    ceil_mode: bool = True
-
-
 class Pooling(Layer):
     """Sizes round up; with padding, a last window that would start in the padding after the image is dropped.
 
@@ -60,11 +34,35 @@ class Pooling(Layer):
     """
 
     message = "pooling_param"
-    Params = PoolingParams
     new_tops = True
     tops_allowed = (1, 2)
     precision_expected = True
     _measured: tuple[Any, Shape, tuple[Window, Shape]] | None = None  # of these parameters and this map
+
+    @dataclass(frozen=True)
+    class Params:
+        """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
+
+        The Synopsys fork adds AVE_EXC_PAD, a padding for each side, and ceil_mode, an alternative to round_mode.
+        """
+
+        pool: str = choice("MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD", default="MAX")
+        pad: int = margin(0)
+        pad_h: int = margin(0)
+        pad_w: int = margin(0)
+        pad_l: int = margin(0)
+        pad_r: int = margin(0)
+        pad_t: int = margin(0)
+        pad_b: int = margin(0)
+        kernel_size: int | None = size()
+        kernel_h: int | None = size()
+        kernel_w: int | None = size()
+        stride: int = size(1)
+        stride_h: int | None = size()
+        stride_w: int | None = size()
+        global_pooling: bool = False
+        round_mode: str = choice("CEIL", "FLOOR", default="CEIL")
+        ceil_mode: bool = True
 
     def window(self, shape: Shape) -> Window:
         """Return the window over a map of this shape."""

@@ -12,19 +12,17 @@ from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class PReLUParams:
-    """channel_shared: one slope for all channels. Without a caffemodel the slope is 0.25."""
-
-    filler: Filler | None = nested(Filler)
-    channel_shared: bool = False
-
-
 class PReLU(Layer):
     """Channels are axis 1."""
 
     message = "prelu_param"
-    Params = PReLUParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """channel_shared: one slope for all channels. Without a caffemodel the slope is 0.25."""
+
+        filler: Filler | None = nested(Filler)
+        channel_shared: bool = False
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if len(bottoms[0]) < 2:

@@ -12,23 +12,6 @@ from ..util.lazy_numpy import np
 from ._boxes import Suppression, suppress
 
 
-@dataclass(frozen=True)
-class ProposalParams:
-    """In pixels of the image: feat_stride per pixel of the map, base_size of the anchors' square, min_size of a region.
-
-    The best pre_nms_topn regions enter suppression, at most post_nms_topn are kept.
-    """
-
-    feat_stride: int = size(16)
-    base_size: int = size(16)
-    min_size: int = within(0, SIZE, 16)
-    ratio: tuple[float, ...] = within(1e-6, 1e6, ())
-    scale: tuple[float, ...] = within(1e-6, 1e6, ())
-    pre_nms_topn: int = within(1, 2**31 - 1, 6000)
-    post_nms_topn: int = within(1, 2**31 - 1, 300)
-    nms_thresh: float = within(0, 1e6, 0.7)
-
-
 class Proposal(Layer):
     """Bottoms: scores (1, 2 * A, H, W), background first, then objects; deltas (1, 4 * A, H, W); image (1, 3) or (1, 4).
 
@@ -42,11 +25,26 @@ class Proposal(Layer):
     """
 
     message = "proposal_param"
-    Params = ProposalParams
     fork = "openvinotoolkit/training_toolbox_caffe"
     bottoms_allowed = (3, 3)
     tops_allowed = (1, 2)
     dynamic = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """In pixels of the image: feat_stride per pixel of the map, base_size of the anchors' square, min_size of a region.
+
+        The best pre_nms_topn regions enter suppression, at most post_nms_topn are kept.
+        """
+
+        feat_stride: int = size(16)
+        base_size: int = size(16)
+        min_size: int = within(0, SIZE, 16)
+        ratio: tuple[float, ...] = within(1e-6, 1e6, ())
+        scale: tuple[float, ...] = within(1e-6, 1e6, ())
+        pre_nms_topn: int = within(1, 2**31 - 1, 6000)
+        post_nms_topn: int = within(1, 2**31 - 1, 300)
+        nms_thresh: float = within(0, 1e6, 0.7)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params

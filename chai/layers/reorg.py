@@ -9,14 +9,6 @@ from ..graph import Layer
 from ..graph.params import size
 
 
-@dataclass(frozen=True)
-class ReorgParams:
-    """The side of the squares; reverse makes squares of channels."""
-
-    stride: int | None = size()
-    reverse: bool = False
-
-
 class Reorg(Layer):
     """(N, C, H, W) to (N, C * s * s, H / s, W / s); reverse: (N, C / (s * s), H * s, W * s).
 
@@ -26,8 +18,14 @@ class Reorg(Layer):
     """
 
     message = "reorg_param"
-    Params = ReorgParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """The side of the squares; reverse makes squares of channels."""
+
+        stride: int | None = size()
+        reverse: bool = False
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, h, w = self.spatial(bottoms[0])

@@ -9,19 +9,6 @@ from ..graph import Layer
 from ..graph.params import BlobShape, axis_index, nested, size, within
 
 
-@dataclass(frozen=True)
-class ReshapeParams:
-    """shape replaces ``num_axes`` axes (-1: all) from ``axis``.
-
-    The Synopsys fork's pixelshuffler is another operation, which ignores the other fields.
-    """
-
-    shape: BlobShape | None = nested(BlobShape)
-    axis: int = axis_index(0)
-    num_axes: int = within(-1, 32, -1)
-    pixelshuffler: int = size(1)
-
-
 class Reshape(Layer):
     """A dim of 0 copies the bottom's, one dim of -1 is inferred. The top is a view of the bottom.
 
@@ -29,7 +16,18 @@ class Reshape(Layer):
     """
 
     message = "reshape_param"
-    Params = ReshapeParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """shape replaces ``num_axes`` axes (-1: all) from ``axis``.
+
+        The Synopsys fork's pixelshuffler is another operation, which ignores the other fields.
+        """
+
+        shape: BlobShape | None = nested(BlobShape)
+        axis: int = axis_index(0)
+        num_axes: int = within(-1, 32, -1)
+        pixelshuffler: int = size(1)
 
     @property
     def relays(self) -> bool:

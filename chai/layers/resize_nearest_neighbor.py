@@ -10,19 +10,6 @@ from ..graph.params import SIZE, within
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class ResizeNearestNeighborParams:
-    """output_height and output_width, or else factors scale_height and scale_width, rounded down."""
-
-    align_corners: bool = False
-    output_height: int | None = within(1, SIZE)
-    output_width: int | None = within(1, SIZE)
-    data_format: str = "NHWC"
-    scale_height: float = within(1e-6, SIZE, 1.0)
-    scale_width: float = within(1e-6, SIZE, 1.0)
-    half_pixel_centers: bool = False
-
-
 class ResizeNearestNeighbor(Layer):
     """Pixel i copies i * size / new size, rounded down; half_pixel_centers: (i + 0.5) * size / new size, rounded down.
 
@@ -30,8 +17,19 @@ class ResizeNearestNeighbor(Layer):
     """
 
     message = "resize_nearest_neighbor_param"
-    Params = ResizeNearestNeighborParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """output_height and output_width, or else factors scale_height and scale_width, rounded down."""
+
+        align_corners: bool = False
+        output_height: int | None = within(1, SIZE)
+        output_width: int | None = within(1, SIZE)
+        data_format: str = "NHWC"
+        scale_height: float = within(1e-6, SIZE, 1.0)
+        scale_width: float = within(1e-6, SIZE, 1.0)
+        half_pixel_centers: bool = False
 
     @property
     def _first(self) -> int:

@@ -12,9 +12,7 @@ from ..util.lazy_numpy import np
 class Sigmoid(Layer):
     """Element by element."""
 
-    @property
-    def decision(self) -> str | None:
-        return "sigmoid"
+    decision = "sigmoid"
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return True

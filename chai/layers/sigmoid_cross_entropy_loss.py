@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..blob import Array, Shape
+from ..blob import Array
 from ..util.lazy_numpy import np
 from ._loss import Loss
 
@@ -10,9 +10,7 @@ from ._loss import Loss
 class SigmoidCrossEntropyLoss(Loss):
     """The sum over all elements, divided by the batch unless loss_param says otherwise."""
 
-    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        self.same_items(*bottoms)
-        return super().shapes(*bottoms)
+    elementwise = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, target = (b.reshape(b.shape[0], -1).astype(np.float64) for b in bottoms)

@@ -17,22 +17,18 @@ if TYPE_CHECKING:
     from ..kernels.native.floats import Floats
 
 
-@dataclass(frozen=True)
-class SoftmaxParams:
-    """The axis of the classes."""
-
-    axis: int = axis_index(1)
-
-
 class Softmax(Layer):
     """The maximum is subtracted first, so nothing overflows."""
 
     message = "softmax_param"
-    Params = SoftmaxParams
 
-    @property
-    def decision(self) -> str | None:
-        return "softmax"
+    @dataclass(frozen=True)
+    class Params:
+        """The axis of the classes."""
+
+        axis: int = axis_index(1)
+
+    decision = "softmax"
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         kind = super().output_kind(top)

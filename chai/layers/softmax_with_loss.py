@@ -5,14 +5,14 @@ from __future__ import annotations
 from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ._loss import Loss, softmax, taken
-from .softmax import SoftmaxParams
+from .softmax import Softmax
 
 
 class SoftmaxWithLoss(Loss):
     """Minus the mean logarithm of the labels' probabilities; a second top has all probabilities."""
 
     message = "softmax_param"
-    Params = SoftmaxParams
+    Params = Softmax.Params
     tops_allowed = (0, 2)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

@@ -10,10 +10,7 @@ class Split(Layer):
     """Caffe inserts these for blobs with several readers; chai does not need them."""
 
     tops_allowed = (1, None)
-
-    @property
-    def relays(self) -> bool:
-        return True
+    relays = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return bottoms * len(self.tops)

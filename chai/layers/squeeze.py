@@ -9,19 +9,17 @@ from ..graph import Layer
 from ..graph.params import within
 
 
-@dataclass(frozen=True)
-class SqueezeParams:
-    """The axes to remove; all axes of length 1 if none are given."""
-
-    axis: tuple[int, ...] = within(-32, 31, ())
-
-
 class Squeeze(Layer):
     """The top is a view of the bottom."""
 
     message = "squeeze_param"
-    Params = SqueezeParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """The axes to remove; all axes of length 1 if none are given."""
+
+        axis: tuple[int, ...] = within(-32, 31, ())
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape = bottoms[0]

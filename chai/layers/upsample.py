@@ -12,22 +12,6 @@ from ..graph.params import size
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class UpsampleParams:
-    """upsample_h and upsample_w are the top's size; scale, or scale_h and scale_w, its factor.
-
-    pad_out_h and pad_out_w remove one row or column again (scale 2 only).
-    """
-
-    scale: int | None = size()
-    scale_h: int | None = size()
-    scale_w: int | None = size()
-    pad_out_h: bool = False
-    pad_out_w: bool = False
-    upsample_h: int | None = size()
-    upsample_w: int | None = size()
-
-
 class Upsample(Layer):
     """Two forks have a type of this name; they differ in the number of bottoms.
 
@@ -37,9 +21,23 @@ class Upsample(Layer):
     """
 
     message = "upsample_param"
-    Params = UpsampleParams
     bottoms_allowed = (1, 2)
     fork = "alexgkendall/caffe-segnet; eric612/MobileNet-YOLO"
+
+    @dataclass(frozen=True)
+    class Params:
+        """upsample_h and upsample_w are the top's size; scale, or scale_h and scale_w, its factor.
+
+        pad_out_h and pad_out_w remove one row or column again (scale 2 only).
+        """
+
+        scale: int | None = size()
+        scale_h: int | None = size()
+        scale_w: int | None = size()
+        pad_out_h: bool = False
+        pad_out_w: bool = False
+        upsample_h: int | None = size()
+        upsample_w: int | None = size()
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
