@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .util.lazy_numpy import np
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"  # as text: numpy is not loaded for it
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+else:
+    Array = Any  # an annotation must not import numpy
+
 Shape = tuple[int, ...]
 
 
