@@ -339,7 +339,7 @@ def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
 
 def _describe(file: Path, into: registry.Registry) -> None:
     """Register the OpenCL layers that an XML file describes."""
-    from .opencl.types import register
+    from .opencl.described import register
 
     register(file, into)
 
