@@ -12,7 +12,7 @@ newest   other Pythons, with the newest dependencies
 pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, and
          the driver on the RTL
 wheel    dist/*.whl with the kernels of every machine, compiled by zig; the same bytes each time
-arm      the Arm kernels under qemu-user (tools/arm.sh)
+arm      the Arm kernels under qemu-user (tools/arm_cost)
 sanitise the kernels' tests with an address sanitiser, and with a thread sanitiser
 """
 
@@ -141,8 +141,8 @@ def wheel(session: nox.Session) -> None:
 @nox.session
 def arm(session: nox.Session) -> None:
     """Test the Arm kernels."""
-    session.install("ziglang==0.13.0.post1", "threadpoolctl")
-    session.run("sh", "tools/arm.sh", *session.posargs, external=True)
+    session.install("-e", ".", "ziglang==0.13.0.post1", "threadpoolctl")
+    session.run("python", "-m", "tools.arm_cost.kernels", *session.posargs)
 
 
 @nox.session
