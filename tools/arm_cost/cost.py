@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median_low
 from typing import Any
 
@@ -31,6 +31,7 @@ class Cost:
     machine: str
     cpu: str
     overlay: str
+    images: int
     rows: tuple[Row, ...]
 
     @property
@@ -39,32 +40,30 @@ class Cost:
         return sum(number for *_, number in self.rows)
 
     def parts(self) -> dict[str, int]:
-        """Return the instructions of each part of a pass."""
+        """Return the instructions of each part of a pass; none of a picture."""
+        if [kind for kind, *_ in self.rows] == ["picture"]:
+            return {}
         sums = dict.fromkeys(PARTS, 0)
         for kind, _, number in self.rows:
             sums[NAMED.get(kind, "host layers")] += number
         return sums
 
     def text(self) -> str:
-        """Return the rows as a table, with the parts and their sum below, in millions."""
+        """Return the rows as a table, with the parts and their sum below."""
         rows = [(kind, name, millions(number)) for kind, name, number in self.rows]
-        parts = [(part, "", millions(number)) for part, number in self.parts().items()]
-        head = f"{self.network}, overlay {self.overlay}, {self.machine} ({self.cpu}): millions of instructions an image"
-        return "\n".join(
+        parts = [(part, millions(number)) for part, number in (*self.parts().items(), ("sum", self.sum)) if number]
+        return "\n\n".join(
             (
-                head,
-                "",
-                plain(("kind", "name", "M"), rows, "llr"),
-                "",
-                plain(("part", "", "M"), [*parts, ("sum", "", millions(self.sum))], "llr"),
+                f"{self.network} for overlay {self.overlay} on {self.machine} ({self.cpu}), images: {self.images}",
+                plain(("kind", "name", "million instructions"), rows, "llr"),
+                plain(("part", "million instructions"), parts, "lr"),
             )
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of --json."""
-        rows = [{"kind": kind, "name": name, "instructions": number} for kind, name, number in self.rows]
-        about = {"network": self.network, "overlay": self.overlay, "machine": self.machine, "cpu": self.cpu}
-        return {**about, "rows": rows, "parts": self.parts(), "instructions": self.sum}
+        rows = [dict(zip(("kind", "name", "instructions"), row)) for row in self.rows]
+        return {**asdict(self), "rows": rows, "parts": self.parts(), "instructions": self.sum}
 
 
 def medians(passes: Sequence[Sequence[Row]]) -> tuple[Row, ...]:
@@ -85,13 +84,14 @@ def millions(number: int) -> str:
     return f"{number / 1e6:.1f}" if number >= 1e6 else f"{number / 1e6:.2f}"
 
 
-def markdown(costs: Iterable[Cost]) -> str:
-    """Return the table of docs/board.md: a row for each network and machine."""
-    head = ("network", "machine", *PARTS, "sum")
-    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(PARTS) + 1)]
-    for cost in costs:
-        cells = [millions(number) for number in cost.parts().values()]
-        lines.append("| " + " | ".join((f"`{cost.network}`", cost.machine, *cells, f"**{millions(cost.sum)}**")) + " |")
+def markdown(costs: Iterable[Cost], pictures: Iterable[Cost]) -> str:
+    """Return the table of docs/board.md: a row for each network and machine, and for each picture."""
+    rows = [(f"`{cost.network}`", cost.machine, [*cost.parts().values()], cost.sum) for cost in costs]
+    rows += [(f"JPEG, {cost.rows[0][1]}", cost.machine, [], cost.sum) for cost in pictures]
+    lines = ["| " + " | ".join(("network", "machine", *PARTS, "sum")) + " |", "|---|---|" + "---:|" * (len(PARTS) + 1)]
+    for name, machine, parts, total in rows:
+        cells = [millions(number) for number in parts] or [""] * len(PARTS)
+        lines.append(f"| {' | '.join((name, machine, *cells))} | **{millions(total)}** |")
     return "\n".join(lines)
 
 

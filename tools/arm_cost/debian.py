@@ -6,7 +6,9 @@ serve several checkouts; what is in it is not downloaded again.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from chai.kernels.native import build
 
@@ -49,21 +50,43 @@ MACHINES = {
 
 
 class Guest:
-    """A Debian of a machine, unpacked in a folder, with the kernels of this checkout. Raises Unavailable."""
+    """A Debian of a machine, unpacked in a folder, with the kernels of this checkout.
+
+    Raises Unavailable, and Failed if the kernels cannot be compiled.
+    """
 
     def __init__(self, machine: Machine, folder: Path) -> None:
         self.machine, self.folder = machine, folder.resolve()
         self.root = self.folder / machine.debian / "root"
         self._emulator = self.folder / "qemu"
-        _kernels(self.folder, machine.name)
-        _emulator(self._emulator)
-        _debian(machine.debian, self.root)
-        shutil.copy(_module("threadpoolctl"), self._made("site"))
+        site = self.folder / "site"
+        site.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of another process that prepares the same folder
+            _kernels(self.folder, machine.name)
+            _emulator(self._emulator)
+            _debian(machine.debian, self.root)
+            shutil.copy(_module("threadpoolctl"), site)
 
-    def _made(self, name: str) -> Path:
-        place = self.folder / name
-        place.mkdir(parents=True, exist_ok=True)
-        return place
+    @property
+    def version(self) -> int:
+        """Return the first number of qemu's version. Raises Unavailable if it does not run here."""
+        done = subprocess.run(
+            [self._qemu, "--version"], env={**os.environ, **self._own}, capture_output=True, text=True, check=False
+        )
+        number = re.search(r"version (\d+)\.", done.stdout)
+        if number is None:
+            raise Unavailable(f"qemu does not run here: {done.stderr.strip() or done.returncode}")
+        return int(number[1])
+
+    @property
+    def _qemu(self) -> str:
+        return str(self._emulator / "usr" / "bin" / f"qemu-{self.machine.qemu}")
+
+    @property
+    def _own(self) -> dict[str, str]:
+        """Return the environment of qemu itself."""
+        return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, self._emulator.glob("usr/lib/*-linux-gnu")))}
 
     def run(
         self,
@@ -80,27 +103,25 @@ class Guest:
         python = next(iter(sorted((usr / "bin").glob("python3.[0-9]*"))))
         places = [libraries, libraries / "blas", libraries / "lapack", self.root / "lib" / libraries.name]
         path = [*paths, ROOT, self.folder / "site", usr / "lib" / "python3" / "dist-packages"]
-        own = {
-            "LD_LIBRARY_PATH": os.pathsep.join(map(str, self._emulator.glob("usr/lib/*-linux-gnu"))),  # of qemu itself
+        settings = {
             "PYTHONHOME": str(usr),
             "PYTHONPATH": os.pathsep.join(map(str, path)),
             "PYTHONPYCACHEPREFIX": str(self.folder / self.machine.debian / "pycache"),
         }
-        qemu = [str(self._emulator / "usr" / "bin" / f"qemu-{self.machine.qemu}"), "-L", str(self.root)]
         guest = ["-E", f"LD_LIBRARY_PATH={os.pathsep.join(map(str, places))}"]
         return subprocess.run(
-            [*qemu, *guest, *options, str(python), *arguments],
-            env={**os.environ, **own, **(env or {})},
+            [self._qemu, "-L", str(self.root), *guest, *options, str(python), *arguments],
+            env={**os.environ, **self._own, **settings, **(env or {})},
             stdout=output,
             text=True,
             check=False,
         )
 
 
-def _module(name: str) -> str:
+def _module(name: str, version: str = "") -> str:
     spec = find_spec(name)
     if spec is None or spec.origin is None:
-        raise Unavailable(f"{name} is not installed: pip install {name}")
+        raise Unavailable(f"{name} is not installed: pip install {name}{version}")
     return spec.origin
 
 
@@ -111,16 +132,10 @@ def _kernels(folder: Path, machine: str) -> None:
         return
     cache = folder / "kernels" / digest.replace(" ", "-")
     if not (cache / library.name).exists():
-        _module("ziglang")
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=cache.parent) as fresh:
-            try:
-                build.build_all([sys.executable, "-m", "ziglang", "cc"], fresh, [machine])
-            except build.Failed as error:
-                raise Unavailable(f"the kernels were not compiled: {error}") from error
-            cache.mkdir(exist_ok=True)
-            for path in Path(fresh).iterdir():
-                path.replace(cache / path.name)
+        _module("ziglang", "==0.13.0.post1 (as in hatch_build.py)")
+        cache.mkdir(parents=True, exist_ok=True)
+        print(f"compile the kernels of {machine}", file=sys.stderr, flush=True)
+        build.build_all([sys.executable, "-m", "ziglang", "cc"], cache, [machine])
     fresh_copy = library.with_name(f".{library.name}.{os.getpid()}")
     shutil.copy(cache / library.name, fresh_copy)
     fresh_copy.replace(library)
@@ -129,6 +144,7 @@ def _kernels(folder: Path, machine: str) -> None:
 def _emulator(folder: Path) -> None:
     """Unpack qemu, and the libraries of it that this system lacks."""
     if not (folder / "complete").exists():
+        print("download qemu", file=sys.stderr, flush=True)
         archives = folder / "debs"
         _download(archives, ["--reinstall", EMULATOR], [])
         _unpack(archives, folder)
@@ -139,6 +155,7 @@ def _debian(architecture: str, root: Path) -> None:
     """Unpack Python and its libraries of an architecture."""
     if (root / "complete").exists():
         return
+    print(f"download Python of {architecture}", file=sys.stderr, flush=True)
     here = root.parent
     (here / "lists" / "partial").mkdir(parents=True, exist_ok=True)
     (here / "status").touch()
@@ -154,6 +171,8 @@ def _debian(architecture: str, root: Path) -> None:
     _apt([*given, "-qq", "update"], check=False)  # sources that lack the architecture are no error
     _download(here / "debs", [*PACKAGES, *TESTING], given)
     _unpack(here / "debs", root)
+    if not (root / "lib").exists():  # as a package that is not unpacked has it
+        (root / "lib").symlink_to("usr/lib")
     (root / "complete").touch()
 
 

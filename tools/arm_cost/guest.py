@@ -28,48 +28,80 @@ def counter(path: Path) -> Count:
     return partial(view.__getitem__, 0)  # a call in C: it costs about as much as a look at a clock
 
 
+class Moves:
+    """Rows of what moves blobs into the board's buffers and out of them while a Program runs.
+
+    Elsewhere moves belong to the step that calls them: a Pack or an Unpack.
+    """
+
+    def __init__(self, count: Count) -> None:
+        self.count, self.rows, self.running = count, list[Row](), False
+
+    def program(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a Program's ``run`` in which moves are counted."""
+
+        @wraps(run)
+        def wrapper(*arguments: Any) -> Any:
+            self.running = True
+            try:
+                return run(*arguments)
+            finally:
+                self.running = False
+
+        return wrapper
+
+    def move(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method that moves a blob, and adds a row."""
+
+        @wraps(method)
+        def wrapper(segment: Any, blob: str, *rest: Any) -> Any:
+            begin = self.count()
+            result = method(segment, blob, *rest)
+            if self.running:
+                self.rows.append((method.__name__, blob, self.count() - begin))
+            return result
+
+        return wrapper
+
+
 @contextmanager
-def counted(owner: Any, name: str, count: Count, calls: list[Row]) -> Iterator[None]:
-    """Append a row to ``calls`` for each call of a method that takes a blob first, if there is such a method."""
+def wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    """Wrap a method inside the context, if there is one."""
     method = getattr(owner, name, None)
-    if method is None:  # buffers are written and read in Pack and Unpack
-        yield
-        return
-
-    @wraps(method)
-    def wrapper(self: Any, blob: str, *rest: Any) -> Any:
-        begin = count()
-        result = method(self, blob, *rest)
-        calls.append((name, blob, count() - begin))
-        return result
-
-    setattr(owner, name, wrapper)
+    if method is not None:
+        setattr(owner, name, wrap(method))
     try:
         yield
     finally:
-        setattr(owner, name, method)
+        if method is not None:
+            setattr(owner, name, method)
 
 
-def rows_of(times: Any, calls: list[Row], whole: int) -> list[Row]:
+def rows_of(times: Any, moves: list[Row], whole: int) -> list[Row]:
     """Return the rows of a pass of ``whole`` instructions: its steps, moves of blobs, and what is around them.
 
-    A segment without its moves is the driver's own Python.
+    Segments without their moves are the driver's own Python.
     """
-    rows = []
-    moved = sum(number for *_, number in calls)
+    rows, segments = list[Row](), list[int]()
     for step in times.steps:
-        kind = step.kind if step.kind != "host" else step.type
-        rows.append((kind, step.name, round(step.ms / 1000)))
-    driver = [number for kind, _, number in rows if kind == "fpga"]
-    rows = [row for row in rows if row[0] != "fpga"] + calls
-    rows.append(("driver", f"{len(driver)} segments", sum(driver) - moved))
-    rows.append(("feed", "before the first step", round(times.feed_ms / 1000)))
-    rows.append(("between", "between steps", round(times.between_ms / 1000)))
+        if step.kind == "fpga":
+            segments.append(instructions(step.ms))
+        else:
+            rows.append((step.type if step.kind == "host" else step.kind, step.name, instructions(step.ms)))
+    rows += moves
+    rows.append(("driver", f"segments: {len(segments)}", sum(segments) - sum(number for *_, number in moves)))
+    rows.append(("feed", "before the first step", instructions(times.feed_ms)))
+    rows.append(("between", "between steps", instructions(times.between_ms)))
     rows.append(("call", "around the pass", whole - sum(number for *_, number in rows)))
     return rows
 
 
-def passes(job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
+def instructions(ms: float) -> int:
+    """Return the instructions in a time of the clock, whose seconds they are."""
+    return round(ms / 1000)
+
+
+def passes(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
     """Yield the rows of each measured pass of a network.
 
     Rows are of passes in one thread, so that each count has one owner. Where independent branches run in two, the row
@@ -77,30 +109,27 @@ def passes(job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
     """
     import numpy as np
 
-    import chai
     from chai.codegen.chain import Chain
+    from chai.devices.pynq.program import PynqProgram
 
     random = np.random.default_rng(0)
-    calls: list[Row] = []
-    with chai.Net(job["network"], device="pynq", overlay=job["overlay"]) as net:
-        feeds = {blob: random.uniform(-100, 100, net.shapes[blob]).astype(np.float32) for blob in net.inputs}
+    feeds = {blob: random.uniform(-100, 100, net.shapes[blob]).astype(np.float32) for blob in net.inputs}
+    moves = Moves(count)
 
-        def run(what: str) -> Iterator[int]:
-            for i in range(job["warm"] + job["repeat"]):
-                calls.clear()
-                begin = count()
-                net.forward(**feeds)
-                whole = count() - begin
-                say(f"{what} {i + 1} of {job['warm'] + job['repeat']}: {whole / 1e6:.1f} M")
-                if i >= job["warm"]:
-                    yield whole
+    def run() -> None:
+        moves.rows.clear()
+        net.forward(**feeds)
 
-        lanes = [*run("pass in two lanes")] if in_two_lanes(net) else []
-        vars(net.offload)[BRANCHES] = False
-        with counted(Chain, "store", count, calls), counted(Chain, "load", count, calls):
-            for i, whole in enumerate(run("pass")):
-                rows = rows_of(net.perf, calls, whole)
-                yield [*rows, ("lanes", "two threads", lanes[i] - whole)] if lanes else rows
+    lanes = [*repeated("pass in two threads", run, job, count)] if in_two_lanes(net) else []
+    vars(net.offload)[BRANCHES] = False
+    with (
+        wrapped(PynqProgram, "run", moves.program),
+        wrapped(Chain, "store", moves.move),
+        wrapped(Chain, "load", moves.move),
+    ):
+        for i, whole in enumerate(repeated("pass", run, job, count)):
+            rows = rows_of(net.perf, moves.rows, whole)
+            yield [*rows, ("lanes", "two threads", lanes[i] - whole)] if lanes else rows
 
 
 def in_two_lanes(net: Any) -> bool:
@@ -112,23 +141,22 @@ def in_two_lanes(net: Any) -> bool:
     return bool(getattr(net.offload, BRANCHES))
 
 
-def pictures(job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
-    """Yield the row of reading and preparing a picture."""
-    import chai
-
-    with chai.Net(job["network"], device="null", overlay=job["overlay"]) as net:
-        for i in range(job["warm"] + job["repeat"]):
-            begin = count()
-            net.preprocess([job["picture"]])
-            number = count() - begin
-            say(f"picture {i + 1} of {job['warm'] + job['repeat']}: {number / 1e6:.1f} M")
-            if i >= job["warm"]:
-                yield [("picture", Path(job["picture"]).name, number)]
+def pictures(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
+    """Yield the row of reading a picture and preparing it as the network's input, several times."""
+    for whole in repeated("picture", lambda: net.preprocess([job["picture"]]), job, count):
+        yield [("picture", Path(job["picture"]).name, whole)]
 
 
-def say(text: str) -> None:
-    """Print progress."""
-    print(text, file=sys.stderr, flush=True)
+def repeated(what: str, run: Callable[[], object], job: dict[str, Any], count: Count) -> Iterator[int]:
+    """Yield the instructions of each run after the first ones, which warm up; show progress."""
+    times = job["warm"] + job["repeat"]
+    for i in range(times):
+        begin = count()
+        run()
+        whole = count() - begin
+        print(f"{what} {i + 1} of {times}: {whole / 1e6:.1f} M", file=sys.stderr, flush=True)
+        if i >= job["warm"]:
+            yield whole
 
 
 def main() -> None:
@@ -137,8 +165,13 @@ def main() -> None:
     sys.setswitchinterval(INTERVAL)
     count = counter(Path(job["counter"]))
     time.perf_counter = count
-    done = pictures(job, count) if job["picture"] else passes(job, count)
-    print(json.dumps([*done]))
+    import chai
+    from chai.devices.pynq import finding
+
+    finding.LOCKS = Path(job["counter"]).parent  # this board is nobody else's
+    with chai.Net(job["network"], device="null" if job["picture"] else "pynq", overlay=job["overlay"]) as net:
+        counts = pictures(net, job, count) if job["picture"] else passes(net, job, count)
+        print(json.dumps({"batch": net.batch, "passes": [*counts]}))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
    qemu-arm -plugin insn.so,count=FILE ...: the first 8 bytes of the file are the count, little-endian. Each block of code adds
    its length as it begins, so that a reading is ahead by less than a block. Instructions of all threads are counted.
 
-   The declarations are those of qemu's plugin interface, version 1 (qemu 4.2 to 8.2), so that no header of it is needed.  */
+   The declarations are those of qemu's plugin interface, so that no header of it is needed: those named here are
+   the same in version 1 (to qemu 8.2) and 2 (from 9.0).  */
 
 #include <fcntl.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ void qemu_plugin_register_vcpu_tb_trans_cb(Plugin, Translated *);
 void qemu_plugin_register_vcpu_tb_exec_cb(Block *, Begun *, int flags, void *data);
 size_t qemu_plugin_tb_n_insns(const Block *);
 
-int qemu_plugin_version = 1;
+int qemu_plugin_version = VERSION;
 static uint64_t *count;
 
 static void begun(unsigned processor, void *length) {
