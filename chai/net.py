@@ -8,7 +8,7 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import artifact, devices, runtime
+from . import devices, runtime
 from .blob import Shape, show
 from .env import env
 from .errors import UsageError
@@ -61,8 +61,10 @@ def _opened(options: Options, partial: bool) -> Source:
                 f"{options.prototxt} is compiled: {changed} cannot be given any more",
                 hint="give it to chai compile, or load the prototxt",
             )
+        from .artifact.source import CompiledSource  # a prototxt needs none of it
+
         with Uncollected():
-            return artifact.CompiledSource(options, device)
+            return CompiledSource(options, device)
     return runtime.PrototxtSource(options, device, partial)
 
 

@@ -25,6 +25,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import ParseError
@@ -38,6 +39,7 @@ MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 4
 ALIGNMENT = 64  # bytes; a cache line, and enough for any element type
 PREFIX = struct.Struct("<8sIIQ")
+Bad = Callable[..., ParseError]  # an error of the file, from a message and perhaps a hint
 BUFFER = 1 << 16  # bytes that are read at once for a checksum; new pages for more take longer than more calls
 
 
@@ -113,7 +115,7 @@ def read(path: str | Path) -> Artifact:
     """
     with opened_file(path) as file:
         prefix = file.read(PREFIX.size)
-        bad = _Bad(str(path))
+        bad = partial(ParseError, path=str(path), hint="compile it again: chai compile")
         if len(prefix) < PREFIX.size or not prefix.startswith(MAGIC):
             raise bad("this is no chai artifact", hint="chai compile NET WEIGHTS -o NET.chai makes one")
         _, version, crc, length = PREFIX.unpack(prefix)
@@ -197,15 +199,7 @@ def _crc(file: BinaryIO, count: int, buffer: memoryview) -> int:
     return crc
 
 
-class _Bad:
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __call__(self, message: str, hint: str | None = "compile it again: chai compile") -> ParseError:
-        return ParseError(message, path=self.path, hint=hint)
-
-
-def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
+def _header(text: bytes, bad: Bad) -> dict[str, Any]:
     def number(word: str) -> float:
         if not math.isfinite(float(word)):
             raise ValueError(f"{word} is no number")
@@ -230,7 +224,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _spans(table: Any, size: int, bad: _Bad) -> dict[str, tuple[int, int, int]]:
+def _spans(table: Any, size: int, bad: Bad) -> dict[str, tuple[int, int, int]]:
     """Return (offset, bytes, crc) of each section: in order, aligned, without gaps, to the end of the file."""
     if not isinstance(table, dict):
         raise bad("header: sections are missing")

@@ -29,8 +29,6 @@ class SourceLayer(Layer):
 class DataSource(SourceLayer):
     """A training net's data layer: ``data`` and optionally ``label``. The database itself is never opened."""
 
-    tops_allowed = (1, None)
-
     def size(self) -> tuple[int, int] | None:
         """Return height and width of an item before cropping, None if the layer's messages do not give them."""
         return self.transform.resize if self.transform else None

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import import_module
-from types import ModuleType
-from typing import TypeGuard
 
 from ..graph import Layer
 from ..util.paths import modules
@@ -23,11 +21,7 @@ def _files() -> dict[str, str]:
 def find(name: str) -> type[Layer] | None:
     """Return the class of a layer type (case-sensitive), or None if there is none."""
     stem = _files().get(name.lower())
-    if stem is None:
-        return None
-    module = import_module(f".{stem}", __name__)
-    cls = vars(module).get(name)
-    return cls if _defines(module, cls) else None
+    return None if stem is None else _defined(stem).get(name)
 
 
 def spelled(text: str) -> str | None:
@@ -44,10 +38,9 @@ def types() -> list[str]:
 
 
 def _defined(stem: str) -> dict[str, type[Layer]]:
+    """Return the layer types that a file defines, and does not import, by name."""
     module = import_module(f".{stem}", __name__)
-    return {name: value for name, value in vars(module).items() if _defines(module, value)}
-
-
-def _defines(module: ModuleType, value: object) -> TypeGuard[type[Layer]]:
-    """Return whether a value is a layer type that this module defines, and does not import."""
-    return isinstance(value, type) and issubclass(value, Layer) and value.__module__ == module.__name__
+    types = {
+        name: value for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Layer)
+    }
+    return {name: cls for name, cls in types.items() if cls.__module__ == module.__name__}

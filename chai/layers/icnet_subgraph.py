@@ -22,16 +22,10 @@ class ICNetSubgraph(Layer):
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
     def _poolings(self) -> list[Pooling]:
-        return [
-            Pooling(
-                self.name,
-                self.bottoms,
-                self.tops,
-                Pooling.Params("AVE", kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw),
-                type=self.type,
-            )
-            for (kh, kw), (sh, sw) in LEVELS
+        windows = [
+            Pooling.Params("AVE", kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw) for (kh, kw), (sh, sw) in LEVELS
         ]
+        return [Pooling(self.name, self.bottoms, self.tops, window, type=self.type) for window in windows]
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         for pooling in self._poolings():

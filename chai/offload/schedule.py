@@ -5,7 +5,7 @@ Every step has the blobs it reads and writes, and their side.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -162,7 +162,13 @@ class Schedule:
 
     def engines(self) -> list[str]:
         """Return engine and type of each step: ``host:Pack``, ``fpga:Convolution``, ``host:gemm``."""
-        return list(self._words())
+        words: list[str] = []
+        for step in self.steps:
+            if isinstance(step, DeviceStep):
+                words += [f"fpga:{layer.type}" for layer in step.layers]
+            else:
+                words.append(f"host:{step.layer.type if isinstance(step, HostStep) else step.type}")
+        return words
 
     def __repr__(self) -> str:
         return f"<Schedule: {len(self.steps)} steps>"
@@ -176,13 +182,6 @@ class Schedule:
         if not rows:
             return html.notebook(html.paragraph("no steps yet: they are known when the formats are (net.calibrate)"))
         return html.notebook(html.rows(table.Table(head, rows, "rllrlll")))
-
-    def _words(self) -> Iterator[str]:
-        for step in self.steps:
-            if isinstance(step, DeviceStep):
-                yield from (f"fpga:{layer.type}" for layer in step.layers)
-            else:
-                yield f"host:{step.layer.type if isinstance(step, HostStep) else step.type}"
 
 
 def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack]) -> Schedule:

@@ -7,7 +7,6 @@ blob and side.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from ..blob import Shape, View
 from ..errors import ModelError
@@ -17,7 +16,7 @@ from ..tasks import Task
 from ..tasks.target import Target, Unsupported
 from .merge_parallel import merge_parallel
 from .plan import Partition
-from .schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack, unfolded_name
+from .schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
 from .unfold_inputs import unfold_inputs
 
 
@@ -82,27 +81,8 @@ def schedule(
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
             codes.update(inputs, tops)
     result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats)
-    _unfold_inputs(result, graph.inputs, target)
+    unfold_inputs(result, graph.inputs, target)
     return result
-
-
-def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target) -> None:
-    """Unfold the inputs of a network that only one Task reads, where that is faster."""
-    shared = {view.base for view in scheduled.views.values()}
-    shared.update(
-        b for step in scheduled.steps if isinstance(step, HostStep) and step.codes for b in step.layer.bottoms
-    )
-    segments = {i: step for i, step in enumerate(scheduled.steps) if isinstance(step, DeviceStep)}
-    shapes = {**target.shapes, **scheduled.shapes}
-    tasks = [task for step in segments.values() for task in step.tasks]
-    unfolding = unfold_inputs(tasks, set(inputs) - shared, shapes, target.overlay)
-    scheduled.shapes.update(unfolding.shapes)
-    for i, step in enumerate(scheduled.steps):
-        if isinstance(step, Pack) and step.blob in unfolding.unfolds:
-            scheduled.steps[i] = replace(step, unfold=unfolding.unfolds[step.blob])
-    for i, step in segments.items():
-        names = tuple(unfolded_name(blob) if blob in unfolding.unfolds else blob for blob in step.inputs)
-        scheduled.steps[i] = replace(step, tasks=tuple(map(unfolding.tasks.__getitem__, step.tasks)), inputs=names)
 
 
 def insert_pack_unpack(

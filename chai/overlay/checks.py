@@ -19,7 +19,10 @@ def check(document: Document, array: str) -> None:
     architecture = _architecture(document, array)
     validate(document, _schema("overlay" if architecture == array else architecture))
     if architecture == array:
-        _check_contents(document)
+        for section in ("descriptor", "table"):
+            _check_record(document, section)
+        _check_registers(document)
+        _check_array(document)
 
 
 def _architecture(document: Document, array: str) -> str:
@@ -39,14 +42,6 @@ def _architecture(document: Document, array: str) -> str:
 def _schema(name: str) -> Mapping[str, Any]:
     schema: Mapping[str, Any] = jsonfile.load(shipped("hw_overlays", f"{name}.schema.json")).value
     return schema
-
-
-def _check_contents(document: Document) -> None:
-    """Check a manifest that is valid by its schema. Raises ParseError, with the line."""
-    for section in ("descriptor", "table"):
-        _check_record(document, section)
-    _check_registers(document)
-    _check_array(document)
 
 
 def _check_record(document: Document, section: str) -> None:

@@ -38,11 +38,6 @@ class Array:
     chain: int
     pack_shift: int
 
-    @property
-    def macs(self) -> int:
-        """Return the multiply-accumulates per cycle."""
-        return self.inputs * self.outputs * self.lanes
-
 
 @dataclass(frozen=True)
 class Dsp:

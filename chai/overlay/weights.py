@@ -6,7 +6,7 @@ held in memory twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from math import gcd, prod
 from typing import Any, Protocol, Union
 
@@ -124,9 +124,8 @@ class Packed:
                 raise DeviceError("descriptor: the padding of the constants of a conv is not zero")
             if summed:
                 rows = np.abs(blocks, blocks).view(np.uint8).reshape(len(blocks), -1, lanes)
-                if (
-                    rows.shape[1] % 2 == 0
-                ):  # a byte holds the sum of two, which takes a fraction of the time of wider ones
+                # a byte holds the sum of two, which takes a fraction of the time of wider ones
+                if rows.shape[1] % 2 == 0:
                     half = rows.shape[1] // 2
                     rows = rows[:, :half] + rows[:, half:]
                 several = gcd(rows.shape[1], 64)  # numpy sums long rows faster
@@ -180,17 +179,6 @@ def put(piece: Piece, out: Array) -> None:
         piece.read(out)
     else:
         piece.read(0, out)
-
-
-def joined(pieces: Iterable[Piece]) -> bytes:
-    """Return pieces of constants joined into one bytes object."""
-    listed = list(pieces)
-    out = np.empty(sum(map(size_of, listed)), np.uint8)
-    end = 0
-    for piece in listed:
-        put(piece, out[end : end + size_of(piece)])
-        end += size_of(piece)
-    return out.tobytes()
 
 
 def pack_weights(weights: Array, group: int, array: sections.Array) -> bytes:

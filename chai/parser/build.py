@@ -78,13 +78,7 @@ class NetState:
         include, exclude = layer.all("include"), layer.all("exclude")
         if include and exclude:
             name = layer.get("name", "")
-            start = layer.values["exclude"][0].start
-            raise layer.source.error(
-                f"layer {name!r} has include and exclude rules; it can have one kind",
-                start,
-                start + len("exclude"),
-                layer=name,
-            )
+            raise layer.error(f"layer {name!r} has include and exclude rules; it can have one kind", "exclude")
         if include:
             return any(self.meets(rule) for rule in include)
         return not any(self.meets(rule) for rule in exclude)
@@ -355,7 +349,5 @@ class _Wiring:
                 raise self._error(message, text, what)
 
     def _error(self, message: Message, text: str, field: str, index: int = 0, hint: str | None = None) -> ParseError:
-        values = message.values.get(field) or message.values.get("name") or message.values.get("type")
-        assert values
-        at = values[min(index, len(values) - 1)]
-        return message.source.error(text, at.start, at.end, layer=message.get("name"), hint=hint)
+        field = next(name for name in (field, "name", "type") if message.values.get(name))
+        return message.error(text, field, min(index, len(message.values[field]) - 1), hint)

@@ -165,17 +165,14 @@ def _net(walk: Walk, at: int, end: int) -> list[StoredLayer]:
         if f.number in (2, 100):
             if f.wire != BYTES:
                 raise walk.bad("expected a layer", f.start)
-            layers.append(_v2(walk, f) if f.number == 100 else _v1(walk, f))
+            layers.append(_layer(walk, f, name=1, type=2, blobs=7) if f.number == 100 else _old(walk, f))
             if len(layers) > limits().layers:
                 raise walk.bad("too many layers: " + limits().exceeded("layers", len(layers)), f.start)
     return layers
 
 
-def _v2(walk: Walk, message: WireField) -> StoredLayer:
-    return _layer(walk, message, name=1, type=2, blobs=7)
-
-
-def _v1(walk: Walk, message: WireField) -> StoredLayer:
+def _old(walk: Walk, message: WireField) -> StoredLayer:
+    """Return a layer of form V1 or V0."""
     inner = [f for f in walk.fields(message.start, message.end) if f.number == 1 and f.wire == BYTES]
     if inner:  # V0: the layer is wrapped in a connection
         return _layer(walk, inner[-1], name=1, type=2, blobs=50)

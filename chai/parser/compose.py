@@ -81,17 +81,12 @@ def _check(message: Message, bottoms: list[str]) -> None:
         )  # fmt: skip
     for field in ("precision_param", "quantization_param"):
         if message.has(field):
-            at = message.values[field][0]
-            raise message.source.error(
-                f"{field}: the parts of a composed layer have formats, not the layer", at.start, at.start + len(field),
-                hint="leave it out: chai quantize writes the parts with their formats", layer=message.get("name"),
-            )  # fmt: skip
-    for at in message.values.get("top", ()):
-        if at.value in bottoms:
-            raise message.source.error(
-                f"{at.value!r} is bottom and top: a composed layer cannot work in place", at.start, at.end,
-                hint="give its top a name of its own", layer=message.get("name"),
-            )  # fmt: skip
+            text = f"{field}: the parts of a composed layer have formats, not the layer"
+            raise message.error(text, field, hint="leave it out: chai quantize writes the parts with their formats")
+    for i, top in enumerate(message.all("top")):
+        if top in bottoms:
+            text = f"{top!r} is bottom and top: a composed layer cannot work in place"
+            raise message.error(text, "top", i, "give its top a name of its own")
 
 
 def _shares(layer: str, part: ComposedPart, around: tuple[Share, ...]) -> tuple[Share, ...]:

@@ -53,6 +53,12 @@ class Message:
         """Return whether the field is set."""
         return name in self.values
 
+    def error(self, text: str, field: str, index: int = 0, hint: str | None = None) -> ParseError:
+        """Return an error of this layer that shows a value of a field, or the field's name if the value is a message."""
+        at = self.values[field][index]
+        end = at.start + len(field) if isinstance(at.value, Message) else at.end
+        return self.source.error(text, at.start, end, layer=self.get("name"), hint=hint)
+
     def with_text(self, name: str, text: str) -> Message:
         """Return the message with another text in a field, at the place of the old one."""
         other = Message(self.type, self.source, self.start, self.end)

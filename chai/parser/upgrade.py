@@ -7,7 +7,6 @@ Values keep their positions, so an error about an upgraded layer still points in
 
 from __future__ import annotations
 
-from ..errors import ParseError
 from .message import Message, Value
 from .schema import fields
 
@@ -72,10 +71,10 @@ def _new(type: str, near: Message) -> Message:
     return Message(type, near.source, near.start, near.end)
 
 
-def _sub(layer: Message, name: str, type: str) -> Message:
+def _sub(layer: Message, name: str) -> Message:
     """Return the message ``name`` of a layer; create it if it is missing."""
     if not layer.has(name):
-        layer.values[name] = [Value(_new(type, layer), layer.start, layer.end)]
+        layer.values[name] = [Value(_new(fields("LayerParameter")[name].message, layer), layer.start, layer.end)]
     found = layer.get(name)
     assert isinstance(found, Message)
     return found
@@ -87,12 +86,7 @@ def _retype(layer: Message, types: dict[str, str], known: str) -> str:
         raise layer.source.error("this layer has no type", layer.start, layer.start + 1, layer=layer.get("name"))
     found = value[0].value
     if found not in types:
-        raise layer.source.error(
-            f"layer {layer.get('name', '')!r}: {found!r} is no {known} layer type",
-            value[0].start,
-            value[0].end,
-            layer=layer.get("name"),
-        )
+        raise layer.error(f"layer {layer.get('name', '')!r}: {found!r} is no {known} layer type", "type")
     layer.values["type"] = [value[0]._replace(value=types[found])]
     return types[found]
 
@@ -132,13 +126,12 @@ def _from_v0(value: Value) -> Message:
         return new
     for name in list(inner.values):
         if name in _V0_TRANSFORM and type in ("Data", "ImageData", "WindowData", "HDF5Data"):
-            inner.move(name, _sub(new, "transform_param", "TransformationParameter"), _V0_TRANSFORM[name])
+            inner.move(name, _sub(new, "transform_param"), _V0_TRANSFORM[name])
         elif type in _PARAM:
             target = _V0_NAMES.get(name, _V0_DETECTION.get(name, name))
             message = _PARAM[type]
-            definition = fields("LayerParameter")[message]
-            if target in fields(definition.message):
-                inner.move(name, _sub(new, message, definition.message), target)
+            if target in fields(fields("LayerParameter")[message].message):
+                inner.move(name, _sub(new, message), target)
     if inner.has("hdf5_output_param"):
         inner.move("hdf5_output_param", new)
     return new
@@ -151,7 +144,7 @@ def _fold_padding(layers: list[Message]) -> list[Message]:
     for layer in layers:
         if layer.get("type") == "padding":
             continue
-        for bottom in layer.values.get("bottom", ()):
+        for i, bottom in enumerate(layer.values.get("bottom", ())):
             padding = pads.get(bottom.value)
             if padding is None:
                 continue
@@ -162,15 +155,8 @@ def _fold_padding(layers: list[Message]) -> list[Message]:
                 )
             message = _PARAM.get(layer.get("type"), "")
             if message not in ("convolution_param", "pooling_param"):
-                raise layer.source.error(
-                    "a padding layer can be read by a convolution or pooling only",
-                    bottom.start,
-                    bottom.end,
-                    layer=layer.get("name"),
-                )
-            target = _sub(
-                layer, message, "ConvolutionParameter" if message == "convolution_param" else "PoolingParameter"
-            )
+                raise layer.error("a padding layer can be read by a convolution or pooling only", "bottom", i)
+            target = _sub(layer, message)
             target.values["pad"] = padding.values.get("pad", [Value(0, padding.start, padding.end)])
             layer.values["bottom"] = [padding.values["bottom"][0] if b is bottom else b for b in layer.values["bottom"]]
         kept.append(layer)
@@ -182,7 +168,7 @@ def _move_transform(layer: Message) -> None:
     for name in ("data_param", "image_data_param", "window_data_param"):
         old = layer.get(name)
         if old is not None and any(old.has(f) for f in _MOVED_TO_TRANSFORM):
-            target = _sub(layer, "transform_param", "TransformationParameter")
+            target = _sub(layer, "transform_param")
             for field in _MOVED_TO_TRANSFORM:
                 if not target.has(field):
                     old.move(field, target)
@@ -197,9 +183,11 @@ def _input_layers(net: Message) -> list[Message]:
     if shapes and dims:
         raise net.source.error("input_shape and input_dim are both given", dims[0].start, dims[0].end)
     if shapes and len(shapes) not in (1, len(names)):
-        raise _uneven(net, f"{len(names)} inputs but {len(shapes)} input_shape", shapes[0])
+        message, at = f"{len(names)} inputs but {len(shapes)} input_shape", shapes[0]
+        raise net.source.error(message, at.start, at.end)
     if dims and len(dims) != 4 * len(names):
-        raise _uneven(net, f"{len(names)} inputs need {4 * len(names)} input_dim, found {len(dims)}", dims[0])
+        message, at = f"{len(names)} inputs need {4 * len(names)} input_dim, found {len(dims)}", dims[0]
+        raise net.source.error(message, at.start, at.end)
     taken = {v.value.get("name") for kind in ("layer", "layers") for v in net.values.get(kind, ())}
     own = "input" if "input" not in taken else "inputs"
     layer = Message("LayerParameter", net.source, names[0].start, names[-1].end)
@@ -219,7 +207,3 @@ def _input_layers(net: Message) -> list[Message]:
         param.values["shape"] = shapes
         layer.values["input_param"] = [Value(param, shapes[0].start, shapes[-1].end)]
     return [layer]
-
-
-def _uneven(net: Message, message: str, at: Value) -> ParseError:
-    return net.source.error(message, at.start, at.end)

@@ -1,4 +1,4 @@
-"""Helpers of the passes: the readers of each blob, and a Graph with some layers replaced."""
+"""Helpers of the passes: the readers of each blob, and one layer for two."""
 
 from __future__ import annotations
 
@@ -44,8 +44,3 @@ def _joined(first: Precision | None, second: Precision | None) -> Precision | No
         chai_unsigned_out=second.chai_unsigned_out,
         quant_type_out=second.quant_type_out or second.quant_type,
     )
-
-
-def with_layers(graph: Graph, layers: list[Layer]) -> Graph:
-    """Return the Graph with other layers."""
-    return replace(graph, layers=layers)

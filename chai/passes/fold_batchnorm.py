@@ -10,7 +10,7 @@ from ..layers.convolution import Convolution
 from ..layers.scale import Scale
 from ..util.data.malloc import Room
 from ..util.lazy_numpy import np
-from ._edit import merged, only_reader, readers, with_layers
+from ._edit import merged, only_reader, readers
 
 
 def fold_batchnorm(graph: Graph) -> Graph:
@@ -35,7 +35,7 @@ def fold_batchnorm(graph: Graph) -> Graph:
                 continue
         writer.update(dict.fromkeys(layer.tops, len(layers)))
         layers.append(layer)
-    return with_layers(graph, layers)
+    return replace(graph, layers=layers)
 
 
 def _fold(first: Layer, second: AffineLayer, room: Room | None) -> Layer | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..graph import Graph, Layer
 from ..layers.relu import ReLU
-from ._edit import merged, only_reader, readers, with_layers
+from ._edit import merged, only_reader, readers
 
 
 def fuse_relu(graph: Graph) -> Graph:
@@ -28,4 +30,4 @@ def fuse_relu(graph: Graph) -> Graph:
                 continue
         writer.update(dict.fromkeys(layer.tops, len(layers)))
         layers.append(layer)
-    return with_layers(graph, layers)
+    return replace(graph, layers=layers)

@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..fixed import Requantization, Scaled, requantize, weight_steps
-from ..overlay import TaskLimits
+from ..overlay import Overlay, TaskLimits
 from ..overlay.layout import image_bytes
 from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from . import Task
-from .fields import clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
+from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .tiling import array_cycles, beyond_ring, tiling, weight_traffic
 from .unfold import Unfold
 from .window import Window
@@ -27,10 +28,7 @@ from .window import Window
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
     from ..overlay.weights import Piece
-    from .fields import Operands
     from .probe import Maker, Probe
 
 

@@ -6,26 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..blob import View
+from ..blob import Array, Shape, View
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
-from ..overlay import TaskLimits
+from ..overlay import Overlay, TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_flag, zero_point
+from .fields import Operands, as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
-    from .fields import Operands
     from .probe import Maker, Probe
-
-
-@dataclass(frozen=True)
-class CopyLimits(TaskLimits):
-    """Limits of a blob written into another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +56,8 @@ class Copy(Task):
         return None if self.requantization is None else (self.zero, self.requantization.zero)
 
     @classmethod
-    def limits(cls, overlay: Overlay) -> CopyLimits | None:
-        return overlay.limits(cls.kind, CopyLimits)
+    def limits(cls, overlay: Overlay) -> TaskLimits | None:
+        return overlay.limits(cls.kind, TaskLimits)
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         limits = self.limits(overlay)

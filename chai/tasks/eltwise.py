@@ -6,19 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
-from ..overlay import TaskLimits
+from ..overlay import Overlay, TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import check_multipliers, clamp, same_multipliers, zero_flag, zero_point
+from .fields import Operands, check_multipliers, clamp, same_multipliers, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
-    from .fields import Operands
     from .probe import Maker, Probe
 
 

@@ -6,22 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
-from ..overlay import TaskLimits
+from ..overlay import Overlay, TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
+from .fields import Operands, as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .tiling import beyond_pool
 from .window import Window
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
     from ..overlay.weights import Piece
-    from .fields import Operands
     from .probe import Maker, Probe
 
 

@@ -118,9 +118,8 @@ class Target:
             return False
         source, (format, _) = self.formats[bottom], self.weight_format(weights, precision, top)
         largest = format.largest
-        if precision is None or (
-            precision.fl_params is None and not precision.th_params
-        ):  # the format covers all weights
+        # without a format of the prototxt, the format covers all weights
+        if precision is None or (precision.fl_params is None and not precision.th_params):
             largest = int(largest / FACTORS[format.scheme][-1] + 0.5)
         return bool(weights[0].size * largest * (source.magnitude - source.zero) >= ACCUMULATOR)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape
@@ -115,11 +114,12 @@ def driver(overlay: Overlay, windows: Mapping[str, Bus]) -> Blocks:
 
 def refusal(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> str | None:
     """Return why VTA cannot run a Task, or should not; None if it can."""
+    from . import segment as lowering  # what runs a compiled network lowers nothing
+
     del overlay
     if isinstance(task, Conv) and shapes[task.output][2:] == (1, 1):
         return "it has one position: fetching its weights takes longer than the host"
-    reason: str | None = _lowering().refusal(task)
-    return reason
+    return lowering.refusal(task)
 
 
 def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
@@ -138,14 +138,9 @@ def speed(overlay: Overlay, segments: Sequence[VtaSegment]) -> str:
 
 def segment(work: Work) -> VtaSegment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
+    from . import segment as lowering  # as above
+
     for task in work.tasks:
         if isinstance(task, CompiledTask):
             raise task.unknown
-    segment: VtaSegment = _lowering().segment(work)
-    return segment
-
-
-def _lowering() -> ModuleType:
-    from . import segment  # what runs a compiled network lowers nothing
-
-    return segment
+    return lowering.segment(work)

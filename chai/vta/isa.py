@@ -213,32 +213,26 @@ def _bytes(instruction: Instruction, encoding: str) -> bytes:
     if isinstance(instruction, Alu):
         immediate = instruction.immediate
         values |= {"is_immediate": int(immediate is not None), "immediate": immediate or 0}
-    total = 0
-    for field in fields(encoding)[opcode]:
-        value = values[field.name]
-        low, high = _range(field)
-        if not low <= value <= high:
-            raise DeviceError(f"{opcode.name}: {field.name} = {value} is outside {low}..{high}")
-        total |= (value & high - low) << field.position
-    return total.to_bytes(BYTES, "little")
+    known = fields(encoding)[opcode]
+    return _packed(opcode.name, known, (values[field.name] for field in known)).to_bytes(BYTES, "little")
 
 
 def encode_micro_ops(micro_ops: Iterable[MicroOp]) -> bytes:
     """Return the bytes of micro-ops. Raises DeviceError for an index that its field cannot hold."""
-    words = bytearray()
-    for micro_op in micro_ops:
-        total = 0
-        for field, value in zip(MICRO_OP, micro_op):
-            if not 0 <= value < 1 << field.width:
-                raise DeviceError(f"micro-op: {field.name} = {value} is outside 0..{(1 << field.width) - 1}")
-            total |= value << field.position
-        words += total.to_bytes(UOP_BYTES, "little")
-    return bytes(words)
+    words = (_packed("micro-op", MICRO_OP, micro_op) for micro_op in micro_ops)
+    return b"".join(word.to_bytes(UOP_BYTES, "little") for word in words)
 
 
-def _range(field: InstructionField) -> tuple[int, int]:
-    half = 1 << field.width - 1
-    return (-half, half - 1) if field.signed else (0, 2 * half - 1)
+def _packed(what: str, fields: Iterable[InstructionField], values: Iterable[int]) -> int:
+    """Return values at the places of their fields."""
+    total = 0
+    for field, value in zip(fields, values):
+        half = 1 << field.width - 1
+        low, high = (-half, half - 1) if field.signed else (0, 2 * half - 1)
+        if not low <= value <= high:
+            raise DeviceError(f"{what}: {field.name} = {value} is outside {low}..{high}")
+        total |= (value & high - low) << field.position
+    return total
 
 
 # -- from bytes

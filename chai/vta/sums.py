@@ -83,10 +83,8 @@ class Sum:
             bias = np.zeros(BLOCK, np.int64)
             load = loaded(self.constants, self.shift, bias, 0, 1, fixed)
             *before, last = begin(micro_ops, load, Runs(dst, count), fixed)
-            after = [
-                last,
-                *end(micro_ops, self.shift, Runs(dst, count), fixed, SPARE),
-            ]  # the bias is not shifted with digits
+            # the bias is not shifted with digits
+            after = [last, *end(micro_ops, self.shift, Runs(dst, count), fixed, SPARE)]
         if not gemms:
             gemms.append(micro_ops.apply(AluOperation.ADD, dst, count, 0))
         store = Store(dst, self.target.entry(image, block) + at, 1, size, 0)

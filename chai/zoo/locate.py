@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import parser
 from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
@@ -92,5 +91,7 @@ def read_graph(
     strict: bool = False,
 ) -> Graph:
     """Read the Graph of a prototxt, with its own and all registered custom layers; ``strict``: see Net."""
+    from ..parser.load import load_graph  # a compiled network needs none of it
+
     with Uncollected():
-        return parser.load_graph(path, registry_of(custom, strict), phase, level, stages, strict)
+        return load_graph(path, registry_of(custom, strict), phase, level, stages, strict)

@@ -24,7 +24,6 @@ from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
 from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
-from chai.overlay.weights import joined
 from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
@@ -33,6 +32,7 @@ from chai.tasks.work import Work
 from tests.artifact.common import data, load, made
 from tests.codegen.test_encoding import decoded
 from tests.conftest import examples, report
+from tests.tasks.common import joined
 
 Z2 = overlays.load("pynq-z2")
 

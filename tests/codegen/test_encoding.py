@@ -22,7 +22,7 @@ from chai.offload.schedule import DeviceStep
 from chai.overlay import Overlay, weights as packing
 from chai.overlay.layout import Placed
 from chai.overlay.records import pack, unpack
-from chai.overlay.weights import HeldBytes, Packed, joined, pack_weights, weight_bytes
+from chai.overlay.weights import HeldBytes, Packed, pack_weights, weight_bytes
 from chai.runtime.execution import Execution
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
@@ -34,6 +34,7 @@ from chai.tasks.window import Window
 from tests.codegen.test_memory_map import Segment, network, segments
 from tests.conftest import examples, report
 from tests.passes.common import CONV, MAX, network as small_network
+from tests.tasks.common import joined
 
 Z2 = overlays.load("pynq-z2")
 OVERLAYS = [Z2, overlays.load("ultra96")]

@@ -63,7 +63,7 @@ def test_the_shipped_names() -> None:
 
 def test_the_default_overlay_is_the_documented_one() -> None:
     z2 = overlay.load("pynq-z2")
-    assert (z2.array.inputs, z2.array.outputs, z2.array.lanes, z2.array.macs) == (16, 24, 1, 384)
+    assert (z2.array.inputs, z2.array.outputs, z2.array.lanes, z2.macs) == (16, 24, 1, 384)
     assert (z2.dsp.array, z2.dsp.requant, z2.clock_mhz) == (192, 8, 100.0)
     assert (z2.requant.mult_bits, z2.requant.shift_max, z2.bits) == (17, 40, (8, 6))
 

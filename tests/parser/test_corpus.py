@@ -13,7 +13,7 @@ import pytest
 from chai.cli import main, output
 from chai.errors import ChaiError
 from chai.graph import Graph
-from chai.parser import load_graph
+from chai.parser.load import load_graph
 from chai.passes.infer_shapes import infer_shapes
 from chai.plugins import Registry
 from tests.conftest import report

@@ -14,8 +14,8 @@ from chai import layers
 from chai.errors import ChaiError, ParseError
 from chai.graph import Graph
 from chai.graph.transform import Transform
-from chai.parser import load_graph
 from chai.parser.caffemodel import Weights, check_fit
+from chai.parser.load import load_graph
 from chai.parser.schema import fields
 from chai.passes.infer_shapes import infer_shapes
 from chai.plugins import CustomParams, Registry

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 
 from chai.errors import ParseError
-from chai.parser import load_graph
+from chai.parser.load import load_graph
 from chai.parser.schema import enum_values, fields, message_class
 from chai.plugins import Registry
 

@@ -11,7 +11,7 @@ import pytest
 from chai import layers
 from chai.errors import ChaiError, ParseError
 from chai.graph import Layer
-from chai.parser import load_graph
+from chai.parser.load import load_graph
 from chai.parser.message import Message
 from chai.parser.schema import fields as schema_fields
 from chai.parser.upgrade import V0_TYPES, V1_TYPES, upgrade

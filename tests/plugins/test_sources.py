@@ -14,7 +14,7 @@ import pytest
 
 import chai
 from chai import plugins
-from chai.parser import load_graph
+from chai.parser.load import load_graph
 from chai.plugins.loading import registry_of
 from tests.passes.common import prototxt
 

@@ -14,13 +14,13 @@ from chai.devices.rtlsim.simulation import Simulation
 from chai.fixed import Requantization
 from chai.overlay import Overlay
 from chai.overlay.layout import DeviceBlob, Placed, blob_bytes
-from chai.overlay.weights import joined
 from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from tests.tasks.common import joined
 
 BASE = 0x1000_0000
 SIZE = 1 << 19

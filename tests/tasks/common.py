@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from chai.kernels import codes as kernels, fast
 from chai.kernels.native import library
 from chai.kernels.native.program import NativeProgram
 from chai.overlay import Overlay, TaskSection
+from chai.overlay.weights import Piece, put, size_of
 from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
@@ -150,3 +151,14 @@ def check(task: Task, *given: Array) -> None:
     kernel = emulated([task], dict(zip(task.inputs, given)), {task.output: wanted.shape})[task.output]
     assert kernel.dtype == np.int8
     assert np.array_equal(kernel, wanted)
+
+
+def joined(pieces: Iterable[Piece]) -> bytes:
+    """Return pieces of constants joined into one bytes object."""
+    listed = list(pieces)
+    out = np.empty(sum(map(size_of, listed)), np.uint8)
+    end = 0
+    for piece in listed:
+        put(piece, out[end : end + size_of(piece)])
+        end += size_of(piece)
+    return out.tobytes()

@@ -21,13 +21,13 @@ from chai.kernels import fast
 from chai.overlay import Overlay, checks
 from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
-from chai.overlay.weights import joined
 from chai.tasks import Task
 from chai.tasks.fields import Operands
 from chai.tasks.work import Work
 from chai.util.data import jsonfile
 from chai.util.paths import resource
 from tests.codegen.test_encoding import decoded
+from tests.tasks.common import joined
 from tests.templates import FILES, values
 
 SHAPES = dict.fromkeys(("a", "b"), (2, 20, 3, 7))
