@@ -32,13 +32,9 @@ class ProbeResult:
     """The result of a probe: ``reason`` is the failure, empty if it passed; ``ms`` is the device's time."""
 
     name: str
+    ok: bool
     reason: str
     ms: float
-
-    @property
-    def ok(self) -> bool:
-        """Return whether the probe passed."""
-        return not self.reason
 
 
 class TaskProbe(Probe[Task]):
@@ -113,7 +109,7 @@ def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
             reason = probe.run(device, overlay)
         except ChaiError as error:
             reason = str(error)
-        yield ProbeResult(probe.name, reason, (perf_counter() - begin) * 1000)
+        yield ProbeResult(probe.name, not reason, reason, (perf_counter() - begin) * 1000)
 
 
 def outcome(device: Device, overlay: Overlay, results: Sequence[ProbeResult]) -> Iterator[tuple[str, str]]:
