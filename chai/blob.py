@@ -32,13 +32,8 @@ def bases(blob: str, views: Mapping[str, View]) -> Iterator[View]:
 
 def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | None = None) -> View:
     """Return the view of a blob in the largest blob that it is a part of, itself if of none; of those ``among``."""
-    view, first = View(blob, 0), 0
-    while blob in views:
-        blob, start = views[blob]
-        first += start
-        if among is None or blob in among:
-            view = View(blob, first)
-    return view
+    itself, *outwards = bases(blob, views)
+    return [itself, *(view for view in outwards if among is None or view.base in among)][-1]
 
 
 class Wholes(dict[str, View]):

@@ -18,6 +18,8 @@ from ..images.preprocess import Preprocess
 from ..kernels.native.library import lost
 from ..net import Net
 from ..zoo import is_compiled
+from ..zoo.fetch import how_to_get
+from ..zoo.locate import locate
 from . import options, output
 from .parsing import refuse
 
@@ -67,8 +69,6 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
 
 
 def _load(args: argparse.Namespace, files: list[Path]) -> Net:
-    from ..zoo.locate import locate
-
     path, weights = locate(args.net, args.weights, compiled=True, adjacent=not args.random_weights)
     compiled = is_compiled(path)
     if weights is not None and path == Path(args.net):
@@ -155,8 +155,6 @@ def _is_row(shape: Shape) -> bool:
 
 def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:
     """Return the error for a missing caffemodel; ``otherwise`` is the hint if no published weights are known."""
-    from ..zoo.fetch import how_to_get
-
     return UsageError(f"no weights: chai {command} {net} WEIGHTS.caffemodel -i ...", hint=how_to_get(net) or otherwise)
 
 

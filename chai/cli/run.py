@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 from ..blob import Array
 from ..errors import UsageError
 from ..images import files as images
+from ..kernels.codes import warm_up
 from ..offload.headroom import CURE
 from ..report import timeline
 from ..runtime.ahead import ahead
@@ -280,8 +281,6 @@ def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: dict[st
     if not (args.perf or args.perf_csv or args.trace):
         return
     if args.repeat is not None and job.net.overlay is not None:
-        from ..kernels.codes import warm_up
-
         warm_up()  # else numba might be loaded during the measurement
     passes = []
     for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
