@@ -111,12 +111,6 @@ def tell_kernels() -> None:
         output.say(f"note: {slower}")
 
 
-def check_images(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that change or need images if there are none."""
-    if not args.image:
-        refuse(args, (*options.PREPROCESSING, "batch", "calibration", "draw"), "without images", hint="-i IMAGE")
-
-
 def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None:
     """Raise UsageError for options of preprocessing if all inputs are arrays: these are used unchanged."""
     if all(file.suffix.lower() == ".npy" for file in files):

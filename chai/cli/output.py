@@ -83,17 +83,8 @@ def say(*lines: str) -> None:
     tell(sys.stderr, *lines)
 
 
-def file(text: str) -> Path:
-    """Return the path of a file to write. Raises UsageError now if it could not be written later."""
-    return _target(text, folder=False)
-
-
-def place(text: str) -> Path:
-    """Return the path of a file or folder to write; raises UsageError like ``file``."""
-    return _target(text, folder=True)
-
-
-def _target(text: str, folder: bool) -> Path:
+def file(text: str, folder: bool = False) -> Path:
+    """Return the path of a file to write, with ``folder`` also of one. Raises UsageError now if it could not be written later."""
     path = Path(text)
     if reason := obstacle(path, folder):
         missing = not path.parent.is_dir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypedDict
@@ -132,7 +133,7 @@ def _results(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--draw",
-        type=output.place,
+        type=partial(output.file, folder=True),
         metavar="OUT",
         help="draw boxes, maps or best classes into the images: a .png or .jpg, or a folder",
     )
@@ -195,7 +196,8 @@ def _files(args: argparse.Namespace) -> list[Path]:
         raise UsageError(
             "--repeat says how many passes --perf and --perf-csv time", hint=f"--perf --repeat {args.repeat}"
         )
-    inputs.check_images(args)
+    if not args.image:
+        refuse(args, (*options.PREPROCESSING, "batch", "calibration", "draw"), "without images", hint="-i IMAGE")
     files = images.find(args.image or (), pipes=not args.draw)  # drawing opens them again
     if files and all(file.suffix.lower() == ".npy" for file in files):
         refuse(args, ("draw",), "for .npy inputs, which are no pictures")
