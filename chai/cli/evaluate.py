@@ -227,7 +227,6 @@ def _described(evaluated: Output) -> str:
 
 def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
     """Return the known answers. Raises UsageError if they belong to other images, or if nothing can be compared."""
-
     known = truth(job.output.kind, args.labels, args.truth)
     if job.maps is not None:
         some = any(map_file(job.maps, file, item).is_file() for _, file, item in todo)
@@ -262,7 +261,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.LoadedNetwork, list[Place], list[str]]:
     """Return the job of the workers, the prepared network, the images to run, and the name of each."""
-
     compiled = is_compiled(args.net)
     asked, args.device = tuple(args.device), "null" if compiled else "float"
     prepared = inputs.prepare(args, files)
@@ -314,7 +312,6 @@ def _anywhere(name: _Name) -> _Name:
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
     """Return the records of all images, including those of the journal, and the records of failures."""
-
     described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
     kernels = "of the workers" if args.scheduler else arithmetic()
     run = {**job.key(), "images": sha256(os.fsencode(described)).hexdigest(), "kernels": kernels}

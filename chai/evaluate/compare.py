@@ -165,7 +165,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: each layer's SQNR as a bar, and the agreement."""
-
         layers = self.measured
         rows = [
             (x.name, x.engine, "float32" if x.format is None else str(x.format), x.decibels)

@@ -62,7 +62,6 @@ class NetworkProbe:
 
     def run(self, device: Device, overlay: Overlay) -> str:
         """Return a description of the first error, or "", as a TaskProbe does."""
-
         images = np.random.default_rng(self.bits).random((min(3, overlay.batch_max), 1, 8, 8)).astype(np.float32)
         net = Net(NETWORK, device="null", overlay=overlay.path, calibrate=images, bits=self.bits, scheme=self.scheme)
         planned = net.offload.plan

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TABLE = r"\s*\[\s*preprocess\s*\]"
 DEPTH = 32  # parts of a dotted key, in whose number TOML's reader takes quadratic time
 _DEEP = rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}"""
-_KEYS = {"resize": 2, "crop": 2, "channels": 0, "mean": None, "raw_scale": 1, "scale": 1}
+_KEYS = ("resize", "crop", "channels", "mean", "raw_scale", "scale")
 
 DEFAULT = Preprocess()
 

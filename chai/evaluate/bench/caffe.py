@@ -23,10 +23,6 @@ class Same(NamedTuple):
     params: str
     blobs: Sequence[Array] = ()
 
-    def named(self, name: str) -> tuple[str, str, Sequence[Array]]:
-        """Return what is written to a caffemodel."""
-        return name, self.type, self.blobs
-
 
 def caffe(graph: Graph, folder: Path) -> tuple[Path, Path]:
     """Return the paths of prototxt and caffemodel, written to ``folder``.
@@ -43,12 +39,8 @@ def caffe(graph: Graph, folder: Path) -> tuple[Path, Path]:
     source = read_source(graph.path)
     prototxt, weights = folder / "net.prototxt", folder / "net.caffemodel"
     prototxt.write_text(_edited(source, changed, places), encoding="utf-8")
-    blobs = [
-        changed[layer.name].named(layer.name) if layer.name in changed else (layer.name, layer.type, layer.blobs)
-        for layer in graph.layers
-        if layer.blobs
-    ]
-    write_caffemodel(weights, graph.name, blobs)
+    trained = ((layer.name, changed.get(layer.name, layer)) for layer in graph.layers if layer.blobs)
+    write_caffemodel(weights, graph.name, [(name, written.type, written.blobs) for name, written in trained])
     return prototxt, weights
 
 

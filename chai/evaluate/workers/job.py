@@ -122,7 +122,6 @@ class Job:
                 )
 
     def _measured(self) -> dict[str, str]:
-
         files: dict[str, list[Path]] = {}
         pairs = {"network": self.network}
         if self.reference not in (None, self.network):
@@ -165,7 +164,6 @@ class WorkerNetworks:
     """The loaded networks of a Job. Raises the errors of loading them."""
 
     def __init__(self, job: Job) -> None:
-
         job.check()
         for place in job.custom:
             plugins.load_custom(place)
