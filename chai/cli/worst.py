@@ -59,11 +59,6 @@ class Compared(output.Schema):
     failed: list[Failure]
 
 
-def worst(report: Report) -> list[LayerCheck]:
-    """Return the layers with the least SQNR, worst first."""
-    return sorted(report.measured, key=lambda layer: layer.sqnr_db or 0.0)[:NAMED]
-
-
 def chart(report: Report) -> Chart:
     """Return a bar for each measured layer."""
     bound = report.bound_db
@@ -73,7 +68,8 @@ def chart(report: Report) -> Chart:
 
 def sentence(report: Report) -> str:
     """Name the worst layers and their SQNR."""
-    return "worst layers: " + ", ".join(f"{x.name} ({_decibels(x)})" for x in worst(report))
+    worst = sorted(report.measured, key=lambda layer: layer.sqnr_db or 0.0)[:NAMED]
+    return "worst layers: " + ", ".join(f"{x.name} ({_decibels(x)})" for x in worst)
 
 
 def below(report: Report) -> str | None:
