@@ -350,10 +350,12 @@ class _Comparison:
         rows += self._layers(offload, held)
         agreements = self.agreements.values()
         sure = [a for a in agreements if self._decision(a.blob) == "softmax"]
+        # all formats that calibration chooses have the same bits and scheme
+        chosen = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
         return Report(
             net.name,
             net.overlay.name,
-            "precision_param" if given(offload.graph) else _spelling(offload),
+            "precision_param" if given(offload.graph) else ", ".join(chosen),
             net.basis.images if net.basis is not None and self.measuring else 0,
             self.images,
             bound_db,
@@ -414,12 +416,6 @@ def _computing(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
             source = writer[layer.bottoms[0]]
             computing[layer.name] = layer.bottoms[0] if source.source else computing[source.name]
     return computing
-
-
-def _spelling(offload: Execution) -> str:
-    """Return bits and scheme as text ("8-bit Xilinx"); all formats that calibration chooses have the same."""
-    kinds = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
-    return ", ".join(kinds)
 
 
 def _number(value: float | None) -> float | None:

@@ -113,12 +113,12 @@ def least_error(seen: Histogram, bits: int, scheme: str, unsigned: bool = False)
 
     Candidates are thresholds down to a fourteenth of the largest value, or six fraction lengths.
     """
-    return best(candidates(seen.largest, bits, scheme, unsigned), lambda formats: _errors(seen, formats))
 
+    def errors(formats: list[Format]) -> Array:
+        low, high = (code - formats[0].zero for code in formats[0].range)
+        return squared_error(seen, np.array([f.step for f in formats]), low, high)
 
-def _errors(seen: Histogram, formats: list[Format]) -> Array:
-    low, high = (code - formats[0].zero for code in formats[0].range)
-    return squared_error(seen, np.array([f.step for f in formats]), low, high)
+    return best(candidates(seen.largest, bits, scheme, unsigned), errors)
 
 
 def candidates(largest: float, bits: int, scheme: str, unsigned: bool = False) -> list[Format]:
