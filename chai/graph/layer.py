@@ -61,7 +61,7 @@ class Layer:
     overwrites: ClassVar[bool] = False  # ``overwrite`` can replace ``forward``
     rectifies: ClassVar[bool] = False  # ``rectified`` can compute it and the ReLU after it at once
     dynamic: bool = False  # the size of its tops is known only after forward
-    renews: bool = False  # its tops may have another size in each pass, see ``renewed``
+    renews: bool = False  # its tops may have other sizes in a pass than ``shapes`` says, for equal bottoms
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
     loss = LossParams()  # loss_param of losses
@@ -128,9 +128,8 @@ class Layer:
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
         """Do work ahead of the first image, once shapes and trained parameters are known."""
 
-    def renewed(self) -> bool:
-        """Determine the sizes of the tops in the pass that begins; return whether they changed. Of a type that ``renews``."""
-        return False
+    def renew(self) -> None:
+        """Determine the sizes of the tops anew, for ``shapes``, if it ``renews``."""
 
     def enter(self, net: object, autotune: bool, jit: bool) -> None:
         """Take the options that a network has for custom layers; release what the layer holds once ``net`` is dropped."""
