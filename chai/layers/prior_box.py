@@ -46,6 +46,8 @@ class PriorBox(Layer):
     message = "prior_box_param"
     Params = PriorBoxParams
     bottoms_allowed = (2, 2)
+    constant = True
+    new_tops = True
 
     def _ratios(self) -> list[float]:
         ratios = [1.0]

@@ -162,6 +162,8 @@ def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def _computed(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
+    if layer.constant:  # a later layer, or the caller, may write into the blob of its pass
+        return tuple([top.copy() for top in layer.constants_for(tuple(map(_shape, bottoms)))])
     # numpy 1 converts scalars to float64; a blob is always float32
     return tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)])
 
