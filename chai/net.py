@@ -18,7 +18,7 @@ from .runtime.batches import alike, batches_of, feeds_of, input_of, named, run_b
 from .runtime.blobs import Blobs, FinishedPass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.losses import Losses
-from .runtime.renewing import Renewing
+from .runtime.renewing import Renewing, Resized, Taken
 from .runtime.shared import Shared
 from .runtime.times import Times
 from .text import visible
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from .offload.schedule import Schedule
     from .overlay import Overlay
     from .parser.caffemodel import Weights
+    from .passes.infer_shapes import Renewed
     from .runtime import PerfInfo
     from .runtime.execution import Execution
-    from .runtime.measuring import Written
+    from .runtime.renewing import Written
     from .runtime.source import Source
     from .zoo.card import Card
 
@@ -284,18 +285,20 @@ class Net(Shared):
         data, inputs = named(data, inputs)
         labels = self._losses.taken(inputs)
         feeds = self._feeds(data, inputs, self._own)
-        if self._renewing:
-            return self._using(self._changing, self._forward, feeds, labels, called)
-        return self._using(self._forward, feeds, labels, called)
+        return self._using(self._forward, feeds, labels, called, self._renewing.batch())
 
-    def _forward(self, feeds: Feeds, labels: Feeds, called: float) -> dict[str, Array]:
-        shapes, planned, ready, shown = self._changing(self._planned, feeds)
+    def _forward(self, feeds: Feeds, labels: Feeds, called: float, written: Written) -> dict[str, Array]:
+        values, times = self._renewing.planned(partial(self._pass, feeds, called, written))
+        return self._finished(values, times, labels)
+
+    def _pass(self, feeds: Feeds, called: float, written: Written) -> tuple[Mapping[str, Array], Times]:
+        shapes, planned, ready = self._changing(self._planned, feeds, written)
         started = called if ready else None  # preparation for a new size does not count
         if planned is None:
             host = self._changing(self._source.host, shapes)
-            return self._finished(*host.run(feeds, self._keep, started), labels)
-        kept, times = run_batches(planned, feeds, planned.needed(self._keep), started, shown)
-        return self._finished(planned.named(kept), times, labels)
+            return host.run(feeds, self._keep, started, None, written)
+        kept, times = run_batches(planned, feeds, planned.needed(self._keep), started, written)
+        return planned.named(kept), times
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
@@ -311,35 +314,45 @@ class Net(Shared):
         if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
-        if self.overlay is None or self._renewing:
+        if self.overlay is None or self._renewing.happened:
             for feed in rest:
                 yield self.forward(**feed, **labels.popleft())
             return
         yield from self._streaming(self._stream(rest, first, labels.popleft))
 
     def _stream(self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Feeds]) -> Iterator[dict[str, Array]]:
-        shapes, offload, _, shown = self._changing(self._planned, first)
+        written = self._renewing.batch()
+        shapes, offload, _ = self._changing(self._planned, first, written)
         assert offload is not None
-        results = stream_batches(offload, alike(feeds, shapes), offload.needed(self._keep), first, shown)
+        batches = Taken(alike(feeds, shapes), self._renewing, written)
+        results = stream_batches(offload, batches, offload.needed(self._keep), first)
         try:
             for kept, times in results:
+                batches.finished()
                 yield self._finished(offload.named(kept), times, labels())
                 self._check_open()
                 self._check_outside()
+        except Resized:  # from here on one pass at a time, each with its sizes
+            self._renewing.happened = True
+        else:
+            return
         finally:
             results.close()
+        for feed, written in batches.rest():
+            yield self._forward(feed, labels(), perf_counter(), written)
 
-    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool, Written]:
-        """Return shapes for these inputs, what runs them on an overlay, whether they were known; see Source.calibrate."""
+    def _planned(self, feeds: Mapping[str, Array], written: Written) -> tuple[dict[str, Shape], Execution | None, bool]:
+        """Return shapes for these inputs, what runs them on an overlay, and whether they were known."""
         self._check_open()
         before = self._shapes
-        self._resize({name: array.shape for name, array in feeds.items()}, self._renewing.begin())
+        self._resize({name: array.shape for name, array in feeds.items()}, written.sizes)
         shapes, source, ready = self._shapes, self._source, self._shapes is before
         if source.overlay is None:
-            return shapes, None, ready, {}
+            return shapes, None, ready
         ready = ready and source.calibrated and source.planned(shapes)
-        shown = {} if source.calibrated else source.calibrate(shapes, (feeds,), asked=False)
-        return shapes, source.execution(shapes, self._keep), ready, shown
+        if not source.calibrated:
+            written.shown.update(source.calibrate(shapes, (feeds,), asked=False))
+        return shapes, source.execution(shapes, self._keep), ready
 
     def _finished(self, values: Mapping[str, Array], times: Times, labels: Mapping[str, Array]) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs and losses."""
@@ -363,7 +376,7 @@ class Net(Shared):
             raise UsageError("calibrate: there is no batch")
         self.reshape(**{name: array.shape for name, array in first.items()})
         if self.overlay is not None:
-            self._source.calibrate(self._shapes, self._renewing.begun(chain((first,), feeds)), asked=True)
+            self._source.calibrate(self._shapes, chain((first,), feeds), asked=True)
             _ = self.offload  # now, not at the first image
 
     @property
@@ -410,16 +423,16 @@ class Net(Shared):
 
     def reshape(self, /, **inputs: Shape) -> None:
         """Set input sizes and compute all shapes. Raises ShapeError and keeps the old sizes if they are impossible."""
-        self._changing(self._resize, inputs)
+        self._changing(self._resize, inputs, {})
 
-    def _resize(self, inputs: Mapping[str, Shape], renewed: bool = False) -> None:
+    def _resize(self, inputs: Mapping[str, Shape], renewed: Renewed) -> None:
         self._source.replaced()
         known, shapes = self.graph.inputs, self._shapes
         if shapes and not renewed and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
             return
         sizes = {b: shapes.get(b) or s for b, s in known.items()}
         sizes |= {input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()}
-        self._shapes = self._source.sized({b: s for b, s in sizes.items() if s is not None})
+        self._shapes = self._source.sized({b: s for b, s in sizes.items() if s is not None}, renewed)
 
     def _release(self) -> None:
         self._last = FinishedPass({}, Times())

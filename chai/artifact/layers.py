@@ -115,7 +115,7 @@ def _check_layer(reader: Reader, layer: Layer, shapes: Mapping[str, Shape]) -> N
         if count < least or (most is not None and count > most):
             raise reader.error(f"layer {layer.name!r} ({layer.type}): {count} {what}")
     tops = layer.shapes(*bottoms)
-    if tops != tuple(shapes[t] for t in layer.tops):
+    if tops != tuple(shapes[t] for t in layer.tops) and not layer.renews:  # that one's are compared in each pass
         raise reader.error(f"layer {layer.name!r} ({layer.type}): its tops would be {', '.join(map(show, tops))}")
     expected = layer.weight_shapes(*bottoms)
     if not layer.free_weights and tuple(b.shape for b in layer.blobs) != tuple(expected):

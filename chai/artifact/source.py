@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..offload.plan import Plan
     from ..overlay import Overlay
     from ..parser.caffemodel import Weights
+    from ..passes.infer_shapes import Renewed
     from ..plugins import Registry
     from ..zoo.card import Card
     from ..zoo.options import Options
@@ -77,8 +78,11 @@ class CompiledSource:
     def batch(self, _shapes: Mapping[str, Shape]) -> int:
         return self._plan.batch
 
-    def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """Return the file's shapes, with the batch of ``sizes``. Raises UsageError if anything but the batch differs."""
+    def sized(self, sizes: Mapping[str, Shape], renewed: Renewed) -> dict[str, Shape]:
+        """Return the file's shapes, with the batch of ``sizes``. Raises UsageError if anything but the batch differs.
+
+        Raises ShapeError for tops that are ``renewed``: with other shapes than when it was compiled.
+        """
         for name, shape in sizes.items():
             planned = self._plan.shapes[name]
             if tuple(shape[1:]) != planned[1:] or len(shape) != len(planned) or not shape[:1] > (0,):
@@ -96,9 +100,9 @@ class CompiledSource:
                         prepare(layer, self._plan.shapes, True)
                 self._execution = Execution(self._plan, self.device)
         for layer in self.graph.layers:
-            fixed = tuple(self._plan.shapes[top] for top in layer.tops)
-            if layer.renews and (tops := layer.shapes()) != fixed:
-                now, before = (", ".join(map(show, shapes)) for shapes in (tops, fixed))
+            if layer.name in renewed:
+                fixed = (self._plan.shapes[top] for top in layer.tops)
+                now, before = (", ".join(map(show, shapes)) for shapes in (renewed[layer.name], fixed))
                 raise layer.wrong(
                     f"its tops are {now} in this pass: {self._name} was compiled for {before}",
                     hint="load the prototxt, which is planned for each size",

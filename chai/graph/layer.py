@@ -23,6 +23,7 @@ from .params import LossParams, NoParams, Precision
 if TYPE_CHECKING:
     from ..tasks.target import Target
 
+SIZES = 4  # sizes of bottoms for which constant tops are kept
 OutputKind = Literal["scores", "boxes", "map"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("scores", "boxes", "map")
 
@@ -56,11 +57,12 @@ class Layer:
     skipped: ClassVar[bool] = False  # never computed, in whatever phase: writers, and losses of forks
     free_weights: ClassVar[bool] = False  # accepts any trained parameters of the caffemodel
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
+    constant: ClassVar[bool] = False  # its tops depend on its parameters and the shapes of its bottoms alone
     new_tops: ClassVar[bool] = False  # each pass has new arrays for its tops, which nothing else refers to
     overwrites: ClassVar[bool] = False  # ``overwrite`` can replace ``forward``
     rectifies: ClassVar[bool] = False  # ``rectified`` can compute it and the ReLU after it at once
     dynamic: bool = False  # the size of its tops is known only after forward
-    renews: bool = False  # its tops may have another size in each pass, see ``renewed``
+    renews: bool = False  # its tops may have other sizes in a pass than ``shapes`` says, for equal bottoms
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
     loss = LossParams()  # loss_param of losses
@@ -91,6 +93,9 @@ class Layer:
         # of a part of a composed layer: those that hold its trained parameters, the innermost first, and which they are
         self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self.turn = Turn()
+        self._by_shapes: dict[
+            tuple[Shape, ...], tuple[Array, ...]
+        ] = {}  # tops by bottoms; copies of this layer share them
 
     def __repr__(self) -> str:
         return visible(f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>")
@@ -129,10 +134,21 @@ class Layer:
 
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
         """Do work ahead of the first image, once shapes and trained parameters are known."""
+        if self.constant:
+            self.constants_for(bottoms)
 
-    def renewed(self) -> bool:
-        """Determine the sizes of the tops in the pass that begins; return whether they changed. Of a type that ``renews``."""
-        return False
+    def constants_for(self, bottoms: tuple[Shape, ...]) -> tuple[Array, ...]:
+        """Return the tops for bottoms of these shapes, computed once: not to be written. Of a type that is ``constant``."""
+        if (tops := self._by_shapes.get(bottoms)) is None:
+            if len(self._by_shapes) == SIZES:
+                self._by_shapes.pop(next(iter(self._by_shapes)), None)
+            empty = [np.broadcast_to(np.float32(0), shape) for shape in bottoms]  # one number in memory
+            tops = tuple([np.asarray(top, np.float32) for top in self.forward(*empty)])
+            self._by_shapes[bottoms] = tops
+        return tops
+
+    def renew(self) -> None:
+        """Determine the sizes of the tops anew, for ``shapes``, if it ``renews``."""
 
     def enter(self, net: object, autotune: bool, jit: bool) -> None:
         """Take the options that a network has for custom layers; release what the layer holds once ``net`` is dropped."""

@@ -85,7 +85,7 @@ class YoloLayer(Layer):
         boxes, scores, labels = boxes[order], scores[order], labels[order]
         half = boxes[:, 2:] / 2
         low, high, area = boxes[:, :2] - half, boxes[:, :2] + half, boxes[:, 2] * boxes[:, 3]
-        kept = suppress(low, high, area, Suppression(self.params.nms_threshold, exceeds=operator.ge))
+        kept = suppress(low.T, high.T, area, Suppression(self.params.nms_threshold, exceeds=operator.ge))
         return [(image, labels[i] + 1, scores[i], *low[i], *high[i]) for i in kept]
 
 

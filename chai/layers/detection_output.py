@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer, OutputKind
 from ..graph.params import SIZE, choice, nested, within
 from ..limits import limits
 from ..util.lazy_numpy import np
 from ._boxes import Suppression, suppress
 
-if TYPE_CHECKING:
-    from ..blob import Array
+LEAST = -3.4028234663852886e38  # FLT_MAX, negative: what SSD has scores exceed without a confidence_threshold
 
 
 @dataclass(frozen=True)
@@ -23,25 +23,6 @@ class NonMaximumSuppression:
     nms_threshold: float = within(0, 1e6, 0.3)
     top_k: int | None = within(-1, 2**31 - 1)
     eta: float = within(1e-6, 1, 1.0)
-
-
-@dataclass(frozen=True)
-class DetectionOutputParams:
-    """keep_top_k: boxes kept per image over all classes, -1 for all.
-
-    no_permute and nbottom (the number of feature maps) are the Synopsys fork's.
-    """
-
-    num_classes: int = within(0, SIZE, 0)
-    share_location: bool = True
-    background_label_id: int = 0
-    nms_param: NonMaximumSuppression | None = nested(NonMaximumSuppression)
-    code_type: str = choice("CORNER", "CENTER_SIZE", "CORNER_SIZE", default="CORNER")
-    keep_top_k: int = within(-1, 2**31 - 1, -1)
-    variance_encoded_in_target: bool = False
-    confidence_threshold: float | None = None
-    no_permute: bool = False
-    nbottom: int = within(1, 64, 6)
 
 
 class DetectionOutput(Layer):
@@ -56,9 +37,26 @@ class DetectionOutput(Layer):
     """
 
     message = "detection_output_param"
-    Params = DetectionOutputParams
     bottoms_allowed = (3, None)
     dynamic = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """keep_top_k: boxes kept per image over all classes, -1 for all.
+
+        no_permute and nbottom (the number of feature maps) are the Synopsys fork's.
+        """
+
+        num_classes: int = within(0, SIZE, 0)
+        share_location: bool = True
+        background_label_id: int = 0
+        nms_param: NonMaximumSuppression | None = nested(NonMaximumSuppression)
+        code_type: str = choice("CORNER", "CENTER_SIZE", "CORNER_SIZE", default="CORNER")
+        keep_top_k: int = within(-1, 2**31 - 1, -1)
+        variance_encoded_in_target: bool = False
+        confidence_threshold: float | None = None
+        no_permute: bool = False
+        nbottom: int = within(1, 64, 6)
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         return "boxes"
@@ -123,54 +121,117 @@ class DetectionOutput(Layer):
         p = self.params
         if p.no_permute:
             bottoms = self._gathered(*bottoms)
-        priors, variances = bottoms[2].reshape(-1)[: bottoms[2].shape[2] * 2].reshape(2, -1, 4)
-        images, boxes = len(bottoms[0]), len(priors)
-        groups = 1 if p.share_location else p.num_classes
-        locations = bottoms[0].reshape(images, boxes, groups, 4)
-        scores = bottoms[1].reshape(images, boxes, p.num_classes)
-        rows = []
-        for image in range(images):
-            decoded = {g: self._decode(locations[image, :, g], priors, variances) for g in range(groups)}
-            detections: list[tuple[int, int]] = []  # (label, box)
-            for label in range(p.num_classes):
-                if label != p.background_label_id:
-                    kept = self._suppress(decoded[0 if p.share_location else label], scores[image, :, label])
-                    detections += [(label, box) for box in kept]
-            if 0 <= p.keep_top_k < len(detections):
-                detections.sort(key=lambda f: -scores[image, f[1], f[0]])
-                detections = sorted(detections[: p.keep_top_k], key=lambda f: f[0])
-            for label, box in detections:
-                rows.append((image, label, scores[image, box, label], *decoded[0 if p.share_location else label][box]))
-        if not rows:
-            rows = [(image, *(-1,) * 6) for image in range(images)]
-        return (np.array(rows, np.float32).reshape(1, 1, -1, 7),)
+        images, boxes = len(bottoms[0]), bottoms[2].shape[2] // 4
+        found = self._candidates(bottoms[1].reshape(images, boxes, p.num_classes))
+        corners = self._decode(found, bottoms[0], bottoms[2].reshape(-1)[: boxes * 8].reshape(2, boxes, 4))
+        found, corners = self._suppress(found, corners)
+        rows = np.empty((len(found.score), 7), np.float32)
+        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3:] = found.image, found.label, found.score, corners.T
+        if not len(rows):
+            rows = np.full((images, 7), -1, np.float32)
+            rows[:, 0] = np.arange(images)
+        return (rows.reshape(1, 1, -1, 7),)
 
-    def _decode(self, location: Array, priors: Array, variances: Array) -> Array:
-        """Return the corners (boxes, 4) of the boxes that ``location`` describes relative to the priors."""
-        if not self.params.variance_encoded_in_target:
-            location = location * variances
-        size: Array = priors[:, 2:] - priors[:, :2]
+    def _candidates(self, scores: Array) -> _Candidates:
+        """Return boxes of each class whose scores exceed the threshold, the top_k and their equals, best first.
+
+        ``scores`` are (images, boxes, classes).
+        """
+        p, (_, boxes, classes) = self.params, scores.shape
+        exceeding = scores > (LEAST if p.confidence_threshold is None else p.confidence_threshold)
+        if 0 <= p.background_label_id < classes:
+            exceeding[:, :, p.background_label_id] = False
+        if self._most is not None:
+            _limit(exceeding, scores, self._most)
+        at = np.flatnonzero(exceeding)
+        place = at // classes
+        image, label = place // boxes, at - place * classes
+        found = _Candidates(image, label, place - image * boxes, scores.reshape(-1)[at])
+        order = np.lexsort((-found.score, image * classes + label))  # stable: of equal scores the first box is better
+        return found.of(order)
+
+    def _decode(self, found: _Candidates, locations: Array, priors: Array) -> Array:
+        """Return the corners (4, candidates), for priors (2, boxes, 4): corners and variances."""
+        p, (_, boxes, _) = self.params, priors.shape
+        groups = 1 if p.share_location else p.num_classes
+        row = (found.image * boxes + found.box) * groups
+        location = _columns(locations.reshape(-1, 4), row if p.share_location else row + found.label)
+        prior = _columns(priors[0], found.box)
+        if not p.variance_encoded_in_target:
+            location *= _columns(priors[1], found.box)
+        size: Array = prior[2:] - prior[:2]
         corners: Array
-        if self.params.code_type == "CORNER":
-            corners = priors + location
-        elif self.params.code_type == "CORNER_SIZE":
-            corners = priors + location * np.tile(size, 2)
+        if p.code_type == "CORNER":
+            corners = prior + location
+        elif p.code_type == "CORNER_SIZE":
+            corners = prior + location * np.concatenate([size, size])
         else:
-            center = (priors[:, :2] + priors[:, 2:]) / 2 + location[:, :2] * size
-            half = np.exp(location[:, 2:]) * size / 2
-            corners = np.concatenate([center - half, center + half], 1)
+            center = (prior[:2] + prior[2:]) / 2 + location[:2] * size
+            half = np.exp(location[2:]) * size / 2
+            corners = np.concatenate([center - half, center + half])
         return corners
 
-    def _suppress(self, boxes: Array, scores: Array) -> list[int]:
-        """Return the indices of the boxes kept for one class, best first."""
-        nms = self.params.nms_param or NonMaximumSuppression()
-        threshold = self.params.confidence_threshold
-        candidates = np.arange(len(scores)) if threshold is None else np.flatnonzero(scores > threshold)
-        order = candidates[np.argsort(-scores[candidates], kind="stable")]
-        if nms.top_k is not None and nms.top_k >= 0:
-            order = order[: nms.top_k]
-        low, high = boxes[order, :2], boxes[order, 2:]
+    def _suppress(self, found: _Candidates, corners: Array) -> tuple[_Candidates, Array]:
+        """Return the candidates that are kept, of each class of an image first and then of each image, and their corners."""
+        low, high, keep = corners[:2], corners[2:], self.params.keep_top_k
         sides = high - low
-        area = np.where((sides < 0).any(1), 0, sides.prod(1))
-        rule = Suppression(nms.nms_threshold, eta=nms.eta)
-        return [int(order[i]) for i in suppress(low, high, area, rule)]
+        area = sides[0] * sides[1]
+        area[(sides < 0).any(0)] = 0
+        rule = Suppression(self._nms.nms_threshold, eta=self._nms.eta)
+        kept = list[int]()
+        for image in _runs(found.image):
+            first = len(kept)
+            for own in _runs(found.label[image]):
+                part = slice(image.start + own.start, image.start + own.stop)
+                if self._most is not None:
+                    part = slice(part.start, min(part.stop, part.start + self._most))
+                kept += [part.start + i for i in suppress(low[:, part], high[:, part], area[part], rule)]
+            if 0 <= keep < len(kept) - first:
+                best = np.argsort(-found.score[kept[first:]], kind="stable")[:keep]
+                kept[first:] = [kept[first + i] for i in np.sort(best)]
+        return found.of(kept), corners[:, kept]
+
+    @property
+    def _most(self) -> int | None:
+        """Return the number of boxes of a class among which to look for those to keep; None for all."""
+        most = self._nms.top_k
+        return None if most is None or most < 0 else most
+
+    @property
+    def _nms(self) -> NonMaximumSuppression:
+        return self.params.nms_param or NonMaximumSuppression()
+
+
+class _Candidates(NamedTuple):
+    """Boxes of classes: image, label, box and score of each."""
+
+    image: Array
+    label: Array
+    box: Array
+    score: Array
+
+    def of(self, which: Any) -> _Candidates:
+        """Return some of them, in this order."""
+        return _Candidates(*[values[which] for values in self])
+
+
+def _limit(exceeding: Array, scores: Array, most: int) -> None:
+    """Have only the ``most`` largest scores of each class of an image exceed, and those that equal the last of them."""
+    if np.count_nonzero(exceeding) <= most:
+        return
+    for own, values in zip(exceeding, scores):  # (boxes, classes)
+        for label in range(own.shape[1]):
+            chosen, column = own[:, label], values[:, label]
+            if np.count_nonzero(chosen) > most > 0:
+                chosen &= column >= np.partition(column[chosen], -most)[-most]
+
+
+def _columns(rows: Array, which: Array) -> Array:
+    """Return some rows as columns, contiguous: numpy is fast along the last axis."""
+    return np.ascontiguousarray(rows[which].T)
+
+
+def _runs(numbers: Array) -> Iterator[slice]:
+    """Yield where equal numbers follow each other."""
+    ends = [*(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+    return map(slice, [0, *ends[:-1]], ends) if len(numbers) else iter(())

@@ -4,35 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import SIZE, within
 from ..limits import limits
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class PriorBoxParams:
-    """Sizes in pixels of the image; step is the distance between neighbouring boxes, 0 means image size / map size."""
-
-    min_size: tuple[float, ...] = within(1e-6, 1e6, ())
-    max_size: tuple[float, ...] = within(1e-6, 1e6, ())
-    aspect_ratio: tuple[float, ...] = within(1e-6, 1e6, ())
-    flip: bool = True
-    clip: bool = False
-    variance: tuple[float, ...] = within(1e-12, 1e6, ())
-    img_size: int | None = within(1, SIZE)
-    img_h: int | None = within(1, SIZE)
-    img_w: int | None = within(1, SIZE)
-    step: float | None = within(1e-6, 1e6)
-    step_h: float | None = within(1e-6, 1e6)
-    step_w: float | None = within(1e-6, 1e6)
-    offset: float = 0.5
 
 
 class PriorBox(Layer):
@@ -44,8 +21,27 @@ class PriorBox(Layer):
     """
 
     message = "prior_box_param"
-    Params = PriorBoxParams
     bottoms_allowed = (2, 2)
+    constant = True
+    new_tops = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """Sizes in pixels of the image; step is the distance between neighbouring boxes, 0 means image size / map size."""
+
+        min_size: tuple[float, ...] = within(1e-6, 1e6, ())
+        max_size: tuple[float, ...] = within(1e-6, 1e6, ())
+        aspect_ratio: tuple[float, ...] = within(1e-6, 1e6, ())
+        flip: bool = True
+        clip: bool = False
+        variance: tuple[float, ...] = within(1e-12, 1e6, ())
+        img_size: int | None = within(1, SIZE)
+        img_h: int | None = within(1, SIZE)
+        img_w: int | None = within(1, SIZE)
+        step: float | None = within(1e-6, 1e6)
+        step_h: float | None = within(1e-6, 1e6)
+        step_w: float | None = within(1e-6, 1e6)
+        offset: float = 0.5
 
     def _ratios(self) -> list[float]:
         ratios = [1.0]

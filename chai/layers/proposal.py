@@ -78,7 +78,7 @@ class Proposal(Layer):
         scores = bottoms[0][0, len(bottoms[0][0]) // 2 :].transpose(1, 2, 0).reshape(-1) * large
         order = np.argsort(-scores, kind="stable")[: p.pre_nms_topn]
         area = sides.prod(1)[order]
-        low, high = corners[order, :2], corners[order, 2:]
+        low, high = corners[order, :2].T, corners[order, 2:].T
         rule = Suppression(p.nms_thresh, edge=1, most=p.post_nms_topn)
         kept = order[suppress(low, high, area, rule)]
         regions = np.zeros((len(kept), 5), np.float32)

@@ -10,12 +10,16 @@ from ..errors import ModelError, ShapeError
 from ..graph import Graph, check_shape, last_readers
 from ..limits import limits
 
+Renewed = Mapping[str, tuple[Shape, ...]]  # shapes of the tops of layers, by layer
 
-def infer_shapes(graph: Graph, inputs: Mapping[str, Shape] | None = None, partial: bool = False) -> dict[str, Shape]:
+
+def infer_shapes(
+    graph: Graph, inputs: Mapping[str, Shape] | None = None, partial: bool = False, renewed: Renewed | None = None
+) -> dict[str, Shape]:
     """Return the shapes of all blob ids for inputs of the given shapes, or else of the file's.
 
-    With ``partial``, inputs of unknown shape are left out, and so are the blobs that depend on them. Raises ShapeError
-    naming the layer, and ModelError if an input's shape is unknown.
+    ``renewed`` tops have other shapes in a pass than their layer's rule says. With ``partial``, inputs of unknown shape are left
+    out, and so are the blobs that depend on them. Raises ShapeError naming the layer, and ModelError for an unknown shape.
     """
     shapes: dict[str, Shape] = {}
     for blob, declared in graph.inputs.items():
@@ -39,7 +43,7 @@ def infer_shapes(graph: Graph, inputs: Mapping[str, Shape] | None = None, partia
         elif shapes.keys() >= set(layer.bottoms):
             bottoms = tuple(shapes[b] for b in layer.bottoms)
             try:
-                tops = layer.shapes(*bottoms)
+                tops = (renewed or {}).get(layer.name) or layer.shapes(*bottoms)
                 for top_shape in tops:
                     check_shape(layer, top_shape)
             except ShapeError as error:

@@ -98,11 +98,13 @@ class Arity:
     """The bottoms and tops that layers of a type have.
 
     ``dynamic``        whether the sizes of tops depend on data: the function returns them
+    ``renews``         whether it may return tops of other sizes than the shape rule says
     ``bottoms``, ``tops``   minimum and maximum number
     ``first_shape``    whether tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
     """
 
     dynamic: bool = False
+    renews: bool = False
     bottoms: tuple[int, int | None] = (1, None)
     tops: tuple[int, int | None] = (1, None)
     first_shape: bool = False
@@ -179,8 +181,7 @@ class CustomType(Definition):
         self.scratch = _copied(options.scratch)
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None
-        # has the shape rule asked again, of layers without bottoms
-        self.renew: Callable[[dict[str, Any]], None] | None = None
+        self.renew: Callable[[dict[str, Any]], None] | None = None  # has the shape rule determine sizes anew
         self.turn: Turn | None = None  # in common with other types, of which one layer runs at a time
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None

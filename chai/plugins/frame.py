@@ -258,7 +258,7 @@ class Frame:
         return [b[n : n + 1] if b.shape[:1] == (self._batch,) else b for b in blobs]
 
     def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.JitFunction | None) -> Any:
-        """Call the function on these buffers; return the tops if their sizes are ``dynamic``."""
+        """Call the function on these buffers; return the tops if these need not be the buffers of the same sizes."""
         x = xChangeLayer(self.static)
         self._fill(x, inputs, outputs)
         arguments = self._given(x)
@@ -270,7 +270,8 @@ class Frame:
             python = self.python
             result = failure.run(self._where, lambda: python(*arguments), function)
         x.__dict__["endclk"] = perf_counter()
-        if self.layer.custom.arity.dynamic:
+        arity = self.layer.custom.arity
+        if arity.dynamic or (arity.renews and result is not None):
             return result
         if result is not None:
             self._take(result, outputs)

@@ -57,7 +57,7 @@ class CustomLayer(Layer):
         self.custom = custom
         self.key = key or self.type
         self.turn = custom.turn or self.turn
-        self.dynamic = custom.arity.dynamic
+        self.dynamic, self.renews = custom.arity.dynamic, custom.arity.renews
         self.bottoms_allowed, self.tops_allowed = custom.arity.bottoms, custom.arity.tops
         self.network = ""  # its name, for messages
         self.strict = registry is not None and registry.strict
@@ -97,15 +97,9 @@ class CustomLayer(Layer):
     def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
         return self.custom.options.per_image and super().images_alone(bottoms)
 
-    @property
-    def renews(self) -> bool:  # type: ignore[override]
-        return self.custom.renew is not None and not self.bottoms
-
-    def renewed(self) -> bool:
-        before = self.shapes()
-        assert self.custom.renew is not None
-        self.custom.renew(self._data)
-        return self.shapes() != before
+    def renew(self) -> None:
+        if self.custom.renew is not None:
+            self.custom.renew(self._data)
 
     @property
     def needs_signed(self) -> bool:
@@ -197,7 +191,7 @@ class CustomLayer(Layer):
 
     def frame(self, bottoms: tuple[Shape, ...], formats: Formats | None = None) -> Frame:
         """Return the Frame for bottoms of these shapes; with ``formats`` of bottoms and tops, for calls on codes."""
-        key = (bottoms or self.shapes(), formats, self.slope)
+        key = (bottoms, formats, self.slope)
         if (frame := self._frames.get(key)) is not None:
             return frame
         return self.turn.run(self._frame, key)

@@ -21,11 +21,11 @@ from ..errors import ModelError, UsageError
 from ..graph import Layer
 from ..offload.headroom import IMAGES
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
-from ..passes.infer_shapes import infer_shapes
+from ..passes.infer_shapes import Renewed, infer_shapes
 from ..runtime.ahead import ahead
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
-from ..runtime.renewing import Renewing
+from ..runtime.renewing import Renewing, Written
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import hdf5
@@ -35,6 +35,7 @@ from .mode import device_name
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..runtime.times import StepTime
 
 TRAIN, TEST = 0, 1  # caffe.proto, enum Phase
 PHASES = ("TRAIN", "TEST")
@@ -194,7 +195,9 @@ class Net:
         """Resize every blob to match the current sizes of the inputs, as ``forward`` also does."""
         self._size_labels()
         if self.net.overlay is None:
-            Renewing(self._graph.layers).begin()
+            for layer in self._graph.layers:
+                layer.renew()
+            self._sized = (None, {})
             self._resize(self._graph.layers)
             return
         self.net.reshape(**{name: self.blobs[name].shape for name in self.net.inputs})
@@ -321,8 +324,11 @@ class Net:
             self._asked = asked
             _ = self.net.params
 
-    def _resize(self, layers: list[Layer]) -> dict[str, Shape]:
-        """Resize the tops of these layers to match their current bottoms; return shapes by blob id. Raises ShapeError."""
+    def _resize(self, layers: list[Layer], renewed: Renewed | None = None) -> dict[str, Shape]:
+        """Resize the tops of these layers to match their current bottoms; return shapes by blob id. Raises ShapeError.
+
+        ``renewed`` tops have other shapes in this pass than their layer's rule says.
+        """
         inputs: dict[str, Shape | None] = {}
         written: set[str] = set()
         for layer in layers:
@@ -332,9 +338,9 @@ class Net:
                 {b: self.blobs[self._names[b]].shape for b in (*outside, *tops) if self._names[b] in self.blobs}
             )
             written.update(layer.tops)
-        key = layers[0].name, layers[-1].name, inputs, [layer.shapes() for layer in layers if layer.renews]
-        if key != self._sized[0]:
-            shapes = infer_shapes(replace(self._graph, layers=layers, inputs=inputs))
+        key = layers[0].name, layers[-1].name, inputs
+        if renewed or key != self._sized[0]:
+            shapes = infer_shapes(replace(self._graph, layers=layers, inputs=inputs), renewed=renewed)
             check_weights(layers, shapes)
             self._sized = key, shapes
         for blob, shape in self._sized[1].items():
@@ -342,22 +348,29 @@ class Net:
         return self._sized[1]
 
     def _run(self, layers: list[Layer]) -> None:
-        Renewing(layers).begin()
-        shapes = self._resize(layers)
+        renewing, written = Renewing(layers), Written()
+        self._resize(layers)
         started, steps = perf_counter(), []
         with np.errstate(all="ignore"):  # as in Caffe: an overflow gives inf, not a warning
             for layer in layers:
                 if layer.source:
                     continue
-                bottoms = [self.blobs[self._names[b]].data for b in layer.bottoms]
-                resume = partial(self._resume, layer) if layer.carries_state else None
-                tops, step = run_layer(layer, bottoms, shapes, started, resume)
+                tops, step = renewing.planned(partial(self._run_layer, layers, layer, started, written))
                 for top, value in zip(layer.tops, tops):
                     self.blobs[self._names[top]].put(value)
                 steps.append(step)
         wall = (perf_counter() - started) * 1000
         alive = sum(blob.data.nbytes for blob in self.blobs.values())
         self.perf = PerfInfo(tuple(steps), wall, self._batch, alive, alive, composed=self._graph.composed)
+
+    def _run_layer(
+        self, layers: list[Layer], layer: Layer, started: float, written: Written
+    ) -> tuple[tuple[Array, ...], StepTime]:
+        """Run one of the layers on what its bottoms hold; if it gave its tops other sizes, the blobs have these."""
+        shapes = self._resize(layers, written.sizes) if layer.name in written.sizes else self._sized[1]
+        bottoms = [self.blobs[self._names[b]].data for b in layer.bottoms]
+        resume = partial(self._resume, layer) if layer.carries_state else None
+        return run_layer(layer, bottoms, shapes, started, resume, written)
 
     def _resume(self, layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
         """Run a recurrent layer from its state after the last pass, as Caffe does."""

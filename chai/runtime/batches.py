@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ..blob import show
 from ..errors import ChaiError, UsageError
 from ..util.lazy_numpy import np
-from .slot import NOTHING
 from .times import joined as joined_times
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from ..graph import Graph
     from ..offload.plan import Plan
     from .execution import Execution
-    from .measuring import Written
+    from .renewing import Written
     from .times import Times
 
 
@@ -107,7 +106,7 @@ def run_batches(
     feeds: Mapping[str, Array],
     keep: Collection[str],
     started: float | None = None,
-    shown: Written = NOTHING,
+    written: Written | None = None,
 ) -> tuple[Mapping[str, Array], Times]:
     """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
@@ -116,7 +115,7 @@ def run_batches(
     without a batch axis.
     """
     if _fits(execution, feeds):
-        return execution.run(feeds, keep, started, shown)
+        return execution.run(feeds, keep, started, written)
     started = perf_counter() if started is None else started
     batch = execution.plan.batch
     count = next(iter(feeds.values())).shape[0]
@@ -127,15 +126,14 @@ def run_batches(
 
 def stream_batches(
     execution: Execution,
-    feeds: Iterator[Mapping[str, Array]],
+    batches: Iterator[tuple[Mapping[str, Array], Written]],
     keep: Collection[str],
     first: Mapping[str, Array],
-    shown: Written,
 ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
     """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):
-        return execution.stream(feeds, keep, shown)
-    return (run_batches(execution, feed, keep) for feed in feeds)
+        return execution.stream(batches, keep)
+    return (run_batches(execution, feed, keep, None, written) for feed, written in batches)
 
 
 def rebatched(plan: Plan, count: int) -> dict[str, Shape]:

@@ -18,7 +18,8 @@ from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
 from .host.memory import Alive
-from .slot import NOTHING, Decoded, Kept, Slot, StepBlobs
+from .renewing import Written
+from .slot import Decoded, Kept, Slot, StepBlobs
 from .steps import prepared
 from .times import ModelledTime, Steps, Times
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..blob import Array
     from .folded import Folded
     from .lanes import Pipeline
-    from .measuring import Written
 
 
 class Execution:
@@ -107,21 +107,22 @@ class Execution:
         feeds: Mapping[str, Array],
         keep: Collection[str],
         started: float | None = None,
-        shown: Written = NOTHING,
+        written: Written | None = None,
     ) -> tuple[Mapping[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) in float32, and the times of the pass since ``started`` (default: now).
 
-        ``shown`` is what custom layers wrote for these feeds already.
+        ``written`` is what custom layers wrote for these feeds already. Raises Resized for one that gives other sizes.
         Independent branches on host and device run in parallel; without such branches no thread is started.
         """
-        return self._lifetime.run(self._run, feeds, keep, perf_counter() if started is None else started, shown)
+        begin = perf_counter() if started is None else started
+        return self._lifetime.run(self._run, feeds, keep, begin, written or Written())
 
     def _run(
-        self, feeds: Mapping[str, Array], keep: Collection[str], started: float, shown: Written
+        self, feeds: Mapping[str, Array], keep: Collection[str], started: float, written: Written
     ) -> tuple[Mapping[str, Array], Times]:
         kept = self._kept_with(keep)
         alive = Alive() if kept.peak is None else None
-        slot = Slot(feeds, kept, started, alive, shown)
+        slot = Slot(feeds, kept, started, alive, written)
         slot.feed = (perf_counter() - slot.started) * 1000
         if self._branches:
             for _ in self._pipeline(1).stream([slot]):
@@ -167,20 +168,20 @@ class Execution:
         return StepBlobs((*dropped, *_on_device(inner)), shared, _on_device(written), tops, programs)
 
     def stream(
-        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written = NOTHING
+        self, batches: Iterable[tuple[Mapping[str, Array], Written]], keep: Collection[str]
     ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
         """Run many batches like ``run`` and yield the results in order; host and device work in parallel.
 
-        ``shown`` is what custom layers wrote for the first of them already.
+        Each has what custom layers wrote for it already.
         """
-        return self._lifetime.stream(self._stream(feeds, keep, shown))
+        return self._lifetime.stream(self._stream(batches, keep))
 
     def _stream(
-        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written
+        self, batches: Iterable[tuple[Mapping[str, Array], Written]], keep: Collection[str]
     ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
-        slots = (Slot(feed, kept, started, Alive(), NOTHING if i else shown) for i, feed in enumerate(feeds))
+        slots = (Slot(feed, kept, started, Alive(), written) for feed, written in batches)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         images, finished = 0, self._pipeline(depth).stream(slots)
         try:

@@ -1,13 +1,14 @@
 """Measure what the formats of a network need: the largest magnitudes of the blobs that an overlay stores, in float passes.
 
 Only the layers that these blobs are computed from run. In a pass that the user asked for, custom layers run once: what they
-wrote while the formats were measured is what they write in that pass (``Shown``).
+wrote while the formats were measured is what they write in that pass (``Written``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Shape
@@ -19,6 +20,7 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from .host.forward import run
 from .host.layer import check_weights
+from .renewing import Renewing, Shown, Written
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -29,22 +31,12 @@ if TYPE_CHECKING:
 log = logger("chai")
 
 
-class Shown(NamedTuple):
-    """Tops that a custom layer wrote, in float32, in the pass that formats were measured in; and the milliseconds it took."""
-
-    tops: tuple[Array, ...]
-    ms: float
-
-
-Written = Mapping[str, Shown]  # by layer
-
-
 class Measured(NamedTuple):
     """Number of images, the largest magnitude of each blob, and what each custom layer wrote if that was kept."""
 
     images: int = 0
     ranges: Mapping[str, float] = {}
-    shown: Written = {}
+    shown: Mapping[str, Shown] = {}
 
 
 class Choice(NamedTuple):
@@ -52,7 +44,7 @@ class Choice(NamedTuple):
 
     formats: Mapping[str, Format]
     basis: Basis | None = None
-    shown: Written = {}
+    shown: Mapping[str, Shown] = {}
 
 
 def choose(
@@ -114,27 +106,44 @@ def computing(graph: Graph, blobs: Iterable[str]) -> Graph:
 def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Array]], keep: bool) -> Measured:
     """Run batches through the layers that ``blobs`` are computed from; ``keep`` what custom layers wrote, of one batch."""
     part = computing(graph, blobs)
-    custom = {top for layer in part.layers if keep and layer.engine == "custom" for top in layer.tops}
-    images, ranges, ms = 0, dict[str, float](), dict[str, float]()
-    written: dict[str, list[Array]] = {top: [] for top in custom}
+    custom = frozenset(layer.name for layer in part.layers if keep and layer.engine == "custom")
+    renewing, images, ranges, shown = Renewing(part.layers), 0, dict[str, float](), list[Mapping[str, Shown]]()
 
     def watch(blob: str, values: Array) -> None:
         if blob in blobs:  # np.maximum, unlike max, returns NaN if one of both is
             ranges[blob] = float(np.maximum(ranges.get(blob, 0.0), np.abs(values).max(initial=0)))
-        if blob in custom:
-            written[blob].append(np.array(values))  # a layer in place may overwrite it
 
     for feeds in batches:
         images += next((feed.shape[0] for feed in feeds.values() if feed.ndim), 1)
         for sizes, one in single(part, feeds):
             for blob, feed in one.items():
                 watch(blob, feed)
-            _, times = run(part, sizes, one, (), watch=watch)
-            for step in times.steps if custom else ():
-                ms[step.name] = ms.get(step.name, 0.0) + step.ms
-    tops = {blob: np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for blob, arrays in written.items()}
-    layers = (layer for layer in part.layers if not custom.isdisjoint(layer.tops))
-    return Measured(images, ranges, {x.name: Shown(tuple(tops[top] for top in x.tops), ms[x.name]) for x in layers})
+            written = Written(custom) if keep else renewing.batch()
+            renewing.planned(partial(_run, part, sizes, one, watch, written))
+            shown.append(written.shown if keep else {})
+    return Measured(images, ranges, _joined(shown))
+
+
+def _run(
+    graph: Graph,
+    sizes: Mapping[str, Shape],
+    feeds: Mapping[str, Array],
+    watch: Callable[[str, Array], None],
+    written: Written,
+) -> None:
+    if written.sizes:
+        sizes = infer_shapes(graph, {blob: feed.shape for blob, feed in feeds.items()}, renewed=written.sizes)
+    run(graph, sizes, feeds, (), watch, written)
+
+
+def _joined(images: Sequence[Mapping[str, Shown]]) -> Mapping[str, Shown]:
+    """Return what custom layers wrote for a batch from what they wrote for each image."""
+    joined: dict[str, Shown] = {}
+    for name, first in images[0].items() if images else ():
+        every = [shown[name] for shown in images]
+        tops = first.tops if len(every) == 1 else tuple(map(np.concatenate, zip(*(shown.tops for shown in every))))
+        joined[name] = Shown(tops, sum(shown.ms for shown in every))
+    return joined
 
 
 def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[str, Shape], Mapping[str, Array]]]:
@@ -146,14 +155,14 @@ def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[s
     whole = {blob: feed.shape for blob, feed in feeds.items()}
     sizes = infer_shapes(graph, whole)
     count = next((shape[0] for shape in whole.values() if shape), 1)
-    try:
-        one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
-        check_weights(graph.layers, one)
-    except ModelError:
-        one = {}  # a layer has the number of images in its parameters
-    alone = one.keys() == sizes.keys() and all(
-        layer.images_alone(tuple(sizes[b] for b in layer.bottoms)) for layer in graph.layers
-    )
+    one: Mapping[str, Shape] = {}
+    if all(layer.images_alone(tuple(sizes[b] for b in layer.bottoms)) for layer in graph.layers):
+        try:
+            one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
+            check_weights(graph.layers, one)
+        except ModelError:
+            one = {}  # a layer has the number of images in its parameters
+    alone = one.keys() == sizes.keys()
     if alone and all(s[:1] == (count,) and one[b] == (1, *s[1:]) for b, s in sizes.items()):
         yield from ((one, {blob: feed[i : i + 1] for blob, feed in feeds.items()}) for i in range(count))
     else:

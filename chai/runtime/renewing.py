@@ -1,32 +1,111 @@
-"""Layers whose tops may have another size in each pass: those in Python that load data."""
+"""Passes that are planned again: a layer may give its tops other sizes than its pass was planned for, as those in Python do.
+
+A pass ends where a layer did so. It is planned for these sizes and runs again, but for custom layers, which may have a state:
+what they wrote already is what they write in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ..errors import ShapeError
 
 if TYPE_CHECKING:
+    from ..blob import Array, Shape
     from ..graph import Layer
 
 T = TypeVar("T")
 
 
+class Resized(ShapeError):
+    """The tops of a layer are not of the sizes that its pass was planned for."""
+
+
+class Shown(NamedTuple):
+    """Tops that a custom layer wrote, in float32 and without a ReLU that is part of it; and the milliseconds it took."""
+
+    tops: tuple[Array, ...]
+    ms: float
+
+
+class Written:
+    """What custom layers wrote for a batch, by layer: they do not run again for it.
+
+    ``noted``  the layers that it is kept of; it is of those that gave other sizes, too
+    ``shown``  in float32
+    ``codes``  of layers that ran on codes
+    ``sizes``  of the tops of layers that gave other sizes
+    """
+
+    def __init__(self, noted: frozenset[str] = frozenset()) -> None:
+        self.noted = noted
+        self.shown: dict[str, Shown] = {}
+        self.codes: dict[str, tuple[Array, ...]] = {}
+        self.sizes: dict[str, tuple[Shape, ...]] = {}
+
+
 class Renewing:
-    """The layers of a network that renew the sizes of their tops; with any of them passes run one at a time."""
+    """The layers of a network whose tops may have other sizes in each pass. ``happened``: in one of them they had."""
 
     def __init__(self, layers: Iterable[Layer]) -> None:
-        self._layers = [layer for layer in layers if layer.renews]
+        custom = [layer for layer in layers if layer.engine == "custom"]
+        again = len(custom) > 1 and any(
+            layer.renews for layer in custom
+        )  # else there is none beside the one that renews
+        self._noted = frozenset(layer.name for layer in custom) if again else frozenset[str]()
+        self.happened = False
 
-    def __bool__(self) -> bool:
-        return bool(self._layers)
+    def batch(self) -> Written:
+        """Return what is written for a batch: nothing yet."""
+        return Written(self._noted)
 
-    def begin(self) -> bool:
-        """Begin a pass: determine the sizes of their tops; return whether one changed."""
-        changed = [layer.renewed() for layer in self._layers]
-        return any(changed)
+    def planned(self, run: Callable[[], T]) -> T:
+        """Return what ``run`` returns, which plans a pass and runs it: again after each layer that gave other sizes."""
+        while True:
+            with suppress(Resized):
+                return run()
+            self.happened = True
 
-    def begun(self, feeds: Iterable[T]) -> Iterator[T]:
-        """Yield the feeds of passes, and begin each."""
-        for feed in feeds:
-            self.begin()
-            yield feed
+
+class Taken(Iterator[tuple[T, Written]]):
+    """The batches of a stream, each with what is written for it. Those that did not finish can run again.
+
+    ``feeds`` yields at least one; ``first`` is what is written for that one.
+    """
+
+    def __init__(self, feeds: Iterator[T], renewing: Renewing, first: Written) -> None:
+        self._feeds, self._renewing = feeds, renewing
+        self._first: Written | None = first
+        self._unfinished = deque[tuple[T, Written]]()
+        self._end: Exception | None = None  # of ``feeds``: StopIteration, or its error
+
+    def __next__(self) -> tuple[T, Written]:
+        try:
+            feed = next(self._feeds)
+        except Exception as error:
+            self._end = error
+            raise
+        batch = feed, self._first or self._renewing.batch()
+        self._first = None
+        self._unfinished.append(batch)
+        return batch
+
+    def finished(self) -> None:
+        """Let go of the first batch: it finished."""
+        self._unfinished.popleft()
+
+    def rest(self) -> Iterator[tuple[T, Written]]:
+        """Yield the batches that did not finish, then those that were not taken; raise the error of ``feeds`` in its place."""
+        while True:
+            while self._unfinished:
+                yield self._unfinished.popleft()
+            if self._end is None:
+                with suppress(StopIteration):
+                    next(self)
+            elif isinstance(self._end, StopIteration):
+                return
+            else:
+                raise self._end

@@ -6,7 +6,6 @@ from _thread import allocate_lock
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .host.memory import Alive
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
     from ..devices.base import Program
     from ..fixed import Format
     from ..offload.schedule import Blobs, Side
-    from .measuring import Written
-
-NOTHING: Written = MappingProxyType({})  # that layers wrote before a pass
+    from .renewing import Written
 
 
 @dataclass(eq=False, slots=True)
@@ -80,8 +77,8 @@ class Slot:
 
     A blob is dropped after its last reader, unless it is to be kept; ``left`` counts the readers of those that have
     several. ``alive`` measures the peak of memory, None if it is known. ``feed`` is the milliseconds before the first
-    step, ``between`` the time within steps that no row counts. ``shown`` is what custom layers wrote for this batch already;
-    those that do not run again for it took ``before`` milliseconds.
+    step, ``between`` the time within steps that no row counts. ``written`` is what custom layers wrote for this batch; those
+    that did so before it took ``before`` milliseconds.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class Slot:
         kept: Kept,
         started: float,
         alive: Alive | None,
-        shown: Written = NOTHING,
+        written: Written,
     ) -> None:
         self.host, self.codes = dict(feeds), dict[str, "Array"]()
         self.sides: dict[Side, dict[str, Array]] = {"host": self.host, "device": self.codes}
@@ -99,7 +96,7 @@ class Slot:
         self.runs: list[RunTimes] = []
         self.alive, self.fed = alive, 0
         self.converted = self.saturated = 0  # codes, counted in the host's lane
-        self.shown, self.before = shown, 0.0
+        self.written, self.before = written, 0.0
         self._lock = allocate_lock()
         for blob, feed in feeds.items():
             self.fed += feed.nbytes

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from ..offload.headroom import Basis
     from ..overlay import Overlay
     from ..parser.caffemodel import Weights
+    from ..passes.infer_shapes import Renewed
     from ..zoo.card import Card
     from ..zoo.options import Options
     from .execution import Execution
     from .host.forward import HostPass
-    from .measuring import Written
+    from .renewing import Shown
 
 
 class Source(Protocol):
@@ -68,8 +69,11 @@ class Source(Protocol):
     def batch(self, shapes: Mapping[str, Shape]) -> int:
         """Return the images per pass that need no padding."""
 
-    def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """Prepare the layers for these inputs; return the shape of every blob. Raises ShapeError, UsageError."""
+    def sized(self, sizes: Mapping[str, Shape], renewed: Renewed) -> dict[str, Shape]:
+        """Prepare the layers for these inputs; return the shape of every blob. Raises ShapeError, UsageError.
+
+        ``renewed`` tops have other shapes in a pass than their layer's rule says.
+        """
 
     def planned(self, shapes: Mapping[str, Shape]) -> bool:
         """Return whether there is an Execution for these shapes already."""
@@ -80,7 +84,9 @@ class Source(Protocol):
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
-    def calibrate(self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool) -> Written:
+    def calibrate(
+        self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool
+    ) -> Mapping[str, Shown]:
         """Choose the formats, measured on these inputs if the network brings none.
 
         If the caller ``asked`` only for a pass over them, return what custom layers wrote, which need not run again.
@@ -182,8 +188,8 @@ class PrototxtSource:
     def batch(self, shapes: Mapping[str, Shape]) -> int:
         return next((shapes[b][0] for b in self.graph.inputs if shapes.get(b)), 1)
 
-    def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
-        shapes = self._parameters.shapes(sizes)
+    def sized(self, sizes: Mapping[str, Shape], renewed: Renewed) -> dict[str, Shape]:
+        shapes = self._parameters.shapes(sizes, renewed)
         self._sizing.prepare(shapes, self.weights is None, malloc.claim if self.overlay is None else malloc.keep_freed)
         return shapes
 
@@ -196,7 +202,9 @@ class PrototxtSource:
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         return self._plans.host(shapes)
 
-    def calibrate(self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool) -> Written:
+    def calibrate(
+        self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool
+    ) -> Mapping[str, Shown]:
         written = self._formats.choose(self._plans.plan(shapes), batches, asked)
         self._plans.replan()
         return written

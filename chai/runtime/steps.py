@@ -44,7 +44,9 @@ def prepared(plan: Plan, executed: Schedule, counting: bool) -> list[Prepared]:
             return _Unpacking(step, graph, shapes, counting)
         if isinstance(step, HostStep):
             layer = PreparedLayer(step.layer, shapes, 1 if step.codes else 4)
-            return _OnCodes(layer, step.layer.on_codes(shapes, formats)) if step.codes else _OnHost(layer)
+            if step.codes:
+                return _OnCodes(layer, step.layer.on_codes(shapes, formats))
+            return _Custom(layer) if step.layer.engine == "custom" else _OnHost(layer)
         return _Segment(step, rows.of(step), blobs)
 
     return [*map(one, executed.steps)]
@@ -129,11 +131,20 @@ class _OnHost:
 
     def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         blobs = slot.host
-        if (shown := slot.shown.get(self.layer.layer.name)) is None:
-            tops, run = self.run([blobs[b] for b in self.bottoms], slot.started)
-        else:
-            tops, run = self.layer.repeated(shown.tops, shown.ms, slot.started)
-            slot.before += shown.ms
+        tops, run = self.run([blobs[b] for b in self.bottoms], slot.started)
+        blobs.update(zip(self.tops, tops))
+        return run
+
+
+class _Custom(_OnHost):
+    """A custom layer in float32."""
+
+    def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
+        blobs, written, layer = slot.host, slot.written, self.layer
+        before = layer.layer.name in written.shown
+        tops, run = layer.once([blobs[b] for b in self.bottoms], slot.started, written)
+        if before:
+            slot.before += sum(run.ms)
         blobs.update(zip(self.tops, tops))
         return run
 
@@ -145,9 +156,12 @@ class _OnCodes:
         self.layer, self.compute = layer, compute
 
     def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
-        layer, codes = self.layer, slot.codes
+        layer, codes, name, written = self.layer, slot.codes, self.layer.layer.name, slot.written
         bottoms = [codes[b].reshape(shape) for b, shape in zip(layer.layer.bottoms, layer.bottoms)]
-        tops, run = layer.run(bottoms, slot.started, self.compute)
+        before = written.codes.get(name)
+        tops, run = layer.run(bottoms, slot.started, self.compute if before is None else lambda *_: before)
+        if name in written.noted:
+            written.codes[name] = tops
         codes.update((b, t.reshape(on_device(t.shape))) for b, t in zip(layer.layer.tops, tops))
         return run
 

@@ -1,8 +1,8 @@
 """Caffe's Python layers: ``class L(caffe.Layer)`` with setup, reshape and forward.
 
 One object of the class belongs to one layer of a network. setup is called once, reshape before each change of sizes and, as
-in Caffe, before each forward. That of a layer without bottoms, which may load the next item, is called once at first and once
-per pass: the pass is planned for the sizes that it gives. Source: caffe/python_layer.hpp.
+in Caffe, before each forward. There it may give other sizes than it did for bottoms of these sizes before, as a layer does
+that loads data: the pass is planned for them. Source: caffe/python_layer.hpp.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
     dynamic = _reshapes_tops(cls)
     options = CustomOptions(args={"param_str": "", "phase": 1}, override=False, version=version)
     custom = classes.type_of(key, cls, METHODS, forward, options, shape)
-    custom.arity = Arity(dynamic=dynamic, bottoms=(0, None))
+    custom.arity = Arity(dynamic=dynamic, renews=not dynamic, bottoms=(0, None))
     custom.turn, custom.renew = TURN, _renew
     return custom
 
@@ -102,44 +102,48 @@ class _CaffeObject:
         bottoms = _empty(map(tuple, x.input_dims))
         self.layer.setup(*_aliased(x, bottoms, tops))
         self._tops = [top.shape for top in tops]  # setup may have sized them, and reshape leave them
-        self._next: list[Shape] | None = None  # of a layer without bottoms: in the pass that begins
-        self._reshaped = False  # whether its next forward is that of the last reshape
+        self._sizes: tuple[list[Shape], list[Shape]] | None = None  # of bottoms and tops, after the last reshape
 
     def shapes(self, x: Any) -> list[Shape]:
-        """Return the shapes of the tops for bottoms of the sizes of x; without bottoms those of the pass that begins."""
-        if self._next is not None:
-            return self._next
-        bottoms, tops = _aliased(x, _empty(map(tuple, x.input_dims)), _empty(self._tops))
+        """Return the shapes of the tops for bottoms of the sizes of x: of the last reshape, if that was for such bottoms."""
+        if self._sizes is None or self._sizes[0] != [*map(tuple, x.input_dims)]:
+            self._reshape(*_aliased(x, _empty(map(tuple, x.input_dims)), _empty(self._tops)))
+        assert self._sizes is not None
+        return self._sizes[1]
+
+    def _reshape(self, bottoms: list[Blob], tops: list[Blob]) -> list[Shape]:
+        """Have the layer size its tops; return their shapes."""
+        before = [bottom.shape for bottom in bottoms]
+        self._sizes = None
         self.layer.reshape(bottoms, tops)
-        shapes = [top.shape for top in tops]
-        if not bottoms:
-            self._next, self._reshaped = shapes, True
-        return shapes
+        self._sizes = before, [top.shape for top in tops]
+        return self._sizes[1]
 
     def renew(self) -> None:
-        """Begin a pass: ``shapes`` calls reshape again."""
-        self._next = None
+        """Have ``shapes`` call reshape again."""
+        self._sizes = None
 
     def forward(self, x: Any, dynamic: bool) -> Any:
-        """Compute the tops of x; return them if they are ``dynamic``."""
+        """Compute the tops of x; return them if they are ``dynamic``, or of other sizes."""
         if self._params is not x.custom_float_params:
             self._take(x)
         bottoms, tops = [Blob(bottom) for bottom in x.bottom], [Blob(top) for top in x.top]
         for bottom, top in x.in_place:
             tops[top].data[...] = bottoms[bottom].data
         bottoms, tops = _aliased(x, bottoms, tops)
-        if not self._reshaped:
-            self.layer.reshape(bottoms, tops)
-        self._reshaped = False
+        sizes = self._reshape(bottoms, tops)
         self.layer.forward(bottoms, tops)
         if dynamic:
             return tuple(top.data for top in tops)
-        for i, (blob, top) in enumerate(zip(tops, x.top)):
-            if blob.shape != top.shape:
+        for i, (blob, size) in enumerate(zip(tops, sizes)):
+            if blob.shape != size:
                 raise ValueError(
-                    f"top {i} became {show(blob.shape)}, for bottoms of these sizes reshape made it {show(top.shape)}; "
+                    f"top {i} became {show(blob.shape)}, before forward reshape made it {show(size)}; "
                     "sizes that depend on data need top[i].reshape(...) in forward itself"
                 )
+        if any(size != top.shape for size, top in zip(sizes, x.top)):
+            return tuple(top.data for top in tops)
+        for blob, top in zip(tops, x.top):
             if not np.may_share_memory(blob.data, top):
                 top[...] = blob.data
         return None

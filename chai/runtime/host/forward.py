@@ -12,6 +12,7 @@ from ...graph import Graph, Layer
 from ...kernels import float_kernels
 from ...kernels.native import NativeLayer
 from ...util.lazy_numpy import np
+from ..renewing import Written
 from ..times import RunTimes, Steps, Times
 from .layer import PreparedLayer, check_weights
 from .memory import Alive
@@ -85,12 +86,14 @@ class HostPass:
         keep: Collection[str],
         started: float | None = None,
         watch: Callable[[str, Array], None] | None = None,
+        written: Written | None = None,
     ) -> tuple[dict[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
         Blobs are dropped after their last reader, which may overwrite them. A ReLU may be computed with the layer before
         it, and a Concat where its bottoms are; they take no time of their own then. ``watch`` is called with each blob
-        that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
+        that a layer wrote; ``written`` is what custom layers wrote for this batch already. Raises PluginError for a failing
+        custom layer, Resized for one that gives other sizes, ModelError if memory runs out.
         """
         started = perf_counter() if started is None else started
         key = frozenset(keep), watch is not None or bool(env().dump)
@@ -100,7 +103,7 @@ class HostPass:
             with np.errstate(all="ignore"):
                 kept = self._kept[key] = self._keeping(*key)
         alive = Alive() if kept.peak is None else None
-        values = Values(feeds, started, alive, watch)
+        values = Values(feeds, started, alive, watch, written or Written())
         runs: list[RunTimes] = []
         last, between = perf_counter(), 0.0
         before = (last - started) * 1000
@@ -129,9 +132,10 @@ def run(
     feeds: Mapping[str, Array],
     keep: Collection[str],
     watch: Callable[[str, Array], None] | None = None,
+    written: Written | None = None,
 ) -> tuple[dict[str, Array], Times]:
     """Run a graph once, see ``HostPass.run``."""
-    return HostPass(graph, shapes).run(feeds, keep, watch=watch)
+    return HostPass(graph, shapes).run(feeds, keep, None, watch, written)
 
 
 def _read_by_custom(layers: Sequence[Layer]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from operator import attrgetter
 from time import perf_counter
@@ -13,11 +14,13 @@ from ...env import env
 from ...errors import NO_PARAMETERS, ModelError, PluginError
 from ...util.lazy_numpy import np
 from ..dump import dump
+from ..renewing import Resized, Shown
 from ..times import Rows, RunTimes, StepTime
 
 if TYPE_CHECKING:
     from ...blob import Array
     from ...graph import Layer
+    from ..renewing import Written
 
 _shape = attrgetter("shape")
 
@@ -45,15 +48,40 @@ class PreparedLayer:
         rows, read, written = self.rows, tuple(map(_shape, bottoms)), tuple(map(_shape, tops))
         if written != self.tops or read != self.bottoms:
             rows = self._unplanned(read, written)
-        if env().dump:
-            for blob, top in zip(layer.tops, tops):
-                dump(blob, layer.name, top)
+        self._dump(tops)
         return tops, rows.run(begin, end, started)
 
-    def repeated(self, tops: tuple[Array, ...], ms: float, started: float) -> tuple[tuple[Array, ...], RunTimes]:
-        """Return the result of ``run`` for tops that the layer, without its ReLU, wrote in ``ms`` milliseconds before."""
-        rows = self.rows if self.tops == (shapes := tuple(map(_shape, tops))) else self._of(self.bottoms, shapes)
-        return _clamped(self.layer, tops, False), RunTimes(rows, (ms,), (perf_counter() - started) * 1000)
+    def once(self, bottoms: Sequence[Array], started: float, written: Written) -> tuple[tuple[Array, ...], RunTimes]:
+        """Return the result of ``run``, of which ``written`` keeps what it has to; of what it has already, without a run.
+
+        Raises Resized if the tops of a layer that ``renews`` are not of the sizes that the pass was planned for.
+        """
+        layer, name, begin = self.layer, self.layer.name, perf_counter()
+        shown = written.shown.get(name)
+        if shown is None:
+            if not layer.renews and name not in written.noted:
+                return self.run(bottoms, started)
+            raw, begin, end = layer.turn.run(_timed, layer, bottoms, partial(_computed, layer))
+            shown = Shown(raw, (end - begin) * 1000)
+        tops, read, rows = _clamped(layer, shown.tops, False), tuple(map(_shape, bottoms)), self.rows
+        sizes = tuple(map(_shape, tops))
+        if resized := layer.renews and read == self.bottoms and sizes != self.tops:
+            written.sizes[name] = sizes
+        if resized or name in written.noted:
+            written.shown[name] = shown
+        if resized:
+            new, planned = (", ".join(map(show, shapes)) for shapes in (sizes, self.tops))
+            error = layer.wrong(f"its tops are {new} in this pass, which was planned for {planned}")
+            raise Resized(error.message, layer=name)
+        if read != self.bottoms or sizes != self.tops:
+            rows = self._unplanned(read, sizes)
+        self._dump(tops)
+        return tops, RunTimes(rows, (shown.ms,), (begin - started) * 1000)
+
+    def _dump(self, tops: tuple[Array, ...]) -> None:
+        if env().dump:
+            for blob, top in zip(self.layer.tops, tops):
+                dump(blob, self.layer.name, top)
 
     def _unplanned(self, read: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
         """Return the row of a layer after one whose tops have a variable number of rows, or that is such a layer."""
@@ -79,9 +107,14 @@ def run_layer(
     shapes: Mapping[str, Shape],
     started: float,
     compute: Callable[..., tuple[Array, ...]] | None = None,
+    written: Written | None = None,
 ) -> tuple[tuple[Array, ...], StepTime]:
-    """Run a layer once, see ``PreparedLayer.run``."""
-    tops, run = PreparedLayer(layer, shapes).run(bottoms, started, compute)
+    """Run a layer once, see ``PreparedLayer.run``; with ``written`` see ``PreparedLayer.once``, but with a ``compute``."""
+    prepared = PreparedLayer(layer, shapes)
+    if written is None or compute is not None:
+        tops, run = prepared.run(bottoms, started, compute)
+    else:
+        tops, run = prepared.once(bottoms, started, written)
     return tops, next(run.steps())
 
 
@@ -125,8 +158,14 @@ def _timed(
 
 
 def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
+    return _clamped(layer, _computed(layer, *bottoms), layer.clamps)
+
+
+def _computed(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
+    if layer.constant:  # a later layer, or the caller, may write into the blob of its pass
+        return tuple([top.copy() for top in layer.constants_for(tuple(map(_shape, bottoms)))])
     # numpy 1 converts scalars to float64; a blob is always float32
-    return _clamped(layer, tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)]), layer.clamps)
+    return tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)])
 
 
 def _clamped(layer: Layer, tops: tuple[Array, ...], rectified: bool) -> tuple[Array, ...]:

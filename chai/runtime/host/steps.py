@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...graph import Layer
     from ...kernels.native.chain import FloatChain
     from ...kernels.native.floats import Floats
+    from ..renewing import Written
 
 SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together: their calls take a part of their time
 _weights = attrgetter("blobs")
@@ -29,6 +30,7 @@ class Values:
     """The blobs of a pass that began at ``started``, by id.
 
     ``alive`` counts their bytes; None if these are known. ``watch`` is called with each blob that a layer alone wrote.
+    ``written`` is what custom layers wrote for this batch.
     """
 
     def __init__(
@@ -37,9 +39,10 @@ class Values:
         started: float,
         alive: Alive | None,
         watch: Callable[[str, Array], None] | None,
+        written: Written,
     ) -> None:
         self.blobs: dict[str, Array] = {}
-        self.started, self.alive, self.watch = started, alive, watch
+        self.started, self.alive, self.watch, self.written = started, alive, watch, written
         for blob, feed in feeds.items():
             self.add(blob, feed)
 
@@ -98,7 +101,11 @@ class Alone(NamedTuple):
         layer, compute = self.layer.layer, self.compute
         if self.spare and values.alive is not None and values.alive.alone(self.spare):
             compute = layer.overwrite
-        tops, run = self.layer.run([values.blobs[b] for b in layer.bottoms], values.started, compute)
+        bottoms = [values.blobs[b] for b in layer.bottoms]
+        if layer.engine == "custom":
+            tops, run = self.layer.once(bottoms, values.started, values.written)
+        else:
+            tops, run = self.layer.run(bottoms, values.started, compute)
         for blob, top in zip(layer.tops, tops):
             values.add(blob, top)
             if values.watch is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...fixed import Format
     from ...offload.headroom import Basis
     from ...offload.plan import Plan
-    from ..measuring import Written
+    from ..renewing import Shown
 
 log = logger("chai")
 
@@ -33,7 +33,7 @@ class NetworkFormats:
         self.basis: Basis | None = None
         self.calibrated = False
 
-    def choose(self, plan: Plan, batches: Iterable[Mapping[str, Array]], asked: bool) -> Written:
+    def choose(self, plan: Plan, batches: Iterable[Mapping[str, Array]], asked: bool) -> Mapping[str, Shown]:
         """Set the final ones, see Source.calibrate; ``plan`` is without formats."""
         from .. import measuring  # not needed by a float network
 

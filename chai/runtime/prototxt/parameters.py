@@ -12,7 +12,7 @@ from ...errors import ModelError
 from ...graph import Graph, fillers
 from ...limits import limits
 from ...parser.caffemodel import Weights, check_fit
-from ...passes.infer_shapes import infer_shapes
+from ...passes.infer_shapes import Renewed, infer_shapes
 from ...util.files import digest
 from ...util.lazy_numpy import np
 from ...util.log import logger
@@ -54,13 +54,13 @@ class Parameters:
             text = "%s was quantised for other weights than %s: its formats may not fit them"
             log.warning(text, self.graph.path, weights.path)
 
-    def shapes(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
+    def shapes(self, sizes: Mapping[str, Shape], renewed: Renewed) -> dict[str, Shape]:
         """Return the shape of every blob for these inputs, which the parameters fit; the first time they are assigned.
 
-        Raises ShapeError.
+        ``renewed`` tops have other shapes than their layer's rule says. Raises ShapeError.
         """
         if self._attached:
-            shapes = infer_shapes(self.graph, sizes)
+            shapes = infer_shapes(self.graph, sizes, renewed=renewed)
             check_weights(self.graph.layers, shapes)
             return shapes
         self._attach_free()
