@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
@@ -15,8 +15,10 @@ from .times import RunTimes
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..devices.base import Program
+    from ..driver.memory import BlobSet
     from ..fixed import Format
     from ..offload.schedule import Blobs, Side
+    from .direct import Direct
     from .measuring import Written
 
 NOTHING: Written = MappingProxyType({})  # that layers wrote before a pass
@@ -30,6 +32,7 @@ class StepBlobs:
     ``shared``  blobs that other steps read, too: dropped after the last of them
     ``written`` blobs that exist after it
     ``tops``    those of a segment that are parts of larger blobs and read outside, or dumped; each with its layer's name
+    ``direct``  whose set it works in; it ``claims`` the set before, ``gives`` it back after
     """
 
     dropped: Blobs
@@ -37,6 +40,9 @@ class StepBlobs:
     written: Blobs
     tops: tuple[tuple[str, str], ...] = ()
     programs: tuple[Program, ...] = ()
+    direct: Direct | None = None
+    claims: bool = False
+    gives: bool = False
 
 
 class Kept:
@@ -81,7 +87,8 @@ class Slot:
     A blob is dropped after its last reader, unless it is to be kept; ``left`` counts the readers of those that have
     several. ``alive`` measures the peak of memory, None if it is known. ``feed`` is the milliseconds before the first
     step, ``between`` the time within steps that no row counts. ``shown`` is what custom layers wrote for this batch already;
-    those that do not run again for it took ``before`` milliseconds.
+    those that do not run again for it took ``before`` milliseconds. ``sets`` are those that it has of Programs' memory, until
+    it gives each back, or ``lease`` is empty.
     """
 
     def __init__(
@@ -100,11 +107,39 @@ class Slot:
         self.alive, self.fed = alive, 0
         self.converted = self.saturated = 0  # codes, counted in the host's lane
         self.shown, self.before = shown, 0.0
+        self.lease: list[object] = [self.started]
+        self.sets: dict[Direct, BlobSet] = {}
         self._lock = allocate_lock()
         for blob, feed in feeds.items():
             self.fed += feed.nbytes
             if alive is not None:
                 alive.add(("host", blob), feed)
+
+    def claim(self, direct: Direct, wake: Callable[[], object]) -> bool:
+        """Return whether the batch has a set for these steps; if not, ``wake`` is called when there may be one."""
+        used = direct.program.claim(self.lease, wake)
+        if used is not None:
+            self.sets[direct] = used
+        return used is not None
+
+    def wait_for(self, direct: Direct) -> None:
+        """Claim a set for these steps; wait until there is one."""
+        from ..devices.placed import claimed  # which some devices do without
+
+        self.sets[direct] = claimed(direct.program, self.lease)
+
+    def give_back(self, direct: Direct) -> None:
+        """Give the set of these steps back."""
+        used = self.sets.pop(direct)
+        used.lease = ()
+        direct.program.given_back(used)
+
+    def give_all_back(self) -> None:
+        """Give all sets back, of a batch that ends early too."""
+        self.lease.clear()
+        while self.sets:
+            direct, used = self.sets.popitem()
+            direct.program.given_back(used)
 
     def done(self, use: StepBlobs, run: RunTimes, begin: float) -> None:
         """Finish a step that began at ``begin``: note its times, and drop the blobs that it was the last to read."""

@@ -90,6 +90,11 @@ def inside() -> tuple[object, ...]:
     return _inside.get()
 
 
+def in_layer() -> bool:
+    """Return whether this thread runs a layer, or something else that has a Turn."""
+    return any(isinstance(thing, Turn) for thing in _inside.get())
+
+
 def entered(thing: object, call: Callable[..., T], *arguments: Any) -> T:
     """Return what ``call`` returns; ``inside`` lists ``thing`` meanwhile, in this thread and in threads that copy its context."""
     context = copy_context()

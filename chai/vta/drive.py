@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, MARKS, REGION, Usage, regions
+from ..codegen.memory_map import FIXED, MARKS, PROGRAM, REGION, Usage, regions
 from ..errors import DeviceError
 from ..overlay.architecture import Bus, Proof
 from ..tasks import CompiledTask
@@ -44,9 +44,10 @@ class Blocks:
             raise DeviceError(f"a buffer at {wrong[0]:#x}: VTA reaches multiples of {ALIGNMENT} below 4 GB")
         if segment.sizes[FIXED] - segment.start > MOST:
             raise DeviceError(f"{len(segment.program):,} instructions are more than {MOST:,} bytes")
-        # a copy: an error's traceback must not hold buffers. Only the constants and instructions in FIXED are looked at
+        # a copy: an error's traceback must not hold buffers. Only constants and instructions are looked at
         copies = {region: np.zeros(len(data), np.uint8) for region, data in memory.bytes.items()}
-        copies[FIXED][:] = memory.bytes[FIXED]
+        for region in copies.keys() & {FIXED, PROGRAM}:
+            copies[region][:] = memory.bytes[region]
         segment.checked(memory.addresses, copies)
 
     def start(self, segment: VtaSegment, memory: Buffers) -> None:
@@ -57,7 +58,7 @@ class Blocks:
         marks[MARK:].reshape(-1, BLOCK)[...] = ~mark.view(np.uint8)
         memory.flush([MARKS])
         self._write("fetch", "count", len(segment.program))
-        self._write("fetch", "address", memory.addresses[FIXED] + segment.start)
+        self._write("fetch", "address", segment.entry(memory.addresses))
         for block, name in (("load", "inp"), ("load", "wgt"), ("compute", "uop"), ("compute", "acc"), ("store", "out")):
             self._write(block, name, 0)  # instructions hold whole addresses
         self._control("fetch", START)

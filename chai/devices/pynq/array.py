@@ -8,7 +8,6 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...codegen.memory_map import FIXED
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
@@ -82,7 +81,7 @@ class ArrayBoard(Board, Registers):
                 self.write("IRQ_ENABLE", events)
             begin = perf_counter()
             self.stuck = True
-            self.start(memory.addresses[FIXED], len(tasks))
+            self.start(segment.entry(memory.addresses), len(tasks))
             self._wait(tasks, seconds)
             self.stuck = False
             wall = (perf_counter() - begin) * 1000

@@ -52,9 +52,9 @@ class Board:
                 hint='start workers before the first network is loaded, or with multiprocessing\'s "spawn"',
             )
 
-    def memory(self, segment: Any) -> PynqBuffers:
-        """Return buffers for a program. Raises DeviceError when there is no room."""
-        return PynqBuffers(segment.sizes, self.device, self.overlay.coherent)
+    def memory(self, segment: Any, first: PynqBuffers | None = None) -> PynqBuffers:
+        """Return buffers for a program, or further ones than the ``first``. Raises NoRoom."""
+        return PynqBuffers(segment.further if first else segment.sizes, self.device, self.overlay.coherent, first)
 
     def check_program(self, segment: Any, memory: PynqBuffers) -> None:
         """Check a program that was placed in memory, before its first run. Raises DeviceError."""

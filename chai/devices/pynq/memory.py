@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...driver.memory import NoRoom
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 
@@ -41,19 +42,23 @@ kept: list[
 
 
 class PynqBuffers:
-    """One pynq buffer per region of a Chain. Raises DeviceError, with sizes and a remedy, when there is no room.
+    """One pynq buffer per region of a program, and those of ``first`` that it has not itself.
 
-    ``coherent``  whether the accelerator goes through the host's caches: results are then in them, perhaps nowhere else, and
-    to invalidate would drop them
+    ``bytes`` are the host's views of them. A view keeps its buffer alive. ``coherent`` is whether the accelerator goes through
+    the host's caches: results are then in them, perhaps nowhere else, and to invalidate would drop them.
+
+    Raises NoRoom, with sizes and a remedy.
     """
 
-    def __init__(self, sizes: Mapping[int, int], device: Any, coherent: bool) -> None:
+    def __init__(self, sizes: Mapping[int, int], device: Any, coherent: bool, first: PynqBuffers | None = None) -> None:
         needed = sum(sizes.values())
         total, free = _contiguous()
         # what is not free may hold pages that the kernel can move: only the pool's size is a reason not to try
         if 0 < total < needed:
             raise _no_room(needed, total, free)
-        self.buffers: dict[int, Any] = {}
+        self.own = sizes.keys()
+        self.buffers: dict[int, Any] = {**first.buffers} if first else {}
+        self.bytes: dict[int, Array] = {}
         self._coherent = coherent
         self._process = os.getpid()
         try:
@@ -66,18 +71,18 @@ class PynqBuffers:
             self.free()
             raise
         self.addresses = {region: int(buffer.device_address) for region, buffer in self.buffers.items()}
-
-    @property
-    def bytes(self) -> dict[int, Array]:
-        """Return the host's view of each region. A view keeps its buffer alive."""
-        return {region: np.asarray(buffer) for region, buffer in self.buffers.items()}
+        self.bytes.update((region, np.asarray(buffer)) for region, buffer in self.buffers.items())
 
     def free(self) -> None:
-        """Release the buffers, even if an error's traceback still refers to this object. A fork keeps its parent's."""
-        if os.getpid() == self._process:
-            self.buffers.clear()
-        else:
+        """Release the buffers, even if an error's traceback still refers to this object, unless they are kept.
+
+        A fork keeps its parent's.
+        """
+        if os.getpid() != self._process:
             kept.append(self)
+        elif self not in kept:
+            self.bytes.clear()
+            self.buffers.clear()
 
     def flush(self, regions: Collection[int]) -> None:
         """Flush the host's writes to the accelerator."""
@@ -105,11 +110,11 @@ def _contiguous() -> tuple[int, int]:
     return found.get("CmaTotal", 0), found.get("CmaFree", 0)
 
 
-def _no_room(needed: int, total: int, free: int, error: Exception | None = None) -> DeviceError:
+def _no_room(needed: int, total: int, free: int, error: Exception | None = None) -> NoRoom:
     pool = (
         f"the pool of contiguous memory has {total / 1e6:.1f} MB, {free / 1e6:.1f} MB free" if total else "none is left"
     )
-    return DeviceError(
+    return NoRoom(
         f"{needed / 1e6:.1f} MB of contiguous memory are needed, {pool}" + (f" ({error})" if error else ""),
         hint="a smaller batch; close other networks and notebooks (net.close()); or boot with a larger pool: cma=256M",
     )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...codegen.compile import executable
-from ...driver.memory import place, run
+from ...driver.memory import NONE, NoRoom
 from ...errors import DeviceError
 from ...tasks.work import Work
 from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
+from ..placed import PlacedProgram
 from .about import about
 from .array import ArrayBoard
 from .board import Board
@@ -24,37 +25,42 @@ from .published import PublishedBoard
 
 if TYPE_CHECKING:
     from ...blob import Array, View
+    from ...driver.memory import BlobSet
     from ...overlay import Overlay
 
 PATIENCE = 20, 1.0  # timeout of a program: a multiple of the cycle model's estimate, plus seconds
 
 
-class PynqProgram(Program):
-    """A Chain, or what the overlay's architecture has instead, with memory from the first run to ``close`` or a failure.
-
-    It uses the board until ``close``.
-    """
+class PynqProgram(PlacedProgram):
+    """A Chain, or what the overlay's architecture has instead. It uses the board until ``close``."""
 
     def __init__(self, device: Pynq, segment: Any, views: Mapping[str, View]) -> None:
+        super().__init__(segment, views)
         self.device = device
-        self.segment = segment
-        self.views = views
         expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
-        self._memory: PynqBuffers | None = None
         self._board: Board | None = None  # that it runs on
         self._busy = Mutex()
 
-    def run(self, blobs: dict[str, Array]) -> Ran:
+    def claim(self, lease: Collection[object], wake: Callable[[], object]) -> BlobSet | None:
+        board = self.device.board(self.segment.overlay, self)
+        try:
+            return super().claim(lease, wake)
+        except Lost:
+            self.device.forget(board)
+            raise
+
+    def run_in(
+        self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
+    ) -> Ran:
         begin = perf_counter()
         board = self.device.board(self.segment.overlay, self)
+        memory: Any = used.memory
         with self._busy, board.lock:
             self._board = board
             try:
-                if self._memory is None:
-                    self._memory = self._placed(board)
-                start = partial(board.run, self.segment, self._memory, self.seconds)
-                device = run(self.segment, self._memory, blobs, self.views, start)
+                start = partial(board.run, self.segment, memory, self.seconds)
+                device = used.run(blobs, self.views, start, packed, unpacked)
             except BaseException as error:
                 self._give_back(board)
                 if board.stuck or isinstance(error, Lost):
@@ -74,32 +80,27 @@ class PynqProgram(Program):
 
     def _give_back(self, board: Board | None) -> None:
         """Release the memory, unless ``board`` may still write there."""
-        memory, self._memory = self._memory, None
-        if memory is not None and board is not None and board.stuck:
-            kept.append(memory)
-        elif memory is not None:
-            memory.free()
+        if board is not None and board.stuck:
+            kept.extend(cast("PynqBuffers", one.memory) for one in self._sets)
+        super().close()
 
-    def _placed(self, board: Board) -> PynqBuffers:
-        """Return memory with the program and its constants in it."""
+    def _memory(self, first: PynqBuffers | None) -> PynqBuffers:
+        board = self.device.board(self.segment.overlay, self)
         try:
-            memory = board.memory(self.segment)
-        except DeviceError:
+            return board.memory(self.segment, first)
+        except NoRoom:
             gc.collect()  # unreferenced networks may still hold buffers
-            memory = board.memory(self.segment)
-        try:
-            place(self.segment, memory)
-            board.check_program(self.segment, memory)
-        except BaseException:  # nothing runs now
-            memory.free()
-            raise
-        return memory
+            return board.memory(self.segment, first)
+
+    def _check(self, memory: PynqBuffers) -> None:
+        self.device.board(self.segment.overlay, self).check_program(self.segment, memory)
 
 
 class Pynq(Device):
     """The first network opens the board, which stays open until the last one releases it or the process ends."""
 
     fixed = True
+    placed = True
     hidden = True
     alone = True
 
