@@ -11,6 +11,8 @@ from .util.lazy_numpy import np
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
+else:
+    Array = Any  # an annotation must not import numpy
 
 Shape = tuple[int, ...]
 
@@ -34,13 +36,8 @@ def bases(blob: str, views: Mapping[str, View]) -> Iterator[View]:
 
 def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | None = None) -> View:
     """Return the view of a blob in the largest blob that it is a part of, itself if of none; of those ``among``."""
-    view, first = View(blob, 0), 0
-    while blob in views:
-        blob, start = views[blob]
-        first += start
-        if among is None or blob in among:
-            view = View(blob, first)
-    return view
+    itself, *outwards = bases(blob, views)
+    return [itself, *(view for view in outwards if among is None or view.base in among)][-1]
 
 
 class Wholes(dict[str, View]):

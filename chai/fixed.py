@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import frexp
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from .blob import Array
 from .errors import ModelError
 from .util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from .blob import Array
 
 SCHEMES = ("Xilinx", "DynamicFixed")
 NOT_FINITE = "a weight is not a finite number; it has no fixed-point code"

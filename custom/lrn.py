@@ -21,9 +21,8 @@ import chai
 ARGS = {"local_size": 5, "alpha": 1.0, "beta": 0.75, "k": 1.0, "norm_region": "ACROSS_CHANNELS"}
 
 
-@chai.custom(
-    "LRN", args=ARGS, override=False
-)  # chai has a built-in LRN: this one runs only layers with user_defined_layer
+# chai has a built-in LRN: this one runs only layers with user_defined_layer
+@chai.custom("LRN", args=ARGS, override=False)
 def lrn(x, local_size, alpha, beta, k, norm_region):
     batch, channels = x.input_dims[0][0], x.input_dims[0][1]
     height = x.input_dims[0][2] if len(x.input_dims[0]) > 2 else 1

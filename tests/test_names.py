@@ -15,6 +15,7 @@ ALLOWED = {
     "Layer": "of a network; and Caffe's base class of a layer in Python, caffe.Layer",
     "Layers": "pycaffe's L; and what `chai layers --json` prints",
     "Net": "chai.Net, and pycaffe's caffe.Net",
+    "Params": "inside each type of layer, its parameters",
 }
 
 

@@ -13,6 +13,7 @@ from ..fixed import VALUES, Coarser, Format
 from ..graph import Composed, Graph, Layer, shape_problem
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
+from ..overlay import Overlay
 from ..runtime.host.memory import claimed
 from ..util.data.malloc import keep_freed
 from . import container, layers, steps
@@ -21,7 +22,6 @@ from .reader import Reader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..overlay import Overlay
     from ..plugins import Registry
     from ..zoo.card import Card
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from ..blob import show
+from ..blob import Array, show
 from ..errors import ParseError
 from ..util.data.dataclass_io import restore
 from ..util.lazy_numpy import np
 from . import container
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 T = TypeVar("T")
 

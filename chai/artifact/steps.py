@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
@@ -17,9 +17,10 @@ from ..fixed import Format
 from ..graph import Layer
 from ..limits import limits
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack, unfolded_name
+from ..overlay import Overlay
 from ..overlay.records import unpack
 from ..overlay.weights import WEIGHT, Packed
-from ..tasks import CompiledTask
+from ..tasks import CompiledTask, Task
 from ..tasks.conv import Conv
 from ..tasks.fields import Operands, TaskConstants
 from ..tasks.unfold import Unfold
@@ -27,10 +28,6 @@ from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from .layers import OnDevice
 from .reader import Reader
-
-if TYPE_CHECKING:
-    from ..overlay import Overlay
-    from ..tasks import Task
 
 
 def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:

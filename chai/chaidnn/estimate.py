@@ -18,11 +18,10 @@ from ..errors import ParseError, ShapeError
 from ..fixed import Requantization
 from ..graph import Layer, check_shape
 from ..graph.params import SIZE
-from ..layers._window import ConvolutionParams
 from ..layers.batch_norm import BatchNorm
 from ..layers.convolution import Convolution
 from ..layers.eltwise import Eltwise
-from ..layers.pooling import Pooling, PoolingParams
+from ..layers.pooling import Pooling
 from ..limits import limits
 from ..tasks.conv import Affine, Conv
 from ..tasks.eltwise import Eltwise as Addition
@@ -203,8 +202,8 @@ def _layer(kind: str, sizes: Mapping[str, int]) -> Layer:
         f"{name}_{axis[0]}": sizes[f"{name} {axis}"] for name in ("kernel", "stride", "pad") for axis in _AXES
     }
     if kind in ("MAXPOOL", "AVEPOOL"):
-        return Pooling(kind, ("in",), ("out",), PoolingParams(kind[:3], **window))
-    params = ConvolutionParams(sizes["output channels"], **window, group=sizes["group"], dilation=(sizes["dilation"],))
+        return Pooling(kind, ("in",), ("out",), Pooling.Params(kind[:3], **window))
+    params = Convolution.Params(sizes["output channels"], **window, group=sizes["group"], dilation=(sizes["dilation"],))
     return Convolution(kind, ("in",), ("out",), params)
 
 

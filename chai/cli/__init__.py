@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 from .. import __version__
+from ..errors import ChaiError
 from ..text import tell
 
 TYPE_CHECKING = False
@@ -89,7 +91,8 @@ def _main(argv: list[str]) -> int:
         return 0
     if argv[0] not in COMMANDS:
         return _unknown(argv)
-    return _command(argv[0], argv[1:])
+    name, *rest = argv
+    return run_command(import_module(f".{name}", __name__), f"chai {name}", COMMANDS[name], rest)
 
 
 def _unknown(argv: list[str]) -> int:
@@ -97,12 +100,6 @@ def _unknown(argv: list[str]) -> int:
 
     tell(sys.stderr, f"error: there is no command {argv[0]!r}", f"hint: {hint(argv, COMMANDS)}")
     return 2
-
-
-def _command(name: str, argv: list[str]) -> int:
-    from importlib import import_module
-
-    return run_command(import_module(f".{name}", __name__), f"chai {name}", COMMANDS[name], argv)
 
 
 def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:
@@ -149,7 +146,6 @@ def guarded(work: Callable[[], int]) -> int:
 
 def _reported(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code; print the error if chai refuses or fails."""
-    from ..errors import ChaiError
     from . import output
 
     try:

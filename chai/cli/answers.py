@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
-from ..blob import show as shape_text
+from ..blob import Array, Shape, show as shape_text
 from ..evaluate.boxes import in_pixels
 from ..evaluate.maps import class_map
+from ..evaluate.measure import Window
 from ..evaluate.outputs import kind_of, rows_of, source
+from ..net import Net
 from ..util.lazy_numpy import np
 from . import output
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..evaluate.measure import Window
-    from ..net import Net
-
 
 THRESHOLD = 0.3  # minimum score of boxes to print and draw
 UNITS = {"box": "fractions of the network's input", "pixels": "pixels of the image"}
 HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
 TOP = 5  # classes to print for an image
 Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
+_CONTENTS = {  # of each form of output
+    "boxes": {"boxes"}, "scores": {"classes"}, "classes": {"classes", "map"}, "values": {"map"}, "": set[str](),
+}  # fmt: skip
 
 
 class Best(TypedDict):
@@ -116,21 +115,19 @@ class Answers:
         """
         summaries: dict[str, Any] = {}
         for name, value in outputs.items():
-            kind, decision = kind_of(self.net, name), source(self.net.graph, name).decision
-            if kind == "boxes":
-                summaries[name] = self._boxes(rows_of(value, index), window)
-                continue
             item = _item(value, index, count)
-            if kind == "scores" and decision != "argmax":
+            form = self._form(name, item.shape)
+            if form == "boxes":
+                summaries[name] = self._boxes(rows_of(value, index), window)
+            elif form == "scores":
                 best = _best(item.reshape(-1), self.labels, self.top or TOP)
-                summaries[name] = {"top": best, "probabilities": decision == "softmax"}
-                continue
-            some = item if item.size else np.zeros(1, np.float32)
-            summaries[name] = {"shape": list(item.shape)}
-            summaries[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
-            classes = self._class_map(name, item)
-            if classes is not None:
-                summaries[name]["classes"] = _shares(classes, self.top or TOP, self.labels)
+                summaries[name] = {"top": best, "probabilities": self._decision(name) == "softmax"}
+            else:
+                some = item if item.size else np.zeros(1, np.float32)
+                summaries[name] = {"shape": list(item.shape)}
+                summaries[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
+            if form == "classes":
+                summaries[name]["classes"] = _shares(self._classes(name, item), self.top or TOP, self.labels)
         return summaries
 
     def maps(self, outputs: Mapping[str, Array], index: int, count: int) -> dict[str, Map]:
@@ -138,44 +135,44 @@ class Answers:
         maps_of: dict[str, Map] = {}
         for name, value in outputs.items():
             item = _item(value, index, count)
-            classes = self._class_map(name, item)
-            if classes is not None:
-                maps_of[name] = classes, True
-            elif kind_of(self.net, name) == "map" and item.ndim == 3 and len(item) == 1:
+            form = self._form(name, item.shape)
+            if form == "classes":
+                maps_of[name] = self._classes(name, item), True
+            elif form == "values":
                 maps_of[name] = item[0], False
         return maps_of
 
     def contents(self) -> set[str]:
         """Return what the outputs show at the current input sizes: "classes", "boxes", and a "map" to draw."""
-        net, contents = self.net, set()
-        for name in net.outputs:
-            kind, shape = kind_of(net, name), net.shapes[name][1:] if name in net.shapes else ()
-            classes = self._has_classes(name, shape)
-            if classes or (kind == "scores" and source(net.graph, name).decision != "argmax"):
-                contents.add("classes")
-            if classes or (kind == "map" and len(shape) == 3 and shape[0] == 1):
-                contents.add("map")
-            if kind == "boxes":
-                contents.add("boxes")
-        return contents
+        shapes = self.net.shapes
+        forms = (self._form(name, shapes.get(name, (1,))[1:]) for name in self.net.outputs)
+        return set[str]().union(*(_CONTENTS[form] for form in forms))
 
-    def _has_classes(self, name: str, shape: Shape) -> bool:
-        """Return whether a blob, (C, H, W) for each image, has ArgMax indices or scores per class for each pixel.
+    def _form(self, name: str, shape: Shape) -> str:
+        """Return what an output shows, which has this shape for each image: a key of ``_CONTENTS``.
 
-        It has scores if it has a channel per label or, without labels, the height and width of the network's input; three
-        channels of that size are taken for a picture.
+        A map (C, H, W) has "classes" if it has ArgMax indices or scores per class for each pixel: a channel per label or,
+        without labels, the height and width of the network's input; three channels of that size are taken for a picture.
         """
-        net = self.net
-        if kind_of(net, name) != "map" or len(shape) != 3:
-            return False
+        net, kind, argmax = self.net, kind_of(self.net, name), self._decision(name) == "argmax"
+        if kind == "boxes" or (kind == "scores" and not argmax):
+            return kind
+        if kind != "map" or len(shape) != 3:
+            return ""
         size = net.shapes[net.inputs[0]][2:] if net.inputs else None
         scores = shape[0] == len(self.labels) if self.labels else shape[1:] == size and shape[0] != 3
-        return source(net.graph, name).decision == "argmax" or (shape[0] != 1 and scores)
+        if argmax or (shape[0] != 1 and scores):
+            return "classes"
+        return "values" if shape[0] == 1 else ""
 
-    def _class_map(self, name: str, item: Array) -> Array | None:
-        """Return the class of each pixel of a blob (C, H, W) of ArgMax indices or of scores per class, else None."""
-        known = self._has_classes(name, item.shape)
-        return class_map(item, source(self.net.graph, name).decision) if known else None
+    def _classes(self, name: str, item: Array) -> Array:
+        """Return the class of each pixel of an output of the form "classes"."""
+        classes = class_map(item, self._decision(name))
+        assert classes is not None
+        return classes
+
+    def _decision(self, name: str) -> str | None:
+        return source(self.net.graph, name).decision
 
     def _boxes(self, rows: Array, window: Window) -> dict[str, Any]:
         """Return the boxes of an image, best first, and the number of others above and below the threshold."""

@@ -10,29 +10,26 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..artifact.save import save
+from ..blob import Array, Shape
 from ..errors import ChaiError, UsageError
 from ..evaluate.bench import rounds, start
 from ..evaluate.bench.caffe import caffe, replaced
 from ..evaluate.bench.engines import Peer, PeerEngine, Subject, opened
 from ..kernels.codes import warm_up
 from ..kernels.native.library import library, lost
-from ..runtime.perf import spread
+from ..net import Net
+from ..runtime.perf import PerfInfo, spread
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled
 from . import options, output
 from .parsing import refuse
 
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..net import Net
-    from ..runtime.perf import PerfInfo
-
-    # of passes, the inputs' shapes and chai's least milliseconds: figures and notes
-    After = Callable[[Sequence[PerfInfo], Mapping[str, Shape], float], tuple[dict[str, Any], list[str]]]
-    Further = Callable[[Net, int], After]  # of a network and the number of threads; called before the rounds
+# of passes, the inputs' shapes and chai's least milliseconds: figures and notes
+After = Callable[[Sequence[PerfInfo], Mapping[str, Shape], float], tuple[dict[str, Any], list[str]]]
+Further = Callable[[Net, int], After]  # of a network and the number of threads; called before the rounds
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "CHAI_THREADS")
 

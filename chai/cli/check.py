@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
@@ -25,9 +25,6 @@ from ..util.table import Table, floored
 from ..zoo.locate import locate
 from . import check_custom, inputs, options, output, worst
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    pass
 
 EPILOG = """examples:
   chai check digits -i photos/
@@ -131,7 +128,7 @@ def execute(args: argparse.Namespace) -> int:
         reports.save(args.html, _page(args, report, weights, missed, content))
         output.say(f"wrote {args.html}")
     if args.png:
-        reports.save_png(args.png, _chart(report))
+        reports.save_png(args.png, worst.chart(report))
         output.say(f"wrote {args.png}")
     if not args.quiet and not args.json:
         more = "--json has every number" if args.html else "--html check.html   shows it as a page"
@@ -271,15 +268,6 @@ def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
 # -- as a page
 
 
-def _chart(report: Report) -> reports.Chart:
-    bars = [
-        reports.Bar(x.name, x.sqnr_db, x.decibels, x.engine, x.below(report.bound_db))
-        for x in report.layers
-        if x.sqnr_db is not None
-    ]
-    return reports.Chart("SQNR of each layer, dB", bars, FULL_DB, report.bound_db)
-
-
 def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[str], content: dict[str, Any]) -> str:
     facts = {
         "network": f"{report.network} ({args.net})",
@@ -295,7 +283,7 @@ def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[
     head = ["layer", "type", "engine", "format", "SQNR dB", "largest error", "saturated %", "largest", "channel", ""]
     table = Table(head, rows, "llllrrrrrl")
     title = f"chai check: {report.network}"
-    return reports.html(title, facts, verdict, missed, _chart(report), table, content)
+    return reports.html(title, facts, verdict, missed, worst.chart(report), table, content)
 
 
 def _cells(layer: LayerCheck, bound_db: float) -> list[str]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..artifact.save import save
 from ..errors import UsageError
+from ..evaluate.compare import Report, compare
 from ..images import files as images
+from ..offload.formats import given
 from ..zoo.card import Card
 from ..zoo.locate import locate
 from . import inputs as jobs, options, output, worst
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from ..evaluate.compare import Report
 
 EPILOG = """examples:
   chai compile googlenet bvlc_googlenet.caffemodel --calibration photos/ -o googlenet.chai
@@ -42,9 +41,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Plan, lower and pack the network; write the file and print a summary of it."""
-    from ..artifact.save import save
-    from ..offload.formats import given
-
     if args.output.suffix != ".chai":
         raise UsageError(
             f"-o {args.output}: expected a name that ends in .chai", hint=f"-o {args.output.with_suffix('.chai')}"
@@ -89,8 +85,6 @@ def execute(args: argparse.Namespace) -> int:
 
 def _measured(args: argparse.Namespace, job: jobs.LoadedNetwork, files: list[Path]) -> Report:
     """Compare the compiled network with float on a few images, one at a time."""
-    from ..evaluate.compare import compare
-
     inputs = ({job.blob: item[None]} for _, item in jobs.items(files, job, []))
     with options.load_network(args, device="float", keep="all", batch=1) as reference:
         return compare(reference, job.net, islice(inputs, MEASURED))

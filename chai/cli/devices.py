@@ -5,20 +5,18 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import NamedTuple
 
 from .. import __version__, devices, overlay
+from ..devices.base import Device
 from ..env import env
 from ..errors import ChaiError
+from ..evaluate import selftest
+from ..overlay import Overlay
 from . import options, output
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..devices.base import Device
-    from ..overlay import Overlay
 
 EPILOG = """examples:
   chai devices
@@ -56,15 +54,6 @@ class Devices(output.Schema):
     custom_layers: str
 
 
-class SelftestResult(TypedDict):
-    """One test of a device; ``reason`` is empty if it passed."""
-
-    name: str
-    ok: bool
-    reason: str
-    ms: float
-
-
 @dataclass(frozen=True)
 class Selftest(output.Schema):
     """Comparison of a device with the definitions of Tasks."""
@@ -73,7 +62,7 @@ class Selftest(output.Schema):
     device: str
     overlay: str
     build: str
-    tests: list[SelftestResult]
+    tests: list[selftest.ProbeResult]
     failed: int
     ok: bool
 
@@ -113,8 +102,6 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace) -> int:
-    from ..evaluate import selftest
-
     name = args.device or env().device or ("pynq" if devices.open("pynq").status()[0] else devices.DEFAULT)
     device, on = devices.open(name), overlay.load(args.overlay or overlay.default)
     results = []
@@ -137,7 +124,7 @@ def _test(args: argparse.Namespace) -> int:
                 device=device.name,
                 overlay=on.name,
                 build=f"{on.build:08x}",
-                tests=[{"name": r.name, "ok": r.ok, "reason": r.reason, "ms": r.ms} for r in results],
+                tests=results,
                 failed=failed,
                 ok=not failed,
             )

@@ -6,17 +6,14 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from ..blob import show
 from ..chaidnn import estimate as chaidnn
-from ..overlay import load
+from ..overlay import Overlay, load
 from ..util.table import quantity
 from . import options, output
 from .parsing import section
-
-if TYPE_CHECKING:
-    from ..overlay import Overlay
 
 EPILOG = """each line of LAYERS.csv has a type and its numbers, sizes in pixels:
   CONV, CONV3D      inH,inW,inC,kernelH,kernelW,strideH,strideW,padH,padW,outH,outW,outC,group,dilation

@@ -12,17 +12,18 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
 from ..evaluate.boxes import THRESHOLD
 from ..evaluate.kinds import measure, reduce
+from ..evaluate.measure import Record
 from ..evaluate.outputs import Output, output as chosen_output, parse
-from ..evaluate.truth import map_file, truth
-from ..evaluate.workers.dispatch import batches, drive
-from ..evaluate.workers.job import Job, places
+from ..evaluate.truth import Truth, map_file, truth
+from ..evaluate.workers.dispatch import Crew, batches, drive
+from ..evaluate.workers.job import Job, Place, places
 from ..evaluate.workers.processes import Processes
 from ..images import files as images
 from ..kernels.native.library import arithmetic
@@ -33,12 +34,6 @@ from ..zoo import is_compiled
 from ..zoo.locate import locate
 from . import inputs, options, output
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from ..evaluate.measure import Record
-    from ..evaluate.truth import Truth
-    from ..evaluate.workers.dispatch import Crew
-    from ..evaluate.workers.job import Job, Place
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
@@ -232,7 +227,6 @@ def _described(evaluated: Output) -> str:
 
 def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
     """Return the known answers. Raises UsageError if they belong to other images, or if nothing can be compared."""
-
     known = truth(job.output.kind, args.labels, args.truth)
     if job.maps is not None:
         some = any(map_file(job.maps, file, item).is_file() for _, file, item in todo)
@@ -267,7 +261,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.LoadedNetwork, list[Place], list[str]]:
     """Return the job of the workers, the prepared network, the images to run, and the name of each."""
-
     compiled = is_compiled(args.net)
     asked, args.device = tuple(args.device), "null" if compiled else "float"
     prepared = inputs.prepare(args, files)
@@ -319,7 +312,6 @@ def _anywhere(name: _Name) -> _Name:
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
     """Return the records of all images, including those of the journal, and the records of failures."""
-
     described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
     kernels = "of the workers" if args.scheduler else arithmetic()
     run = {**job.key(), "images": sha256(os.fsencode(described)).hexdigest(), "kernels": kernels}

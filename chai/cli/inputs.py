@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
-from ..blob import show
+from ..blob import Array, Shape, show
 from ..errors import ParseError, UsageError
 from ..images import files as images
 from ..images.files import ImagePart
 from ..images.preprocess import Preprocess
 from ..kernels.native.library import lost
+from ..net import Net
 from ..zoo import is_compiled
+from ..zoo.fetch import how_to_get
+from ..zoo.locate import locate
 from . import options, output
 from .parsing import refuse
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..net import Net
 
 
 class Failure(TypedDict):
@@ -70,8 +69,6 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
 
 
 def _load(args: argparse.Namespace, files: list[Path]) -> Net:
-    from ..zoo.locate import locate
-
     path, weights = locate(args.net, args.weights, compiled=True, adjacent=not args.random_weights)
     compiled = is_compiled(path)
     if weights is not None and path == Path(args.net):
@@ -114,12 +111,6 @@ def tell_kernels() -> None:
         output.say(f"note: {slower}")
 
 
-def check_images(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that change or need images if there are none."""
-    if not args.image:
-        refuse(args, (*options.PREPROCESSING, "batch", "calibration", "draw"), "without images", hint="-i IMAGE")
-
-
 def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None:
     """Raise UsageError for options of preprocessing if all inputs are arrays: these are used unchanged."""
     if all(file.suffix.lower() == ".npy" for file in files):
@@ -158,8 +149,6 @@ def _is_row(shape: Shape) -> bool:
 
 def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:
     """Return the error for a missing caffemodel; ``otherwise`` is the hint if no published weights are known."""
-    from ..zoo.fetch import how_to_get
-
     return UsageError(f"no weights: chai {command} {net} WEIGHTS.caffemodel -i ...", hint=how_to_get(net) or otherwise)
 
 

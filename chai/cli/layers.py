@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from . import options, output
@@ -36,8 +37,6 @@ class Layers(output.Schema):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    from pathlib import Path
-
     section(parser, "input").add_argument(
         "--custom",
         action="append",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -65,8 +67,6 @@ def failed(error: OSError) -> int:
 def fault(error: Exception) -> int:
     """Print an error that is chai's own fault, with CHAI_DEBUG its traceback; return the exit code."""
     if env().debug:
-        import traceback
-
         say(*traceback.format_exc().splitlines())
     say(f"error: a fault in chai: {type(error).__name__}: {error}")
     say("hint: CHAI_DEBUG=1 shows where; please report it with the prototxt")
@@ -83,17 +83,8 @@ def say(*lines: str) -> None:
     tell(sys.stderr, *lines)
 
 
-def file(text: str) -> Path:
-    """Return the path of a file to write. Raises UsageError now if it could not be written later."""
-    return _target(text, folder=False)
-
-
-def place(text: str) -> Path:
-    """Return the path of a file or folder to write; raises UsageError like ``file``."""
-    return _target(text, folder=True)
-
-
-def _target(text: str, folder: bool) -> Path:
+def file(text: str, folder: bool = False) -> Path:
+    """Return the path of a file to write, with ``folder`` also of one. Raises UsageError now if it could not be written later."""
     path = Path(text)
     if reason := obstacle(path, folder):
         missing = not path.parent.is_dir()
@@ -208,8 +199,6 @@ class Growing:
 
 
 def _json(value: Any) -> str:
-    import json
-
     return json.dumps(value, indent=1, allow_nan=False)
 
 

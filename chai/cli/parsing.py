@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..errors import UsageError
 from ..text import tell
@@ -33,15 +33,10 @@ class Parser(argparse.ArgumentParser):
         args.typed = {a.dest: a.option_strings[-1] for a in self._actions if a.option_strings and a.dest in typed}
         return args
 
-    def format_usage(self) -> str:
-        """Return the usage: positional arguments, required options, and "[options]" for all others."""
+    def parse_known_args(self, *args: Any, **named: Any) -> Any:
+        """Parse, with a usage of positional arguments, required options, and "[options]" for all others."""
         self.usage = self.usage or self._short_usage()
-        return super().format_usage()
-
-    def format_help(self) -> str:
-        """Return the whole help, with the usage of ``format_usage``."""
-        self.usage = self.usage or self._short_usage()
-        return super().format_help()
+        return super().parse_known_args(*args, **named)
 
     def error(self, message: str) -> NoReturn:
         """Print usage, message and hint, and exit with code 2. The message may quote a file name: print it escaped."""

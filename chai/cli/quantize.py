@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from .. import __version__
+from ..blob import Array
 from ..errors import UsageError
 from ..images import files as images
 from ..images.resized import resized, views
@@ -27,9 +28,6 @@ from ..zoo.locate import locate
 from . import inputs, options, output, worst
 from .parsing import refuse, section
 
-if TYPE_CHECKING:
-    from ..blob import Array
-
 EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt
   chai quantize net.prototxt net.caffemodel --calibration cal/ --bits 6 --effort best -o net_int6.prototxt
@@ -38,7 +36,6 @@ EPILOG = """examples:
 The weights are written to OUT.caffemodel. Use both files together."""
 NARROW = "note: on the overlays, 6-bit codes take as many cycles and bytes as 8-bit ones, which lose less accuracy"
 WIDTH = 80
-FULL_DB = 40.0  # SQNR of a whole bar
 
 
 class QuantizeRecipe(TypedDict):
@@ -277,16 +274,14 @@ def _page(args: argparse.Namespace, outcome: Verdict, content: dict[str, Any]) -
         "calibration": f"{result.images} images, {content['preprocess']}",
         "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
     }
-    bound, poor = outcome.check.bound_db, worst.below(outcome.check)
-    bars = [reports.Bar(x.name, x.sqnr_db or 0.0, x.decibels, x.engine, x.below(bound)) for x in outcome.check.measured]
-    chart = reports.Chart("SQNR of each layer, dB", bars, FULL_DB, bound)
+    poor = worst.below(outcome.check)
     title = f"chai quantize: {outcome.check.network}"
     return reports.html(
         title,
         facts,
         [*outcome.sentences(), worst.sentence(outcome.check)],
         [poor] if poor else [],
-        chart,
+        worst.chart(outcome.check),
         outcome.table(),
         content,
     )

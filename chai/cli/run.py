@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
+from ..blob import Array
 from ..errors import UsageError
 from ..images import files as images
+from ..kernels.codes import warm_up
 from ..offload.headroom import CURE
 from ..report import timeline
 from ..runtime.ahead import ahead
@@ -20,11 +24,6 @@ from . import inputs, options, output
 from .answers import THRESHOLD, Answers, ImageAnswer, show
 from .drawing import Drawing
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..blob import Array
 
 EPILOG = """examples:
   chai run digits -i photo.png
@@ -134,7 +133,7 @@ def _results(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--draw",
-        type=output.place,
+        type=partial(output.file, folder=True),
         metavar="OUT",
         help="draw boxes, maps or best classes into the images: a .png or .jpg, or a folder",
     )
@@ -197,7 +196,8 @@ def _files(args: argparse.Namespace) -> list[Path]:
         raise UsageError(
             "--repeat says how many passes --perf and --perf-csv time", hint=f"--perf --repeat {args.repeat}"
         )
-    inputs.check_images(args)
+    if not args.image:
+        refuse(args, (*options.PREPROCESSING, "batch", "calibration", "draw"), "without images", hint="-i IMAGE")
     files = images.find(args.image or (), pipes=not args.draw)  # drawing opens them again
     if files and all(file.suffix.lower() == ".npy" for file in files):
         refuse(args, ("draw",), "for .npy inputs, which are no pictures")
@@ -283,8 +283,6 @@ def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: dict[st
     if not (args.perf or args.perf_csv or args.trace):
         return
     if args.repeat is not None and job.net.overlay is not None:
-        from ..kernels.codes import warm_up
-
         warm_up()  # else numba might be loaded during the measurement
     passes = []
     for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..errors import UsageError
 from ..fixed import Coarser
@@ -176,10 +176,7 @@ def _unplanned(args: argparse.Namespace) -> NetworkView:
         file=graph.path,
         compiled=False,
         weights=weights is not None,
-        inputs={b: list(shapes[b]) if b in shapes else None for b in graph.inputs},
-        outputs=list(graph.outputs),
-        notes=list(graph.notes),
-        composed={name: list(whole.parts) for name, whole in graph.composed.items()},
+        **_of_graph(graph, shapes),
         layers=described(graph, shapes),
     )
     outputs = {name: shapes[graph.latest[name]] for name in graph.outputs if graph.latest[name] in shapes}
@@ -266,10 +263,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         file=file,
         compiled=formats is None,
         weights=net.trained,
-        inputs={b: list(net.shapes[b]) for b in net.inputs},
-        outputs=list(net.outputs),
-        notes=list(net.graph.notes),
-        composed={name: list(whole.parts) for name, whole in net.graph.composed.items()},
+        **_of_graph(net.graph, net.shapes),
         layers=layers,
         preprocess=net.card.preprocess.describe(first) if len(first) == 4 and first[1] in (1, 3) else None,
         labels=len(net.card.labels),
@@ -291,6 +285,16 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         constant_bytes=memory.constants,
     )
     return NetworkView(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
+
+
+def _of_graph(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Return the values of ``Show`` that do not depend on a plan. ``shapes`` has the known shapes of inputs."""
+    return {
+        "inputs": {b: list(shapes[b]) if b in shapes else None for b in graph.inputs},
+        "outputs": list(graph.outputs),
+        "notes": list(graph.notes),
+        "composed": {name: list(whole.parts) for name, whole in graph.composed.items()},
+    }
 
 
 def _merged(net: Net) -> list[list[str]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from ..evaluate.compare import FULL_DB, LayerCheck, Report
 from ..fixed import Coarser
+from ..report.page import Bar, Chart
 from . import output
 from .inputs import Failure
-
-if TYPE_CHECKING:
-    from ..evaluate.compare import LayerCheck, Report
 
 NAMED = 5
 
@@ -60,14 +59,17 @@ class Compared(output.Schema):
     failed: list[Failure]
 
 
-def worst(report: Report) -> list[LayerCheck]:
-    """Return the layers with the least SQNR, worst first."""
-    return sorted(report.measured, key=lambda layer: layer.sqnr_db or 0.0)[:NAMED]
+def chart(report: Report) -> Chart:
+    """Return a bar for each measured layer."""
+    bound = report.bound_db
+    bars = [Bar(x.name, x.sqnr_db or 0.0, x.decibels, x.engine, x.below(bound)) for x in report.measured]
+    return Chart("SQNR of each layer, dB", bars, FULL_DB, bound)
 
 
 def sentence(report: Report) -> str:
     """Name the worst layers and their SQNR."""
-    return "worst layers: " + ", ".join(f"{x.name} ({_decibels(x)})" for x in worst(report))
+    worst = sorted(report.measured, key=lambda layer: layer.sqnr_db or 0.0)[:NAMED]
+    return "worst layers: " + ", ".join(f"{x.name} ({_decibels(x)})" for x in worst)
 
 
 def below(report: Report) -> str | None:

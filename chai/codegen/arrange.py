@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ..blob import outermost
+from ..blob import Shape, View, outermost
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.rounding import ceil_div
 from .chain import Piece, arranged
 from .cycles import INSTANT, Effort, Engines, effort
 from .dependencies import Finished
-
-if TYPE_CHECKING:
-    from ..blob import Shape, View
-    from ..overlay import Overlay
-    from ..tasks import Task
 
 PIECES = 8  # of a Task at most: larger batches are cut into runs of images
 LOSS = 0.05  # of a Task's cycles: the weights of some are fetched again for each piece

@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..blob import Array, Shape
+from ..overlay import Overlay
 from ..overlay.records import pack, unpack
-from ..overlay.weights import put, size_of
+from ..overlay.weights import Piece as Constant, put, size_of
+from ..tasks import Task
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .dependencies import Finished
 from .memory_map import FIXED, REGION, HostBlobs, Regions, split
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
-    from ..overlay.weights import Piece as Constant
-    from ..tasks import Task
 
 
 class Piece(NamedTuple):

@@ -8,8 +8,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
-from ..overlay.weights import size_of
+from ..overlay.weights import Piece as Constant, size_of
 from ..tasks.fields import Operands
+from ..tasks.work import Work
 from ..util.rounding import round_up
 from .arrange import arrangements
 from .chain import Chain, Piece, arranged, head_bytes, wanted
@@ -19,8 +20,6 @@ from .memory_map import FIXED, REGION, Usage, regions
 
 if TYPE_CHECKING:
     from ..overlay.architecture import Sized
-    from ..overlay.weights import Piece as Constant
-    from ..tasks.work import Work
 
 APART = 0, 1, 2, 4, 8  # Tasks between the last reader of a blob and the next use of its bytes, least memory first
 ROOM = 32 << 20  # bytes of blobs that are kept apart at most: a quarter of what PYNQ's images set aside for devices

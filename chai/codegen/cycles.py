@@ -6,14 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
 
+from ..blob import Shape
+from ..overlay import Overlay
+from ..tasks import Task
 from .dependencies import NONE, Finished
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..overlay import Overlay
-    from ..tasks import Task
 
 INSTANT = 1e-6  # cycles, less than which is a rounding error
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..blob import Shape
 from ..errors import DeviceError
 from ..limits import limits
+from ..overlay import Layout, Overlay
 from ..overlay.layout import planes, spans
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..overlay import Layout, Overlay
-    from ..tasks import Task
-    from .memory_map import Regions
+from ..tasks import Task
+from .memory_map import Regions
 
 
 class Finished(NamedTuple):

@@ -12,18 +12,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import tasks as kinds
 from ..errors import DeviceError
+from ..overlay import Overlay
 from ..overlay.records import pack
+from ..overlay.weights import Piece
+from ..tasks import Task
 from ..tasks.fields import Operands, same
 from .dependencies import NONE, Finished
-
-if TYPE_CHECKING:
-    from ..overlay import Overlay
-    from ..overlay.weights import Piece
-    from ..tasks import Task
 
 NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
 _AFTER = tuple(f"after_{engine}" for engine in Finished._fields)

@@ -11,58 +11,46 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-from ..blob import View, outermost
+from ..blob import Array, Shape, View, outermost
 from ..errors import DeviceError
+from ..overlay import Layout, Overlay
 from ..overlay.layout import DeviceBlob, Placed, blob_bytes, share
 
-if TYPE_CHECKING:
-    from typing import Protocol
+Moves = Sequence[tuple[Collection[str], str]]
 
-    from ..blob import Array, Shape
-    from ..overlay import Layout, Overlay
 
-    Moves = Sequence[tuple[Collection[str], str]]
+class Buffers(Protocol):
+    """One buffer per region: the host's bytes (uint8), and the addresses that the accelerator knows.
 
-    class Buffers(Protocol):
-        """One buffer per region: the host's bytes (uint8), and the addresses that the accelerator knows.
+    ``own``  the regions that no other set of buffers has, too
+    """
 
-        ``own``  the regions that no other set of buffers has, too
-        """
+    @property
+    def bytes(self) -> Mapping[int, Array]: ...
 
-        @property
-        def bytes(self) -> Mapping[int, Array]: ...
+    @property
+    def addresses(self) -> Mapping[int, int]: ...
 
-        @property
-        def addresses(self) -> Mapping[int, int]: ...
+    @property
+    def own(self) -> Collection[int]: ...
 
-        @property
-        def own(self) -> Collection[int]: ...
+    def flush(self, regions: Collection[int]) -> None:
+        """Let the accelerator see what the host wrote."""
 
-        def flush(self, regions: Collection[int]) -> None:
-            """Let the accelerator see what the host wrote."""
+    def invalidate(self, regions: Collection[int]) -> None:
+        """Let the host see what the accelerator wrote."""
 
-        def invalidate(self, regions: Collection[int]) -> None:
-            """Let the host see what the accelerator wrote."""
-
-        def free(self) -> None:
-            """Release the buffers."""
+    def free(self) -> None:
+        """Release the buffers."""
 
 
 REGION = 40  # bits of an offset
 # 0 remains the address of unused fields of a descriptor; a further set has a PROGRAM, for the constants of the first
 FIXED, INPUT, OUTPUT, BOTH, WORK, MARKS, PROGRAM = range(1, 8)
-REGIONS = (
-    "",
-    "constants",
-    "inputs",
-    "outputs",
-    "inputs and outputs",
-    "blobs between Tasks",
-    "marks",
-    "program",
-)  # for people
+# for people
+REGIONS = "", "constants", "inputs", "outputs", "inputs and outputs", "blobs between Tasks", "marks", "program"
 WRITTEN, READ = (INPUT, BOTH), (OUTPUT, BOTH)  # by the host
 EXCHANGED = INPUT, OUTPUT, BOTH  # which each set has for itself
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import show
+from ..blob import Array, show
 from ..errors import UsageError
 from ..net import Net
 from .measure import Measure, Record, Side, Window, counted, interval, share, wilson
 from .outputs import Output, rows_of
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 IOU = 0.5  # smallest overlap of two boxes of one object
 THRESHOLD = 0.3  # smallest score of a box that counts when two sides are compared

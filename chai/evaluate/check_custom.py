@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, asdict, dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import PluginError, UsageError
 from ..fixed import Format
 from ..plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped
@@ -24,10 +24,7 @@ from ..util.keywords import function_of
 from ..util.lazy_numpy import np
 from ..util.table import plain
 
-if TYPE_CHECKING:
-    from ..blob import Array
-
-    Tops = tuple[Array, ...]
+Tops = tuple[Array, ...]
 
 TOLERANCE = 1e-4  # relative to the largest value that plain Python computes
 ROUNDS = 5

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..errors import UsageError
 from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
@@ -19,6 +20,7 @@ from ..net import Net
 from ..offload.formats import given
 from ..runtime.ahead import ahead
 from ..runtime.batches import run_batches
+from ..runtime.execution import Execution
 from ..tasks.coarser import as_json
 from ..text import visible
 from ..util import html
@@ -26,10 +28,6 @@ from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from .held import OverlayBlob, held_blobs
 from .outputs import kind_of, source
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..runtime.execution import Execution
 
 BOUND_DB = 10.0  # below it the error has more than a tenth of the signal's energy
 FULL_DB = 40.0  # SQNR of a whole bar
@@ -94,7 +92,7 @@ class LayerCheck:
         }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Agreement:
     """Agreement of float and fixed point on an output of class scores: probabilities, else any flat output.
 
@@ -103,9 +101,18 @@ class Agreement:
     """
 
     blob: str
-    images: int
-    top1: int
-    top5: int | None
+    images: int = 0
+    top1: int = 0
+    top5: int | None = None
+
+    def add(self, expected: Array, actual: Array) -> None:
+        """Add class scores (N, classes) in float and in fixed point."""
+        best = expected.argmax(1)
+        order = np.argsort(-actual, 1, kind="stable")[:, :TOP]
+        self.images += len(best)
+        self.top1 += int((order[:, 0] == best).sum())
+        if expected.shape[1] > TOP:
+            self.top5 = (self.top5 or 0) + int((order == best[:, None]).any(1).sum())
 
     @property
     def share(self) -> float:
@@ -158,7 +165,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: each layer's SQNR as a bar, and the agreement."""
-
         layers = self.measured
         rows = [
             (x.name, x.engine, "float32" if x.format is None else str(x.format), x.decibels)
@@ -283,24 +289,6 @@ class _Sums:
         return 10 * log10(self.signal / self.error) if self.signal else -inf
 
 
-@dataclass
-class _Hits:
-    images: int = 0
-    top1: int = 0
-    top5: int = 0
-    classes: int = 0
-    probabilities: bool = False
-
-    def add(self, expected: Array, actual: Array) -> None:
-        """Add class scores (N, classes) in float and in fixed point."""
-        best = expected.argmax(1)
-        order = np.argsort(-actual, 1, kind="stable")[:, :TOP]
-        self.images += len(best)
-        self.top1 += int((order[:, 0] == best).sum())
-        self.top5 += int((order == best[:, None]).any(1).sum())
-        self.classes = expected.shape[1]
-
-
 class _Comparison:
     def __init__(self, reference: Net, fixed: Net, factors: Mapping[str, Array]) -> None:
         self.reference = reference
@@ -308,7 +296,7 @@ class _Comparison:
         self.fixed = fixed
         self.images, self.measuring = 0, not fixed.calibrated
         self.sums: dict[tuple[str, str], _Sums] = {}  # by ("input", blob) or ("layer", name in the rewritten graph)
-        self.hits: dict[str, _Hits] = {}
+        self.agreements: dict[str, Agreement] = {}
 
     def feeds(self, batch: Mapping[str, Any]) -> dict[str, Array]:
         """Return the inputs of the fixed-point network in a batch."""
@@ -346,11 +334,13 @@ class _Comparison:
         self.sums.setdefault(key, _Sums()).add(expected, actual, None if held is None else held.ends)
 
     def _agree(self, name: str, size: int, expected: Array, actual: Array) -> None:
-        decision = source(self.fixed.graph, name).decision
-        scores = kind_of(self.fixed, name) == "scores" and decision != "argmax"
+        scores = kind_of(self.fixed, name) == "scores" and self._decision(name) != "argmax"
         if scores and len(expected) == size and expected.shape == actual.shape:
-            hits = self.hits.setdefault(name, _Hits(probabilities=decision == "softmax"))
-            hits.add(expected.reshape(size, -1), actual.reshape(size, -1))
+            agreement = self.agreements.setdefault(name, Agreement(name))
+            agreement.add(expected.reshape(size, -1), actual.reshape(size, -1))
+
+    def _decision(self, output: str) -> str | None:
+        return source(self.fixed.graph, output).decision
 
     def report(self, bound_db: float) -> Report:
         net, offload = self.fixed, self.fixed.offload
@@ -358,20 +348,19 @@ class _Comparison:
         held = held_blobs(offload)
         rows = [self._row(("input", blob), "Input", "input", held.get(blob)) for blob in net.inputs]
         rows += self._layers(offload, held)
-        sure = {name: h for name, h in self.hits.items() if h.probabilities}
-        hits = (
-            Agreement(name, h.images, h.top1, h.top5 if h.classes > TOP else None)
-            for name, h in (sure or self.hits).items()  # if there are probabilities, other flat outputs are coordinates
-        )
+        agreements = self.agreements.values()
+        sure = [a for a in agreements if self._decision(a.blob) == "softmax"]
+        # all formats that calibration chooses have the same bits and scheme
+        chosen = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
         return Report(
             net.name,
             net.overlay.name,
-            "precision_param" if given(offload.graph) else _spelling(offload),
+            "precision_param" if given(offload.graph) else ", ".join(chosen),
             net.basis.images if net.basis is not None and self.measuring else 0,
             self.images,
             bound_db,
             tuple(rows),
-            tuple(hits),
+            tuple(sure or agreements),  # if there are probabilities, other flat outputs are coordinates
             offload.plan.coarser,
             1.0 if net.basis is None else net.basis.margin,
         )
@@ -427,12 +416,6 @@ def _computing(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
             source = writer[layer.bottoms[0]]
             computing[layer.name] = layer.bottoms[0] if source.source else computing[source.name]
     return computing
-
-
-def _spelling(offload: Execution) -> str:
-    """Return bits and scheme as text ("8-bit Xilinx"); all formats that calibration chooses have the same."""
-    kinds = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
-    return ", ".join(kinds)
 
 
 def _number(value: float | None) -> float | None:

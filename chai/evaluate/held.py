@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from ..fixed import Format
 from ..offload.schedule import DeviceStep
+from ..runtime.execution import Execution
 from ..util.lazy_numpy import np
 
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..runtime.execution import Execution
 
-
-@dataclass(frozen=True)
-class OverlayBlob:
-    """A blob on the overlay: its format, and in ``ends`` the values of its first and last code.
-
-    ``packed``: the host writes the blob and Pack converts it to codes; Pack may leave the first code unused.
-    """
+class OverlayBlob(NamedTuple):
+    """A blob on the overlay. ``packed``: the host writes it and Pack converts it to codes."""
 
     format: Format
     packed: bool
-    ends: tuple[float, float]
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Return the values of its first and last code."""
+        codes = self.format.packed if self.packed else self.format.range
+        low, high = self.format.dequantize(np.array(codes))
+        return float(low), float(high)
 
 
 def held_blobs(offload: Execution) -> dict[str, OverlayBlob]:
     """Return all blobs that are on the overlay at any time, by id."""
-    formats: dict[str, OverlayBlob] = {}
-    for blob, format in offload.schedule.from_host.items():
-        formats[blob] = OverlayBlob(format, True, _ends(format, format.quantize(np.array([-inf, inf]))))
+    held = {blob: OverlayBlob(format, True) for blob, format in offload.schedule.from_host.items()}
     for step in offload.schedule.steps:
-        for blob in (top for layer in step.layers for top in layer.tops if isinstance(step, DeviceStep)):
-            format = offload.formats[blob]
-            formats[blob] = OverlayBlob(format, False, _ends(format, np.array(format.range)))
-    return formats
-
-
-def _ends(format: Format, codes: Array) -> tuple[float, float]:
-    low, high = format.dequantize(codes)
-    return float(low), float(high)
+        if isinstance(step, DeviceStep):
+            held |= {top: OverlayBlob(offload.formats[top], False) for layer in step.layers for top in layer.tops}
+    return held

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..errors import UsageError
 from ..net import Net
 from .boxes import THRESHOLD, Boxes
@@ -12,9 +13,6 @@ from .maps import Maps
 from .measure import UNIT, Measure, Record, Side, Window
 from .outputs import Output, output
 from .score import Scores
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 def measure(output: Output, threshold: float = THRESHOLD) -> Measure:

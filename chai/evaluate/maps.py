@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..blob import Array
 from ..net import Net
 from ..util.lazy_numpy import np
-from .measure import Measure, Record, Side, Window, decibels, divergence, forward, share
-
-if TYPE_CHECKING:
-    from ..blob import Array
+from .measure import LogitSums, Measure, Record, Window, forward, logit_rows, of_logits, share
 
 IGNORED = 255  # true class of pixels that do not count: the border of an object, or unknown
 
@@ -96,17 +94,11 @@ class Overlaps:
 
 
 @dataclass
-class MapSums(Side):
-    """The sums of one side: its classes against the first side's and against the ground truth.
-
-    ``kl``    sum over images of KL(first side || this one) in nats per pixel; None unless the map is a Softmax's
-    ``sqnr``  sum over images of the logits' SQNR in dB
-    """
+class MapSums(LogitSums):
+    """The sums of one side: its classes against the first side's and against the ground truth."""
 
     first: Overlaps = field(default_factory=Overlaps)
     truth: Overlaps = field(default_factory=Overlaps)
-    kl: float | None = None
-    sqnr: float = 0.0
 
     def add(self, answer: Any, first: Any, truth: Any) -> None:
         self.images += 1
@@ -114,17 +106,14 @@ class MapSums(Side):
             self.known += 1
             self.truth.add(answer["truth"])
         if first is not None:
-            self.sqnr += answer["sqnr"]
+            self.add_logits(answer)
             self.first.add(answer["classes"] or ())
-            if answer["kl"] is not None:
-                self.kl = (self.kl or 0.0) + answer["kl"]
 
     def compared(self) -> dict[str, Any]:
         return {
             "pixel_agreement": share(self.first.same, self.first.pixels),
             "mean_iou": self.first.mean_iou,
-            "kl": None if self.kl is None else self.kl / self.images,
-            "logits_sqnr_db": self.sqnr / self.images,
+            **self.compared_logits(),
         }
 
     def judged(self) -> dict[str, Any]:
@@ -147,11 +136,9 @@ class Maps(Measure):
         (name, exact), *others = answers.items()
         record: Record = {name: {"truth": self._against(exact, window, target)}}
         for side, answer in others:
-            softmax = self.output.decision == "softmax"
             record[side] = {
                 "classes": None if exact.classes is None else counts(exact.classes, answer.classes),
-                "kl": divergence(exact.values, answer.values) if softmax else None,
-                "sqnr": decibels(exact.logits, answer.logits),
+                **of_logits(self.output, exact.values, answer.values, exact.logits, answer.logits),
                 "truth": self._against(answer, window, target),
             }
         return record
@@ -163,13 +150,10 @@ class Maps(Measure):
         (reference, first), *others = sides.items()
         rows: list[list[str]] = []
         if others:
-            n, rest = first.images, [side for _, side in others]
+            rest = [side for _, side in others]
             rows.append(["same class, pixels", "", *(counted_share(s.first) for s in rest)])
             rows.append([f"mean IoU with {reference}", "", *(number(s.first.mean_iou) for s in rest)])
-            rows.append(
-                [f"KL({reference} || it), nats", "", *("-" if s.kl is None else f"{s.kl / n:.4g}" for s in rest)]
-            )
-            rows.append([f"{self.output.logits} SQNR, dB", "", *(f"{s.sqnr / n:.1f}" for s in rest)])
+            rows += logit_rows(self.output, reference, rest)
         if first.known:
             rows.append(["right class, pixels", *(counted_share(s.truth) for s in sides.values())])
             rows.append(["mean IoU with the truth", *(number(s.truth.mean_iou) for s in sides.values())])

@@ -6,15 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log10, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..errors import UsageError
 from ..net import Net
 from ..util.lazy_numpy import np
 from .outputs import Output
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 Record = dict[str, Any]  # {"image": index, SIDE: plain values, ...}
 Window = tuple[float, float, float, float]  # left, top, right, bottom of the network's input in pixels of the image
@@ -47,6 +45,41 @@ class Side(ABC):
     def to_json(self) -> dict[str, Any]:
         """Return all figures of a side other than the first."""
         return {**self.compared(), **self.judged()}
+
+
+@dataclass
+class LogitSums(Side):
+    """The sums of one side whose logits are compared.
+
+    ``kl``    sum over images of KL(first side || this one) in nats, for a map per pixel; None unless a Softmax computes them
+    ``sqnr``  sum over images of the logits' SQNR in dB
+    """
+
+    kl: float | None = None
+    sqnr: float = 0.0
+
+    def add_logits(self, answer: Mapping[str, Any]) -> None:
+        """Add ``of_logits`` of one image."""
+        self.sqnr += answer["sqnr"]
+        if answer["kl"] is not None:
+            self.kl = (self.kl or 0.0) + answer["kl"]
+
+    def compared_logits(self) -> dict[str, Any]:
+        """Return the means over the images, for json.dumps."""
+        return {"kl": None if self.kl is None else self.kl / self.images, "logits_sqnr_db": self.sqnr / self.images}
+
+
+def of_logits(output: Output, exact: Array, other: Array, logits: Array, reached: Array) -> dict[str, float | None]:
+    """Return the comparison of an image's probabilities and logits with those of the first side, ``exact`` and ``logits``."""
+    divergent = divergence(exact, other) if output.decision == "softmax" else None
+    return {"kl": divergent, "sqnr": decibels(logits, reached)}
+
+
+def logit_rows(output: Output, reference: str, others: Sequence[LogitSums]) -> list[list[str]]:
+    """Return the table's rows of the comparison with the side of name ``reference``."""
+    nats = ("-" if s.kl is None else f"{s.kl / s.images:.4g}" for s in others)
+    ratios = (f"{s.sqnr / s.images:.1f}" for s in others)
+    return [[f"KL({reference} || it), nats", "", *nats], [f"{output.logits} SQNR, dB", "", *ratios]]
 
 
 class Measure(ABC):

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import show
+from ..blob import Array, show
 from ..errors import UsageError
 from ..graph import OUTPUT_KINDS, Graph, Layer, OutputKind
 from ..net import Net
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 Choice = tuple[str, OutputKind]  # an output blob and its kind, as the user names them
 

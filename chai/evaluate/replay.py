@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import show
+from ..blob import Array, show
 from ..errors import UsageError
 from ..graph import Layer
+from ..net import Net
 from ..plugins import CustomLayer
 from ..runtime.dump import read_dump
 from ..runtime.host.layer import run_layer as run_step
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..net import Net
 
 
 def run_layer(

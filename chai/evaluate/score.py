@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..net import Net
 from ..util.lazy_numpy import np
-from .measure import Measure, Record, Side, Window, counted, decibels, divergence, forward, interval, wilson
-
-if TYPE_CHECKING:
-    from ..blob import Array
+from .measure import LogitSums, Measure, Record, Window, counted, forward, interval, logit_rows, of_logits, wilson
 
 TOP = 5
 
 
 @dataclass
-class Evaluation(Side):
+class Evaluation(LogitSums):
     """The sums of one side.
 
     ``agree``   images whose best class is the first side's
-    ``kl``      sum over images of KL(first side || this one) in nats; None unless the scores are a Softmax's
-    ``sqnr``    sum over images of the logits' SQNR in dB
     ``hits``    correct answers, [top-1, top-5], among the ``known`` images
     """
 
     agree: int = 0
-    kl: float | None = None
-    sqnr: float = 0.0
     hits: list[int] = field(default_factory=lambda: [0, 0])
 
     @property
@@ -45,17 +39,14 @@ class Evaluation(Side):
             self.hits[1] += 1 if truth in classes else 0
         if first is not None:
             self.agree += 1 if first[0] == classes[0] else 0
-            self.sqnr += answer["sqnr"]
-            if answer["kl"] is not None:
-                self.kl = (self.kl or 0.0) + answer["kl"]
+            self.add_logits(answer)
 
     def compared(self) -> dict[str, Any]:
         return {
             "agree": self.agree,
             "agreement": self.agree / self.images,
             "agreement_95": list(self.interval),
-            "kl": None if self.kl is None else self.kl / self.images,
-            "logits_sqnr_db": self.sqnr / self.images,
+            **self.compared_logits(),
         }
 
     def judged(self) -> dict[str, Any]:
@@ -73,12 +64,7 @@ class Scores(Measure):
         (name, (exact, logits)), *others = answers.items()
         record: Record = {name: self._best(exact)}
         for side, (row, reached) in others:
-            softmax = self.output.decision == "softmax"
-            record[side] = {
-                "best": self._best(row),
-                "kl": divergence(exact, row) if softmax else None,
-                "sqnr": decibels(logits, reached),
-            }
+            record[side] = {"best": self._best(row), **of_logits(self.output, exact, row, logits, reached)}
         return record
 
     def side(self) -> Evaluation:
@@ -91,10 +77,7 @@ class Scores(Measure):
             n, rest = first.images, [side for _, side in others]
             rows.append(["same best class", "", *(counted(s.agree, n) for s in rest)])
             rows.append(["  95 % interval", "", *(interval(s.agree, n) for s in rest)])
-            rows.append(
-                [f"KL({reference} || it), nats", "", *("-" if s.kl is None else f"{s.kl / n:.4g}" for s in rest)]
-            )
-            rows.append([f"{self.output.logits} SQNR, dB", "", *(f"{s.sqnr / n:.1f}" for s in rest)])
+            rows += logit_rows(self.output, reference, rest)
         if first.known:
             for i, name in enumerate(("top-1", "top-5")):
                 rows.append([name, *(counted(s.hits[i], s.known) for s in sides.values())])

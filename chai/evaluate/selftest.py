@@ -9,23 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from .. import tasks
-from ..blob import codes_of
+from ..blob import Array, codes_of
 from ..codegen.compile import executable
 from ..devices.base import Device, Program, Ran
 from ..errors import ChaiError, UsageError
 from ..net import Net
+from ..overlay import Overlay
 from ..runtime.execution import Execution
 from ..tasks import Task
 from ..tasks.probe import Maker, Probe
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
 
 NETWORK = "digits"
 PASSES = 5
@@ -36,13 +32,9 @@ class ProbeResult:
     """The result of a probe: ``reason`` is the failure, empty if it passed; ``ms`` is the device's time."""
 
     name: str
+    ok: bool
     reason: str
     ms: float
-
-    @property
-    def ok(self) -> bool:
-        """Return whether the probe passed."""
-        return not self.reason
 
 
 class TaskProbe(Probe[Task]):
@@ -70,7 +62,6 @@ class NetworkProbe:
 
     def run(self, device: Device, overlay: Overlay) -> str:
         """Return a description of the first error, or "", as a TaskProbe does."""
-
         images = np.random.default_rng(self.bits).random((min(3, overlay.batch_max), 1, 8, 8)).astype(np.float32)
         net = Net(NETWORK, device="null", overlay=overlay.path, calibrate=images, bits=self.bits, scheme=self.scheme)
         planned = net.offload.plan
@@ -117,7 +108,7 @@ def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
             reason = probe.run(device, overlay)
         except ChaiError as error:
             reason = str(error)
-        yield ProbeResult(probe.name, reason, (perf_counter() - begin) * 1000)
+        yield ProbeResult(probe.name, not reason, reason, (perf_counter() - begin) * 1000)
 
 
 def outcome(device: Device, overlay: Overlay, results: Sequence[ProbeResult]) -> Iterator[tuple[str, str]]:

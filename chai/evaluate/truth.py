@@ -33,11 +33,7 @@ def truth(kind: OutputKind, labels: Path | None, answers: Path | None) -> Truth:
         raise UsageError(f"--truth {answers}: expected a file, the output is {kind}", hint=f"it has {files[kind]}")
     if kind == "scores":
         return Classes(labels, answers)
-    return TrueBoxes(answers) if kind == "boxes" and answers is not None else _unknown
-
-
-def _unknown(_: Path) -> None:
-    return None
+    return TrueBoxes(answers) if kind == "boxes" and answers is not None else lambda _: None
 
 
 def map_file(folder: str, file: str, item: int | None) -> Path:
@@ -109,13 +105,11 @@ class TrueBoxes:
 
     def _of_lines(self, whole: str) -> Iterator[tuple[int, Any]]:
         """Yield number and content of each line that has any."""
-        for number, line in enumerate(whole.splitlines(), 1):
-            if line.strip():
-                yield number, self._parsed(line, number)
-
-    def _parsed(self, line: str, number: int) -> Any:
+        number = 0
         try:
-            return json.loads(line)
+            for number, line in enumerate(whole.splitlines(), 1):
+                if line.strip():
+                    yield number, json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self._error(f"this is no JSON ({error})", number, getattr(error, "colno", None)) from None
 

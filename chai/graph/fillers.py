@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from math import prod, sqrt
-from typing import TYPE_CHECKING
 from zlib import crc32
 
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .params import Filler
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
 
 EXACT = "exact"  # internal filler type: a constant that must not be random, such as a variance
 

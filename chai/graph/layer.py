@@ -7,22 +7,21 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import tasks
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..errors import ModelError, ShapeError
+from ..fixed import Format
 from ..kernels.native import NativeLayer
 from ..limits import limits
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.window import Window
 from ..text import visible
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
 from .params import LossParams, NoParams, Precision
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Format
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
-    from ..tasks.window import Window
 
 OutputKind = Literal["scores", "boxes", "map"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("scores", "boxes", "map")
@@ -38,8 +37,8 @@ class Layer:
     How to add a layer type: add a file to ``chai/layers`` named after the type (``InnerProduct`` is in
     ``inner_product.py``), with a class of that name derived from Layer. It needs no registration.
 
-    1. ``Params`` is a frozen dataclass with the fields of the type's ``*_param``, named in ``message`` (graph/params.py has
-       ranges and choices). Add messages that Caffe does not have to ``proto/caffe.proto`` too.
+    1. ``Params``, inside the class, is a frozen dataclass with the fields of the type's ``*_param``, named in ``message``
+       (graph/params.py has ranges and choices). Add messages that Caffe does not have to ``proto/caffe.proto`` too.
     2. A type on the host needs ``shapes`` and ``forward``; with trained parameters also ``weight_shapes``, with matrix
        products ``macs``.
     3. For an overlay: ``unsupported`` returns why it cannot run there, ``lower`` its Tasks, ``parts`` the tops that are
@@ -105,8 +104,11 @@ class Layer:
         return ()
 
     def fillers(self) -> tuple[Any, ...]:
-        """Return the fillers of the trained parameters (``Filler`` or None), for networks without a caffemodel."""
-        return ()
+        """Return the fillers of the trained parameters (``Filler`` or None), for networks without a caffemodel.
+
+        Those of weights and bias, by Caffe's names, unless the type has others.
+        """
+        return getattr(self.params, "weight_filler", None), getattr(self.params, "bias_filler", None)
 
     @property
     def defined(self) -> str | None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ..blob import Shape
+from .layer import Layer
+
 if TYPE_CHECKING:
-    from ..blob import Shape
-    from .layer import Layer
     from .transform import Transform
 
 

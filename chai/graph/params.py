@@ -1,8 +1,8 @@
 """Declare a layer's parameters.
 
-A layer's ``Params`` is a frozen dataclass with the field names of Caffe's ``*_param`` message and Caffe's defaults.
-None means "not set" where Caffe checks ``has_...``; repeated fields are tuples. The parser fills it by reflection and
-checks the declared ranges, so a layer never sees a value outside them.
+A layer's ``Params``, inside its class, is a frozen dataclass with the field names of Caffe's ``*_param`` message and
+Caffe's defaults. None means "not set" where Caffe checks ``has_...``; repeated fields are tuples. The parser fills it by
+reflection and checks the declared ranges, so a layer never sees a value outside them.
 """
 
 from __future__ import annotations

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..errors import ModelError
 from ..fixed import Format, Quantized, Scaled, round_half_away, with_sums
 from ..graph import Layer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
 
 
 def resize(x: Array, out: Shape) -> Array:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..blob import Array
 from ..errors import ModelError
+from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..graph import Layer
 
 
 def rows(layer: Layer, index: Array, count: int) -> Array:

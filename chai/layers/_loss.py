@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import ModelError
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 TINY = 1e-20  # smallest probability whose logarithm Caffe takes (kLOG_THRESHOLD)
 
@@ -22,9 +18,12 @@ class Loss(Layer):
     training_only = True
     bottoms_allowed = (2, 2)
     tops_allowed = (0, 1)  # without a top Caffe makes one up
+    elementwise = False  # compares its bottoms number by number
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         """Return one scalar. Raises ShapeError unless the first two bottoms have the same number of items."""
+        if self.elementwise:
+            self.same_items(*bottoms)
         if self.loss.weight_by_label_freqs:
             raise self.wrong("weight_by_label_freqs is not supported", hint="leave it out, or do not feed the labels")
         if not bottoms[0]:

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
 from ..util.lazy_numpy import np
 from ..util.log import logger
 
-if TYPE_CHECKING:
-    from ..blob import Array
-
 log = logger("chai.layers")
-
-
-@dataclass(frozen=True)
-class RecurrentParams:
-    """With expose_hidden the last bottoms are the initial state and the last tops the final state."""
-
-    num_output: int = within(0, 2**31 - 1, 0)
-    weight_filler: Filler | None = nested(Filler)
-    bias_filler: Filler | None = nested(Filler)
-    expose_hidden: bool = False
 
 
 class RecurrentLayer(Layer):
@@ -37,9 +24,17 @@ class RecurrentLayer(Layer):
     """
 
     message = "recurrent_param"
-    Params = RecurrentParams
     bottoms_allowed = (2, 5)
     tops_allowed = (1, 3)
+
+    @dataclass(frozen=True)
+    class Params:
+        """With expose_hidden the last bottoms are the initial state and the last tops the final state."""
+
+        num_output: int = within(0, 2**31 - 1, 0)
+        weight_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
+        expose_hidden: bool = False
 
     carries_state = True
     gates: ClassVar[int]  # rows of the weights per output

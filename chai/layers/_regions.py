@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..util.lazy_numpy import np
 from ._index import rows
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class RegionLayer(Layer):
@@ -25,20 +20,26 @@ class RegionLayer(Layer):
             raise self.wrong(f"expected regions of 5 numbers, found {show(regions)}")
         return regions[0]
 
-    def cells(self, maps: Array, regions: Array) -> list[tuple[int, Array, Array]]:
-        """Return for each region its image, and the ``bounds`` of its parts in rows and columns, clipped to the map."""
-        images = rows(self, regions.reshape(len(regions), 5)[:, 0], len(maps))
-        found = []
-        for image, corners in zip(images, regions.reshape(len(regions), 5)[:, 1:]):
-            sides = [
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        maps, regions = bottoms[0], bottoms[1].reshape(len(bottoms[1]), 5)
+        y = np.zeros(self.shapes(maps.shape, bottoms[1].shape)[0], np.float32)
+        for top, image, corners in zip(y, rows(self, regions[:, 0], len(maps)), regions[:, 1:]):
+            down, right = (
                 np.clip(self.bounds(corners[1 - i], corners[3 - i], i), 0, maps.shape[2 + i]).astype(np.int64)
                 for i in range(2)
-            ]
-            found.append((int(image), sides[0], sides[1]))
-        return found
+            )
+            for i, (h0, h1) in enumerate(down):
+                for j, (w0, w1) in enumerate(right):
+                    if h0 < h1 and w0 < w1:
+                        top[:, i, j] = self.pooled(maps[image, :, h0:h1, w0:w1], i, j)
+        return (y,)
 
     def bounds(self, start: float, end: float, i: int) -> Array:
         """Return start and end (parts, 2), not clipped, of the parts of a region from ``start`` to ``end`` on axis ``i``."""
+        raise NotImplementedError(self.type)
+
+    def pooled(self, part: Array, i: int, j: int) -> Array:
+        """Return the pixel of the top for the pixels (C, h, w) of part (i, j) of a region, of which there are some."""
         raise NotImplementedError(self.type)
 
 

@@ -5,45 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import Filler, margin, nested, size, within
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-
     Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class ConvolutionParams:
-    """kernel_size, stride, pad and dilation take one value or (h, w), as alternatives to kernel_h, kernel_w ...
-
-    pad_l, pad_r, pad_t and pad_b are the Synopsys fork's padding for each side.
-    """
-
-    num_output: int = within(0, 2**31 - 1, 0)
-    bias_term: bool = True
-    pad: tuple[int, ...] = margin(())
-    kernel_size: tuple[int, ...] = size(())
-    stride: tuple[int, ...] = size(())
-    dilation: tuple[int, ...] = size(())
-    pad_h: int | None = margin()
-    pad_w: int | None = margin()
-    pad_l: int = margin(0)
-    pad_r: int = margin(0)
-    pad_t: int = margin(0)
-    pad_b: int = margin(0)
-    kernel_h: int | None = size()
-    kernel_w: int | None = size()
-    stride_h: int | None = size()
-    stride_w: int | None = size()
-    group: int = size(1)
-    weight_filler: Filler | None = nested(Filler)
-    bias_filler: Filler | None = nested(Filler)
-    axis: int = within(-32, 31, 1)
 
 
 FEW = 8  # zeros that may be added to any kernel; larger kernels may get as many as they have rows, which bounds the weights
@@ -68,9 +37,36 @@ class WindowLayer(Layer):
     """
 
     message = "convolution_param"
-    Params = ConvolutionParams
     bottoms_allowed: tuple[int, int | None] = (1, None)
     tops_allowed: tuple[int, int | None] = (1, None)
+
+    @dataclass(frozen=True)
+    class Params:
+        """kernel_size, stride, pad and dilation take one value or (h, w), as alternatives to kernel_h, kernel_w ...
+
+        pad_l, pad_r, pad_t and pad_b are the Synopsys fork's padding for each side.
+        """
+
+        num_output: int = within(0, 2**31 - 1, 0)
+        bias_term: bool = True
+        pad: tuple[int, ...] = margin(())
+        kernel_size: tuple[int, ...] = size(())
+        stride: tuple[int, ...] = size(())
+        dilation: tuple[int, ...] = size(())
+        pad_h: int | None = margin()
+        pad_w: int | None = margin()
+        pad_l: int = margin(0)
+        pad_r: int = margin(0)
+        pad_t: int = margin(0)
+        pad_b: int = margin(0)
+        kernel_h: int | None = size()
+        kernel_w: int | None = size()
+        stride_h: int | None = size()
+        stride_w: int | None = size()
+        group: int = size(1)
+        weight_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
+        axis: int = within(-32, 31, 1)
 
     _measured: tuple[Any, Window, tuple[Pair, Pair]] | None = None  # window and zeros of these parameters
 
@@ -184,6 +180,3 @@ class WindowLayer(Layer):
             kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"
             raise self.wrong(f"{kernel} is larger than the padded input {show(size)}")
         return positions
-
-    def fillers(self) -> tuple[Filler | None, ...]:
-        return self.params.weight_filler, self.params.bias_filler

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer, OutputKind
 from ..limits import limits
 from ..util.lazy_numpy import np
 from ._boxes import Suppression, suppress
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class YoloLayer(Layer):
@@ -64,7 +60,26 @@ class YoloLayer(Layer):
         )
         return values, boxes
 
-    def found(self, boxes: Array, scores: Array, labels: Array, image: int) -> list[tuple[float, ...]]:
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        # by cell, then box of the cell: the order of candidates with equal scores
+        grids = [map(by_cell, self.candidates(x, i)) for i, x in enumerate(bottoms)]
+        boxes_of, scores_of = (np.concatenate(parts, 1) for parts in zip(*grids))
+        rows: list[tuple[float, ...]] = []
+        for image, (boxes, scores) in enumerate(zip(boxes_of, scores_of)):
+            box, label = self.chosen(scores)
+            rows += self._kept(boxes[box], scores[box, label], label, image)
+        rows = rows or [(image, *(-1,) * 6) for image in range(len(bottoms[0]))]
+        return (np.array(rows, np.float32).reshape(1, 1, -1, 7),)
+
+    def candidates(self, x: Array, i: int) -> tuple[Array, Array]:
+        """Return the boxes of grid ``i`` as ``grid`` does, and their scores (N, boxes of a cell, H, W, classes)."""
+        raise NotImplementedError(self.type)
+
+    def chosen(self, scores: Array) -> tuple[Array, Array]:
+        """Return box and class of the scores (boxes, classes) of an image that suppression begins with."""
+        raise NotImplementedError(self.type)
+
+    def _kept(self, boxes: Array, scores: Array, labels: Array, image: int) -> list[tuple[float, ...]]:
         """Return the rows of one image from its candidates: centre and size (boxes, 4), score and label."""
         order = np.argsort(-scores, kind="stable")
         boxes, scores, labels = boxes[order], scores[order], labels[order]
@@ -72,12 +87,6 @@ class YoloLayer(Layer):
         low, high, area = boxes[:, :2] - half, boxes[:, :2] + half, boxes[:, 2] * boxes[:, 3]
         kept = suppress(low, high, area, Suppression(self.params.nms_threshold, exceeds=operator.ge))
         return [(image, labels[i] + 1, scores[i], *low[i], *high[i]) for i in kept]
-
-    @staticmethod
-    def top(rows: list[tuple[float, ...]], images: int) -> tuple[Array, ...]:
-        """Return the top from the rows of all images."""
-        rows = rows or [(image, *(-1,) * 6) for image in range(images)]
-        return (np.array(rows, np.float32).reshape(1, 1, -1, 7),)
 
 
 def sigmoid(x: Array) -> Array:

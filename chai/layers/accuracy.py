@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import axis_index, within
 from ..util.lazy_numpy import np
 from ._loss import Loss, taken
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class AccuracyParams:
-    """A label is correct if it is among the ``top_k`` highest scores along ``axis``."""
-
-    top_k: int = within(1, 2**31 - 1, 1)
-    axis: int = axis_index(1)
-    ignore_label: int | None = None
 
 
 class Accuracy(Loss):
     """A second top has the fraction of each class. A score equal to the label's ranks before it, as in Caffe."""
 
     message = "accuracy_param"
-    Params = AccuracyParams
     tops_allowed = (0, 2)
+
+    @dataclass(frozen=True)
+    class Params:
+        """A label is correct if it is among the ``top_k`` highest scores along ``axis``."""
+
+        top_k: int = within(1, 2**31 - 1, 1)
+        axis: int = axis_index(1)
+        ignore_label: int | None = None
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.one_label_each(self.params.axis, *bottoms)

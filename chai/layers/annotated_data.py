@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from ..graph.source import DataSource
-from .data import DataParams
+from .data import Data
 
 
-class AnnotatedData(DataSource):
+class AnnotatedData(Data):
     """Like Data, but resize_param sets the size if it is given, as SSD resizes to it."""
-
-    message = "data_param"
-    Params = DataParams

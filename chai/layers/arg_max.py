@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, count
+from ..blob import Array, Shape, count
 from ..graph import Layer, OutputKind
 from ..graph.params import axis_index, size
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ArgMaxParams:
-    """Without ``axis`` each image is searched as one vector."""
-
-    out_max_val: bool = False
-    top_k: int = size(1)
-    axis: int | None = axis_index(None)
 
 
 class ArgMax(Layer):
@@ -31,8 +18,15 @@ class ArgMax(Layer):
     """
 
     message = "argmax_param"
-    Params = ArgMaxParams
     indices = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """Without ``axis`` each image is searched as one vector."""
+
+        out_max_val: bool = False
+        top_k: int = size(1)
+        axis: int | None = axis_index(None)
 
     @property
     def decision(self) -> str | None:
@@ -49,9 +43,7 @@ class ArgMax(Layer):
         if not shape:
             raise self.wrong("a scalar has no axis to search")
         if p.axis is None:
-            size = 1
-            for d in shape[1:]:
-                size *= d
+            size = count(shape[1:])
             top = [1] * max(3, len(shape))
             top[0], top[1], top[2] = shape[0], 2 if p.out_max_val else 1, p.top_k
         else:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Axpy(Layer):

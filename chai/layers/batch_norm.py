@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import Filler, within
 from ..kernels.elements import native_batch_norm
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-
-
-@dataclass(frozen=True)
-class BatchNormParams:
-    """use_global_stats defaults to true at TEST.
-
-    With the Synopsys fork's add_eps_before_sqrt: false, the divisor is sqrt(variance) + eps.
-    """
-
-    use_global_stats: bool | None = None
-    eps: float = within(0, 1e30, 1e-5)
-    add_eps_before_sqrt: bool = True
 
 
 class BatchNorm(AffineLayer):
@@ -35,8 +20,19 @@ class BatchNorm(AffineLayer):
     """
 
     message = "batch_norm_param"
-    Params = BatchNormParams
     new_tops = rectifies = True
+    bias_blob = 0
+
+    @dataclass(frozen=True)
+    class Params:
+        """use_global_stats defaults to true at TEST.
+
+        With the Synopsys fork's add_eps_before_sqrt: false, the divisor is sqrt(variance) + eps.
+        """
+
+        use_global_stats: bool | None = None
+        eps: float = within(0, 1e30, 1e-5)
+        add_eps_before_sqrt: bool = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if not bottoms[0]:
@@ -69,10 +65,6 @@ class BatchNorm(AffineLayer):
 
     def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
         return self.params.use_global_stats is False
-
-    @property
-    def bias_blob(self) -> int | None:
-        return 0
 
     def bias_change(self, moved: Array) -> Array:
         """Return the change of the stored mean, which is multiplied by the third blob and subtracted."""

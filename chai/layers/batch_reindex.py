@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ._index import rows
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class BatchReindex(Layer):

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
+from ..kernels.native import NativeLayer
 from ._broadcast import BroadcastLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-
-
-@dataclass(frozen=True)
-class BiasParams:
-    """num_axes -1 means all axes from ``axis``."""
-
-    axis: int = axis_index(1)
-    num_axes: int = within(-1, 32, 1)
-    filler: Filler | None = nested(Filler)
 
 
 class Bias(BroadcastLayer):
     """With two bottoms the second one is b."""
 
     message = "bias_param"
-    Params = BiasParams
     new_tops = rectifies = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """num_axes -1 means all axes from ``axis``."""
+
+        axis: int = axis_index(1)
+        num_axes: int = within(-1, 32, 1)
+        filler: Filler | None = nested(Filler)
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return () if len(bottoms) == 2 else (self.operand(*bottoms),)

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph.fillers import EXACT
 from ..graph.params import Filler, choice, nested, within
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class BNParams:
-    """bn_mode, scale_filler and shift_filler are SegNet's, the others PSPNet's."""
-
-    scale_filler: Filler | None = nested(Filler)
-    shift_filler: Filler | None = nested(Filler)
-    bn_mode: str = choice("LEARN", "INFERENCE", default="LEARN")
-    slope_filler: Filler | None = nested(Filler)
-    bias_filler: Filler | None = nested(Filler)
-    momentum: float | None = None
-    eps: float = within(0, 1e30, 1e-5)
-    frozen: bool = False
 
 
 class BN(AffineLayer):
@@ -39,8 +21,20 @@ class BN(AffineLayer):
     """
 
     message = "bn_param"
-    Params = BNParams
     fork = "alexgkendall/caffe-segnet; hszhao/PSPNet"
+
+    @dataclass(frozen=True)
+    class Params:
+        """bn_mode, scale_filler and shift_filler are SegNet's, the others PSPNet's."""
+
+        scale_filler: Filler | None = nested(Filler)
+        shift_filler: Filler | None = nested(Filler)
+        bn_mode: str = choice("LEARN", "INFERENCE", default="LEARN")
+        slope_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
+        momentum: float | None = None
+        eps: float = within(0, 1e30, 1e-5)
+        frozen: bool = False
 
     @property
     def _stored(self) -> bool:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ClipParams:
-    """Both limits are required."""
-
-    min: float | None = None
-    max: float | None = None
 
 
 class Clip(Layer):
     """Element by element; if max < min, the result is min."""
 
     message = "clip_param"
-    Params = ClipParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """Both limits are required."""
+
+        min: float | None = None
+        max: float | None = None
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.min is None or self.params.max is None:

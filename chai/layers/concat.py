@@ -6,36 +6,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import axis_index, within
 from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
-
-
-@dataclass(frozen=True)
-class ConcatParams:
-    """concat_dim is the old name of axis."""
-
-    axis: int = axis_index(1)
-    concat_dim: int | None = within(0, 31)
 
 
 class Concat(Layer):
     """All other axes must agree."""
 
     message = "concat_param"
-    Params = ConcatParams
     new_tops = True
     bottoms_allowed = (1, None)
     merges_formats = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """concat_dim is the old name of axis."""
+
+        axis: int = axis_index(1)
+        concat_dim: int | None = within(0, 31)
 
     def along(self, shape: Shape) -> int:
         """Return the axis along which blobs are joined."""

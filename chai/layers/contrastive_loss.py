@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ._loss import Loss
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ContrastiveLossParams:
-    """Other pairs cost nothing from ``margin`` on; the legacy version subtracts the squared distance from it."""
-
-    margin: float = 1.0
-    legacy_version: bool = False
 
 
 class ContrastiveLoss(Loss):
     """Bottoms: two blobs (N, C) or (N, C, 1, 1), and N labels, 1 for a similar pair."""
 
     message = "contrastive_loss_param"
-    Params = ContrastiveLossParams
     bottoms_allowed = (3, 3)
+
+    @dataclass(frozen=True)
+    class Params:
+        """Other pairs cost nothing from ``margin`` on; the legacy version subtracts the squared distance from it."""
+
+        margin: float = 1.0
+        legacy_version: bool = False
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.same_items(*bottoms)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, count
+from ..blob import Array, Shape, count
 from ..kernels.convolution import conv2d, native_conv2d
+from ..kernels.native import NativeLayer
+from ..overlay import Overlay
 from ..overlay.weights import groups_to_join, is_depthwise
+from ..tasks import Task
 from ..tasks.tiling import beyond_ring
-from ..tasks.window import Filtering
+from ..tasks.window import Filtering, Window
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
-    from ..tasks.window import Window
 
 JOINED = 64 << 20  # bytes of joined weights; thousands of groups that have no words of their own would need gigabytes
 

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import axis_index, within
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class CropParams:
-    """offset: the start of the window, one value for all cropped axes or one each."""
-
-    axis: int = axis_index(2)
-    offset: tuple[int, ...] = within(0, 2**31 - 1, ())
 
 
 class Crop(Layer):
     """Only the size of the second bottom is used."""
 
     message = "crop_param"
-    Params = CropParams
     bottoms_allowed = (2, 2)
+
+    @dataclass(frozen=True)
+    class Params:
+        """offset: the start of the window, one value for all cropped axes or one each."""
+
+        axis: int = axis_index(2)
+        offset: tuple[int, ...] = within(0, 2**31 - 1, ())
 
     def _window(self, bottom: Shape, like: Shape) -> tuple[slice, ...]:
         first = self.axis(self.params.axis, bottom)

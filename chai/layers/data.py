@@ -8,15 +8,13 @@ from ..graph.params import within
 from ..graph.source import DataSource
 
 
-@dataclass(frozen=True)
-class DataParams:
-    """The batch size of a training net; at run time the caller's array sets it."""
-
-    batch_size: int | None = within(1, 2**31 - 1)
-
-
 class Data(DataSource):
     """Its first top becomes an input; crop_size, if given, is its height and width."""
 
     message = "data_param"
-    Params = DataParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """The batch size of a training net; at run time the caller's array sets it."""
+
+        batch_size: int | None = within(1, 2**31 - 1)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..kernels.convolution import deconv2d
 from ._window import WindowLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Deconvolution(WindowLayer):

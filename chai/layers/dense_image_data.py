@@ -8,24 +8,22 @@ from ..graph.params import SIZE, within
 from ..graph.source import DataSource
 
 
-@dataclass(frozen=True)
-class DenseImageDataParams:
-    """crop_height and crop_width, or else new_height and new_width, are the size of the images."""
-
-    batch_size: int | None = within(1, 2**31 - 1)
-    new_height: int = within(0, SIZE, 0)
-    new_width: int = within(0, SIZE, 0)
-    is_color: bool = True
-    crop_width: int = within(0, SIZE, 0)
-    crop_height: int = within(0, SIZE, 0)
-
-
 class DenseImageData(DataSource):
     """Its first top becomes an input. The list of files is never opened."""
 
     message = "dense_image_data_param"
-    Params = DenseImageDataParams
     fork = "alexgkendall/caffe-segnet"
+
+    @dataclass(frozen=True)
+    class Params:
+        """crop_height and crop_width, or else new_height and new_width, are the size of the images."""
+
+        batch_size: int | None = within(1, 2**31 - 1)
+        new_height: int = within(0, SIZE, 0)
+        new_width: int = within(0, SIZE, 0)
+        is_color: bool = True
+        crop_width: int = within(0, SIZE, 0)
+        crop_height: int = within(0, SIZE, 0)
 
     def size(self) -> tuple[int, int] | None:
         p = self.params

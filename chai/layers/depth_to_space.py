@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import size
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class DepthToSpaceParams:
-    """block_size is the side of a block; data_format is NHWC, NCHW or DCR, which mean the same, or CRD."""
-
-    block_size: int | None = size()
-    data_format: str = "NHWC"
 
 
 class DepthToSpace(Layer):
@@ -28,8 +16,14 @@ class DepthToSpace(Layer):
     """
 
     message = "depth_to_space_param"
-    Params = DepthToSpaceParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """block_size is the side of a block; data_format is NHWC, NCHW or DCR, which mean the same, or CRD."""
+
+        block_size: int | None = size()
+        data_format: str = "NHWC"
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, *size = self.spatial(bottoms[0])

@@ -9,22 +9,20 @@ from ..graph.params import SIZE, BlobShape, nested, within
 from ..graph.source import SourceLayer
 
 
-@dataclass(frozen=True)
-class DummyDataParams:
-    """shape, or the legacy num, channels, height and width; one for all tops or one per top."""
-
-    shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
-    num: tuple[int, ...] = within(1, SIZE, ())
-    channels: tuple[int, ...] = within(1, SIZE, ())
-    height: tuple[int, ...] = within(1, SIZE, ())
-    width: tuple[int, ...] = within(1, SIZE, ())
-
-
 class DummyData(SourceLayer):
     """Its tops become inputs: the caller's data replace the fillers'."""
 
     message = "dummy_data_param"
-    Params = DummyDataParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """shape, or the legacy num, channels, height and width; one for all tops or one per top."""
+
+        shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
+        num: tuple[int, ...] = within(1, SIZE, ())
+        channels: tuple[int, ...] = within(1, SIZE, ())
+        height: tuple[int, ...] = within(1, SIZE, ())
+        width: tuple[int, ...] = within(1, SIZE, ())
 
     def declared(self) -> list[Shape | None]:
         p = self.params

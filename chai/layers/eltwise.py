@@ -6,38 +6,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import choice
 from ..kernels.elements import native_pair
+from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.eltwise import Eltwise as EltwiseTask
     from ..tasks.target import Target
-
-
-@dataclass(frozen=True)
-class EltwiseParams:
-    """coeff applies to SUM: one per bottom, default 1."""
-
-    operation: str = choice("PROD", "SUM", "MAX", default="SUM")
-    coeff: tuple[float, ...] = ()
 
 
 class Eltwise(Layer):
     """Two bottoms or more, element by element."""
 
     message = "eltwise_param"
-    Params = EltwiseParams
     bottoms_allowed = (2, None)
     can_clamp = True
     new_tops = rectifies = True
     precision_expected = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """coeff applies to SUM: one per bottom, default 1."""
+
+        operation: str = choice("PROD", "SUM", "MAX", default="SUM")
+        coeff: tuple[float, ...] = ()
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         for i, shape in enumerate(bottoms[1:], 1):

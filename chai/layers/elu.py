@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ELUParams:
-    """alpha is the slope at 0 from the negative side."""
-
-    alpha: float = 1.0
 
 
 class ELU(Layer):
     """Element by element."""
 
     message = "elu_param"
-    Params = ELUParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """alpha is the slope at 0 from the negative side."""
+
+        alpha: float = 1.0
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

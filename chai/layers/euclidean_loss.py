@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape
+from ..blob import Array
 from ..util.lazy_numpy import np
 from ._loss import Loss
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class EuclideanLoss(Loss):
     """sum((a - b)^2) / 2N."""
 
-    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        self.same_items(*bottoms)
-        return super().shapes(*bottoms)
+    elementwise = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         a, b = (bottom.reshape(-1).astype(np.float64) for bottom in bottoms)

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ExpParams:
-    """Base -1 means e."""
-
-    base: float = -1.0
-    scale: float = 1.0
-    shift: float = 0.0
 
 
 class Exp(Layer):
     """Element by element."""
 
     message = "exp_param"
-    Params = ExpParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """Base -1 means e."""
+
+        base: float = -1.0
+        scale: float = 1.0
+        shift: float = 0.0
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.base != -1 and self.params.base <= 0:

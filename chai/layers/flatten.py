@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, count
+from ..blob import Array, Shape, count
 from ..graph import Layer
 from ..graph.params import axis_index
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class FlattenParams:
-    """Both ends are included; negative values count from the last axis."""
-
-    axis: int = axis_index(1)
-    end_axis: int = axis_index(-1)
 
 
 class Flatten(Layer):
     """The top is a view of the bottom."""
 
     message = "flatten_param"
+    relays = True
 
-    @property
-    def relays(self) -> bool:
-        return True
+    @dataclass(frozen=True)
+    class Params:
+        """Both ends are included; negative values count from the last axis."""
 
-    Params = FlattenParams
+        axis: int = axis_index(1)
+        end_axis: int = axis_index(-1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape = bottoms[0]

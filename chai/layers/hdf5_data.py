@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ..graph.source import DataSource
-from .data import DataParams
+from .data import Data
 
 
-class HDF5Data(DataSource):
+class HDF5Data(Data):
     """Its tops become inputs of unknown size. The HDF5 files are never opened."""
 
     message = "hdf5_data_param"
-    Params = DataParams

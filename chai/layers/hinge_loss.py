@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import choice
 from ..util.lazy_numpy import np
 from ._loss import Loss
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class HingeLossParams:
-    """L1: margins are summed, L2: their squares."""
-
-    norm: str = choice("L1", "L2", default="L1")
 
 
 class HingeLoss(Loss):
     """The sum of max(0, 1 + x), with x negated for the labelled class, per item."""
 
     message = "hinge_loss_param"
-    Params = HingeLossParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """L1: margins are summed, L2: their squares."""
+
+        norm: str = choice("L1", "L2", default="L1")
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         items = bottoms[0][:1]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from . import _bilinear
-from .pooling import Pooling, PoolingParams
-
-if TYPE_CHECKING:
-    from ..blob import Array
+from .pooling import Pooling
 
 # kernel and stride (height, width) for ICNet's map of 33x65
 LEVELS = (
@@ -32,7 +27,7 @@ class ICNetSubgraph(Layer):
                 self.name,
                 self.bottoms,
                 self.tops,
-                PoolingParams("AVE", kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw),
+                Pooling.Params("AVE", kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw),
                 type=self.type,
             )
             for (kh, kw), (sh, sw) in LEVELS

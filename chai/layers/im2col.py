@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
-from ..graph import Layer
+from ..blob import Array, Shape
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Im2col(WindowLayer):
@@ -23,7 +18,6 @@ class Im2col(WindowLayer):
 
     bottoms_allowed = (1, 1)
     tops_allowed = (1, 1)
-    fillers = Layer.fillers  # nothing is trained
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check_axis()

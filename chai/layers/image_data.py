@@ -8,21 +8,19 @@ from ..graph.params import SIZE, within
 from ..graph.source import DataSource
 
 
-@dataclass(frozen=True)
-class ImageDataParams:
-    """new_height and new_width resize each image when both are given."""
-
-    batch_size: int = within(1, 2**31 - 1, 1)
-    new_height: int = within(0, SIZE, 0)
-    new_width: int = within(0, SIZE, 0)
-    is_color: bool = True
-
-
 class ImageData(DataSource):
     """Its first top becomes an input. The list of files is never opened."""
 
     message = "image_data_param"
-    Params = ImageDataParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """new_height and new_width resize each image when both are given."""
+
+        batch_size: int = within(1, 2**31 - 1, 1)
+        new_height: int = within(0, SIZE, 0)
+        new_width: int = within(0, SIZE, 0)
+        is_color: bool = True
 
     def size(self) -> tuple[int, int] | None:
         h, w = self.params.new_height, self.params.new_width

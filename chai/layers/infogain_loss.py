@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph.params import axis_index
 from ..util.lazy_numpy import np
 from ._loss import TINY, Loss, softmax
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class InfogainLossParams:
-    """``source`` names a file with the matrix, which is never opened: the third bottom has it."""
-
-    source: str = ""
-    axis: int = axis_index(1)
 
 
 class InfogainLoss(Loss):
@@ -30,9 +18,15 @@ class InfogainLoss(Loss):
     """
 
     message = "infogain_loss_param"
-    Params = InfogainLossParams
     bottoms_allowed = (2, 3)
     tops_allowed = (0, 2)
+
+    @dataclass(frozen=True)
+    class Params:
+        """``source`` names a file with the matrix, which is never opened: the third bottom has it."""
+
+        source: str = ""
+        axis: int = axis_index(1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         super().shapes(*bottoms)

@@ -5,32 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, count, on_device
+from ..blob import Array, Shape, count, on_device
 from ..graph import Layer
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.convolution import inner_product, native_inner_product
+from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
-
-
-@dataclass(frozen=True)
-class InnerProductParams:
-    """With ``transpose`` the weights are stored as (K, num_output)."""
-
-    num_output: int = within(0, 2**31 - 1, 0)
-    bias_term: bool = True
-    weight_filler: Filler | None = nested(Filler)
-    bias_filler: Filler | None = nested(Filler)
-    axis: int = axis_index(1)
-    transpose: bool = False
 
 
 class InnerProduct(Layer):
@@ -40,13 +27,23 @@ class InnerProduct(Layer):
     """
 
     message = "inner_product_param"
-    Params = InnerProductParams
     can_clamp = True
     weighted = True
     new_tops = True
     rectifies = True
     own_format = True
     computes_scores = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """With ``transpose`` the weights are stored as (K, num_output)."""
+
+        num_output: int = within(0, 2**31 - 1, 0)
+        bias_term: bool = True
+        weight_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
+        axis: int = axis_index(1)
+        transpose: bool = False
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.num_output < 1:
@@ -57,9 +54,6 @@ class InnerProduct(Layer):
         m, k = self.params.num_output, count(bottoms[0][self.axis(self.params.axis, bottoms[0]) :])
         weights = (k, m) if self.params.transpose else (m, k)
         return (weights, (m,)) if self.params.bias_term else (weights,)
-
-    def fillers(self) -> tuple[Filler | None, ...]:
-        return self.params.weight_filler, self.params.bias_filler
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         return count(bottoms[0]) * int(self.params.num_output)

@@ -9,18 +9,16 @@ from ..graph.params import BlobShape, nested
 from ..graph.source import SourceLayer
 
 
-@dataclass(frozen=True)
-class InputParams:
-    """One shape for all tops, or one per top."""
-
-    shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
-
-
 class Input(SourceLayer):
     """The tops are the network's inputs in the given shapes; ``forward`` accepts other shapes."""
 
     message = "input_param"
-    Params = InputParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """One shape for all tops, or one per top."""
+
+        shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
 
     def declared(self) -> list[Shape | None]:
         shapes: list[Shape | None] = [s.dim for s in self.params.shape]

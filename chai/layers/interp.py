@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import SIZE, within
 from . import _bilinear
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class InterpParams:
-    """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop the bottom."""
-
-    height: int | None = within(1, SIZE)
-    width: int | None = within(1, SIZE)
-    zoom_factor: int | None = within(1, SIZE)
-    shrink_factor: int | None = within(1, SIZE)
-    pad_beg: int = within(-SIZE, 0, 0)
-    pad_end: int = within(-SIZE, 0, 0)
-    full_zoom_factor: int | None = within(1, SIZE)
 
 
 class Interp(Layer):
@@ -35,8 +18,19 @@ class Interp(Layer):
     """
 
     message = "interp_param"
-    Params = InterpParams
     fork = "hszhao/PSPNet"
+
+    @dataclass(frozen=True)
+    class Params:
+        """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop the bottom."""
+
+        height: int | None = within(1, SIZE)
+        width: int | None = within(1, SIZE)
+        zoom_factor: int | None = within(1, SIZE)
+        shrink_factor: int | None = within(1, SIZE)
+        pad_beg: int = within(-SIZE, 0, 0)
+        pad_end: int = within(-SIZE, 0, 0)
+        full_zoom_factor: int | None = within(1, SIZE)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, *old = self.spatial(bottoms[0])

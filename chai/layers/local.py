@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import Filler, margin, nested, size, within
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class LocalParams:
-    """A square kernel."""
-
-    num_output: int = within(0, 2**31 - 1, 0)
-    bias_term: bool = True
-    pad: int = margin(0)
-    kernel_size: int | None = size()
-    stride: int = size(1)
-    weight_filler: Filler | None = nested(Filler)
-    bias_filler: Filler | None = nested(Filler)
 
 
 class Local(Layer):
     """Weights (M, 1, C * k * k, OH * OW), bias (1, 1, M, OH * OW); sizes round down."""
 
     message = "local_param"
-    Params = LocalParams
     fork = "happynear/caffe-windows"
+
+    @dataclass(frozen=True)
+    class Params:
+        """A square kernel."""
+
+        num_output: int = within(0, 2**31 - 1, 0)
+        bias_term: bool = True
+        pad: int = margin(0)
+        kernel_size: int | None = size()
+        stride: int = size(1)
+        weight_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
 
     def _window(self) -> Window:
         p = self.params
@@ -52,9 +46,6 @@ class Local(Layer):
         m, places = self.params.num_output, count(self.shapes(*bottoms)[0][2:])
         weights = (m, 1, bottoms[0][1] * self.params.kernel_size**2, places)
         return (weights, (1, 1, m, places)) if self.params.bias_term else (weights,)
-
-    def fillers(self) -> tuple[Filler | None, ...]:
-        return self.params.weight_filler, self.params.bias_filler
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         return bottoms[0][0] * count(self.weight_shapes(*bottoms)[0])

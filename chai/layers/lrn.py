@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import SIZE, choice, within
 from ..kernels import float_kernels
+from ..kernels.native import NativeLayer
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-
 BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
-
-
-@dataclass(frozen=True)
-class LRNParams:
-    """local_size is odd: the number of channels of a window, or the side of a square of pixels."""
-
-    local_size: int = within(1, SIZE, 5)
-    alpha: float = 1.0
-    beta: float = 0.75
-    norm_region: str = choice("ACROSS_CHANNELS", "WITHIN_CHANNEL", default="ACROSS_CHANNELS")
-    k: float = 1.0
 
 
 class LRN(Layer):
@@ -38,17 +23,22 @@ class LRN(Layer):
     """
 
     message = "lrn_param"
-    Params = LRNParams
+    error_sensitive = True  # large values are compressed, and so are their errors
+
+    @dataclass(frozen=True)
+    class Params:
+        """local_size is odd: the number of channels of a window, or the side of a square of pixels."""
+
+        local_size: int = within(1, SIZE, 5)
+        alpha: float = 1.0
+        beta: float = 0.75
+        norm_region: str = choice("ACROSS_CHANNELS", "WITHIN_CHANNEL", default="ACROSS_CHANNELS")
+        k: float = 1.0
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.local_size % 2 == 0:
             raise self.wrong(f"local_size {self.params.local_size} is even; it must be odd")
         return (self.spatial(bottoms[0]),)
-
-    @property
-    def error_sensitive(self) -> bool:
-        """Return True: large values are compressed, and so are their errors."""
-        return True
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return all(bottoms)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..blob import Array
 from ..util.lazy_numpy import np
 from ._recurrent import RecurrentLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class LSTM(RecurrentLayer):

@@ -9,21 +9,19 @@ from ..graph.params import SIZE, within
 from ..graph.source import SourceLayer
 
 
-@dataclass(frozen=True)
-class MemoryDataParams:
-    """All four sizes are required."""
-
-    batch_size: int = within(0, SIZE, 0)
-    channels: int = within(0, SIZE, 0)
-    height: int = within(0, SIZE, 0)
-    width: int = within(0, SIZE, 0)
-
-
 class MemoryData(SourceLayer):
     """Tops: data of (batch_size, channels, height, width), and labels."""
 
     message = "memory_data_param"
-    Params = MemoryDataParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """All four sizes are required."""
+
+        batch_size: int = within(0, SIZE, 0)
+        channels: int = within(0, SIZE, 0)
+        height: int = within(0, SIZE, 0)
+        width: int = within(0, SIZE, 0)
 
     def declared(self) -> list[Shape | None]:
         p = self.params

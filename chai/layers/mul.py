@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..blob import Array
 from ._broadcast import PairLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Mul(PairLayer):

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ._loss import TINY, Loss, taken
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class MultinomialLogisticLoss(Loss):

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import within
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class MVNParams:
-    """across_channels: one mean per image instead of one per channel."""
-
-    normalize_variance: bool = True
-    across_channels: bool = False
-    eps: float = within(0, 1e30, 1e-9)
 
 
 class MVN(Layer):
     """y = (x - mean) / (sqrt(mean of (x - mean)^2) + eps); without normalize_variance y = x - mean."""
 
     message = "mvn_param"
-    Params = MVNParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """across_channels: one mean per image instead of one per channel."""
+
+        normalize_variance: bool = True
+        across_channels: bool = False
+        eps: float = within(0, 1e30, 1e-9)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return (self.spatial(bottoms[0]),)

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class NormalizeParams:
-    """across_spatial: one norm per image instead of one per pixel; channel_shared: one scale for all channels."""
-
-    across_spatial: bool = True
-    scale_filler: Filler | None = nested(Filler)
-    channel_shared: bool = True
-    eps: float = within(0, 1e30, 1e-10)
 
 
 class Normalize(Layer):
     """The squares are summed over channels, and over pixels too if across_spatial."""
 
     message = "norm_param"
-    Params = NormalizeParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """across_spatial: one norm per image instead of one per pixel; channel_shared: one scale for all channels."""
+
+        across_spatial: bool = True
+        scale_filler: Filler | None = nested(Filler)
+        channel_shared: bool = True
+        eps: float = within(0, 1e30, 1e-10)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if len(bottoms[0]) < 2:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import margin
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class PadParams:
-    """paddings: before and after axis 0, before and after axis 1, ..."""
-
-    paddings: tuple[int, ...] = margin(())
-    constant_values: float = 0.0
 
 
 class Pad(Layer):
     """Every axis grows by its two paddings."""
 
     message = "pad_param"
-    Params = PadParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """paddings: before and after axis 0, before and after axis 1, ..."""
+
+        paddings: tuple[int, ...] = margin(())
+        constant_values: float = 0.0
 
     @property
     def _pairs(self) -> list[tuple[int, int]]:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import BlobShape, nested
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ParameterParams:
-    """The blob's shape."""
-
-    shape: BlobShape | None = nested(BlobShape)
 
 
 class Parameter(Layer):
     """Has no bottom; the top is the blob."""
 
     message = "parameter_param"
-    Params = ParameterParams
     bottoms_allowed = (0, 0)
+
+    @dataclass(frozen=True)
+    class Params:
+        """The blob's shape."""
+
+        shape: BlobShape | None = nested(BlobShape)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape = self.params.shape.dim if self.params.shape else ()

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import within
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class PermuteParams:
-    """order[i] is the bottom's axis that becomes axis i; the other axes follow in their original order."""
-
-    order: tuple[int, ...] = within(0, 31, ())
 
 
 class Permute(Layer):
     """0, 2, 3, 1 turns NCHW into NHWC."""
 
     message = "permute_param"
-    Params = PermuteParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """order[i] is the bottom's axis that becomes axis i; the other axes follow in their original order."""
+
+        order: tuple[int, ...] = within(0, 31, ())
 
     def _order(self, shape: Shape) -> tuple[int, ...]:
         order = self.params.order

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import choice, margin, size
 from ..kernels import pooling
+from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..tasks.tiling import beyond_pool
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
@@ -17,37 +20,7 @@ from ..util.rounding import ceil_div
 from ._window import sides
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
-
-
-@dataclass(frozen=True)
-class PoolingParams:
-    """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
-
-    The Synopsys fork adds AVE_EXC_PAD, a padding for each side, and ceil_mode, an alternative to round_mode.
-    """
-
-    pool: str = choice("MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD", default="MAX")
-    pad: int = margin(0)
-    pad_h: int = margin(0)
-    pad_w: int = margin(0)
-    pad_l: int = margin(0)
-    pad_r: int = margin(0)
-    pad_t: int = margin(0)
-    pad_b: int = margin(0)
-    kernel_size: int | None = size()
-    kernel_h: int | None = size()
-    kernel_w: int | None = size()
-    stride: int = size(1)
-    stride_h: int | None = size()
-    stride_w: int | None = size()
-    global_pooling: bool = False
-    round_mode: str = choice("CEIL", "FLOOR", default="CEIL")
-    ceil_mode: bool = True
 
 
 class Pooling(Layer):
@@ -61,11 +34,35 @@ class Pooling(Layer):
     """
 
     message = "pooling_param"
-    Params = PoolingParams
     new_tops = True
     tops_allowed = (1, 2)
     precision_expected = True
     _measured: tuple[Any, Shape, tuple[Window, Shape]] | None = None  # of these parameters and this map
+
+    @dataclass(frozen=True)
+    class Params:
+        """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
+
+        The Synopsys fork adds AVE_EXC_PAD, a padding for each side, and ceil_mode, an alternative to round_mode.
+        """
+
+        pool: str = choice("MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD", default="MAX")
+        pad: int = margin(0)
+        pad_h: int = margin(0)
+        pad_w: int = margin(0)
+        pad_l: int = margin(0)
+        pad_r: int = margin(0)
+        pad_t: int = margin(0)
+        pad_b: int = margin(0)
+        kernel_size: int | None = size()
+        kernel_h: int | None = size()
+        kernel_w: int | None = size()
+        stride: int = size(1)
+        stride_h: int | None = size()
+        stride_w: int | None = size()
+        global_pooling: bool = False
+        round_mode: str = choice("CEIL", "FLOOR", default="CEIL")
+        ceil_mode: bool = True
 
     def window(self, shape: Shape) -> Window:
         """Return the window over a map of this shape."""

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..kernels.elements import native_scale
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..kernels.native import NativeLayer
-
-
-@dataclass(frozen=True)
-class PowerParams:
-    """The defaults make it the identity."""
-
-    power: float = 1.0
-    scale: float = 1.0
-    shift: float = 0.0
 
 
 class Power(Layer):
     """Element by element."""
 
     message = "power_param"
-    Params = PowerParams
     new_tops = rectifies = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """The defaults make it the identity."""
+
+        power: float = 1.0
+        scale: float = 1.0
+        shift: float = 0.0
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         p = self.params

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import Filler, nested
 from ..kernels.elements import native_leaky
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-
-
-@dataclass(frozen=True)
-class PReLUParams:
-    """channel_shared: one slope for all channels. Without a caffemodel the slope is 0.25."""
-
-    filler: Filler | None = nested(Filler)
-    channel_shared: bool = False
 
 
 class PReLU(Layer):
     """Channels are axis 1."""
 
     message = "prelu_param"
-    Params = PReLUParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """channel_shared: one slope for all channels. Without a caffemodel the slope is 0.25."""
+
+        filler: Filler | None = nested(Filler)
+        channel_shared: bool = False
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if len(bottoms[0]) < 2:

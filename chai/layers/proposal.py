@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import SIZE, size, within
 from ..limits import limits
 from ..util.lazy_numpy import np
 from ._boxes import Suppression, suppress
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ProposalParams:
-    """In pixels of the image: feat_stride per pixel of the map, base_size of the anchors' square, min_size of a region.
-
-    The best pre_nms_topn regions enter suppression, at most post_nms_topn are kept.
-    """
-
-    feat_stride: int = size(16)
-    base_size: int = size(16)
-    min_size: int = within(0, SIZE, 16)
-    ratio: tuple[float, ...] = within(1e-6, 1e6, ())
-    scale: tuple[float, ...] = within(1e-6, 1e6, ())
-    pre_nms_topn: int = within(1, 2**31 - 1, 6000)
-    post_nms_topn: int = within(1, 2**31 - 1, 300)
-    nms_thresh: float = within(0, 1e6, 0.7)
 
 
 class Proposal(Layer):
@@ -46,11 +25,26 @@ class Proposal(Layer):
     """
 
     message = "proposal_param"
-    Params = ProposalParams
     fork = "openvinotoolkit/training_toolbox_caffe"
     bottoms_allowed = (3, 3)
     tops_allowed = (1, 2)
     dynamic = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """In pixels of the image: feat_stride per pixel of the map, base_size of the anchors' square, min_size of a region.
+
+        The best pre_nms_topn regions enter suppression, at most post_nms_topn are kept.
+        """
+
+        feat_stride: int = size(16)
+        base_size: int = size(16)
+        min_size: int = within(0, SIZE, 16)
+        ratio: tuple[float, ...] = within(1e-6, 1e6, ())
+        scale: tuple[float, ...] = within(1e-6, 1e6, ())
+        pre_nms_topn: int = within(1, 2**31 - 1, 6000)
+        post_nms_topn: int = within(1, 2**31 - 1, 300)
+        nms_thresh: float = within(0, 1e6, 0.7)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph.params import size
 from ..util.lazy_numpy import np
 from ._regions import RegionLayer, cut, half_away
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class PSROIPoolingParams:
-    """All three are required: group_size x group_size parts, output_dim channels of the top."""
-
-    spatial_scale: float | None = None
-    output_dim: int | None = size()
-    group_size: int | None = size()
 
 
 class PSROIPooling(RegionLayer):
@@ -30,8 +17,15 @@ class PSROIPooling(RegionLayer):
     """
 
     message = "psroi_pooling_param"
-    Params = PSROIPoolingParams
     fork = "daijifeng001/caffe-rfcn"
+
+    @dataclass(frozen=True)
+    class Params:
+        """All three are required: group_size x group_size parts, output_dim channels of the top."""
+
+        spatial_scale: float | None = None
+        output_dim: int | None = size()
+        group_size: int | None = size()
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
@@ -49,14 +43,7 @@ class PSROIPooling(RegionLayer):
         first, last = np.float32(half_away(start)) * scale, np.float32(half_away(end) + 1) * scale
         return cut(float(first), float(max(last - first, np.float32(0.1))), self.params.group_size)
 
-    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        maps = bottoms[0]
-        y = np.zeros(self.shapes(maps.shape, bottoms[1].shape)[0], np.float32)
-        n, _, h, w = maps.shape
-        parted = maps.reshape(n, *y.shape[1:], h, w)
-        for top, (image, down, right) in zip(y, self.cells(maps, bottoms[1])):
-            for i, (h0, h1) in enumerate(down):
-                for j, (w0, w1) in enumerate(right):
-                    if h0 < h1 and w0 < w1:
-                        top[:, i, j] = parted[image, :, i, j, h0:h1, w0:w1].mean((1, 2), dtype=np.float32)
-        return (y,)
+    def pooled(self, part: Array, i: int, j: int) -> Array:
+        parts = self.params.group_size
+        means: Array = part[i * parts + j :: parts**2].mean((1, 2), dtype=np.float32)
+        return means

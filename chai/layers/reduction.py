@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import axis_index, choice
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ReductionParams:
-    """ASUM sums magnitudes, SUMSQ squares."""
-
-    operation: str = choice("SUM", "ASUM", "SUMSQ", "MEAN", default="SUM")
-    axis: int = axis_index(0)
-    coeff: float = 1.0
 
 
 class Reduction(Layer):
     """coeff times the sum, sum of magnitudes, sum of squares or mean over ``axis`` and all axes after it."""
 
     message = "reduction_param"
-    Params = ReductionParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """ASUM sums magnitudes, SUMSQ squares."""
+
+        operation: str = choice("SUM", "ASUM", "SUMSQ", "MEAN", default="SUM")
+        axis: int = axis_index(0)
+        coeff: float = 1.0
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return (bottoms[0][: self.axis(self.params.axis, bottoms[0])],)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..kernels.elements import native_leaky, native_scale
+from ..kernels.native import NativeLayer
+from ..overlay import Overlay
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..kernels.native import NativeLayer
-    from ..overlay import Overlay
 
 
 @dataclass(frozen=True)

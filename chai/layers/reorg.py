@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import size
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ReorgParams:
-    """The side of the squares; reverse makes squares of channels."""
-
-    stride: int | None = size()
-    reverse: bool = False
 
 
 class Reorg(Layer):
@@ -30,8 +18,14 @@ class Reorg(Layer):
     """
 
     message = "reorg_param"
-    Params = ReorgParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """The side of the squares; reverse makes squares of channels."""
+
+        stride: int | None = size()
+        reverse: bool = False
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, h, w = self.spatial(bottoms[0])

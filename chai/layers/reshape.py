@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import BlobShape, axis_index, nested, size, within
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ReshapeParams:
-    """shape replaces ``num_axes`` axes (-1: all) from ``axis``.
-
-    The Synopsys fork's pixelshuffler is another operation, which ignores the other fields.
-    """
-
-    shape: BlobShape | None = nested(BlobShape)
-    axis: int = axis_index(0)
-    num_axes: int = within(-1, 32, -1)
-    pixelshuffler: int = size(1)
 
 
 class Reshape(Layer):
@@ -33,7 +16,18 @@ class Reshape(Layer):
     """
 
     message = "reshape_param"
-    Params = ReshapeParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """shape replaces ``num_axes`` axes (-1: all) from ``axis``.
+
+        The Synopsys fork's pixelshuffler is another operation, which ignores the other fields.
+        """
+
+        shape: BlobShape | None = nested(BlobShape)
+        axis: int = axis_index(0)
+        num_axes: int = within(-1, 32, -1)
+        pixelshuffler: int = size(1)
 
     @property
     def relays(self) -> bool:

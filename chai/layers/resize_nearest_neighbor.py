@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import SIZE, within
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ResizeNearestNeighborParams:
-    """output_height and output_width, or else factors scale_height and scale_width, rounded down."""
-
-    align_corners: bool = False
-    output_height: int | None = within(1, SIZE)
-    output_width: int | None = within(1, SIZE)
-    data_format: str = "NHWC"
-    scale_height: float = within(1e-6, SIZE, 1.0)
-    scale_width: float = within(1e-6, SIZE, 1.0)
-    half_pixel_centers: bool = False
 
 
 class ResizeNearestNeighbor(Layer):
@@ -34,8 +17,19 @@ class ResizeNearestNeighbor(Layer):
     """
 
     message = "resize_nearest_neighbor_param"
-    Params = ResizeNearestNeighborParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """output_height and output_width, or else factors scale_height and scale_width, rounded down."""
+
+        align_corners: bool = False
+        output_height: int | None = within(1, SIZE)
+        output_width: int | None = within(1, SIZE)
+        data_format: str = "NHWC"
+        scale_height: float = within(1e-6, SIZE, 1.0)
+        scale_width: float = within(1e-6, SIZE, 1.0)
+        half_pixel_centers: bool = False
 
     @property
     def _first(self) -> int:

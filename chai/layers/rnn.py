@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ._recurrent import RecurrentLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class RNN(RecurrentLayer):

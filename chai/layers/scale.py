@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 from ._broadcast import BroadcastLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
-
-
-@dataclass(frozen=True)
-class ScaleParams:
-    """num_axes -1 means all axes from ``axis``. Without a caffemodel s is 1 and b is 0."""
-
-    axis: int = axis_index(1)
-    num_axes: int = within(-1, 32, 1)
-    filler: Filler | None = nested(Filler)
-    bias_term: bool = False
-    bias_filler: Filler | None = nested(Filler)
 
 
 class Scale(BroadcastLayer, AffineLayer):
     """With two bottoms the second one is s, and the only trained blob is b."""
 
     message = "scale_param"
-    Params = ScaleParams
     new_tops = rectifies = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """num_axes -1 means all axes from ``axis``. Without a caffemodel s is 1 and b is 0."""
+
+        axis: int = axis_index(1)
+        num_axes: int = within(-1, 32, 1)
+        filler: Filler | None = nested(Filler)
+        bias_term: bool = False
+        bias_filler: Filler | None = nested(Filler)
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         factor = () if len(bottoms) == 2 else (self.operand(*bottoms),)

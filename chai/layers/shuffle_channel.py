@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import size
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ShuffleChannelParams:
-    """The number of groups of channels in the bottom."""
-
-    group: int = size(1)
 
 
 class ShuffleChannel(Layer):
     """Channels form a table of ``group`` rows, read column by column: 6 channels in 3 groups give 0 2 4 1 3 5."""
 
     message = "shuffle_channel_param"
-    Params = ShuffleChannelParams
     fork = "farmingyard/ShuffleNet"
+
+    @dataclass(frozen=True)
+    class Params:
+        """The number of groups of channels in the bottom."""
+
+        group: int = size(1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape = bottoms[0]

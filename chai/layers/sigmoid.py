@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Sigmoid(Layer):
     """Element by element."""
 
-    @property
-    def decision(self) -> str | None:
-        return "sigmoid"
+    decision = "sigmoid"
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return True

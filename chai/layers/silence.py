@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Silence(Layer):

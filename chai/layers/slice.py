@@ -6,33 +6,31 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import axis_index, within
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
-    from ..tasks import Task
     from ..tasks.target import Target
-
-
-@dataclass(frozen=True)
-class SliceParams:
-    """slice_point: start of each piece but the first; without it the pieces are equal. slice_dim: old name of axis."""
-
-    axis: int = axis_index(1)
-    slice_point: tuple[int, ...] = within(0, 2**31 - 1, ())
-    slice_dim: int | None = within(0, 31)
 
 
 class Slice(Layer):
     """One top per piece."""
 
     message = "slice_param"
-    Params = SliceParams
     tops_allowed = (1, None)
+    keeps_format = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """slice_point: start of each piece but the first; without it the pieces are equal. slice_dim: old name of axis."""
+
+        axis: int = axis_index(1)
+        slice_point: tuple[int, ...] = within(0, 2**31 - 1, ())
+        slice_dim: int | None = within(0, 31)
 
     def _cuts(self, shape: Shape) -> tuple[int, list[int]]:
         """Return the axis, and the start of each piece followed by the end of the last."""
@@ -70,10 +68,6 @@ class Slice(Layer):
 
     def parts(self, bottom: Shape) -> dict[str, int]:
         return dict(zip(self.tops, self._cuts(bottom)[1]))
-
-    @property
-    def keeps_format(self) -> bool:
-        return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         along, cuts = self._cuts(bottoms[0].shape)

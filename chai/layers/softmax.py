@@ -6,34 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, count
+from ..blob import Array, Shape, count
 from ..graph import Layer, OutputKind
 from ..graph.params import axis_index
 from ..kernels import float_kernels
+from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..kernels.native import NativeLayer
     from ..kernels.native.floats import Floats
-
-
-@dataclass(frozen=True)
-class SoftmaxParams:
-    """The axis of the classes."""
-
-    axis: int = axis_index(1)
 
 
 class Softmax(Layer):
     """The maximum is subtracted first, so nothing overflows."""
 
     message = "softmax_param"
-    Params = SoftmaxParams
 
-    @property
-    def decision(self) -> str | None:
-        return "softmax"
+    @dataclass(frozen=True)
+    class Params:
+        """The axis of the classes."""
+
+        axis: int = axis_index(1)
+
+    decision = "softmax"
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         kind = super().output_kind(top)

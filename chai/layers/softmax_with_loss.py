@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ._loss import Loss, softmax, taken
-from .softmax import SoftmaxParams
-
-if TYPE_CHECKING:
-    from ..blob import Array
+from .softmax import Softmax
 
 
 class SoftmaxWithLoss(Loss):
     """Minus the mean logarithm of the labels' probabilities; a second top has all probabilities."""
 
     message = "softmax_param"
-    Params = SoftmaxParams
+    Params = Softmax.Params
     tops_allowed = (0, 2)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

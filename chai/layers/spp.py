@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, count
+from ..blob import Array, Shape, count
 from ..graph import Layer
 from ..graph.params import choice, within
 from ..util.lazy_numpy import np
-from .pooling import Pooling, PoolingParams
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class SPPParams:
-    """Number of poolings, and their method."""
-
-    pyramid_height: int = within(0, 16, 0)
-    pool: str = choice("MAX", "AVE", "STOCHASTIC", default="MAX")
+from .pooling import Pooling
 
 
 class SPP(Layer):
@@ -30,7 +18,13 @@ class SPP(Layer):
     """
 
     message = "spp_param"
-    Params = SPPParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """Number of poolings, and their method."""
+
+        pyramid_height: int = within(0, 16, 0)
+        pool: str = choice("MAX", "AVE", "STOCHASTIC", default="MAX")
 
     def _poolings(self, shape: Shape) -> list[Pooling]:
         poolings = []
@@ -38,7 +32,7 @@ class SPP(Layer):
             kernel = [-(-size >> level) for size in shape[2:]]
             pad = [((k << level) - size + 1) // 2 for k, size in zip(kernel, shape[2:])]
             (kh, kw), (ph, pw) = kernel, pad
-            params = PoolingParams(
+            params = Pooling.Params(
                 self.params.pool, pad_h=ph, pad_w=pw, kernel_h=kh, kernel_w=kw, stride_h=kh, stride_w=kw
             )
             poolings.append(Pooling(self.name, self.bottoms, self.tops, params, type=self.type))

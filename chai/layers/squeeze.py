@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import within
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class SqueezeParams:
-    """The axes to remove; all axes of length 1 if none are given."""
-
-    axis: tuple[int, ...] = within(-32, 31, ())
 
 
 class Squeeze(Layer):
     """The top is a view of the bottom."""
 
     message = "squeeze_param"
-    Params = SqueezeParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """The axes to remove; all axes of length 1 if none are given."""
+
+        axis: tuple[int, ...] = within(-32, 31, ())
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape = bottoms[0]

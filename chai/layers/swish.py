@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class SwishParams:
-    """The slope of the sigmoid at 0, times 4."""
-
-    beta: float = 1.0
 
 
 class Swish(Layer):
     """Element by element."""
 
     message = "swish_param"
-    Params = SwishParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """The slope of the sigmoid at 0, times 4."""
+
+        beta: float = 1.0
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..blob import Array
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class TanH(Layer):

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..graph import Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class ThresholdParams:
-    """A value equal to threshold gives 0."""
-
-    threshold: float = 0.0
 
 
 class Threshold(Layer):
     """Element by element."""
 
     message = "threshold_param"
-    Params = ThresholdParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """A value equal to threshold gives 0."""
+
+        threshold: float = 0.0
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return ((bottoms[0] > np.float32(self.params.threshold)).astype(np.float32),)

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import axis_index, within
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class TileParams:
-    """tiles is required."""
-
-    axis: int = axis_index(1)
-    tiles: int | None = within(1, 2**31 - 1)
 
 
 class Tile(Layer):
     """Two tiles of 1 2 are 1 2 1 2."""
 
     message = "tile_param"
-    Params = TileParams
+
+    @dataclass(frozen=True)
+    class Params:
+        """tiles is required."""
+
+        axis: int = axis_index(1)
+        tiles: int | None = within(1, 2**31 - 1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape, tiles = bottoms[0], self.params.tiles

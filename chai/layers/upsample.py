@@ -4,32 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import ModelError
 from ..graph import Layer
 from ..graph.params import size
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class UpsampleParams:
-    """upsample_h and upsample_w are the top's size; scale, or scale_h and scale_w, its factor.
-
-    pad_out_h and pad_out_w remove one row or column again (scale 2 only).
-    """
-
-    scale: int | None = size()
-    scale_h: int | None = size()
-    scale_w: int | None = size()
-    pad_out_h: bool = False
-    pad_out_w: bool = False
-    upsample_h: int | None = size()
-    upsample_w: int | None = size()
 
 
 class Upsample(Layer):
@@ -41,9 +21,23 @@ class Upsample(Layer):
     """
 
     message = "upsample_param"
-    Params = UpsampleParams
     bottoms_allowed = (1, 2)
     fork = "alexgkendall/caffe-segnet; eric612/MobileNet-YOLO"
+
+    @dataclass(frozen=True)
+    class Params:
+        """upsample_h and upsample_w are the top's size; scale, or scale_h and scale_w, its factor.
+
+        pad_out_h and pad_out_w remove one row or column again (scale 2 only).
+        """
+
+        scale: int | None = size()
+        scale_h: int | None = size()
+        scale_w: int | None = size()
+        pad_out_h: bool = False
+        pad_out_w: bool = False
+        upsample_h: int | None = size()
+        upsample_w: int | None = size()
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import size
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class UpsampleDarknetParams:
-    """The side of the square."""
-
-    stride: int = size(1)
 
 
 class UpsampleDarknet(Layer):
     """(N, C, H, W) to (N, C, H * stride, W * stride)."""
 
     message = "upsample_darknet_param"
-    Params = UpsampleDarknetParams
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @dataclass(frozen=True)
+    class Params:
+        """The side of the square."""
+
+        stride: int = size(1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, h, w = self.spatial(bottoms[0])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ..graph.source import DataSource
-from .data import DataParams
+from .data import Data
 
 
-class WindowData(DataSource):
+class WindowData(Data):
     """Its first top becomes an input; crop_size, if given, is its height and width."""
 
     message = "window_data_param"
-    Params = DataParams

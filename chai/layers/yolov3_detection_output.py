@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph.params import SIZE, within
 from ..util.lazy_numpy import np
-from ._yolo import YoloLayer, by_cell, sigmoid
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-
-@dataclass(frozen=True)
-class Yolov3DetectionOutputParams:
-    """biases are the anchors' widths and heights in pixels; mask holds the anchors' indices, grid by grid.
-
-    anchors_scale: pixels per cell, one number per grid.
-    """
-
-    num_classes: int = within(1, SIZE, 20)
-    num_box: int = within(1, SIZE, 3)
-    confidence_threshold: float = 0.01
-    nms_threshold: float = within(0, 1e6, 0.45)
-    biases: tuple[float, ...] = ()
-    anchors_scale: tuple[int, ...] = within(1, SIZE, ())
-    mask_group_num: int = within(1, SIZE, 2)
-    mask: tuple[int, ...] = within(0, SIZE, ())
+from ._yolo import YoloLayer, sigmoid
 
 
 class Yolov3DetectionOutput(YoloLayer):
@@ -38,8 +17,23 @@ class Yolov3DetectionOutput(YoloLayer):
     """
 
     message = "yolov3_detection_output_param"
-    Params = Yolov3DetectionOutputParams
     bottoms_allowed = (1, None)
+
+    @dataclass(frozen=True)
+    class Params:
+        """biases are the anchors' widths and heights in pixels; mask holds the anchors' indices, grid by grid.
+
+        anchors_scale: pixels per cell, one number per grid.
+        """
+
+        num_classes: int = within(1, SIZE, 20)
+        num_box: int = within(1, SIZE, 3)
+        confidence_threshold: float = 0.01
+        nms_threshold: float = within(0, 1e6, 0.45)
+        biases: tuple[float, ...] = ()
+        anchors_scale: tuple[int, ...] = within(1, SIZE, ())
+        mask_group_num: int = within(1, SIZE, 2)
+        mask: tuple[int, ...] = within(0, SIZE, ())
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
@@ -54,23 +48,16 @@ class Yolov3DetectionOutput(YoloLayer):
             )
         return super().shapes(*bottoms)
 
-    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+    def candidates(self, x: Array, i: int) -> tuple[Array, Array]:
         p = self.params
         anchors = np.array(p.biases, np.float32)[: len(p.biases) // 2 * 2].reshape(-1, 2)
-        masks = np.array(p.mask).reshape(p.mask_group_num, -1)
-        grids = []
-        for x, mask, scale in zip(bottoms, masks, p.anchors_scale):
-            values, boxes = self.grid(x, anchors[mask], scale)
-            scores = sigmoid(values[..., 4:5]) * sigmoid(values[..., 5:])
-            # by cell, then box of the cell: the order of candidates with equal scores
-            grids.append((by_cell(boxes), by_cell(scores)))
-        lines: list[tuple[float, ...]] = []
-        for image in range(len(bottoms[0])):
-            boxes = np.concatenate([b[image] for b, _ in grids])
-            scores = np.concatenate([s[image] for _, s in grids])
-            if p.nms_threshold < 0.99:  # a box suppresses its own copies: only its best class can be kept
-                best = scores.argmax(1)
-                scores = np.where(np.arange(scores.shape[1]) == best.reshape(-1, 1), scores, -np.inf)
-            box, label = np.nonzero(scores > np.float32(p.confidence_threshold))
-            lines += self.found(boxes[box], scores[box, label], label, image)
-        return self.top(lines, len(bottoms[0]))
+        mask = np.array(p.mask).reshape(p.mask_group_num, -1)[i]
+        values, boxes = self.grid(x, anchors[mask], p.anchors_scale[i])
+        return boxes, sigmoid(values[..., 4:5]) * sigmoid(values[..., 5:])
+
+    def chosen(self, scores: Array) -> tuple[Array, Array]:
+        if self.params.nms_threshold < 0.99:  # a box suppresses its own copies: only its best class can be kept
+            best = scores.argmax(1)
+            scores = np.where(np.arange(scores.shape[1]) == best.reshape(-1, 1), scores, -np.inf)
+        box, label = np.nonzero(scores > np.float32(self.params.confidence_threshold))
+        return box, label

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import count, on_device
+from ..blob import Shape, count, on_device
 from ..codegen.compile import executable
+from ..graph import Layer
+from ..overlay import Host, Overlay
 from .schedule import DeviceStep, Schedule
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..graph import Layer
-    from ..overlay import Host, Overlay
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from ..errors import ModelError
 from ..fixed import SCHEMES, Format
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
+from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..util.union_find import UnionFind
-
-if TYPE_CHECKING:
-    from ..overlay import Overlay
 
 log = logger("chai.formats")
 DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3, th_layer_in=16.0, th_layer_out=16.0)

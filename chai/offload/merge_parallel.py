@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import View
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..overlay import Overlay
-    from ..tasks import Task
+from ..blob import Shape, View
+from ..overlay import Overlay
+from ..tasks import Task
 
 
 @dataclass

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from ..blob import View
+from ..blob import Shape, View
 from ..fixed import Format
+from ..graph import Layer
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.unfold import Unfold
 from ..tasks.work import Work
 from ..text import visible
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..graph import Layer
-    from ..overlay import Overlay
-    from ..tasks import Task
-    from ..tasks.unfold import Unfold
 
 Side = Literal["host", "device"]  # of a blob: float32 on the host, codes on the device
 Blobs = tuple[tuple[Side, str], ...]

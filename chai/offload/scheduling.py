@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ..blob import View
+from ..blob import Shape, View
 from ..errors import ModelError
+from ..fixed import Format
+from ..graph import Graph, Layer
+from ..tasks import Task
 from ..tasks.target import Target, Unsupported
 from .merge_parallel import merge_parallel
+from .plan import Partition
 from .schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack, unfolded_name
 from .unfold_inputs import unfold_inputs
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..fixed import Format
-    from ..graph import Graph, Layer
-    from ..tasks import Task
-    from .plan import Partition
 
 
 def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple[str, str]:

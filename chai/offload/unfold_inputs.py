@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Shape
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.unfold import Unfold
 from .schedule import unfolded_name
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..overlay import Overlay
-    from ..tasks import Task
-    from ..tasks.unfold import Unfold
 
 
 @dataclass

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from .sections import Layout
+from .sections import Layout
 
 
 @dataclass(frozen=True)

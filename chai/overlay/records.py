@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from operator import index
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .sections import BitField, Record
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 _VERSION = "version"
 

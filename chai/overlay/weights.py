@@ -8,29 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import gcd, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, Union
 
+from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
+from . import manifest, sections
 
-if TYPE_CHECKING:
-    from typing import Protocol, Union
+Buffer = bytes | bytearray | memoryview
 
-    from ..blob import Array, Shape
-    from . import manifest, sections
 
-    Buffer = bytes | bytearray | memoryview
+class ByteSource(Protocol):
+    """Bytes that can be read repeatedly."""
 
-    class ByteSource(Protocol):
-        """Bytes that can be read repeatedly."""
+    def __len__(self) -> int: ...
 
-        def __len__(self) -> int: ...
+    def read(self, offset: int, out: Array) -> None:
+        """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset``."""
 
-        def read(self, offset: int, out: Array) -> None:
-            """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset``."""
 
-    Piece = Union[bytes, "Packed", "Unpacked", ByteSource]  # a piece of a Task's constants
+Piece = Union[bytes, "Packed", "Unpacked", ByteSource]  # a piece of a Task's constants
 
 LONG = 1000  # weights of an output that could overflow an accumulator of 25 bits with its bias: their sums are needed
 PART = 1 << 18  # bytes of packed weights that are checked at a time, which stay in a processor's cache

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
 from ..graph import Graph, Layer
 from ..limits import limits
@@ -26,9 +26,6 @@ from ..util.log import logger
 from .mistaken import HEAD, recognise
 from .schema import message_class
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 log = logger("chai")
 _LEGACY = ("num", "channels", "height", "width")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..graph import Graph, Layer
 from ..layers._affine import AffineLayer
 from ..layers.convolution import Convolution
-from ..layers.scale import Scale, ScaleParams
+from ..layers.scale import Scale
 from ..util.data.malloc import Room
 from ..util.lazy_numpy import np
 from ._edit import merged, only_reader, readers, with_layers
@@ -59,6 +59,6 @@ def _fold(first: Layer, second: AffineLayer, room: Room | None) -> Layer | None:
     if before is None:
         return None
     blobs = [(before[0] * factor).astype(np.float32), (before[1] * factor + addend).astype(np.float32)]
-    scale = Scale(second.name, first.bottoms, second.tops, ScaleParams(bias_term=True), blobs)
+    scale = Scale(second.name, first.bottoms, second.tops, Scale.Params(bias_term=True), blobs)
     scale.origin, scale.precision, scale.place = layer.origin, layer.precision, second.place
     return scale

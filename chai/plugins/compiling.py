@@ -21,7 +21,7 @@ from ..util.private import NotPrivateError, private_folder
 from ..util.sharing import Mutex
 from .failure import ParallelError
 from .helpers import with_helpers
-from .reach import digest, is_dispatcher, names_of, reached
+from .reach import digest, is_dispatcher, names_of, options_of, reached
 from .xchange import COMPILED
 
 log = logger("chai.custom")
@@ -66,7 +66,7 @@ class JitFunction:
         self.function = function
         self.options = options
         self.checked = options.boundscheck or env().debug >= 1 or env().check
-        parallel = options.parallel or any(_is_parallel(f) for f, _, _ in reached(function))
+        parallel = options.parallel or any(options_of(f).get("parallel") for f, _, _ in reached(function))
         self.parallel = parallel and not serial and not (self.checked and not prange().available)
         self.fields = tuple(name for name in COMPILED if name in names_of(function))
         self.dispatcher = self._dispatcher()
@@ -107,7 +107,8 @@ class JitFunction:
         if not self.parallel:
             return self._entry(*given)
         # one at a time, unless numba's threading layer is thread-safe: workqueue would abort the process
-        with _one_at_a_time(self.options.max_threads):
+        most = self.options.max_threads
+        with nullcontext() if _threadsafe() else _parallel, _limited(most) if most else nullcontext():
             before = prange().errors()
             result = self._entry(*given)
             if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
@@ -213,16 +214,6 @@ def _limited(most: int) -> Iterator[None]:
         yield
     finally:
         numba_.set_num_threads(before)
-
-
-@contextmanager
-def _one_at_a_time(most: int | None) -> Iterator[None]:
-    with _parallel if not _threadsafe() else nullcontext(), _limited(most) if most else nullcontext():
-        yield
-
-
-def _is_parallel(function: Any) -> bool:
-    return bool(getattr(function, "targetoptions", {}).get("parallel"))
 
 
 def _threadsafe() -> bool:

@@ -179,9 +179,8 @@ class CustomType(Definition):
         self.scratch = _copied(options.scratch)
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None
-        self.renew: Callable[[dict[str, Any]], None] | None = (
-            None  # has the shape rule asked again, of layers without bottoms
-        )
+        # has the shape rule asked again, of layers without bottoms
+        self.renew: Callable[[dict[str, Any]], None] | None = None
         self.turn: Turn | None = None  # in common with other types, of which one layer runs at a time
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None

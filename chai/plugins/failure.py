@@ -64,12 +64,9 @@ def run(where: Where, call: Callable[[], T], function: Any, compiled: bool = Fal
 
 def frames(error: BaseException) -> list[tuple[str, int]]:
     """Return (file, line) of every frame of an exception's traceback, outermost first."""
-    places = []
-    trace = error.__traceback__
-    while trace is not None:
-        places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-        trace = trace.tb_next
-    return places
+    from traceback import walk_tb  # of no use unless something fails
+
+    return [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
 
 
 def failed(where: Where, error: BaseException, place: str, compiled: bool) -> PluginError:
@@ -107,8 +104,11 @@ def _arguments(where: Where, text: str) -> str | None:
 
 def place_inside(error: BaseException, place: str) -> str:
     """Return file:line of an error inside the function at ``place``, as exactly as known."""
-    file, line = _where(error, place)
-    return f"{file}:{line}"
+    if (loc := getattr(error, "loc", None)) is not None:  # position of a typing error in numba
+        return f"{loc.filename}:{loc.line}"
+    file = place.rpartition(":")[0]
+    lines = [line for inside, line in frames(error) if inside == file]
+    return f"{file}:{lines[-1]}" if lines else place
 
 
 @contextmanager
@@ -127,15 +127,6 @@ def at_most(seconds: float) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
-
-
-def _where(error: BaseException, place: str) -> tuple[str, int | str]:
-    loc = getattr(error, "loc", None)  # position of a typing error in numba
-    if loc is not None:
-        return loc.filename, loc.line
-    file, _, line = place.rpartition(":")
-    inside = [f for f in frames(error) if f[0] == file]
-    return inside[-1] if inside else (file, line)
 
 
 def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:

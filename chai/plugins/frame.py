@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Format
 
+    Formats = tuple[tuple[Format, ...], tuple[Format, ...]]  # of bottoms and tops
+
 log = logger("chai.custom")
 GUARD = 64  # elements before and after every top, which must not change
 SMALL = 4096  # elements of an array that is cheaper to read once more than to look after
@@ -61,7 +63,7 @@ class Frame:
         layer: Called,
         bottoms: tuple[Shape, ...],
         tops: tuple[Shape, ...],
-        formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None,
+        formats: Formats | None,
         implementation: Implementation | None = None,
     ) -> None:
         self.layer = layer
@@ -285,9 +287,7 @@ class Frame:
             arrays = []
         if len(arrays) != len(outputs) or not all(map(_fits, arrays, outputs)):
             words = ", ".join(f"{show(a.shape)} of {a.dtype}" for a in arrays) or type(result).__name__
-            raise failure.report(
-                self.layer.where,
-                place_of(self.implementation.function),
+            raise self._wrong(
                 f"it returned {words}; expected nothing, or an array for each top: "
                 + ", ".join(f"{show(o.shape)} of {o.dtype}" for o in outputs),
                 "write into x.out_ptrs or x.top and return nothing",
@@ -296,6 +296,10 @@ class Frame:
             output[...] = array.reshape(output.shape)
 
     # -- checks
+
+    def _wrong(self, reason: str, hint: str, place: str | None = None) -> PluginError:
+        """Return the error at the function, or at a place in it."""
+        return failure.report(self.layer.where, place or place_of(self.implementation.function), reason, hint)
 
     def _outside(self, what: str, bottoms: Sequence[Array]) -> Exception:
         """Return the error for an index out of bounds; a second run, in plain Python, finds its line."""
@@ -311,7 +315,7 @@ class Frame:
                 if isinstance(error.__cause__, IndexError):
                     place = failure.place_inside(error.__cause__, place)
                     what += f" ({error.__cause__})"
-        return failure.report(self.layer.where, place, what, hint)
+        return self._wrong(what, hint, place)
 
     def _check_numbers(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         wrong = [i for i, output in enumerate(outputs) if _holds_nan(output)]
@@ -323,9 +327,7 @@ class Frame:
             return  # an input or parameter had one
         at = show(tuple(int(i) for i in np.argwhere(np.isnan(outputs[bad]))[0])).replace("x", ", ")
         many = int(np.isnan(outputs[bad]).sum())
-        raise failure.report(
-            self.layer.where,
-            place_of(self.implementation.function),
+        raise self._wrong(
             f"it wrote NaN into top {bad}, first at ({at}), {many} in all; its inputs and parameters have none",
             "a division by zero, a root or logarithm of a negative number?",
         )
@@ -400,14 +402,10 @@ def _back(array: Array, layout: str) -> Array:
     return array
 
 
-_warned = False
-
-
+@cache
 def _warn_without_numba() -> None:
-    global _warned
-    if not _warned:
-        _warned = True
-        log.warning(
-            "numba is not installed: custom layers run as plain Python, about a hundred times slower for loops "
-            "(an implementation with jit=False and numpy would be taken instead)"
-        )
+    """Say so once."""
+    log.warning(
+        "numba is not installed: custom layers run as plain Python, about a hundred times slower for loops "
+        "(an implementation with jit=False and numpy would be taken instead)"
+    )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Format
     from ..overlay import Overlay
-    from .frame import Frame
+    from .frame import Formats, Frame
 
 FRAMES = 8  # number of sets of input sizes whose frames are kept
 
@@ -195,27 +195,20 @@ class CustomLayer(Layer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return self.frame(tuple([b.shape for b in bottoms])).run(bottoms)
 
-    def frame(
-        self, bottoms: tuple[Shape, ...], formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None = None
-    ) -> Frame:
+    def frame(self, bottoms: tuple[Shape, ...], formats: Formats | None = None) -> Frame:
         """Return the Frame for bottoms of these shapes; with ``formats`` of bottoms and tops, for calls on codes."""
         key = (bottoms or self.shapes(), formats, self.slope)
         if (frame := self._frames.get(key)) is not None:
             return frame
-        return self.turn.run(self._frame, *key)
+        return self.turn.run(self._frame, key)
 
-    def _frame(
-        self,
-        bottoms: tuple[Shape, ...],
-        formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None,
-        slope: float | None,
-    ) -> Frame:
+    def _frame(self, key: tuple[tuple[Shape, ...], Formats | None, float | None]) -> Frame:
         from .frame import Frame
 
-        key = (bottoms, formats, slope)
         if key not in self._frames:
             if len(self._frames) == FRAMES:
                 del self._frames[next(iter(self._frames))]
+            bottoms, formats, _ = key
             self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
         return self._frames[key]
 

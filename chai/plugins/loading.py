@@ -170,7 +170,7 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     if env().custom:
         load_named()
     own: dict[str, Definition] = {}
-    given: Sequence[Any] = _listed(custom)
+    given: Sequence[Any] = custom if isinstance(custom, (list, tuple)) else () if custom is None else (custom,)
     sources = [source for source in given if source is not sys.modules]
     for source in sources:
         for type, definition in _types_of(source).items():
@@ -186,12 +186,6 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
         types.shapes |= _own_types[place].shapes
         types.folders += [place] if place.is_dir() else []
     return types
-
-
-def _listed(custom: Sources | None) -> Sequence[Source]:
-    if custom is None:
-        return ()
-    return custom if isinstance(custom, (list, tuple)) else (custom,)
 
 
 def _types_of(source: Any) -> Mapping[str, Definition]:
@@ -243,7 +237,9 @@ def _types_of_module(module: ModuleType) -> Mapping[str, Definition]:
         return name == module.__name__ or str(name).startswith(f"{module.__name__}.")
 
     registered = {t: c for t, c in registry.REGISTRY.types.items() if inside(getattr(c.function, "__module__", ""))}
-    types = {**registered, **{custom.type: custom for custom in (*_members(module), *_python_layers(module))}}
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    own = [*_members(module), *(custom for cls in classes for custom in _members(cls)), *_python_layers(module)]
+    types = {**registered, **{custom.type: custom for custom in own}}
     if not types:
         raise PluginError(
             f"custom: module {module.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a function'
@@ -261,7 +257,7 @@ def _python_layers(module: ModuleType) -> Iterator[Definition]:
 
 
 def _types_of_class(owner: type) -> Mapping[str, Definition]:
-    types = {custom.type: custom for custom in vars(owner).values() if isinstance(custom, Definition)}
+    types = {custom.type: custom for custom in _members(owner)}
     if not types:
         raise PluginError(
             f"custom: class {owner.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a method'
@@ -269,11 +265,9 @@ def _types_of_class(owner: type) -> Mapping[str, Definition]:
     return types
 
 
-def _members(module: ModuleType) -> Iterator[Definition]:
-    """Yield the types that are attributes of a module or of its classes."""
-    for value in vars(module).values():
-        inner = vars(value).values() if isinstance(value, type) else (value,)
-        yield from (v for v in inner if isinstance(v, Definition))
+def _members(owner: ModuleType | type) -> list[Definition]:
+    """Return the types that are attributes of a module or class."""
+    return [value for value in vars(owner).values() if isinstance(value, Definition)]
 
 
 def _existing(place: str | Path) -> Path:
@@ -339,7 +333,7 @@ def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
 
 def _describe(file: Path, into: registry.Registry) -> None:
     """Register the OpenCL layers that an XML file describes."""
-    from .opencl.types import register
+    from .opencl.described import register
 
     register(file, into)
 

@@ -196,7 +196,7 @@ class Custom:
 
     def __getattr__(self, name: str) -> Any:
         if name not in FORMS:
-            raise AttributeError(f"chai.custom has no form {name!r}" + (f", only {', '.join(FORMS)}" if FORMS else ""))
+            raise AttributeError(f"chai.custom has no form {name!r}, only {', '.join(FORMS)}")
         return getattr(import_module(FORMS[name], __package__), name)
 
 

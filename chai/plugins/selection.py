@@ -21,9 +21,8 @@ ROUNDS = 5
 def eligible(custom: CustomType, x: Any, codes: bool) -> list[Implementation]:
     """Return implementations for this call, the best first; ``codes``: its inputs are the overlay's codes."""
     fit = [i for i in custom.implementations if (i.dtype == "int8") == codes and (i.when is None or i.when(x))]
-    if not available():  # loops in plain Python are slower than numpy
-        return sorted(fit, key=lambda i: (i.jit, -i.priority))
-    return sorted(fit, key=lambda i: -i.priority)
+    slow = not available()  # then loops are of plain Python, slower than numpy
+    return sorted(fit, key=lambda i: (slow and i.jit, -i.priority))
 
 
 def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:

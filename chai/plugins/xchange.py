@@ -12,57 +12,6 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from ..blob import Array, Shape
 
-# These differ in every call; all others are constant.
-BUFFERS = ("in_ptrs", "out_ptrs", "bottom", "top")
-COMPILED = (
-    *BUFFERS,
-    "input_dims",
-    "output_dims",
-    "output_dim",
-    "float_args",
-    "string_args",
-    "custom_float_params",
-    "params_dims",
-    "n_params",
-    "wts_ptrs",
-    "bias_ptr",
-    "custom_reluflag",
-    "custom_layer_type",
-    "layername",
-    "qf_format",
-    "float_params",
-    "kernType",
-    "prev_kernType",
-    "kernMode",
-    "prev_kernMode",
-    "kernexecType",
-    "input_sizebytes",
-    "output_sizebytes",
-    "output_size",
-    "params",
-    "mean",
-    "resize_h",
-    "resize_w",
-    "en_batch_size_one",
-    "pitches",
-    "offset",
-    "zero_points",
-    "code_ranges",
-)
-HOST_ONLY = (
-    "data",
-    "in_place",
-    "startclk",
-    "endclk",
-    "layer_done",
-    "previous",
-    "next",
-    "xtra_ptrs",
-    "ref_path",
-    "out_path",
-)
-FIELDS = (*COMPILED, *HOST_ONLY)
-
 # CHaiDNN's qf_format: bits and fraction bits of input, output, weights and bias.
 qformat = namedtuple("qformat", "ip_bw ip_fbits op_bw op_fbits wt_bw wt_fbits bs_bw bs_fbits")
 
@@ -101,20 +50,54 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     Compiled and plain Python functions get the same object.
     """
 
+    # the first four differ in every call, all others are constant
     in_ptrs: tuple[Array, ...]
     out_ptrs: tuple[Array, ...]
     bottom: tuple[Array, ...]
     top: tuple[Array, ...]
     input_dims: tuple[Array, ...]
     output_dims: tuple[Array, ...]
+    output_dim: Array
     float_args: Array
     string_args: tuple[str, ...]
     custom_float_params: tuple[Array, ...]
     params_dims: tuple[Array, ...]
+    n_params: int
+    wts_ptrs: tuple[Array, ...]
+    bias_ptr: Array
     custom_reluflag: int
     custom_layer_type: str
     layername: str
+    qf_format: qformat
+    float_params: Array
+    kernType: int
+    prev_kernType: int
+    kernMode: int
+    prev_kernMode: int
+    kernexecType: str
+    input_sizebytes: Array
+    output_sizebytes: Array
+    output_size: int
+    params: Array
+    mean: Array
+    resize_h: int
+    resize_w: int
+    en_batch_size_one: int
+    pitches: tuple[Array, ...]
+    offset: Array
+    zero_points: Array
+    code_ranges: Array
+    # in plain Python only
     data: dict[str, Any]
+    in_place: tuple[tuple[int, int], ...]
+    startclk: float
+    endclk: float
+    layer_done: int
+    previous: tuple[str, ...]
+    next: tuple[str, ...]
+    xtra_ptrs: tuple[()]
+    ref_path: str
+    out_path: str
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.__dict__.update(fields)
@@ -129,6 +112,10 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
 
     def __repr__(self) -> str:
         return visible(f"<xChangeLayer {self.layername!r} ({self.custom_layer_type})>")
+
+
+FIELDS = tuple(xChangeLayer.__annotations__)
+COMPILED = FIELDS[: FIELDS.index("data")]
 
 
 def dims(shape: Shape) -> Array:

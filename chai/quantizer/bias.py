@@ -6,13 +6,9 @@ which the ReLU discards. It ruins some networks and is offered only as one candi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..blob import Array
 from ..fixed import Format
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 SHARES = {  # shares of the mean error that are tried
     "tuned": (0.0, 0.25, 0.5, 0.75, 1.0, 1.3),

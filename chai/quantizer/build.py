@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..errors import UsageError
-from ..fixed import Format, blocks, quantize_weights, weight_steps
+from ..fixed import Coarser, Format, blocks, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
 from ..offload.formats import from_precision, unsigned_blobs
+from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
@@ -23,12 +24,6 @@ from .ranges import best, candidates, fit
 from .recipe import AFTER, Recipe
 from .walk import BatchState, Emulation, shapes_of
 from .writeback import bias_owner, folded_in
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Coarser
-    from ..overlay import Overlay
-
 
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
 # reacts to errors. T = 2 makes every image count, but alone it overweights unlikely classes: the two costs are added.
@@ -199,7 +194,7 @@ class RecipeBuilder:
                 coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
-        fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
+        fitting = _Fitting(self, recipe, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick(), observed.shelf)
         judging = slice(observed.fitted if observed.held else 0, None)
         reference, states = observed.wanted[judging], states[judging]
@@ -358,14 +353,14 @@ def _at_rows(layer: Layer) -> Callable[[Array], Array]:
     return run
 
 
+@dataclass(frozen=True)
 class _Fitting:
     """Callback before each layer runs: round its weights and tune its bias on the codes of its input."""
 
-    def __init__(
-        self, builder: RecipeBuilder, recipe: Recipe, graph: Graph, observed: Observed, formats: Mapping[str, Format]
-    ) -> None:
-        self.builder, self.recipe, self.graph = builder, recipe, graph
-        self.observed, self.formats = observed, formats
+    builder: RecipeBuilder
+    recipe: Recipe
+    observed: Observed
+    formats: Mapping[str, Format]
 
     def __call__(self, layer: Layer, states: list[BatchState]) -> None:
         if layer.name not in self.builder.groups.weights:

@@ -9,13 +9,10 @@ InnerProducts.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..graph import Graph, Layer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
 
 MOST = 8.0  # largest divisor of a channel, relative to the mean of its blob
 # Smallest divisor: a channel that is small in a few images may be large in others, and would saturate.

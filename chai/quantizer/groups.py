@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from ..blob import Array
 from ..fixed import Coarser, Format, Scaled
 from ..graph import Graph, Layer
 from ..graph.params import Precision
@@ -14,9 +15,6 @@ from ..offload.partition import only_scores
 from ..tasks.coarser import FACTORS, Sums, fitted
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 Bits = int | tuple[int, int, int]  # one width, or three: inputs, weights, other blobs
 Widths = Bits | Literal["mixed"]  # "mixed": 6, and 8 for the layers that are worth it

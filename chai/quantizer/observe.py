@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ..blob import on_device
+from ..blob import Array, on_device
 from ..errors import ModelError, UsageError
 from ..fixed import largest_magnitudes
 from ..graph import Graph, Layer
+from ..tasks.window import Window
 from ..util.data.shelf import Shelf
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .ranges import Histogram
 from .walk import Batch, in_float
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..tasks.window import Window
 
 KEPT = 64  # images for judging recipes and fitting weights; range statistics use all images
 ROWS = 128  # positions sampled per layer and image, at most

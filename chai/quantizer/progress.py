@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chai
 
+from ..blob import Array
 from ..errors import ParseError, UsageError
 from ..util.data.dataclass_io import restore
 from ..util.data.journal import Journal
@@ -22,12 +23,9 @@ from .build import Built
 from .observe import Observed
 from .recipe import Recipe
 
-if TYPE_CHECKING:
-    from ..blob import Array
-
 
 class Known:
-    """The costs of recipes by image, in a Journal or, without a ``path``, in memory.
+    """The costs of recipes by image that a Journal has; none without a ``path``.
 
     ``run``    identifies what they depend on, see ``run_of``
     ``images`` number of costs of each recipe
@@ -61,12 +59,10 @@ class Known:
         return self._costs.get(_name(recipe))
 
     def add(self, built: Built) -> None:
-        """Store the costs of a recipe."""
-        name = _name(built.recipe)
-        self._costs[name] = built.costs, built.softened
+        """Store the costs of a recipe for the next run."""
         if self._journal is not None:
             costs = {"costs": built.costs.tolist(), "softened": built.softened.tolist()}
-            self._journal.add([{"recipe": name, **costs}])
+            self._journal.add([{"recipe": _name(built.recipe), **costs}])
 
     def close(self) -> None:
         """Flush everything to disk."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import floor, frexp, isfinite, log2
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..fixed import Format
 from ..offload.formats import covering
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 BINS = 8192  # per sign: three or more for each step of 8 bits at a threshold of a twentieth of the largest value
 KL_BINS = 2048  # as in TensorRT's method
@@ -116,12 +113,12 @@ def least_error(seen: Histogram, bits: int, scheme: str, unsigned: bool = False)
 
     Candidates are thresholds down to a fourteenth of the largest value, or six fraction lengths.
     """
-    return best(candidates(seen.largest, bits, scheme, unsigned), lambda formats: _errors(seen, formats))
 
+    def errors(formats: list[Format]) -> Array:
+        low, high = (code - formats[0].zero for code in formats[0].range)
+        return squared_error(seen, np.array([f.step for f in formats]), low, high)
 
-def _errors(seen: Histogram, formats: list[Format]) -> Array:
-    low, high = (code - formats[0].zero for code in formats[0].range)
-    return squared_error(seen, np.array([f.step for f in formats]), low, high)
+    return best(candidates(seen.largest, bits, scheme, unsigned), errors)
 
 
 def candidates(largest: float, bits: int, scheme: str, unsigned: bool = False) -> list[Format]:

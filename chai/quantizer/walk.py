@@ -11,24 +11,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from .. import devices
-from ..blob import Shape, on_device
-from ..devices.base import Program
+from ..blob import Array, Shape, on_device
+from ..devices.base import Device, Program
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
+from ..overlay import Overlay
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host.layer import run_layer
 from ..tasks.target import Target, Unsupported
 from ..tasks.work import Work
 from ..util.data.shelf import Shelf
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..overlay import Overlay
 
 Batch = Mapping[str, "Array"]
 
@@ -80,9 +76,7 @@ def shapes_of(graph: Graph, feeds: Batch) -> dict[str, Shape]:
     return infer_shapes(graph, {blob: array.shape for blob, array in feeds.items()})
 
 
-def in_float(
-    graph: Graph, feeds: Batch, keep: Collection[str] = ()
-) -> Iterator[tuple[Layer, list[Array], list[Array]]]:
+def in_float(graph: Graph, feeds: Batch) -> Iterator[tuple[Layer, list[Array], list[Array]]]:
     """Yield every layer in order with its bottoms and tops, float32; blobs are dropped after their last reader."""
     shapes = shapes_of(graph, feeds)
     values = dict(feeds)
@@ -94,10 +88,10 @@ def in_float(
                 values.update(zip(layer.tops, tops))
                 yield layer, bottoms, list(tops)
             for blob in finished:
-                if blob not in keep:
-                    values.pop(blob, None)
+                values.pop(blob, None)
 
 
+@dataclass
 class Emulation:
     """A network in fixed point: ``graph`` with a precision_param on every layer that needs one.
 
@@ -105,13 +99,12 @@ class Emulation:
     ``refused``  reason by layer, for those that do not fit
     """
 
-    def __init__(self, graph: Graph, formats: Mapping[str, Format], overlay: Overlay, placed: Collection[str]) -> None:
-        self.graph = graph
-        self.formats = formats
-        self.overlay = overlay
-        self.placed = placed
-        self.refused: dict[str, str] = {}
-        self.device = devices.open("emulator")
+    graph: Graph
+    formats: Mapping[str, Format]
+    overlay: Overlay
+    placed: Collection[str]
+    refused: dict[str, str] = field(default_factory=dict)
+    device: Device = field(default_factory=partial(devices.open, "emulator"))
 
     def run(
         self,

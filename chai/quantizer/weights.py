@@ -8,14 +8,11 @@ error of the layer's sums on the measured input rows X.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..fixed import Format, blocks, round_half_away
 from ..tasks.target import fraction
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 BLOCK = 64  # columns whose effect on later columns is accumulated before it is applied
 DAMPING = 0.01  # of the mean second moment, added to the diagonal
@@ -28,11 +25,10 @@ LONGEST = 4608  # most weights per row; longer rows would need too much memory
 SHARES = [1.0 - 0.02 * i for i in range(35)]  # candidate thresholds, as shares of a channel's largest weight
 
 
-def thresholds(weights: Array, method: str, bits: int, moments: Array | None = None) -> Array:
+def thresholds(weights: Array, method: str, bits: int) -> Array:
     """Return the threshold of each channel, float32 (M,), of weights (M, ...).
 
-    That is its largest weight ("max"), or the one of SHARES of it with the least squared error ("mse"), in which each
-    weight is weighted by its input's second moment (M, K) if given.
+    That is its largest weight ("max"), or the one of SHARES of it with the least squared error ("mse").
     """
     flat, high = weights.reshape(len(weights), -1), (1 << (bits - 1)) - 1
     chosen: Array = np.abs(flat).max(1, initial=0).astype(np.float32)
@@ -42,8 +38,7 @@ def thresholds(weights: Array, method: str, bits: int, moments: Array | None = N
         best, error = largest.copy(), np.full(len(rows), np.inf)
         for share in SHARES:
             step = np.maximum(largest * share, 1e-38)[:, None] / high
-            wrong = (np.clip(np.rint(rows / step), -high, high) * step - rows) ** 2
-            errors = (wrong if moments is None else wrong * moments[part]).sum(1)
+            errors = ((np.clip(np.rint(rows / step), -high, high) * step - rows) ** 2).sum(1)
             better = errors < error
             best, error = np.where(better, largest * share, best), np.where(better, errors, error)
         chosen[part] = best

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..graph import Composed, Graph, Layer
 from ..graph.params import Precision
 from ..parser.caffemodel import write_caffemodel
@@ -19,9 +19,6 @@ from ..parser.text import Block, Scalar, TextField, parse, read_source
 from ..util.files import complete, digest
 from ..util.lazy_numpy import np
 from ..util.source import SourceText
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 _FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristretto's name for the same
 _WIDTH = 100

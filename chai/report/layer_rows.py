@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..blob import show
 from ..fixed import Format
@@ -66,7 +66,7 @@ class LayerRow:
 
 def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
     """Return a row for every layer of a graph without a plan. ``shapes`` has the known shapes of blobs."""
-    return [LayerRow(**_described(graph, layer, shapes)) for layer in graph.layers]
+    return [_described(graph, layer, shapes) for layer in graph.layers]
 
 
 def placed(net: Network, made: Sequence[Sized] = ()) -> list[LayerRow]:
@@ -74,34 +74,32 @@ def placed(net: Network, made: Sequence[Sized] = ()) -> list[LayerRow]:
 
     ``made`` are its segments, if they are compiled: some know the cycles of their Tasks better than a Task does alone.
     """
-    graph, shapes = net.graph, _shapes(net)
-    rows = [_described(graph, layer, shapes) for layer in graph.layers]
+    rows = described(net.graph, _shapes(net))
     if net.overlay is None:
-        return [LayerRow(**row, format="float32") for row in rows]
+        return [replace(row, format="float32") for row in rows]
     if not net.shapes:
-        return [LayerRow(**row | {"engine": "input" if row["engine"] == "input" else "-"}) for row in rows]
+        return [replace(row, engine="input" if row.engine == "input" else "-") for row in rows]
     offload: Execution = net.offload
     times, products = _of_tasks(offload, made)
-    engines, reasons = _engines(offload)
+    engines = {layer: segment.engine for segment in offload.partition.segments for layer in segment.layers}
     carrier = {name: layer for layer in engines for name in layer.origin}
     fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
     packed = offload.schedule.from_host
     own = given(offload.graph)
     formats = known_formats(net)
     placements = []
-    for layer, row in zip(graph.layers, rows):
+    for layer, row in zip(net.graph.layers, rows):
         runs_as = carrier.get(layer.name, layer)
         where = "input" if layer.source else engines.get(runs_as, "-")
-        if layer.on_device:
-            row["macs"] = products[layer.name]
-        row["engine"] = layer.engine if where == "host" else where
         placements.append(
-            LayerRow(
-                **row,
+            replace(
+                row,
+                macs=products[layer.name] if layer.on_device else row.macs,
+                engine=layer.engine if where == "host" else where,
                 cycles=times[layer.name],
                 format=_format(formats, runs_as, where, packed),
                 layer_in=_not_obeyed(offload.graph, layer, formats) if own and formats and layer.name in fpga else None,
-                reason=reasons.get(layer.name),
+                reason=offload.partition.reasons.get(layer.name),
                 sum_open=layer.name in offload.plan.open_sums,
             )
         )
@@ -168,26 +166,26 @@ def total(values: Iterable[int | None]) -> str:
     return "?" if None in parts else quantity(sum(filter(None, parts)))
 
 
-def _described(graph: Graph, layer: Layer, shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """Return the fields of a LayerRow that need no plan."""
+def _described(graph: Graph, layer: Layer, shapes: Mapping[str, Shape]) -> LayerRow:
+    """Return a row with the fields that need no plan."""
     tops = [t for t in layer.tops if not layer.source or t in graph.inputs]  # an unused label is no top
     complete = shapes.keys() >= {*layer.bottoms, *tops}
     reads, writes = (tuple(shapes[b] for b in blobs) if complete else () for blobs in (layer.bottoms, tops))
     parameters = None
     if complete and not layer.on_device:  # a compiled layer exists only as Tasks
         parameters = 0 if layer.source else sum(map(prod, layer.weight_shapes(*reads)))
-    return {
-        "name": layer.name,
-        "type": layer.type,
-        "bottoms": tuple(map(graph.caffe_name, layer.bottoms)),
-        "tops": tuple(map(graph.caffe_name, layer.tops)),
-        "shapes": tuple(shapes.get(t) for t in tops),
-        "macs": layer.macs(reads, writes) if complete and not layer.on_device else None,
-        "parameters": parameters,
-        "engine": "input" if layer.source else layer.engine,
-        "defined": layer.defined,
-        "implementation": layer.implementation(reads) if complete else None,
-    }
+    return LayerRow(
+        name=layer.name,
+        type=layer.type,
+        bottoms=tuple(map(graph.caffe_name, layer.bottoms)),
+        tops=tuple(map(graph.caffe_name, layer.tops)),
+        shapes=tuple(shapes.get(t) for t in tops),
+        macs=layer.macs(reads, writes) if complete and not layer.on_device else None,
+        parameters=parameters,
+        engine="input" if layer.source else layer.engine,
+        defined=layer.defined,
+        implementation=layer.implementation(reads) if complete else None,
+    )
 
 
 def _shapes(net: Network) -> dict[str, Shape]:
@@ -197,12 +195,6 @@ def _shapes(net: Network) -> dict[str, Shape]:
         with suppress(KeyError):  # known only at run time
             shapes[blob] = net.shapes_of(blob)
     return shapes
-
-
-def _engines(offload: Execution) -> tuple[dict[Layer, str], dict[str, str]]:
-    """Return the engine (fpga or host) of every layer that runs, and the reasons for layers on the host."""
-    segments = offload.partition.segments
-    return {layer: s.engine for s in segments for layer in s.layers}, offload.partition.reasons
 
 
 def _of_tasks(offload: Execution, made: Sequence[Sized]) -> tuple[Counter[str], Counter[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -112,16 +112,12 @@ class Crossing:
         self.writers: dict[str, Layer] = {}  # blob of the network -> the layer that writes it
         self._runs_as = {name: layer for layer in planned.layers for name in layer.origin}
         self._writes = {top: layer for layer in planned.layers for top in layer.tops}
-        self._reads = dict(self._readers(schedule.steps))
-
-    @staticmethod
-    def _readers(steps: Sequence[Any]) -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
-        """Yield each layer that reads converted blobs, with the kind of conversion and its bottoms."""
-        for step in steps:
+        self._reads: dict[str, tuple[str, tuple[str, ...]]] = {}  # by layer, the kind of conversion and its bottoms
+        for step in schedule.steps:
             if isinstance(step, HostStep) and not step.codes:
-                yield step.layer.name, ("Unpack", step.layer.bottoms)
-            for layer in step.layers if isinstance(step, DeviceStep) else ():
-                yield layer.name, ("Pack", layer.bottoms)
+                self._reads[step.layer.name] = "Unpack", step.layer.bottoms
+            elif isinstance(step, DeviceStep):
+                self._reads |= {layer.name: ("Pack", layer.bottoms) for layer in step.layers}
 
     def on_edge(self, layer: Layer, blob: str) -> Conversion | None:
         """Return the conversion that a layer needs for one of its bottoms; None if it reads the blob unconverted."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..blob import Array
 from ..fixed import ACCUMULATOR, Coarser, Format, Quantized, Scaled, accumulator_bounds, blocks, quantize_bias
 from ..util.lazy_numpy import np
 
-if TYPE_CHECKING:
-    from ..blob import Array
-
-    Quantize = Callable[[Array, Array, int], Quantized]  # weights (M, ...), steps (M,) and bits
+Quantize = Callable[[Array, Array, int], Quantized]  # weights (M, ...), steps (M,) and bits
 
 BLOCK = 1 << 18  # weights that stay in the cache while coarser steps are tried
 FACTORS = {"Xilinx": [2 ** (j / 16) for j in range(1, 49)], "DynamicFixed": [2.0, 4.0, 8.0]}

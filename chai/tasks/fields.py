@@ -8,37 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..fixed import Requantization
-from ..overlay.layout import image_bytes
+from ..overlay import Overlay
+from ..overlay.layout import Placed, image_bytes
 from ..overlay.records import pack_rows, unpack_rows
-from ..overlay.weights import HeldBytes, Packed, weight_bytes
+from ..overlay.weights import Buffer, ByteSource, HeldBytes, Packed, weight_bytes
 from ..util.lazy_numpy import np
 from .window import Window
-
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
-    from ..overlay.weights import Buffer, ByteSource
-
-    class Place(Protocol):
-        """Location of a blob: the planes from ``first_channel`` of the blob ``parent`` at byte address ``offset``.
-
-        ``parent`` is None if the blob is not a view.
-        """
-
-        @property
-        def offset(self) -> int: ...
-
-        @property
-        def parent(self) -> str | None: ...
-
-        @property
-        def first_channel(self) -> int: ...
 
 
 class StridedBlob(NamedTuple):
@@ -147,7 +127,7 @@ class Operands:
     def __init__(
         self,
         overlay: Overlay,
-        address: Mapping[str, Place],
+        address: Mapping[str, Placed],
         shapes: Mapping[str, Shape],
         constants: TaskConstants | None = None,
         images: tuple[int, int] | None = None,

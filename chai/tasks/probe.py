@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 from zlib import crc32
 
+from ..blob import Array, Shape
 from ..fixed import Format
+from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from .target import Target, fraction
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
 
 
 class ProbedTask(Protocol):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import frexp
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from ..blob import Array, Shape
 from ..fixed import (
     ACCUMULATOR,
     Coarser,
@@ -19,13 +20,9 @@ from ..fixed import (
     round_half_away,
     weight_steps,
 )
+from ..overlay import Overlay
 from ..util.lazy_numpy import np
-from .coarser import FACTORS, fitted
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
-    from .coarser import Quantize
+from .coarser import FACTORS, Quantize, fitted
 
 
 class Unsupported(Exception):

@@ -8,15 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
 
+from ..blob import Shape
+from ..overlay import Overlay
 from ..overlay.weights import is_depthwise, weight_bytes
 from ..util.rounding import ceil_div
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..overlay import Overlay
-    from .window import Window
+from .window import Window
 
 NOTHING, IMAGE, IMAGES, WEIGHTS = range(4)  # what stays on chip for a Task
 

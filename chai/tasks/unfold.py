@@ -7,14 +7,11 @@ use; over 42 channels it takes 4 kernel rows of 3 blocks, 12 passes. Only intege
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .window import Window
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
 
 
 @dataclass(frozen=True)

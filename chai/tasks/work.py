@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ..blob import Shape, View
-    from ..overlay import Overlay
-    from . import Task
+from ..blob import Shape, View
+from ..overlay import Overlay
+from . import Task
 
 
 @dataclass(frozen=True)

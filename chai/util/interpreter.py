@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from itertools import pairwise
 
 
 class Uncollected:
@@ -45,7 +46,6 @@ def from_signal_handler(error: BaseException) -> bool:
     A handler in Python is called with the signal's number and the frame that it interrupts, which is its caller's, too.
     """
     from inspect import getargvalues  # which most programs do without
-    from itertools import pairwise
 
     trace = error.__traceback__
     while trace is not None:

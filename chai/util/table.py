@@ -18,14 +18,14 @@ class Table:
     align: str
 
 
-def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: str = "  ") -> str:
+def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
     """Return columns of ASCII text; ``align`` has one l or r per column. Nothing is truncated."""
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows)]
     lines = []
     for row in (head, *rows):
         cells = (c.ljust(w) if a == "l" else c.rjust(w) for c, w, a in zip(row, widths, align))
-        lines.append(gap.join(cells).rstrip())
+        lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
 

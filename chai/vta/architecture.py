@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Shape
+from ..overlay import Overlay
 from ..overlay.architecture import Bus, Design
-from ..tasks import CompiledTask
+from ..tasks import CompiledTask, Task
 from ..tasks.conv import Conv
+from ..tasks.work import Work
 from .checks import Machine
 from .cycles import Rates, estimate
 from .isa import BLOCK, LEFT, RIGHT, Memory
-from .program import restored as restored, saved as saved
+from .program import VtaSegment, restored as restored, saved as saved
 
 if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..overlay import Overlay
-    from ..tasks import Task
-    from ..tasks.work import Work
     from .drive import Blocks
-    from .program import VtaSegment
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..blob import Array
 from ..errors import DeviceError
 from ..limits import limits
 from ..util.lazy_numpy import np
 from .isa import BLOCK, BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
-from .loops import FORGET, Indices, Nest, indices, nest
+from .loops import FORGET, Entries, Indices, Nest, indices, nest
 from .units import Dispatch, Unit, steps
-
-if TYPE_CHECKING:
-    from ..blob import Array
-
-    Entries = slice | Array
-
 
 _SIZES = [ENTRY_BYTES[memory] for memory in Memory]
 _OTHERS = [[other for other in Unit if other != unit] for unit in Unit]

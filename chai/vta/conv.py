@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..blob import Array
+from ..tasks.fields import StridedBlob
+from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .emit import ConstantPool, GemmPass, Group, MicroOps
@@ -18,14 +21,8 @@ from .isa import BLOCK, Gemm, Load, Memory, MicroOp, Store
 from .loops import FORGET
 from .requantize import Runs, Shift, begin, end, loaded
 
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..tasks.window import Window
-
-INPUTS, WEIGHTS = (
-    944,
-    504,
-)  # entries of each of the two parts of INP and WGT; UOP must hold the micro-ops for all of them
+# entries of each of the two parts of INP and WGT; UOP must hold the micro-ops for all of them
+INPUTS, WEIGHTS = 944, 504
 PART = 960  # entries from one part of INP to the other: a run of 16 may end in the gap, which nothing loads
 SUMS = 640  # accumulators of each of the two parts of ACC
 SPARE = 2 * SUMS  # a third one, which is never stored
@@ -34,16 +31,8 @@ START = 30  # cycles that an instruction takes to begin, for the choice of tiles
 MOST_GROUPS = 16  # blocks of outputs at a time: 4 constants each, 64 entries in each part
 
 
-class Plane(NamedTuple):
-    """A blob in DRAM: the address of its first word, bytes from plane to plane and from image to image, and its size."""
-
-    address: int
-    pitch: int
-    image: int
-    batch: int
-    channels: int
-    height: int
-    width: int
+class Plane(StridedBlob):
+    """A blob in DRAM."""
 
     def entry(self, image: int, block: int, y: int = 0, x: int = 0) -> int:
         """Return the number of a word of 16 channels."""
@@ -68,6 +57,17 @@ class OutputTile(NamedTuple):
     def area(self) -> int:
         """Return its pixels."""
         return self.height * self.width
+
+    @classmethod
+    def over(cls, window: Window, rows: int, columns: int) -> OutputTile:
+        """Return the tile of ``rows`` x ``columns`` positions of a window."""
+        (kh, kw), (sh, sw) = window.kernel, window.stride
+        return cls(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
+
+    def pixels(self, stride: tuple[int, int]) -> list[int]:
+        """Return the first pixel under the window at each position; more, which are not stored, complete a run of 16."""
+        pixels = [y * stride[0] * self.width + x * stride[1] for y in range(self.rows) for x in range(self.columns)]
+        return pixels + pixels[:1] * (FORGET - len(pixels))
 
 
 class Family(NamedTuple):
@@ -121,11 +121,11 @@ class ConvolutionLowering:
         return tiles[min(tiles)]
 
     def _tiles(self) -> Iterator[OutputTile]:
-        (kh, kw), (sh, sw), height, width = self.window.kernel, self.window.stride, *self.target[-2:]
+        height, width = self.target[-2:]
         every = {ceil_div(height, n) for n in range(1, height + 1)}
         for columns in sorted({ceil_div(width, n) for n in range(1, width + 1)}):
             for rows in sorted(every):
-                yield OutputTile(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
+                yield OutputTile.over(self.window, rows, columns)
 
     def _fits(self, tile: OutputTile) -> bool:
         return tile.positions <= SUMS and tile.area <= INPUTS
@@ -177,7 +177,8 @@ class ConvolutionLowering:
             half = self.done % 2
             dst, fixed = half * SUMS, FIXED + half * 64
             sums = Runs(dst, tile.positions, len(outputs))
-            before = begin(micro_ops, self._constants(outputs, fixed), sums, fixed)
+            load = loaded(self.constants, self.shift, self.bias, outputs[0], len(outputs), fixed)
+            before = begin(micro_ops, load, sums, fixed)
             passes = []
             for part in parts:
                 for at in range(0, len(part), chunk):
@@ -206,11 +207,6 @@ class ConvolutionLowering:
         if parts == 1:
             return max(1, min(most, ceil_div(64, tile.positions)))  # inputs stay: only short runs need company
         return max(1, most)
-
-    def _constants(self, outputs: Sequence[int], entry: int) -> Load:
-        load = loaded(self.constants, self.shift, self.bias, outputs[0], len(outputs), entry)
-        assert isinstance(load, Load)
-        return load
 
     def _inputs(self, tile: OutputTile, blocks: Sequence[int], place: tuple[int, int, int], entry: int) -> list[Load]:
         """Return the LOADs of the pixels under a tile; ``place`` is (image, first row, first column)."""
@@ -252,12 +248,10 @@ class ConvolutionLowering:
                 MicroOp(dst + i, inp + b * tile.area + i, wgt + b) for b in range(blocks) for i in range(FORGET)
             )
             return Gemm(*table, several, count // FORGET, count, FORGET, 0, FORGET, blocks, 0)
-        pixels = [y * sh * tile.width + x * sw for y in range(tile.rows) for x in range(tile.columns)]
-        pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
         table = micro_ops.table(
             MicroOp(dst + i, inp + b * tile.area + pixel, wgt + b * self.taps)
             for b in range(blocks)
-            for i, pixel in enumerate(pixels)
+            for i, pixel in enumerate(tile.pixels((sh, sw)))
         )
         if self.taps == 1:
             return Gemm(*table, several, 1, count, 0, 0, 0, blocks, 0)

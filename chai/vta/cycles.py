@@ -9,19 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..blob import Shape
+from ..overlay import Layout
 from ..overlay.layout import planes
+from ..tasks import Task
 from ..tasks.conv import Conv
 from ..tasks.pool import Pool
+from .checks import Machine
 from .isa import ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store
 from .units import Unit, steps
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..overlay import Layout
-    from ..tasks import Task
-    from .checks import Machine
 
 
 @dataclass(frozen=True)

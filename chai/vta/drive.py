@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, MARKS, PROGRAM, REGION, Usage, regions
+from ..codegen.memory_map import FIXED, MARKS, PROGRAM, REGION, Buffers, Usage, regions
 from ..errors import DeviceError
+from ..overlay import Overlay
 from ..overlay.architecture import Bus, Proof
 from ..tasks import CompiledTask
 from ..util.lazy_numpy import np
 from .emit import ConstantPool, GemmPass, Group, MicroOps, finished, task
 from .isa import BLOCK, Alu, AluOperation, Finish, Gemm, Load, Memory, MicroOp, Store
 from .program import ALIGNMENT, MARK, MOST, VtaSegment
-
-if TYPE_CHECKING:
-    from ..codegen.memory_map import Buffers
-    from ..overlay import Overlay
 
 START, RESTART = 0x01, 0x80  # bits of each block's control: start, and start again by itself when done
 SHIFT = 9  # bits, of the known program

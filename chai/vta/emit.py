@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..codegen.memory_map import MARKS, REGION
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
@@ -32,9 +32,6 @@ from .isa import (
 )
 from .loops import FORGET
 from .program import MARK
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 NO_INPUT, NO_WEIGHT = 2047, 1023  # entries that nothing loads: those of a GEMM that only clears
 
@@ -101,10 +98,6 @@ class MicroOps:
         first = self.tables[key]
         return first, first + len(key)
 
-    def run(self, dst: int, src: int = 0) -> tuple[int, int]:
-        """Return the 16 micro-ops from accumulator ``dst``; they are fit for loops of steps of 16."""
-        return self.table(MicroOp(dst + i, src) for i in range(FORGET))
-
     def clear(self, dst: int, count: int) -> Gemm:
         """Return the GEMM that clears ``count`` accumulators, a multiple of 16."""
         micro_ops = (MicroOp(dst + i, NO_INPUT, NO_WEIGHT) for i in range(FORGET))
@@ -112,7 +105,8 @@ class MicroOps:
 
     def apply(self, operation: AluOperation, dst: int, count: int, immediate: int) -> Alu:
         """Return the ALU instruction for ``count`` accumulators, a multiple of 16, and an immediate."""
-        return Alu(operation, *self.run(dst), immediate, count // FORGET, 1, FORGET)
+        micro_ops = (MicroOp(dst + i) for i in range(FORGET))
+        return Alu(operation, *self.table(micro_ops), immediate, count // FORGET, 1, FORGET)
 
     def combine(self, operation: AluOperation, dst: int, count: int, src: int) -> Alu:
         """Return the ALU instruction for two runs of ``count`` accumulators, a multiple of 16."""

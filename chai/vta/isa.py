@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..blob import Array
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 BYTES = 16  # of an instruction
 UOP_BYTES = 4
@@ -181,13 +179,7 @@ def fields(encoding: str) -> dict[Opcode, tuple[InstructionField, ...]]:
 
 _NESTED = ("outer", "inner")
 MICRO_OP = (InstructionField("dst", 11, 0), InstructionField("src", 11, 11), InstructionField("wgt", 10, 22))
-_CLASSES: Mapping[Opcode, type[Instruction]] = {
-    Opcode.LOAD: Load,
-    Opcode.STORE: Store,
-    Opcode.GEMM: Gemm,
-    Opcode.ALU: Alu,
-    Opcode.FINISH: Finish,
-}
+_CLASSES: Mapping[Opcode, type[Instruction]] = dict(zip(Opcode, (Load, Store, Gemm, Finish, Alu)))
 
 
 def _placed(*sizes: tuple[str, int]) -> tuple[InstructionField, ...]:
@@ -337,11 +329,6 @@ def _column(name: str, values: Mapping[str, Array]) -> list[Any]:
 
 _TOKENS = [Tokens(*(i >> bit & 1 for bit in range(4))) for i in range(16)]
 _MEMORIES, _OPERATIONS = [*Memory], [*AluOperation]
-
-
-def decode_micro_op(word: int) -> MicroOp:
-    """Return the micro-op in 32 bits."""
-    return MicroOp(*(word >> field.position & (1 << field.width) - 1 for field in MICRO_OP))
 
 
 def listing(program: Iterable[Instruction]) -> Iterator[str]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Union
 
+from ..blob import Array
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from .isa import MICRO_OP, Alu, Gemm
 
-if TYPE_CHECKING:
-    from ..blob import Array
-
-    Entries = slice | Array
-
+Entries = Union[slice, Array]
 MOST = 1 << 20  # steps of one instruction's loops: more than any layer needs of memories this size
 FORGET = 16  # micro-ops after which a written accumulator is surely seen: the pipeline forwards nothing
 

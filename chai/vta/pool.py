@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import INPUTS, OutputTile, Plane, starts, under
 from .emit import ConstantPool, GemmPass, Group, MicroOps
 from .isa import BLOCK, Alu, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
-
-if TYPE_CHECKING:
-    from ..tasks.window import Window
 
 LOWEST = -128
 RESULTS = 512  # accumulators of each of the two parts of ACC for maxima
@@ -48,11 +45,10 @@ class Maximum:
 
     def _tile(self) -> OutputTile:
         """Return the largest tile: of whole rows, if one fits."""
-        (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
         for width in range(1, self.target.width + 1):
             for height in range(1, self.target.height + 1):
                 rows, columns = ceil_div(self.target.height, height), ceil_div(self.target.width, width)
-                tile = OutputTile(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
+                tile = OutputTile.over(self.window, rows, columns)
                 if tile.positions <= RESULTS and round_up(tile.area, FORGET) <= AREA and tile.area < INPUTS:
                     return tile
         raise AssertionError("a window of one position fits")
@@ -67,28 +63,18 @@ class Maximum:
         before: list[Instruction] = [micro_ops.clear(PIXELS, area), *_border(micro_ops, load, tile)]
         before += [micro_ops.clear(dst, tile.positions), micro_ops.apply(AluOperation.ADD, dst, tile.positions, LOWEST)]
         sh, sw = self.window.stride
-        pixels = [r * sh * tile.width + c * sw for r in range(tile.rows) for c in range(tile.columns)]
-        pixels += pixels[:1] * (tile.positions - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
-        table = micro_ops.table(MicroOp(dst + i, PIXELS + pixel) for i, pixel in enumerate(pixels))
+        table = micro_ops.table(MicroOp(dst + i, PIXELS + pixel) for i, pixel in enumerate(tile.pixels((sh, sw))))
         (kh, kw), every = self.window.kernel, tile.rows * tile.columns
-        apart = [
-            *[self._neighbours(micro_ops, area, tile.width)] * (kh - 1),
-            *[self._neighbours(micro_ops, area, 1)] * (kw - 1),
-        ]
+        # each makes a pixel the larger of itself and the one ``step`` after it, which is still as it was; pixels beyond
+        # the last window become garbage, as those that they are compared with
+        steps = [tile.width] * (kh - 1) + [1] * (kw - 1)
+        apart = [micro_ops.combine(AluOperation.MAX, PIXELS, area, PIXELS + step) for step in steps]
         if (sh, sw) == (1, 1) and len(apart) * area + every < kh * kw * every and area + tile.width <= PIXELS:
             maxima = [*apart, Alu(AluOperation.MAX, *table, None)]
         else:
             maxima = [Alu(AluOperation.MAX, *table, None, kh, kw, 0, 0, tile.width, 1)]
         store = Store(dst, self.target.entry(*place), tile.rows, tile.columns, self.target.width)
         return Group(before, [GemmPass([load, identity], [gemm])], maxima, [store])
-
-    def _neighbours(self, micro_ops: MicroOps, area: int, step: int) -> Alu:
-        """Return what makes each pixel the larger of itself and the one ``step`` after it, which is still as it was.
-
-        Pixels beyond the last window become garbage, as those that they are compared with.
-        """
-        table = micro_ops.table(MicroOp(PIXELS + i, PIXELS + i + step) for i in range(FORGET))
-        return Alu(AluOperation.MAX, *table, None, area // FORGET, 1, FORGET, 0, FORGET)
 
 
 def _border(micro_ops: MicroOps, load: Load, tile: OutputTile) -> Iterator[Alu]:

@@ -8,27 +8,22 @@ a file addresses count from the first of all regions (``linear``).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..codegen.chain import wanted
 from ..codegen.memory_map import BOTH, FIXED, MARKS, OUTPUT, PROGRAM, REGION, REGIONS, WORK, HostBlobs, Regions, split
 from ..errors import DeviceError
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .checks import Area, Checked, Machine, checked
 from .cycles import ProgramCycles, times
 from .isa import BYTES, ENTRY_BYTES, Instruction, Load, Memory, Store, decode, encode, listing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..blob import Array, Shape
-    from ..overlay import Overlay
-    from ..tasks import Task
 
 CONSTANTS = frozenset([Memory.UOP, Memory.WGT, Memory.ACC])
 ALIGNMENT = 256  # bytes, of every region: a multiple of each memory's entries
@@ -154,11 +149,20 @@ def _region(instruction: Instruction) -> int:
 
 def relocated(program: Sequence[Instruction], base: Mapping[int, int]) -> Iterator[Instruction]:
     """Yield the instructions with the addresses of regions at these bases."""
-    for instruction in program:
+
+    def address(_: int, relative: int) -> int:
+        region, offset = split(relative)
+        return base[region] + offset
+
+    return _readdressed(program, address)
+
+
+def _readdressed(program: Sequence[Instruction], address: Callable[[int, int], int]) -> Iterator[Instruction]:
+    """Yield the instructions with other addresses: those of their numbers and addresses."""
+    for i, instruction in enumerate(program):
         if isinstance(instruction, (Load, Store)) and instruction.columns:
             size = _entry_bytes(instruction)
-            region, offset = split(instruction.dram * size)
-            yield instruction._replace(dram=(base[region] + offset) // size)
+            yield instruction._replace(dram=address(i, instruction.dram * size) // size)
         else:
             yield instruction
 
@@ -214,14 +218,12 @@ def _unlinked(program: Sequence[Instruction], sizes: Mapping[int, int]) -> Itera
     """Yield the instructions of a file with addresses relative to regions."""
     base = linear(sizes)
     numbers, starts = [*base], [*base.values()]
-    for i, instruction in enumerate(program):
-        if isinstance(instruction, (Load, Store)) and instruction.columns:
-            size = _entry_bytes(instruction)
-            address = instruction.dram * size
-            region = numbers[bisect_right(starts, address) - 1]
-            offset = address - base[region]
-            if offset >= sizes[region]:
-                raise DeviceError(f"instruction {i}: byte {address:,} is in no region of the segment")
-            yield instruction._replace(dram=((region << REGION) + offset) // size)
-        else:
-            yield instruction
+
+    def relative(i: int, address: int) -> int:
+        region = numbers[bisect_right(starts, address) - 1]
+        offset = address - base[region]
+        if offset >= sizes[region]:
+            raise DeviceError(f"instruction {i}: byte {address:,} is in no region of the segment")
+        return (region << REGION) + offset
+
+    return _readdressed(program, relative)

@@ -7,19 +7,18 @@ half away and half up agree for every sum that it leaves. Without one, t is -1 w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..blob import Array
+from ..fixed import Requantization
 from ..util.lazy_numpy import np
 from .emit import ConstantPool, MicroOps, lanes
-from .isa import LEFT, RIGHT, AluOperation, Instruction, Memory
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Requantization
+from .isa import LEFT, RIGHT, AluOperation, Instruction, Load, Memory
 
 WIDE = 256  # beyond every code: sums are clamped to it before a left shift
 IMMEDIATE = (1 << 15) - 1
 SHIFT = 15  # bits of one SHR to the right
+SHIFTS = "first", "second"  # the constants of one and of a further SHR
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,9 @@ class Shift:
     @property
     def constants(self) -> list[str]:
         """Return the constants of a block of channels, one entry each: those that no immediate holds."""
-        shifts = ["first", "second"] if self.right.max() > SHIFT else ["first"]
+        shifts = SHIFTS if self.right.max() > SHIFT else SHIFTS[:1]
         half = self.spare and (not self.uniform or int(self.half[0]) > IMMEDIATE)
         return ["bias", *(["half"] if half else []), *([] if self.uniform else shifts)]
-
-    def row(self, name: str) -> int:
-        """Return the place of a constant among those of a block."""
-        return self.constants.index(name)
 
 
 def shift_of(r: Requantization, channels: int, silent: Array | None = None) -> Shift | str:
@@ -86,17 +81,12 @@ def shift_of(r: Requantization, channels: int, silent: Array | None = None) -> S
     return Shift(right, r.low, r.high)
 
 
-def added(shift: Shift, bias: Array) -> Array:
-    """Return what sums begin with, int64 (M,): after a ReLU R is a part of it."""
-    return bias + shift.half if shift.relu else bias
-
-
 def table(shift: Shift, bias: Array, first: int, blocks: int) -> Array:
     """Return the constants of ``blocks`` blocks of 16 channels from block ``first``: int32 (n * blocks, 16)."""
     part = slice(16 * first, 16 * (first + blocks))
     right = shift.right[part]
     rows = {
-        "bias": added(shift, bias)[part],
+        "bias": (bias + shift.half if shift.relu else bias)[part],
         "half": shift.half[part],
         "first": np.minimum(right, SHIFT),
         "second": np.maximum(right - SHIFT, 0),
@@ -123,40 +113,30 @@ def end(micro_ops: MicroOps, shift: Shift, sums: Runs, constants: int, spare: in
     """Return what turns sums into codes; from ``spare`` on there are as many accumulators to use."""
     dst, count, groups = sums
     u, every = micro_ops, count * groups
-    right, uniform = shift.right, shift.uniform
+    right, first = int(shift.right[0]), min(int(shift.right[0]), SHIFT)
+
+    def with_constant(operation: AluOperation, name: str) -> Instruction:
+        """Return an operation on sums and a constant of their block."""
+        return u.spread(operation, dst, count, constants + shift.constants.index(name) * groups, groups)
+
     instructions: list[Instruction] = []
-    if right.max() > 0:
-        if shift.spare:
-            instructions += [
-                u.clear(spare, every),
-                u.combine(AluOperation.ADD, spare, every, dst),
-                u.apply(AluOperation.MAX, spare, every, -1),
-                u.apply(AluOperation.MIN, spare, every, 0),
-                u.combine(AluOperation.ADD, dst, every, spare),
-            ]
-            if "half" not in shift.constants:
-                instructions.insert(4, u.apply(AluOperation.ADD, spare, every, int(shift.half[0])))
-            else:
-                instructions.append(
-                    u.spread(AluOperation.ADD, dst, count, constants + shift.row("half") * groups, groups)
-                )
-        if uniform:
-            first = min(int(right[0]), SHIFT)
-            instructions += [
-                u.apply(AluOperation.SHR, dst, every, bits) for bits in (first, int(right[0]) - first) if bits
-            ]
-        else:
-            instructions.append(u.spread(AluOperation.SHR, dst, count, constants + shift.row("first") * groups, groups))
-            if right.max() > SHIFT:
-                instructions.append(
-                    u.spread(AluOperation.SHR, dst, count, constants + shift.row("second") * groups, groups)
-                )
-    elif right.min() < 0:
+    if shift.spare:
+        half = "half" in shift.constants
+        instructions += [
+            u.clear(spare, every),
+            u.combine(AluOperation.ADD, spare, every, dst),
+            u.apply(AluOperation.MAX, spare, every, -1),
+            u.apply(AluOperation.MIN, spare, every, 0),
+            *([] if half else [u.apply(AluOperation.ADD, spare, every, int(shift.half[0]))]),
+            u.combine(AluOperation.ADD, dst, every, spare),
+            *([with_constant(AluOperation.ADD, "half")] if half else []),
+        ]
+    if shift.right.min() < 0:
         instructions += [u.apply(AluOperation.MAX, dst, every, -WIDE), u.apply(AluOperation.MIN, dst, every, WIDE)]
-        if uniform:
-            instructions.append(u.apply(AluOperation.SHR, dst, every, int(right[0])))
-        else:
-            instructions.append(u.spread(AluOperation.SHR, dst, count, constants + shift.row("first") * groups, groups))
+    if shift.uniform:
+        instructions += [u.apply(AluOperation.SHR, dst, every, bits) for bits in (first, right - first) if bits]
+    else:
+        instructions += [with_constant(AluOperation.SHR, name) for name in shift.constants if name in SHIFTS]
     return [
         *instructions,
         u.apply(AluOperation.MAX, dst, every, shift.low),
@@ -164,6 +144,6 @@ def end(micro_ops: MicroOps, shift: Shift, sums: Runs, constants: int, spare: in
     ]
 
 
-def loaded(constants: ConstantPool, shift: Shift, bias: Array, first: int, blocks: int, entry: int) -> Instruction:
+def loaded(constants: ConstantPool, shift: Shift, bias: Array, first: int, blocks: int, entry: int) -> Load:
     """Return the LOAD of the constants of ``blocks`` blocks of channels to ``entry`` of ACC."""
     return constants.load(Memory.ACC, entry, table(shift, bias, first, blocks))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from ..codegen.chain import wanted
 from ..codegen.memory_map import FIXED, REGION, Usage, regions
 from ..errors import DeviceError
 from ..fixed import Requantization
+from ..tasks import Task
 from ..tasks.conv import Conv
 from ..tasks.copy import Copy
 from ..tasks.eltwise import Eltwise
 from ..tasks.fields import Operands as Blobs
 from ..tasks.pool import Pool
+from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from .checks import Machine
 from .conv import ConvolutionLowering, Plane
@@ -23,12 +24,6 @@ from .pool import Maximum
 from .program import VtaSegment
 from .requantize import Shift, shift_of
 from .sums import Sum
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..tasks import Task
-    from ..tasks.work import Work
 
 
 def refusal(task: Task) -> str | None:

@@ -7,15 +7,12 @@ between programs. Micro-ops of which none depends on another are computed togeth
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..util.lazy_numpy import np
 from .checks import Checked, Machine
 from .isa import BLOCK, Alu, AluOperation, Gemm, Load, Memory, Store
 from .loops import Indices
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Chip:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import FIXED, INPUTS, SPARE, SUMS, Plane
@@ -17,9 +17,6 @@ from .emit import ConstantPool, GemmPass, Group, MicroOps
 from .isa import BLOCK, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
 from .requantize import Runs, Shift, begin, end, loaded
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 DIGIT = 7  # bits
 MOST = 256  # positions at a time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError, UsageError
@@ -14,14 +15,12 @@ from ..util.lazy_numpy import np
 from .published import Published, from_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..graph.transform import Transform
 
 _TABLE = r"\s*\[\s*preprocess\s*\]"
 DEPTH = 32  # parts of a dotted key, in whose number TOML's reader takes quadratic time
 _DEEP = rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}"""
-_KEYS = {"resize": 2, "crop": 2, "channels": 0, "mean": None, "raw_scale": 1, "scale": 1}
+_KEYS = ("resize", "crop", "channels", "mean", "raw_scale", "scale")
 
 DEFAULT = Preprocess()
 
@@ -67,8 +66,6 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
 
 def read_card(prototxt: str | Path) -> Card:
     """Return the card NAME.toml next to NAME.prototxt, an empty one if there is none. Raises ParseError."""
-    from pathlib import Path
-
     path = Path(prototxt).with_suffix(".toml")
     return parse_card(card_text(path), path)
 

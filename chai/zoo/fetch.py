@@ -7,6 +7,8 @@ where a file is stored.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -274,8 +276,6 @@ class _PartialFile:
 
     def begun(self, url: str) -> tuple[int, str]:
         """Return the number of bytes to resume from and their validator; (0, "") if there are none from this address."""
-        import json
-
         try:
             note = json.loads(self.note.read_text("utf-8"))
             if note["url"] == url and isinstance(note["validator"], str) and note["validator"]:
@@ -287,8 +287,6 @@ class _PartialFile:
     @contextmanager
     def write(self, url: str, validator: str, start: int) -> Iterator[Any]:
         if start == 0:
-            import json
-
             self.drop()
             self.note.write_text(json.dumps({"url": url, "validator": validator}), "utf-8")
         with open(self.path, "ab") as file:
@@ -317,8 +315,6 @@ def _check(part: _PartialFile, published: Published, target: Path) -> None:
 @contextmanager
 def _locked(target: Path) -> Iterator[None]:
     """Lock ``target`` for one process during the block; the system unlocks it if that process dies. The lock file stays."""
-    import fcntl
-
     with open(target.with_name(target.name + ".lock"), "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from .. import parser
 from ..env import env
@@ -16,6 +15,7 @@ from ..util.interpreter import Uncollected
 from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import is_compiled, networks
+from .fetch import fetched, source_of
 
 log = logger("chai.weights")
 
@@ -45,7 +45,7 @@ def locate(
         _check(weights, "a .caffemodel")
     if shipped is not None:
         own = shipped.with_suffix(".caffemodel")
-        return shipped, weights or (own if own.exists() else _fetched(str(prototxt)))
+        return shipped, weights or (own if own.exists() else fetched(str(prototxt)))
     if not path.exists():
         near = did_you_mean(path.name.removesuffix(".prototxt"), networks.names(), quoted=False)
         listed = (
@@ -77,24 +77,10 @@ def _check(path: Path, expected: str) -> None:
     if not path.exists():
         raise UsageError(
             f"there is no file {str(path)!r}, expected {expected}",
-            hint=_downloads().source_of(path.name) or in_its_place(path),
+            hint=source_of(path.name) or in_its_place(path),
         )
     if not path.is_file():
         raise UsageError(f"{str(path)!r} is a pipe or a device, expected {expected}", hint="save it to a file first")
-
-
-def _fetched(name: str) -> Path | None:
-    if not any(Path(env().cache).glob("*.caffemodel")):  # avoids importing the download code
-        return None
-    weights: Path | None = _downloads().fetched(name)
-    return weights
-
-
-def _downloads() -> ModuleType:
-    """Return the download code, which most networks do not need."""
-    from . import fetch
-
-    return fetch
 
 
 def read_graph(

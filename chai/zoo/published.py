@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ..errors import ParseError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DIGESTS = {"sha256": 64, "sha1": 40, "md5": 32}  # hexadecimal digits
 _KEYS = ("of", "file", "urls", *DIGESTS, "size", "source", "from")

@@ -274,7 +274,7 @@ UNHINTED = {  # refusals without a hint, and why
     "evaluate/compare.py": "from Python", "evaluate/kinds.py": "from Python", "evaluate/check_custom.py": "from Python",
     "evaluate/replay.py": "from Python", "net.py": "from Python", "parser/assign.py": "from Python",
     "passes/cut.py": "from Python", "plugins/python/": "from Python", "runtime/": "from Python",
-    "cv/": "from Python", "images/opencv.py": "from Python", "quantizer/request.py": "from Python: it lists what is expected",
+    "cv/": "from Python", "images/opencv.py": "from Python",
     "zoo/options.py": "from Python", "artifact/source.py": "from Python", "pycaffe/": "from Python", "chaidnn/": "from Python",
 }  # fmt: skip
 

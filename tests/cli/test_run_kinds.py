@@ -43,7 +43,7 @@ def scores(detector: list[str], photo: Path) -> list[float]:
 
 def run(capsys: Any, net: list[str], photo: Path, *options: Any) -> str:
     args = [*net, "-i", photo, "--device", "float", "--scale", "0.02", "-q", *options]
-    assert cli._command("run", list(map(str, args))) == 0
+    assert cli._main(["run", *map(str, args)]) == 0
     found: str = capsys.readouterr().out
     return found
 
@@ -101,11 +101,11 @@ def test_what_a_run_prints_is_a_truth_for_evaluate(
     np.save(tmp_path / "array.npy", chai.Preprocess(scale=0.02)(Image.open(photo), (1, 3, 6, 8)))
     for file, scale in ((photo, ["--scale", "0.02"]), (tmp_path / "array.npy", [])):
         args = [*detector, "-i", file, "--device", "float", "-q", "--json", *scale]
-        assert cli._command("run", list(map(str, args))) == 0
+        assert cli._main(["run", *map(str, args)]) == 0
         truth = tmp_path / "run.json"
         truth.write_text(json.dumps(proper(json.loads(capsys.readouterr().out))))
         args = [*detector, "--images", file, "--jobs", "1", "-q", "--json", "--truth", truth, *scale]
-        assert cli._command("evaluate", list(map(str, args))) == 0
+        assert cli._main(["evaluate", *map(str, args)]) == 0
         content = json.loads(capsys.readouterr().out)
         assert content["known"] == 1 and content["float"]["map50"] == 1
 

@@ -14,9 +14,8 @@ import pytest
 
 import chai
 from chai import plugins
-from chai.cli.bench import ENGINES, BenchStart, arguments
+from chai.cli.bench import ENGINES, BenchStart, _start, arguments
 from chai.cli.bench_measure import programs, started
-from chai.cli.bench_report import _start
 from chai.evaluate.bench import rounds, start
 from chai.parser.caffemodel import write_caffemodel
 from tests.cli.conforms import differences

@@ -11,13 +11,13 @@ from chai.kernels.native import Link, chain as chains
 from chai.kernels.native.build import machine
 from chai.kernels.native.floats import Floats
 from chai.kernels.native.library import variant as find
-from chai.layers.batch_norm import BatchNorm, BatchNormParams
-from chai.layers.bias import Bias, BiasParams
-from chai.layers.eltwise import Eltwise, EltwiseParams
-from chai.layers.power import Power, PowerParams
-from chai.layers.prelu import PReLU, PReLUParams
+from chai.layers.batch_norm import BatchNorm
+from chai.layers.bias import Bias
+from chai.layers.eltwise import Eltwise
+from chai.layers.power import Power
+from chai.layers.prelu import PReLU
 from chai.layers.relu import ReLU
-from chai.layers.scale import Scale, ScaleParams
+from chai.layers.scale import Scale
 from tests.conftest import examples
 
 from .common import VARIANTS, numbers, used
@@ -31,21 +31,21 @@ SHAPES = st.one_of(
 )
 COEFFICIENTS = st.sampled_from([(), (1.0, -1.0), (0.3, 2.5), (1e38, 0.0)])
 LAYERS = st.one_of(
-    st.builds(lambda coeff: Eltwise("e", ("x", "z"), ("y",), EltwiseParams("SUM", coeff)), COEFFICIENTS),
-    st.sampled_from(["PROD", "MAX"]).map(lambda kind: Eltwise("e", ("x", "z"), ("y",), EltwiseParams(kind))),
-    st.builds(lambda eps: BatchNorm("b", ("x",), ("y",), BatchNormParams(eps=eps)), st.sampled_from([1e-5, 0.3, 0])),
+    st.builds(lambda coeff: Eltwise("e", ("x", "z"), ("y",), Eltwise.Params("SUM", coeff)), COEFFICIENTS),
+    st.sampled_from(["PROD", "MAX"]).map(lambda kind: Eltwise("e", ("x", "z"), ("y",), Eltwise.Params(kind))),
+    st.builds(lambda eps: BatchNorm("b", ("x",), ("y",), BatchNorm.Params(eps=eps)), st.sampled_from([1e-5, 0.3, 0])),
     st.builds(
-        lambda axis, axes, bias: Scale("s", ("x",), ("y",), ScaleParams(axis, axes, bias_term=bias)),
+        lambda axis, axes, bias: Scale("s", ("x",), ("y",), Scale.Params(axis, axes, bias_term=bias)),
         *(st.sampled_from([0, 1, -1]), st.sampled_from([0, 1, -1]), st.booleans()),
     ),
     st.builds(
-        lambda axis, bias: Scale("s", ("x", "z"), ("y",), ScaleParams(axis, bias_term=bias)),
+        lambda axis, bias: Scale("s", ("x", "z"), ("y",), Scale.Params(axis, bias_term=bias)),
         *(st.sampled_from([0, 1]), st.booleans()),
     ),
-    st.builds(lambda axis: Bias("s", ("x",), ("y",), BiasParams(axis)), st.sampled_from([0, 1, -1])),
-    st.builds(lambda scale: Power("p", ("x",), ("y",), PowerParams(1, scale, 0.7)), st.sampled_from([1, -0.3])),
+    st.builds(lambda axis: Bias("s", ("x",), ("y",), Bias.Params(axis)), st.sampled_from([0, 1, -1])),
+    st.builds(lambda scale: Power("p", ("x",), ("y",), Power.Params(1, scale, 0.7)), st.sampled_from([1, -0.3])),
     st.sampled_from([0, 0.1, -2]).map(lambda slope: ReLU("r", ("x",), ("y",), ReLU.Params(slope))),
-    st.booleans().map(lambda shared: PReLU("p", ("x",), ("y",), PReLUParams(channel_shared=shared))),
+    st.booleans().map(lambda shared: PReLU("p", ("x",), ("y",), PReLU.Params(channel_shared=shared))),
 )
 
 
@@ -97,7 +97,7 @@ def test_every_number_is_numpys(
 def test_an_image_has_the_bits_that_it_has_in_a_batch(variant: str) -> None:
     rng = np.random.default_rng(0)
     x, z = numbers(rng, 3, 5, 7, 11), numbers(rng, 3, 5, 7, 11)
-    layer = Eltwise("e", ("x", "z"), ("y",), EltwiseParams("SUM", (0.3, 0.7)))
+    layer = Eltwise("e", ("x", "z"), ("y",), Eltwise.Params("SUM", (0.3, 0.7)))
     whole = computed(variant, layer, (x, z), True)
     assert np.array_equal(computed(variant, layer, (x[1:2], z[1:2]), True), whole[1:2])
 
@@ -108,9 +108,9 @@ def test_an_image_has_the_bits_that_it_has_in_a_batch(variant: str) -> None:
         (Eltwise("e", ("a", "b", "c"), ("y",)), ((2, 3, 5, 7),) * 3),
         (Bias("b", ("a", "b"), ("y",)), ((2, 3, 5, 7), (3,))),
         (Scale("s", ("a", "b"), ("y",)), ((2, 3), ())),
-        (Power("p", ("a",), ("y",), PowerParams(power=2)), ((2, 3),)),
-        (BatchNorm("n", ("a",), ("y",), BatchNormParams(use_global_stats=False)), ((2, 3, 5, 7),)),
-        (BatchNorm("n", ("a",), ("y",), BatchNormParams(add_eps_before_sqrt=False)), ((2, 3, 5, 7),)),
+        (Power("p", ("a",), ("y",), Power.Params(power=2)), ((2, 3),)),
+        (BatchNorm("n", ("a",), ("y",), BatchNorm.Params(use_global_stats=False)), ((2, 3, 5, 7),)),
+        (BatchNorm("n", ("a",), ("y",), BatchNorm.Params(add_eps_before_sqrt=False)), ((2, 3, 5, 7),)),
         (ReLU("r", ("a",), ("y",), ReLU.Params(relu6=True)), ((2, 3),)),
         (ReLU("r", ("a",), ("y",)), ((2, 0, 5, 7),)),
     ],

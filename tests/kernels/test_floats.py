@@ -15,7 +15,7 @@ from chai.kernels.native import library, single as singles
 from chai.kernels.native.build import machine
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
-from chai.layers.lrn import LRN, LRNParams
+from chai.layers.lrn import LRN
 from chai.tasks.window import Filtering, Window
 from tests.conftest import examples
 
@@ -400,7 +400,7 @@ def test_lrn_has_the_same_bits_as_in_numpy(
 ) -> None:
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 40
     x.flat[:3] = 0, 3e38, -1e-30
-    layer = LRN("lrn", ("x",), ("y",), type="LRN", params=LRNParams(local_size=size, alpha=1e-4, k=2.0))
+    layer = LRN("lrn", ("x",), ("y",), type="LRN", params=LRN.Params(local_size=size, alpha=1e-4, k=2.0))
     with np.errstate(all="ignore"):
         with used("numpy"):
             wanted = layer.forward(x)[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chai.kernels.native.build import machine
-from chai.layers.softmax import Softmax, SoftmaxParams
+from chai.layers.softmax import Softmax
 
 from .common import LIBRARY, NAMES, computed_in_c, numbers, used
 
@@ -20,7 +20,7 @@ def test_softmax(shape: tuple[int, ...], axis: int) -> None:
     x = numbers(np.random.default_rng(0), *shape) * np.float32(20)
     shifted = (x - x.max(axis, keepdims=True)).astype(np.float64)
     wanted = np.exp(shifted) / np.exp(shifted).sum(axis, keepdims=True)
-    layer, results = Softmax("prob", ("x",), ("y",), SoftmaxParams(axis)), []
+    layer, results = Softmax("prob", ("x",), ("y",), Softmax.Params(axis)), []
     for name in [*NAMES, "numpy"]:
         with used(name), pytest.MonkeyPatch.context() as patch:
             count = computed_in_c(patch)

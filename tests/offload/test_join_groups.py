@@ -13,7 +13,6 @@ from chai import overlay
 from chai.artifact.save import save
 from chai.codegen.encoding import equal
 from chai.fixed import Requantization
-from chai.layers._window import ConvolutionParams
 from chai.layers.convolution import JOINED, Convolution
 from chai.offload.schedule import DeviceStep
 from chai.overlay.weights import groups_to_join
@@ -120,12 +119,12 @@ def test_in_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_many_groups_to_join_run_on_the_host() -> None:
     """A prime number of groups has no other divisor than itself."""
-    layer = Convolution("c", ("x",), ("y",), ConvolutionParams(4078, kernel_size=(3,), group=2039))
+    layer = Convolution("c", ("x",), ("y",), Convolution.Params(4078, kernel_size=(3,), group=2039))
     assert layer.unsupported(Z2, (1, 4078, 9, 9)) == (
         f"2039 groups share words of channels; joined, their weights take more than {JOINED:,} bytes"
     )
     assert (
-        Convolution("c", ("x",), ("y",), ConvolutionParams(4078, kernel_size=(1,), group=2)).unsupported(
+        Convolution("c", ("x",), ("y",), Convolution.Params(4078, kernel_size=(1,), group=2)).unsupported(
             Z2, (1, 4078, 9, 9)
         )
         is None

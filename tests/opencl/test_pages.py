@@ -100,9 +100,9 @@ def test_reorg(tmp_path: Path, batch: int) -> None:
 
 
 @runs
-def test_grn(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """half is computed as float32, which is said once. Its work sizes have no batch: it runs once per image."""
-    monkeypatch.setattr(kernel_module, "_told", set())
+    kernel_module._once.cache_clear()
     kernel = cut(VPU_PAGE, "__kernel void ocl_grn(", "\n    }\n")
     assert "half" in kernel
     write(tmp_path, GRN.format(entry="ocl_grn", more="", work="X,Y"), grn=kernel)

@@ -13,7 +13,7 @@ import pytest
 import chai
 from chai import overlay
 from chai.fixed import Format
-from chai.layers.pooling import Pooling, PoolingParams
+from chai.layers.pooling import Pooling
 from chai.offload.schedule import DeviceStep, HostStep, Pack
 from chai.tasks import Task
 from chai.tasks.target import Target
@@ -335,7 +335,7 @@ def test_average_without_the_padding(tmp_path: Path, forms: tuple[Form, Form]) -
 
 def test_multipliers_of_an_average_come_from_float64() -> None:
     """Steps in float32 would move one multiplier in 600 by one."""
-    pooling = Pooling("probe", ("x",), ("y",), PoolingParams(pool="AVE", global_pooling=True))
+    pooling = Pooling("probe", ("x",), ("y",), Pooling.Params(pool="AVE", global_pooling=True))
     target = Form("Xilinx", 8, 7.1)
     wrong = []
     for threshold, area in product(np.arange(1, 9, 0.07).tolist(), range(2, 60)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chai import cli
 from chai.cli import bench, options, output
-from chai.cli.bench_report import described, report
+from chai.cli.bench import described, report
 from chai.cli.parsing import section
 from chai.errors import UsageError
 from chai.util.files import complete

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chai.cli import output
-from chai.cli.bench_report import NOISE, described
+from chai.cli.bench import NOISE, described
 from chai.errors import UsageError
 
 from .figures import Figures

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ...blob import Array
+from ...graph import Graph
 from ...parser.caffemodel import write_caffemodel
 from ...parser.text import Block, Scalar, parse, read_source
 from ...util.paths import resource
-
-if TYPE_CHECKING:
-    from ...blob import Array
-    from ...graph import Graph
-    from ...util.source import SourceText
+from ...util.source import SourceText
 
 _KEPT = ("name", "bottom", "top", "include", "exclude")  # fields of a layer that do not depend on its type
 
@@ -24,10 +22,6 @@ class Same(NamedTuple):
     type: str
     params: str
     blobs: Sequence[Array] = ()
-
-    def named(self, name: str) -> tuple[str, str, Sequence[Array]]:
-        """Return what is written to a caffemodel."""
-        return name, self.type, self.blobs
 
 
 def caffe(graph: Graph, folder: Path) -> tuple[Path, Path]:
@@ -45,12 +39,8 @@ def caffe(graph: Graph, folder: Path) -> tuple[Path, Path]:
     source = read_source(graph.path)
     prototxt, weights = folder / "net.prototxt", folder / "net.caffemodel"
     prototxt.write_text(_edited(source, changed, places), encoding="utf-8")
-    blobs = [
-        changed[layer.name].named(layer.name) if layer.name in changed else (layer.name, layer.type, layer.blobs)
-        for layer in graph.layers
-        if layer.blobs
-    ]
-    write_caffemodel(weights, graph.name, blobs)
+    trained = ((layer.name, changed.get(layer.name, layer)) for layer in graph.layers if layer.blobs)
+    write_caffemodel(weights, graph.name, [(name, written.type, written.blobs) for name, written in trained])
     return prototxt, weights
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from ...blob import Array
 from ...errors import UsageError
+from ...graph import Graph
 
-if TYPE_CHECKING:
-    from ...blob import Array
-    from ...graph import Graph
-
-    Run: TypeAlias = Callable[[], Any]  # returns the outputs in the network's order
+Run: TypeAlias = Callable[[], Any]  # returns the outputs in the network's order
 
 
 class Subject(NamedTuple):

@@ -95,7 +95,7 @@ def problem(program: MeasuredProgram, variables: Mapping[str, str]) -> str | Non
     It has compiled its byte code then and brought its files into memory.
     """
     try:
-        _once(program, variables)
+        _run(program, variables)
     except UsageError as error:
         return error.message
     return None
@@ -116,37 +116,15 @@ def starts(
             name = programs[i].name
             if name not in reasons:
                 try:
-                    times[name].append(_once(programs[i], variables))
+                    wall, results = _run(programs[i], variables)
+                    times[name].append((wall, float(results[_RESULT])))
                 except UsageError as error:
                     reasons[name] = error.message
     figures = {}
     for name in [name for name in times if name not in reasons]:
-        wall, cpu = zip(*times[name])
-        figures[name] = {
-            "wall": {"median": median(wall), "min": min(wall)},
-            "cpu": {"median": median(cpu), "min": min(cpu)},
-        }
+        kinds = zip(("wall", "cpu"), zip(*times[name]))
+        figures[name] = {kind: {"median": median(each), "min": min(each)} for kind, each in kinds}
     return figures, reasons
-
-
-def _once(program: MeasuredProgram, variables: Mapping[str, str]) -> tuple[float, float]:
-    begin = perf_counter()
-    with (
-        TemporaryFile("w+", errors="replace") as errors,
-        subprocess.Popen(
-            program.command(1), env=dict(variables), stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
-        ) as process,
-    ):
-        assert process.stdout is not None
-        line = next((line for line in process.stdout if line.startswith(_RESULT)), "")
-        ms = (perf_counter() - begin) * 1000
-        process.stdout.read()
-        code = process.wait()
-        errors.seek(0)
-        _check(code, errors.read())
-    if not line:
-        raise UsageError("its process ends without a result")
-    return ms, float(line.removeprefix(_RESULT))
 
 
 def memory(program: MeasuredProgram, variables: Mapping[str, str]) -> dict[str, float]:
@@ -154,23 +132,34 @@ def memory(program: MeasuredProgram, variables: Mapping[str, str]) -> dict[str, 
 
     ``cpu_ms`` is the median of their CPU times, ``slowest`` the largest as a multiple of it. Raises UsageError if it fails.
     """
-    process = subprocess.run(
-        program.command(_PASSES),
-        env=dict(variables),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    _check(process.returncode, process.stderr)
-    line = next((line for line in process.stdout.splitlines() if line.startswith(_MEMORY)), "")
-    if not line:
-        raise UsageError("its process ends without a result")
-    peak, times = json.loads(line.removeprefix(_MEMORY))
+    _, results = _run(program, variables, _PASSES)
+    peak, times = json.loads(results[_MEMORY])
     return {"mb": peak, "cpu_ms": median(times), "slowest": max(times) / median(times)}
 
 
-def _check(code: int, words: str) -> None:
-    if code:
-        last = (words.strip().splitlines() or [f"exit code {code}"])[-1]
-        raise UsageError(f"its process fails: {last[:200]}")
+def _run(program: MeasuredProgram, variables: Mapping[str, str], passes: int = 1) -> tuple[float, dict[str, str]]:
+    """Return the milliseconds from a process's start to its first result, and the rest of each line that is read.
+
+    Raises UsageError if it fails.
+    """
+    results, begin, ms = dict[str, str](), perf_counter(), 0.0
+    command = program.command(passes)
+    with (
+        TemporaryFile("w+", errors="replace") as errors,
+        subprocess.Popen(
+            command, env=dict(variables), stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            for kind in (_RESULT, _MEMORY):
+                if line.startswith(kind) and kind not in results:
+                    results[kind] = line.removeprefix(kind)
+                    ms = ms or (perf_counter() - begin) * 1000
+        if code := process.wait():
+            errors.seek(0)
+            last = (errors.read().strip().splitlines() or [f"exit code {code}"])[-1]
+            raise UsageError(f"its process fails: {last[:200]}")
+    if _RESULT not in results or (passes > 1 and _MEMORY not in results):
+        raise UsageError("its process ends without a result")
+    return ms, results

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chai
 
 from ... import errors, plugins
-from ...blob import show
+from ...blob import Array, show
 from ...errors import ChaiError, ParseError, UsageError
 from ...images import files as images
 from ...images.preprocess import Preprocess
@@ -35,9 +35,6 @@ from ..maps import IGNORED
 from ..measure import UNIT, Record, Window
 from ..outputs import Output
 from ..truth import map_file
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 Place = tuple[int, str, "int | None"]  # index of an image, its file, and its item in a .npy of several images
 Answer = dict[str, Any]  # {"records": [...]}, {"lost": "why"} or {"refused": an error}
@@ -125,7 +122,6 @@ class Job:
                 )
 
     def _measured(self) -> dict[str, str]:
-
         files: dict[str, list[Path]] = {}
         pairs = {"network": self.network}
         if self.reference not in (None, self.network):
@@ -168,7 +164,6 @@ class WorkerNetworks:
     """The loaded networks of a Job. Raises the errors of loading them."""
 
     def __init__(self, job: Job) -> None:
-
         job.check()
         for place in job.custom:
             plugins.load_custom(place)

@@ -105,10 +105,13 @@ def build(target: StrPath | None = None, command: Sequence[str] = (), extra: Seq
     return _build(os.fspath(target or library()), [*(command or compiler()), *extra], variants)
 
 
-def build_all(command: Sequence[str], folder: StrPath = FOLDER) -> dict[str, list[str]]:
-    """Compile the libraries of all machines, and return their variants; ``command`` is zig's C compiler. Raises Failed."""
+def build_all(
+    command: Sequence[str], folder: StrPath = FOLDER, machines: Sequence[str] = tuple(ZIG)
+) -> dict[str, list[str]]:
+    """Compile the libraries of these machines, and return their variants; ``command`` is zig's C compiler. Raises Failed."""
     variants = {}
-    for name, (system, sets) in ZIG.items():
+    for name in machines:
+        system, sets = ZIG[name]
         flags = {variant: [f"-mcpu={cpu}"] for variant, cpu in sets.items()}
         variants[name] = _build(
             os.path.join(folder, os.path.basename(library(name))), [*command, "-target", system], flags

@@ -61,22 +61,14 @@ def floats(text: str) -> str:
 def check(texts: Iterable[tuple[str, str]], wrong: Callable[[str, str], Exception]) -> None:
     """Raise ``wrong(reason, hint)`` for the first use of half that float cannot stand in for; texts are (file, code)."""
     for name, text in texts:
-        bits = _bits(text)
-        if bits is not None:
-            line, what, hint = bits
-            raise wrong(f"{name}:{line}: {what}; half is computed as float here", hint)
-
-
-def _bits(text: str) -> tuple[int, str, str] | None:
-    """Return the line, words and a hint of the first use of half that float cannot stand in for; None if all can."""
-    bare = uncommented(text)
-    declared = "|".join(dict.fromkeys(_DECLARED.findall(bare)))
-    first: tuple[int, str, str] | None = None
-    for pattern, reason, hint in _BITS:
-        if "HALVES" in pattern and not declared:
-            continue
-        match = re.search(pattern.replace("HALVES", declared), bare)
-        if match and (first is None or match.start() < first[0]):
-            shown = " ".join(text[match.start() : match.end()].split())[:60]
-            first = match.start(), f"{shown!r} {reason}", hint
-    return None if first is None else (bare.count("\n", 0, first[0]) + 1, first[1], first[2])
+        bare = uncommented(text)
+        declared = "|".join(dict.fromkeys(_DECLARED.findall(bare)))
+        uses = [
+            (match, reason, hint)
+            for pattern, reason, hint in _BITS
+            if (declared or "HALVES" not in pattern) and (match := re.search(pattern.replace("HALVES", declared), bare))
+        ]
+        if uses:
+            match, reason, hint = min(uses, key=lambda use: use[0].start())
+            line, shown = bare.count("\n", 0, match.start()) + 1, " ".join(text[slice(*match.span())].split())[:60]
+            raise wrong(f"{name}:{line}: {shown!r} {reason}; half is computed as float here", hint)

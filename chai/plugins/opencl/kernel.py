@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import platform
 import re
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,15 +17,12 @@ from ...errors import PluginError
 from ...util.lazy_numpy import np
 from ...util.log import logger
 from ...util.sharing import forgets
-from ..failure import report
-from . import half, plan
-from .description import Description
-from .plan import BufferCopy, Launch
-from .planner import DescriptionPlanner
+from . import half
+from .plan import BufferCopy, Launch, LaunchPlan, Planner
 from .rendering import TEXT
 from .worker.engine import EngineError
 from .worker.memory import MemoryFile
-from .worker.process import Died, Runner, runner
+from .worker.process import Died, Here, Process, runner
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
@@ -38,38 +35,36 @@ INSTALL = 'pip install "chai-fpga[opencl]"'
 # clang's form, and PoCL's
 _ERROR = re.compile(r"(?:error: )?([^\s:][^:]*):(\d+):\d+: *(?:(?:fatal )?error: )?(.*)")
 _numbers = itertools.count()
-_told: set[str] = set()  # what is said once
 
 
 class Kernels:
-    """The function of a custom type that is computed by the kernels of a description.
+    """The function of a custom type that is computed by kernels.
 
-    ``bind`` returns the function for one layer and its sizes, which a Frame calls.
+    ``place``    path:line of what describes them
+    ``planner``  makes their Planner for a layer, the shapes of its bottoms and tops, and x for these
     """
 
     way = "opencl"
 
-    def __init__(self, description: Description) -> None:
-        self.description = description
-        self.place = description.place
-        self.__name__ = description.type
+    def __init__(self, type: str, place: str, planner: Callable[..., Planner]) -> None:
+        self.__name__, self.place, self._planner = type, place, planner
 
     def __call__(self, x: xChangeLayer) -> None:
         raise PluginError(f"{self.place}: a kernel runs as part of a layer only", hint="chai.run_layer")
 
-    def bind(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape], _x: xChangeLayer) -> Bound:
+    def bind(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape], x: xChangeLayer) -> Bound:
         """Return the function for a layer with inputs of these shapes. Raises PluginError for what does not fit."""
-        return Bound(layer, self.place, DescriptionPlanner(self.description, layer, bottoms, tops))
+        return Bound(self._planner(layer, bottoms, tops, x))
 
 
 class Bound:
     """The function of one layer for inputs of one size: compiled when it is called first."""
 
-    def __init__(self, layer: Called, place: str, planner: plan.LaunchPlanner) -> None:
-        self._layer, self._place, self._planner = layer, place, planner
+    def __init__(self, planner: Planner) -> None:
+        self._planner, self._layer, self._failed = planner, planner.layer, planner.wrong
         self._number = next(_numbers)
         self._proven = False
-        self._runner: Runner | None = None
+        self._runner: Process | Here | None = None
         forgets(self)
 
     def forget(self) -> None:
@@ -81,7 +76,7 @@ class Bound:
         return self._planner.source()
 
     @cached_property
-    def plan(self) -> plan.LaunchPlan:
+    def plan(self) -> LaunchPlan:
         """The kernels with sources, arguments and memory. Raises PluginError."""
         return self._planner.plan()
 
@@ -189,9 +184,6 @@ class Bound:
 
     # -- errors
 
-    def _failed(self, reason: str, hint: str | None = None) -> PluginError:
-        return report(self._layer.where, self._place, reason, hint)
-
     def _refused(self, error: EngineError) -> NoReturn:
         launch = self.plan.launches[error.stage]
         first = next((line for line in error.log.splitlines() if re.search(r"\berror\b", line)), str(error))
@@ -201,10 +193,12 @@ class Bound:
             file, line, what = message.groups()
             what = f"error: {what}"
             place, what = (
-                (place, f"line {line}: {what}") if file == TEXT else (f"{Path(self._place).parent / file}:{line}", what)
+                (place, f"line {line}: {what}")
+                if file == TEXT
+                else (f"{Path(self._planner.place).parent / file}:{line}", what)
             )
             hint = "chai show NET --source LAYER prints what was compiled"
-        raise report(self._layer.where, place, f"kernel {launch.entry!r}: {what}", hint) from None
+        raise self._failed(f"kernel {launch.entry!r}: {what}", hint, place) from None
 
     def _check_installed(self) -> None:
         if find_spec("pyopencl") is not None:
@@ -225,16 +219,15 @@ class Bound:
             self._runner.drop(self._number)
 
 
+@cache
 def _once(text: str) -> None:
-    if text not in _told:
-        _told.add(text)
-        log.warning(text)
+    log.warning(text)
 
 
-def _words(launch: Launch, made: plan.LaunchPlan) -> str:
+def _words(launch: Launch, plan: LaunchPlan) -> str:
     sizes = " x ".join(map(str, launch.sizes))
-    blobs = [f"bottom {c.blob} {show(c.shape)}" for c in made.inputs] + [
-        f"top {c.blob} {show(c.shape)}" for c in made.outputs
+    blobs = [f"bottom {c.blob} {show(c.shape)}" for c in plan.inputs] + [
+        f"top {c.blob} {show(c.shape)}" for c in plan.outputs
     ]
     local = f", local {' x '.join(map(str, launch.local))}" if launch.local else ""
     return f"{launch.entry!r}, work size {sizes}{local}, {', '.join(blobs)}"

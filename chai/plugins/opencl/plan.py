@@ -1,18 +1,26 @@
-"""Plans of the kernels of a layer for its sizes: sources, arguments, memory, and what is copied in and out."""
+"""Plan the kernels of a layer for its sizes: sources, arguments, memory, and what is copied in and out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from ...errors import PluginError
 from ...limits import limits
 from ...util.lazy_numpy import np
+from ..failure import report
+from . import half
+from .description import Port
+from .formula import DIMS
+from .rendering import dims
 from .worker.memory import Region, regions
 
 if TYPE_CHECKING:
-    from ...blob import Array
+    from ...blob import Array, Shape
+    from ..fields import Called
 
 
 @dataclass(frozen=True)
@@ -27,19 +35,6 @@ class Launch:
     local: tuple[int, ...]
     threads: int | None
     place: str
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """Return what the worker needs, for JSON."""
-        return {
-            "entry": self.entry,
-            "source": self.source,
-            "options": self.options,
-            "arguments": self.arguments,
-            "global": self.sizes,
-            "local": self.local,
-            "threads": self.threads,
-        }
 
 
 @dataclass(frozen=True)
@@ -81,35 +76,61 @@ class LaunchPlan:
         """Return what the worker needs, for JSON."""
         buffers, size = self.layout()
         return {
-            "stages": [launch.spec for launch in self.launches],
+            "stages": [vars(launch) for launch in self.launches],
             "regions": [(b.offset, b.size) for b in buffers],
             "bytes": size,
         }
 
 
-class LaunchPlanner(Protocol):
-    """Source and plan of a layer's kernels for its sizes; creating one refuses sizes that do not fit."""
+class Planner(ABC):
+    """Source and plan of a layer's kernels for its sizes; creating one refuses sizes that do not fit, with PluginError.
 
+    ``place`` is path:line of what describes them, for errors.
+    """
+
+    def __init__(self, place: str, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> None:
+        self.place, self.layer = place, layer
+        self.shapes = {"input": bottoms, "output": tops}
+        self.values = layer.named(bottoms, tops)
+        try:
+            self.dims = {Port(s, i): dims(shape) for s, blobs in self.shapes.items() for i, shape in enumerate(blobs)}
+        except ValueError as error:
+            raise self.wrong(str(error)) from None
+
+    @abstractmethod
     def source(self) -> str:
         """Return what is compiled, of all kernels."""
 
+    @abstractmethod
     def plan(self) -> LaunchPlan:
         """Return all that is needed to run the kernels, with the trained parameters. Raises PluginError."""
 
+    def wrong(self, reason: str, hint: str | None = None, place: str | None = None) -> PluginError:
+        """Return the error for this layer; ``place`` is that of one kernel."""
+        return report(self.layer.where, place or self.place, reason, hint)
 
-def scalar(kind: str, value: Any) -> Mapping[str, Any]:
-    """Return the argument for a scalar parameter, ``kind`` int or float."""
-    return {"type": f"{kind}32", "value": int(value) if kind == "int" else float(np.float32(value))}
+    def check(
+        self, texts: Iterable[tuple[str, str]], sizes: Sequence[int], local: Sequence[int], place: str | None = None
+    ) -> None:
+        """Refuse sources and work sizes that OpenCL or chai cannot take."""
+        if prod(sizes) > limits().kernel_items:
+            shown = "x".join(map(str, sizes))
+            exceeded = limits().exceeded("kernel_items", prod(sizes))
+            raise self.wrong(f"global work size {shown}: {exceeded}", place=place)
+        for size, part in zip(sizes, local):
+            if size % part:
+                raise self.wrong(f"global work size {size} is no multiple of the local one, {part}", place=place)
+        half.check(texts, lambda reason, hint: self.wrong(reason, hint, place))
 
+    def trained(self) -> tuple[Array, ...]:
+        """Return the layer's trained parameters, flat."""
+        blobs: tuple[Array, ...] = self.layer.constants()["custom_float_params"]
+        return blobs
 
-def check_work(
-    sizes: Sequence[int], local: Sequence[int], wrong: Callable[[str], Exception]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return work sizes that OpenCL can take; raise ``wrong(reason)`` for others."""
-    if prod(sizes) > limits().kernel_items:
-        shown = "x".join(map(str, sizes))
-        raise wrong(f"global work size {shown}: " + limits().exceeded("kernel_items", prod(sizes)))
-    for size, part in zip(sizes, local):
-        if size % part:
-            raise wrong(f"global work size {size} is no multiple of the local one, {part}")
-    return tuple(sizes), tuple(local)
+    def blob(self, plan: LaunchPlan, port: Port, order: str) -> int:
+        """Add the memory of a bottom or top, with its axes in this order; return the index of the buffer."""
+        shape = tuple(self.dims[port][dim] for dim in order)
+        buffer = plan.buffer(np.dtype(plan.dtype).itemsize * prod(shape))
+        copies = plan.inputs if port.side == "input" else plan.outputs
+        copies.append(BufferCopy(port.number, buffer, tuple(DIMS.index(dim) for dim in order), shape))
+        return buffer

@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from ...blob import Array
 
 
+def _size_of_axis(axis: int) -> property:
+    def size(self: Blob) -> int:
+        """Return the size of this axis, or 1 if the blob lacks it. Raises UsageError for more than 4 axes."""
+        if len(self.shape) > 4:
+            raise UsageError(f"num, channels, height and width belong to blobs of 4 axes, this is {show(self.shape)}")
+        return self.shape[axis] if axis < len(self.shape) else 1
+
+    return property(size)
+
+
 class Blob:
     """Float32 numbers with a shape.
 
@@ -47,30 +57,7 @@ class Blob:
         """Return the number of elements."""
         return self._data.size
 
-    @property
-    def num(self) -> int:
-        """Return the size of axis 0, or 1 if the blob lacks it. Raises UsageError for more than 4 axes."""
-        return self._legacy(0)
-
-    @property
-    def channels(self) -> int:
-        """Return the size of axis 1, likewise."""
-        return self._legacy(1)
-
-    @property
-    def height(self) -> int:
-        """Return the size of axis 2, likewise."""
-        return self._legacy(2)
-
-    @property
-    def width(self) -> int:
-        """Return the size of axis 3, likewise."""
-        return self._legacy(3)
-
-    def _legacy(self, axis: int) -> int:
-        if len(self.shape) > 4:
-            raise UsageError(f"num, channels, height and width belong to blobs of 4 axes, this is {show(self.shape)}")
-        return self.shape[axis] if axis < len(self.shape) else 1
+    num, channels, height, width = map(_size_of_axis, range(4))
 
     def reshape(self, *dims: int) -> None:
         """Change the sizes and keep the first numbers; new memory (zeros, nothing kept) only if the blob was never as large."""

@@ -203,12 +203,8 @@ def _reshapes_tops(cls: type) -> bool:
         tree = ast.parse(textwrap.dedent(inspect.getsource(forward)))
     except (OSError, TypeError, ValueError, SyntaxError):  # code without a source
         return False
-    return len(names) == 3 and any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "reshape"
-        and isinstance(node.func.value, ast.Subscript)
-        and isinstance(node.func.value.value, ast.Name)
-        and node.func.value.value.id == names[2]
-        for node in ast.walk(tree)
-    )
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Attribute(ast.Subscript(ast.Name(name)), "reshape")) if names[2:] == [name]:
+                return True
+    return False

@@ -36,7 +36,12 @@ def vitis(
 
     def register(cls: T) -> T:
         def calculate(x: Any, params: Mapping[str, Any]) -> None:
-            _object(x, cls, params).calculate(x)
+            if "vitis" not in x.data:
+                attributes = {name: _attribute(value) for name, value in params.items()}
+                x.data["vitis"] = cls(VitisOperation(x.layername, x.custom_layer_type, attributes))
+            inputs = [_buffer(name, bottom) for name, bottom in zip(x.previous, x.bottom)]
+            inputs += [_buffer(f"{x.layername}_{i}", x.param(i)) for i in range(x.n_params)]
+            x.data["vitis"].calculate(_buffer(x.next[0], x.top[0]), inputs)
 
         options = CustomOptions(args={"params": dict}, layout=layout, override=override, version=version)
         custom = type_of(type, cls, ("calculate",), calculate, options)
@@ -93,27 +98,6 @@ class VitisOperation:
     def get_attrs(self) -> dict[str, Any]:
         """Return all attributes by name."""
         return dict(self._attributes)
-
-
-class _VitisObject:
-    """The object of a user's class for one layer."""
-
-    def __init__(self, cls: type, x: Any, params: Mapping[str, Any]) -> None:
-        attributes = {name: _attribute(value) for name, value in params.items()}
-        self.layer: Any = cls(VitisOperation(x.layername, x.custom_layer_type, attributes))
-
-    def calculate(self, x: Any) -> None:
-        """Compute the top of x."""
-        inputs = [_buffer(name, bottom) for name, bottom in zip(x.previous, x.bottom)]
-        inputs += [_buffer(f"{x.layername}_{i}", x.param(i)) for i in range(x.n_params)]
-        self.layer.calculate(_buffer(x.next[0], x.top[0]), inputs)
-
-
-def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _VitisObject:
-    if "vitis" not in x.data:
-        x.data["vitis"] = _VitisObject(cls, x, params)
-    made: _VitisObject = x.data["vitis"]
-    return made
 
 
 def _buffer(name: str, array: Array) -> TensorBuffer:

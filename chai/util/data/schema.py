@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...errors import ParseError
 from ..suggest import did_you_mean
 from .jsonfile import Document, Pointer, quoted
-
-if TYPE_CHECKING:
-    from ...errors import ParseError
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),

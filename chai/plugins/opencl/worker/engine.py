@@ -39,7 +39,7 @@ class KernelRunner:
         self.own_process = own_process
         self.device = self._device()
         self.queues: dict[int | None, Any] = {}
-        self.programs: dict[int, _Program] = {}
+        self.programs: dict[int, _Program] = {}  # whoever removes one releases its memory
 
     def build(self, number: int, spec: Spec, memory: mmap) -> None:
         """Compile the kernels of a layer for buffers in ``memory``. Raises EngineError."""
@@ -48,10 +48,6 @@ class KernelRunner:
     def run(self, number: int) -> None:
         """Run the kernels of a layer, one after another. Raises EngineError."""
         self.programs[number].run()
-
-    def drop(self, number: int) -> None:
-        """Release a program and its memory."""
-        self.programs.pop(number, None)
 
     def _device(self) -> Any:
         cl = self.cl
@@ -113,7 +109,7 @@ class _Kernel:
             warnings.simplefilter("ignore")  # the compiler's; its errors are raised
             program = cl.Program(context, stage["source"]).build(stage["options"], cache_dir=False)
         self.kernel = cl.Kernel(program, stage["entry"])
-        self.sizes, self.local = tuple(stage["global"]), tuple(stage["local"]) or None
+        self.sizes, self.local = tuple(stage["sizes"]), tuple(stage["local"]) or None
         self.buffers: list[tuple[Any, Any]] = []
         self.images: list[tuple[Any, Any, tuple[int, ...], bool]] = []
         self.kernel.set_args(*(self._argument(a, regions, context) for a in stage["arguments"]))

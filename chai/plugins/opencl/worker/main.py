@@ -37,7 +37,7 @@ def main() -> None:
 
 def _follow(engine: KernelRunner, request: dict[str, Any], files: list[int]) -> None:
     for number in request.get("drop", ()):
-        engine.drop(number)
+        engine.programs.pop(number, None)
     if "build" in request:
         spec = request["build"]
         engine.build(request["program"], spec, mmap(files[0], spec["bytes"]))

@@ -6,18 +6,17 @@ import json
 import os
 import socket
 import subprocess
-import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ....env import env
 from ....limits import limits
 from ....util.interpreter import command, ending
 from ....util.log import logger
-from ....util.sharing import forgets
+from ....util.sharing import Mutex, forgets
 from .engine import EngineError, KernelRunner
 
 if TYPE_CHECKING:
@@ -31,67 +30,49 @@ class Died(Exception):
     """The process ended, or was ended because it did not answer; the message says how."""
 
 
-class Runner(Protocol):
-    """Runner of the programs of one network: compiles each before its first run."""
-
-    def run(self, number: int, spec: Mapping[str, Any], memory: MemoryFile) -> None:
-        """Run a program on its memory, in which results are then. Raises EngineError and Died."""
-
-    def drop(self, number: int) -> None:
-        """Release a program."""
-
-    def close(self) -> None:
-        """Release everything. The next run starts over."""
-
-
-def runner() -> Runner:
+def runner() -> Process | Here:
     """Return a Process, or with CHAI_OPENCL_INPROCESS=1 what runs kernels here."""
     return Here() if env().opencl_inprocess else Process()
 
 
 class Here:
-    """Runs kernels in this process: for debuggers, and for kernels that are trusted."""
+    """Runs kernels in this process, as Process does: for debuggers, and for kernels that are trusted."""
 
     def __init__(self) -> None:
+        self._lock = Mutex()
+        self._engine: KernelRunner | None = None
         forgets(self)
-        self.forget()
 
     def forget(self) -> None:
-        self._lock = threading.RLock()
-        self._engine: KernelRunner | None = None
-        self._built: set[int] = set()
+        self._engine = None
+
+    close = forget
 
     def run(self, number: int, spec: Mapping[str, Any], memory: MemoryFile) -> None:
         with self._lock:
-            self._engine = self._engine or KernelRunner(own_process=False)
-            if number not in self._built:
-                self._engine.build(number, spec, memory.map)
-                self._built.add(number)
-            self._engine.run(number)
+            self._engine = engine = self._engine or KernelRunner(own_process=False)
+            if number not in engine.programs:
+                engine.build(number, spec, memory.map)
+            engine.run(number)
 
     def drop(self, number: int) -> None:
-        with self._lock:
-            if self._engine is not None:
-                self._engine.drop(number)
-
-    def close(self) -> None:
-        with self._lock:
-            self._engine, self._built = None, set()
+        if (engine := self._engine) is not None:
+            engine.programs.pop(number, None)
 
 
 class Process:
     """The worker process of one network, started for its first kernel, and again after it died.
 
-    Requests of several threads take turns. It ends with ``close``, with this object, and with this process. A forked
-    process starts one of its own.
+    A program is compiled before its first run. Requests of several threads take turns. It ends with ``close``, with this
+    object, and with this process. A forked process starts one of its own.
     """
 
     def __init__(self) -> None:
-        forgets(self)
+        self._lock = Mutex()
         self._begin()
+        forgets(self)
 
     def _begin(self) -> None:
-        self._lock = threading.RLock()
         self._child: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._finalizer: weakref.finalize[Any, Process] | None = None
         self._built: set[int] = set()
@@ -110,6 +91,7 @@ class Process:
         return None if self._child is None else self._child[0].pid
 
     def run(self, number: int, spec: Mapping[str, Any], memory: MemoryFile) -> None:
+        """Run a program on its memory, in which results are then. Raises EngineError and Died."""
         with self._lock:
             if number not in self._built:
                 self._ask({"program": number, "build": spec}, limits().build_seconds, "compiling", memory.file)
@@ -118,15 +100,16 @@ class Process:
             self._ask({"program": number, "run": True, "drop": dropped}, limits().kernel_seconds, "running")
 
     def drop(self, number: int) -> None:
+        """Release a program."""
         if number in self._built:  # no lock: the garbage collector calls this in any thread; append is atomic
             self._dropped.append(number)
 
     def close(self) -> None:
+        """Release everything. The next run starts over."""
         with self._lock:
             if self._finalizer is not None:
                 self._finalizer()
-            self._child = self._finalizer = None
-            self._built, self._dropped = set(), []
+            self._begin()
 
     def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         if self._child is None:

@@ -1,0 +1,1 @@
+"""Instructions of a network's steps on the processors of boards, counted under qemu."""
