@@ -67,7 +67,7 @@ class PlacedProgram(Program):
         lease: list[object] = [self]
         used = None
         try:
-            used = claimed(self, lease)
+            used = self.wait_for(lease)
             return self.run_in(used, blobs)
         finally:
             lease.clear()
@@ -81,7 +81,7 @@ class PlacedProgram(Program):
             if self._sets:
                 self._grow()
 
-    def claim(self, lease: Collection[object], wake: Callable[[], object]) -> BlobSet | None:
+    def claim(self, lease: Collection[object], wake: Callable[[], object] | None = None) -> BlobSet | None:
         """Return a set, free again when ``lease`` is empty; None if there is none: ``wake`` is called when that may be over.
 
         Raises DeviceError.
@@ -90,15 +90,28 @@ class PlacedProgram(Program):
             if not self._sets:
                 self._sets.append(self._placed())
                 self._grow()
-            used = next((one for one in self._sets if not one.lease), None)
+            used = None
+            for one in self._sets:
+                if not one.lease:
+                    used = one
+                    break
             if used is None and in_layer():
                 used = self._placed()
                 self._sets.append(used)
-            if used is None:
-                self._waiting.append(wake)
-            else:
+            if used is not None:
                 used.lease = lease
+            elif wake is not None:
+                self._waiting.append(wake)
             return used
+
+    def wait_for(self, lease: Collection[object]) -> BlobSet:
+        """Return a set as ``claim`` does, when there is one."""
+        if (used := self.claim(lease)) is None:
+            woken: SimpleQueue[None] = SimpleQueue()
+            while (used := self.claim(lease, partial(woken.put, None))) is None:
+                with suppress(Empty):
+                    woken.get(timeout=RETRY)
+        return used
 
     def given_back(self, used: BlobSet) -> None:
         """Wake those who wait for a set, after the lease of ``used`` has ended."""
@@ -153,12 +166,3 @@ class PlacedProgram(Program):
         except BaseException:  # nothing runs there
             memory.free()
             raise
-
-
-def claimed(program: PlacedProgram, lease: Collection[object]) -> BlobSet:
-    """Return a set of a program for a batch with this lease; wait until there is one."""
-    woken: SimpleQueue[None] = SimpleQueue()
-    while (used := program.claim(lease, partial(woken.put, None))) is None:
-        with suppress(Empty):
-            woken.get(timeout=RETRY)
-    return used

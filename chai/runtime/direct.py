@@ -1,6 +1,6 @@
 """Direct: the conversions between float32 and codes that write and read a device's memory themselves.
 
-A Pack is direct if nothing but a segment reads its codes and no step but Packs stands between them; an Unpack if the segment
+A Pack is direct if nothing but a segment reads its codes and only Packs come between the two; an Unpack if the segment
 writes all of its codes and nothing but Unpacks reads them. Other codes are arrays of the host (int8, NCHW), from which a
 Program stores its inputs and to which it loads its outputs: those of other readers, of layers on codes, of blobs within a
 segment, and all where each Task runs on its own (CHAI_CHECK, CHAI_DUMP).
@@ -70,18 +70,18 @@ class Readers:
 
 
 def unpacking_at_once(schedule: Schedule) -> Schedule:
-    """Return a Schedule of the same steps with each Unpack that may be direct right behind its segment.
+    """Return a Schedule of the same steps with each Unpack that may be direct right after its segment.
 
     So no layer of the host runs while a batch has a set.
     """
     readers = Readers(schedule)
     segments = [i for i, step in enumerate(schedule.steps) if isinstance(step, DeviceStep)]
-    behind = {i: [*readers.unpacks(i)] for i in segments}
-    moved = {i for unpacks in behind.values() for i in unpacks}
+    after = {i: [*readers.unpacks(i)] for i in segments}
+    moved = {i for unpacks in after.values() for i in unpacks}
     steps: list[Step] = []
     for i, step in enumerate(schedule.steps):
         if i not in moved:
-            steps += [step, *(schedule.steps[j] for j in behind.get(i, ()))]
+            steps += [step, *(schedule.steps[j] for j in after.get(i, ()))]
     return replace(schedule, steps=steps)
 
 

@@ -19,9 +19,9 @@ from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
 from .direct import Readers, direct, unpacking_at_once
-from .host.memory import Alive
+from .host.memory import BlobLog
 from .slot import NOTHING, Decoded, Kept, Slot, StepBlobs
-from .steps import prepared
+from .steps import Prepared, prepared
 from .times import ModelledTime, Steps, Times
 
 if TYPE_CHECKING:
@@ -128,25 +128,25 @@ class Execution:
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float, shown: Written
     ) -> tuple[Mapping[str, Array], Times]:
         kept = self._kept_with(keep)
-        alive = Alive() if kept.peak is None else None
-        slot = Slot(feeds, kept, started, alive, shown)
+        log = BlobLog() if kept.peak is None else None
+        slot = Slot(feeds, kept, started, log, shown)
         slot.feed = (perf_counter() - slot.started) * 1000
         if self._branches:
             for _ in self._pipeline(kept, 1).stream([slot]):
                 pass
         else:
             entered(self, self._in_order, slot)
-            if alive is not None and not self._dynamic:
-                kept.peak = alive.peak
+            if log is not None and not self._dynamic:
+                kept.peak = int(log)
         return self.result(slot)
 
     def _in_order(self, slot: Slot) -> None:
         try:
             with np.errstate(all="ignore"):
-                for i, use in enumerate(slot.kept.uses):
-                    if use.claims and use.direct is not None:
-                        slot.wait_for(use.direct)
-                    self.step(i, slot)
+                for step, use in zip(self._steps, slot.kept.uses):
+                    if use.claims is not None:
+                        slot.wait_for(use.claims)
+                    _run(step, use, slot)
         finally:
             slot.lease.clear()  # in C: whatever comes after it, no set is lost
             slot.give_all_back()
@@ -164,7 +164,7 @@ class Execution:
         for conversions in self._direct(uses):
             for i in conversions.steps:
                 uses[i].direct = conversions
-            uses[conversions.steps[0]].claims = uses[conversions.steps[-1]].gives = True
+            uses[conversions.steps[0]].claims = uses[conversions.steps[-1]].gives = conversions
         return Kept(blobs, several, uses)
 
     def _direct(self, uses: Sequence[StepBlobs]) -> Iterator[Direct]:
@@ -211,7 +211,7 @@ class Execution:
     ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
-        slots = (Slot(feed, kept, started, Alive(), NOTHING if i else shown) for i, feed in enumerate(feeds))
+        slots = (Slot(feed, kept, started, BlobLog(), NOTHING if i else shown) for i, feed in enumerate(feeds))
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         for program in {use.direct.program for use in kept.uses if use.direct is not None}:
             program.reserve(SETS)
@@ -228,12 +228,19 @@ class Execution:
         """Return host and device as two lanes, with as many batches in flight."""
         from .lanes import Pipeline, PipelineStage  # threads, which most passes do without
 
-        needs = self._needs(kept.uses)
-        stages = []
-        for i, (step, use) in enumerate(zip(self._executed.steps, kept.uses)):
-            claim = partial(_claim, use.direct) if use.claims and use.direct is not None else None
-            stages.append(PipelineStage(_lane(step), needs[i], partial(self._in_lane, i), claim))
-        return Pipeline(stages, depth, Slot.give_all_back)
+        if kept.stages is None:
+            needs, steps = self._needs(kept.uses), zip(self._executed.steps, self._steps, kept.uses)
+            kept.stages = [
+                PipelineStage(
+                    _lane(step),
+                    needs[i],
+                    partial(_run, run, use),
+                    partial(_claim, use.claims) if use.claims else None,
+                )
+                for i, (step, run, use) in enumerate(steps)
+            ]
+        # threads do not inherit it with every numpy
+        return Pipeline(kept.stages, depth, Slot.give_all_back, partial(np.errstate, all="ignore"))
 
     def _needs(self, uses: Sequence[StepBlobs]) -> list[frozenset[int]]:
         """Return the steps that each step waits for in a pipeline.
@@ -268,23 +275,12 @@ class Execution:
             yield _lane(step), frozenset(writers[blob] for blob in step.reads if blob in writers)
             writers.update(dict.fromkeys(step.writes, i))
 
-    def _in_lane(self, i: int, slot: Slot) -> None:
-        with np.errstate(all="ignore"):  # which threads do not inherit with every numpy
-            self.step(i, slot)
-
-    def step(self, i: int, slot: Slot) -> None:
-        """Run one step on the blobs of a batch, which has its set if it needs one."""
-        begin, use = perf_counter(), slot.kept.uses[i]
-        slot.done(use, self._steps[i](slot, use), begin)
-        if use.gives and use.direct is not None:
-            slot.give_back(use.direct)
-
     def result(self, slot: Slot) -> tuple[Mapping[str, Array], Times]:
         """Return the kept blobs of a finished batch in float32, and its times."""
         begin = perf_counter()
         blobs = Decoded(slot, self.formats, self.shapes)
         total = slot.fed + sum([run.rows.bytes for run in slot.runs])
-        peak = slot.kept.peak or 0 if slot.alive is None else slot.alive.peak
+        peak = slot.log or slot.kept.peak or 0
         steps, composed = Steps(slot.runs), self.graph.composed
         end = perf_counter()
         wall, between = (end - slot.started) * 1000 + slot.before, slot.between + slot.before + (end - begin) * 1000
@@ -310,6 +306,14 @@ def _modelled_ms(plan: Plan) -> float:
     overlay, schedule, shapes = plan.overlay, plan.schedule, plan.device_shapes
     chains = (s.chain or executable(s.work(overlay, shapes, schedule.views)) for s in schedule.segments)
     return float(sum(chain.cycles for chain in chains)) / (overlay.clock_mhz * 1000)
+
+
+def _run(step: Prepared, use: StepBlobs, slot: Slot) -> None:
+    """Run one step on the blobs of a batch, which has its set if it needs one."""
+    begin = perf_counter()
+    slot.done(use, step(slot, use), begin)
+    if use.gives is not None:
+        slot.give_back(use.gives)
 
 
 def _lane(step: Step) -> str:

@@ -13,6 +13,7 @@ import threading
 from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -61,14 +62,19 @@ class Pipeline:
     """Runs stages over a stream of states with at most ``depth`` of them in flight.
 
     ``abandon`` gives back what a state has claimed that goes no further: it or one before it has failed, or the stream ends.
+    All stages of a lane run in a context that ``within`` makes.
     """
 
     def __init__(
-        self, stages: Sequence[PipelineStage], depth: int, abandon: Callable[[Any], None] = lambda _: None
+        self,
+        stages: Sequence[PipelineStage],
+        depth: int,
+        abandon: Callable[[Any], None] = lambda _: None,
+        within: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.stages = stages
         self.depth = depth
-        self.abandon = abandon
+        self.abandon, self.within = abandon, within
         self.readers: list[list[int]] = [[] for _ in stages]
         for i, stage in enumerate(stages):
             for need in stage.needs:
@@ -197,6 +203,14 @@ class _Run:
         self.workers.put(workers)
 
     def _work(self, lane: str) -> None:
+        with self.pipeline.within():
+            self._run(lane)
+        for other in self.ready.values():
+            other.put(None)
+        self._ended()
+
+    def _run(self, lane: str) -> None:
+        """Run the steps of a lane until the stream is to stop."""
         ready, steps = self.ready[lane], list[_Ready]()
         early: dict[int, list[_Ready]] = {}  # steps that cannot have yet what their stage claims, oldest first
         again = partial(ready.put, True)
@@ -217,9 +231,6 @@ class _Run:
                 _, _, i, batch = step
                 if i in early or not self._step(batch, i, again):
                     early.setdefault(i, []).append(step)
-        for other in self.ready.values():
-            other.put(None)
-        self._ended()
 
     def _step(self, batch: _Batch, i: int, again: Callable[[], object]) -> bool:
         """Run a stage of a batch unless one before it has failed; return whether it had what it claims."""

@@ -78,7 +78,7 @@ class _Conversion:
             slot.saturated += int(np.count_nonzero(codes == low))
 
     def count_in(self, blob: DeviceBlob, slot: Slot) -> None:
-        """Count them in a device's memory, without what stands after the last channel."""
+        """Count them in a device's memory, without the words' channels after the last."""
         if self.ends is None:
             return
         words = blob.words

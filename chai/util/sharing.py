@@ -139,6 +139,11 @@ class Turn:
                 except RuntimeError:  # an exception came before this thread had it
                     pass
 
+    def run_alone(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Return what ``call`` returns, as ``run`` does, but ``inside`` does not list it: for what runs no network."""
+        with self._lock:
+            return call(*arguments)
+
     def _wait(self) -> None:
         key, held = object(), tuple(x for x in _inside.get() if isinstance(x, Turn))
         try:

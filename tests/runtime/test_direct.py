@@ -152,7 +152,7 @@ def test_of_a_concat_that_is_filled_in_part(tmp_path: Path) -> None:
     assert "Unpack a" in others and "Unpack d" in direct
 
 
-def test_an_unpack_stands_right_behind_its_segment(tmp_path: Path) -> None:
+def test_an_unpack_is_right_after_its_segment(tmp_path: Path) -> None:
     """In what the device executes, so that no layer of the host runs while a batch has a set; the plan is as it was."""
     lines = f"""a Convolution data -> a : convolution_param {{ num_output: 3 kernel_size: 1 }}
         p Power data -> p : {POWER}
@@ -266,7 +266,7 @@ def test_threads_that_share_a_network_take_turns(tmp_path: Path) -> None:
 
 
 def test_a_thread_in_a_layer_does_not_wait_for_a_set(tmp_path: Path) -> None:
-    """Whoever has one may wait for that layer: it gets a further set."""
+    """The holder of one may wait for that layer: it gets a further set."""
     inner, images, wanted = small(tmp_path)
     (program,) = programs(inner)
     inner.forward(images[0])
@@ -343,7 +343,7 @@ def test_who_waits_is_not_forgotten_without_a_word(tmp_path: Path, monkeypatch: 
     thread.start()
     while not program._waiting:
         pass
-    lease.clear()  # and nobody is told
+    lease.clear()  # and no one is woken
     thread.join(HANG)
     assert np.array_equal(results[0], wanted[3])
 

@@ -425,7 +425,7 @@ def test_with_two_sets_the_lanes_overlap() -> None:
 
 
 def test_a_lane_runs_other_stages_while_one_waits() -> None:
-    """What is needed to give a set back is behind the stage that waits for it, in the same lane."""
+    """What is needed to give a set back is a later stage than the one that waits for it, in the same lane."""
     sets, seen = Sets(1), list[tuple[str, int]]()
     stages = sets.stages()
     stages.append(stage("host", set(), lambda state: seen.append(("other", state[0]))))
@@ -442,7 +442,7 @@ def test_a_lane_runs_other_stages_while_one_waits() -> None:
     assert seen[:3] == [("other", 0), ("other", 1), ("other", 2)]
 
 
-def test_a_lane_that_nobody_wakes_looks_again() -> None:
+def test_a_lane_that_is_not_woken_looks_again() -> None:
     sets = Sets(1)
     sets.waiting = Deaf()
     assert len(list(sets.pipeline().stream([i] for i in range(5)))) == 5

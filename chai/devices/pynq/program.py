@@ -37,13 +37,14 @@ class PynqProgram(PlacedProgram):
     def __init__(self, device: Pynq, segment: Any, views: Mapping[str, View]) -> None:
         super().__init__(segment, views)
         self.device = device
-        expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
-        self.seconds = PATIENCE[0] * expected + PATIENCE[1]
+        self.expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
+        self.seconds = PATIENCE[0] * self.expected + PATIENCE[1]
+        self._opened: Board | None = None  # that it uses
         self._board: Board | None = None  # that it runs on
         self._busy = Mutex()
 
-    def claim(self, lease: Collection[object], wake: Callable[[], object]) -> BlobSet | None:
-        board = self.device.board(self.segment.overlay, self)
+    def claim(self, lease: Collection[object], wake: Callable[[], object] | None = None) -> BlobSet | None:
+        board = self._used()
         try:
             return super().claim(lease, wake)
         except Lost:
@@ -53,13 +54,12 @@ class PynqProgram(PlacedProgram):
     def run_in(
         self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
     ) -> Ran:
-        begin = perf_counter()
-        board = self.device.board(self.segment.overlay, self)
+        begin, board = perf_counter(), self._used()
         memory: Any = used.memory
         with self._busy, board.lock:
             self._board = board
             try:
-                start = partial(board.run, self.segment, memory, self.seconds)
+                start = partial(board.run, self.segment, memory, self.seconds, self.expected)
                 device = used.run(blobs, self.views, start, packed, unpacked)
             except BaseException as error:
                 self._give_back(board)
@@ -76,7 +76,16 @@ class PynqProgram(PlacedProgram):
                 with suppress(DeviceError):
                     self._board.stop()
             self._give_back(self._board)
+        self._opened = None
         self.device.released(self)
+
+    def _used(self) -> Board:
+        """Return the board, opened again if it has been closed. Raises DeviceError."""
+        board = self._opened
+        if board is None or board.closed:
+            board = self._opened = self.device.board(self.segment.overlay, self)
+        board.check_process()
+        return board
 
     def _give_back(self, board: Board | None) -> None:
         """Release the memory, unless ``board`` may still write there."""
@@ -85,7 +94,7 @@ class PynqProgram(PlacedProgram):
         super().close()
 
     def _memory(self, first: PynqBuffers | None) -> PynqBuffers:
-        board = self.device.board(self.segment.overlay, self)
+        board = self._used()
         try:
             return board.memory(self.segment, first)
         except NoRoom:
@@ -93,7 +102,7 @@ class PynqProgram(PlacedProgram):
             return board.memory(self.segment, first)
 
     def _check(self, memory: PynqBuffers) -> None:
-        self.device.board(self.segment.overlay, self).check_program(self.segment, memory)
+        self._used().check_program(self.segment, memory)
 
 
 class Pynq(Device):

@@ -39,7 +39,6 @@ class PublishedBoard(Board):
 
     def __init__(self, overlay: Overlay) -> None:
         self.using = Mutex()  # registers are not touched after another bitstream was loaded
-        self.closed = False
         super().__init__(overlay)
 
     def open(self) -> None:
@@ -69,12 +68,12 @@ class PublishedBoard(Board):
     def check_program(self, segment: Any, memory: PynqBuffers) -> None:
         self._driver.check(segment, memory)
 
-    def run(self, segment: Any, memory: PynqBuffers, seconds: float) -> float | None:
+    def run(self, segment: Any, memory: PynqBuffers, seconds: float, expected: float = 0.0) -> float | None:
         self._check_loaded()
         try:
             self.stuck = True
             self._driver.start(segment, memory)
-            for late in Polling().looks(seconds):
+            for late in Polling().looks(seconds, expected):
                 ended = self._driver.ended(segment, memory)
                 self.check_running()
                 if ended:

@@ -406,6 +406,7 @@ def test_ctrl_c(net: chai.Net, board: Any, wanted: Any, look: int) -> None:
             raise KeyboardInterrupt
 
     board.accelerator.on_look = interrupt
+    board.accelerator.takes = 5e-3  # longer than in the model, so that there are several looks
     fails(net, board, KeyboardInterrupt)
     assert reset(board)
     board.accelerator.on_look = lambda: None
