@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ...codegen.compile import executable
 from ...driver.memory import NONE, NoRoom
@@ -40,46 +40,49 @@ class PynqProgram(PlacedProgram):
         self.expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * self.expected + PATIENCE[1]
         self._opened: Board | None = None  # that it uses
-        self._board: Board | None = None  # that it runs on
+        self._running: tuple[Board, Any] | None = None  # and the buffers, as long as it runs
         self._busy = Mutex()
 
     def claim(self, lease: Collection[object], wake: Callable[[], object] | None = None) -> BlobSet | None:
-        board = self._used()
-        try:
-            return super().claim(lease, wake)
-        except Lost:
-            self.device.forget(board)
-            raise
+        self._board()  # even in a set that is there a fork would write into buffers of its parent
+        return super().claim(lease, wake)
 
     def run_in(
         self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
     ) -> Ran:
-        begin, board = perf_counter(), self._used()
+        begin, board = perf_counter(), self._board()
         memory: Any = used.memory
         with self._busy, board.lock:
-            self._board = board
+            self._running = board, memory
             try:
                 start = partial(board.run, self.segment, memory, self.seconds, self.expected)
                 device = used.run(blobs, self.views, start, packed, unpacked)
             except BaseException as error:
-                self._give_back(board)
+                self._give_back(board.stuck, memory)
                 if board.stuck or isinstance(error, Lost):
                     self.device.forget(board)
                 raise
             finally:
-                self._board = None
+                self._running = None
         return Ran([(perf_counter() - begin) * 1000] if len(self.segment.tasks) == 1 else None, device)
 
     def close(self) -> None:
         with self._busy:
-            if self._board is not None and self._board.stuck:  # a signal's handler closes it while it runs
+            board, memory = self._running or (None, None)
+            if board is not None and board.stuck:  # a signal's handler closes it while it runs
                 with suppress(DeviceError):
-                    self._board.stop()
-            self._give_back(self._board)
+                    board.stop()
+            self._give_back(board is not None and board.stuck, memory)
         self._opened = None
         self.device.released(self)
 
-    def _used(self) -> Board:
+    def _give_back(self, stuck: bool, running: Any) -> None:
+        """Release the memory, unless the board may still write to that of the ``running`` set, or to what all have in common."""
+        if stuck:
+            kept.append(running)
+        super().close()
+
+    def _board(self) -> Board:
         """Return the board, opened again if it has been closed. Raises DeviceError."""
         board = self._opened
         if board is None or board.closed:
@@ -87,14 +90,16 @@ class PynqProgram(PlacedProgram):
         board.check_process()
         return board
 
-    def _give_back(self, board: Board | None) -> None:
-        """Release the memory, unless ``board`` may still write there."""
-        if board is not None and board.stuck:
-            kept.extend(cast("PynqBuffers", one.memory) for one in self._sets)
-        super().close()
+    def _placed(self) -> BlobSet:
+        board = self._board()
+        try:
+            return super()._placed()
+        except Lost:
+            self.device.forget(board)
+            raise
 
     def _memory(self, first: PynqBuffers | None) -> PynqBuffers:
-        board = self._used()
+        board = self._board()
         try:
             return board.memory(self.segment, first)
         except NoRoom:
@@ -102,7 +107,7 @@ class PynqProgram(PlacedProgram):
             return board.memory(self.segment, first)
 
     def _check(self, memory: PynqBuffers) -> None:
-        self._used().check_program(self.segment, memory)
+        self._board().check_program(self.segment, memory)
 
 
 class Pynq(Device):

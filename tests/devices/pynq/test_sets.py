@@ -248,3 +248,27 @@ def test_a_chain_that_fails_in_a_stream_takes_no_other_batchs_answer(
             assert np.array_equal(out["p"], right)
         other.offload.close()
     assert program._boards
+
+
+def test_a_reset_that_does_not_help_in_a_stream(board_of: Callable[..., Any], tmp_path: Path) -> None:
+    """The accelerator may still write to the set that it runs, and to what both have in common, until a download."""
+    board = board_of(exact=False)
+    one, other = calibrated(board, tmp_path)
+    frames = [image(seed) for seed in range(6)]
+    wanted = [one.forward(frame)["p"] for frame in frames]
+    assert len(list(other.stream(frames))) == 6
+    both = len(board.memory.held)
+    board.accelerator.hangs_at, board.accelerator.deaf = 0, True
+    found = starts(board)
+    with pytest.raises(DeviceError, match="not done after"):
+        list(other.stream(frames))
+    gc.collect()
+    assert board.accelerator._bit("busy")
+    chain = board.memory.around(found[-1]).address
+    assert chain in board.memory.held and both - 3 <= len(board.memory.held) < both + 1
+    board.accelerator.hangs_at = None
+    for out, right in zip(other.stream(frames), wanted, strict=True):
+        assert np.array_equal(out["p"], right)
+    assert board.downloads == 2 and len(board.memory.held) == both
+    other.close()
+    assert not board.memory.held
