@@ -1,6 +1,6 @@
 """Chain: a segment's descriptors, constants and blob addresses in DDR, as an accelerator fetches them.
 
-Descriptors are encoded before the addresses of the memory regions are known; ``fix`` relocates them.
+Descriptors are encoded before the addresses of the memory regions are known; ``relocate`` puts those in.
 """
 
 from __future__ import annotations
@@ -82,11 +82,13 @@ class Chain(HostBlobs):
             )
             yield f"{tag:5} {'+'.join(task.origin) or task.output} ({task.kind}): {shown}"
 
-    def fix(self, base: Mapping[int, int], out: Array) -> None:
-        """Write the content of FIXED, relocated to regions at these base addresses, into ``out`` (uint8).
+    @property
+    def program_span(self) -> tuple[int, int]:
+        """Return the place of the descriptors in FIXED, and their bytes."""
+        return 0, len(self.tasks) * self.overlay.descriptor.bytes
 
-        Constants are copied directly from their source.
-        """
+    def relocate(self, base: Mapping[int, int], out: Array) -> None:
+        """Write the descriptors for regions at these base addresses into ``out`` (uint8)."""
         record = self.overlay.descriptor
         addresses = [f.name for f in record.fields if f.multiple > 1]
         end = 0
@@ -98,11 +100,10 @@ class Chain(HostBlobs):
                     values[name] = base[region] + offset
             out[end : end + record.bytes] = np.frombuffer(pack(record, values), np.uint8)
             end += record.bytes
-        self.fill(out)
 
     def fill(self, out: Array) -> None:
         """Write the constants into FIXED, and zeros around them."""
-        end = len(self.tasks) * self.overlay.descriptor.bytes
+        end = self.program_span[1]
         for start, part in self.constants:
             out[end:start] = 0
             end = start + size_of(part)

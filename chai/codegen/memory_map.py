@@ -22,7 +22,10 @@ Moves = Sequence[tuple[Collection[str], str]]
 
 
 class Buffers(Protocol):
-    """One buffer per region: the host's bytes (uint8), and the addresses that the accelerator knows."""
+    """One buffer per region: the host's bytes (uint8), and the addresses that the accelerator knows.
+
+    ``own``  the regions that no other set of buffers has, too
+    """
 
     @property
     def bytes(self) -> Mapping[int, Array]: ...
@@ -30,17 +33,26 @@ class Buffers(Protocol):
     @property
     def addresses(self) -> Mapping[int, int]: ...
 
+    @property
+    def own(self) -> Collection[int]: ...
+
     def flush(self, regions: Collection[int]) -> None:
         """Let the accelerator see what the host wrote."""
 
     def invalidate(self, regions: Collection[int]) -> None:
         """Let the host see what the accelerator wrote."""
 
+    def free(self) -> None:
+        """Release the buffers."""
+
 
 REGION = 40  # bits of an offset
-FIXED, INPUT, OUTPUT, BOTH, WORK, MARKS = range(1, 7)  # 0 remains the address of unused fields of a descriptor
-REGIONS = "", "constants", "inputs", "outputs", "inputs and outputs", "blobs between Tasks", "marks"  # for people
+# 0 remains the address of unused fields of a descriptor; a further set has a PROGRAM, for the constants of the first
+FIXED, INPUT, OUTPUT, BOTH, WORK, MARKS, PROGRAM = range(1, 8)
+# for people
+REGIONS = "", "constants", "inputs", "outputs", "inputs and outputs", "blobs between Tasks", "marks", "program"
 WRITTEN, READ = (INPUT, BOTH), (OUTPUT, BOTH)  # by the host
+EXCHANGED = INPUT, OUTPUT, BOTH  # which each set has for itself
 
 
 def split(address: int) -> tuple[int, int]:
@@ -91,11 +103,47 @@ class Usage(NamedTuple):
 
 
 class HostBlobs:
-    """Blobs in regions, as the host stores and loads them; base of what an overlay runs for a segment."""
+    """Blobs in regions, as the host stores and loads them; base of what an overlay runs for a segment.
+
+    FIXED holds the program, whose place and size in bytes ``program_span`` has, and the constants.
+    """
 
     overlay: Overlay
     shapes: Mapping[str, Shape]
     regions: Regions
+
+    @property
+    def sizes(self) -> Mapping[int, int]:
+        """Return the bytes of each region in use."""
+        raise NotImplementedError
+
+    @property
+    def program_span(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def fill(self, out: Array) -> None:
+        """Write the constants into FIXED (uint8)."""
+        raise NotImplementedError
+
+    def relocate(self, base: Mapping[int, int], out: Array) -> None:
+        """Write the program for regions at these base addresses into ``out`` (uint8, as long as the program)."""
+        raise NotImplementedError
+
+    def fix(self, base: Mapping[int, int], out: Array) -> None:
+        """Write the content of FIXED (uint8) for regions at these base addresses; constants directly from their source."""
+        begin, size = self.program_span
+        self.fill(out)
+        self.relocate(base, out[begin : begin + size])
+
+    def entry(self, base: Mapping[int, int]) -> int:
+        """Return the address of the program."""
+        return base[PROGRAM] if PROGRAM in base else base[FIXED] + self.program_span[0]
+
+    @property
+    def further(self) -> dict[int, int]:
+        """Return the bytes of each region that another set of the same program needs."""
+        own = {region: size for region, size in self.regions.sizes.items() if region in EXCHANGED}
+        return {PROGRAM: self.program_span[1], **own}
 
     @property
     def written(self) -> list[int]:
@@ -106,14 +154,6 @@ class HostBlobs:
     def read(self) -> list[int]:
         """Return the regions that the host reads after a run."""
         return [region for region in self.regions.sizes if region in READ]
-
-    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
-        """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
-        self.blob(blob, memory).store(codes)
-
-    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
-        """Load a blob's codes into ``out``, from channel ``first``."""
-        self.blob(blob, memory, first, out.shape[1]).fetch(out)
 
     def blob(self, name: str, memory: Mapping[int, Array], first: int = 0, channels: int | None = None) -> DeviceBlob:
         """Return a blob, or ``channels`` of it from ``first``, in the regions' bytes (uint8)."""

@@ -17,7 +17,7 @@ def names() -> list[str]:
     """Return the names of all devices."""
     inside = {name for folder in __path__ for name in os.listdir(folder) if "." not in name}
     folders = {name for name in inside if any(os.path.isfile(f"{at}/{name}/__init__.py") for at in __path__)}
-    return sorted((modules(__path__) | folders) - {"__init__", "base"})
+    return sorted((modules(__path__) | folders) - {"__init__", "base", "placed"})
 
 
 def open(name: str | Device) -> Device:

@@ -47,9 +47,10 @@ class Device:
     2. ``compile`` takes the Work of one segment and returns a Program.
        ``codegen.compile.chain`` turns it into descriptors and a memory map for real hardware.
     3. ``Program.run`` reads the inputs' codes (int8, NCHW) and adds the outputs' codes, bit for bit as ``Task.define``;
-       ``close`` releases its resources.
+       ``close`` releases its resources. With a memory of its own it extends ``devices.placed.PlacedProgram``.
     4. ``chai devices --test --device mine`` compares it with the definitions.
 
+    ``placed``  its Programs are PlacedPrograms, in whose memory the host converts blobs
     ``hidden``  its Programs add only the outputs: other blobs stay in its own memory
     ``alone``   only one process at a time can use it
     ``word``    what the times of an overlay's steps are if they are not the overlay's own: "emulated"
@@ -58,6 +59,7 @@ class Device:
     name: str
     summary: str
     fixed: ClassVar[bool] = False
+    placed: ClassVar[bool] = False
     hidden: ClassVar[bool] = False
     alone: ClassVar[bool] = False
     word: ClassVar[str] = ""

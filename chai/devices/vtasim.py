@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..driver.memory import place, run
+from ..driver.memory import NONE
 from ..errors import DeviceError
 from ..overlay import names
 from ..tasks.work import Work
@@ -16,9 +16,12 @@ from ..util.sharing import Mutex
 from ..vta.architecture import segment
 from ..vta.simulator import Chip
 from .base import Device, Program, Ran
+from .placed import PlacedProgram
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..driver.memory import BlobSet
+    from ..vta.checks import Checked
     from ..vta.program import VtaSegment
 
 ARCHITECTURE = "vta"
@@ -26,15 +29,25 @@ BEGIN, PAGE = 1 << 20, 4096  # where buffers lie in the simulated memory, bytes
 
 
 class SimulatedBuffers:
-    """The regions of a segment in the simulated memory."""
+    """The regions of a segment in the simulated memory; further ones come after ``end``.
 
-    def __init__(self, segment: VtaSegment) -> None:
-        self.bytes = {region: np.zeros(size, np.uint8) for region, size in segment.sizes.items()}
-        self.addresses: dict[int, int] = {}
-        end = BEGIN
-        for region, size in segment.sizes.items():
+    ``steps``  the checked program
+    """
+
+    steps: Sequence[Checked] = ()
+
+    def __init__(self, sizes: Mapping[int, int], first: SimulatedBuffers | None) -> None:
+        self.own = sizes.keys()
+        self.bytes: dict[int, Array] = {**first.bytes} if first else {}
+        self.addresses: dict[int, int] = {**first.addresses} if first else {}
+        self.bytes.update((region, np.zeros(size, np.uint8)) for region, size in sizes.items())
+        end = first.end if first else BEGIN
+        for region, size in sizes.items():
             self.addresses[region] = end
             end += round_up(size, PAGE)
+        self.end: int = end
+        if first:
+            first.end = end
 
     def flush(self, regions: Collection[int]) -> None:
         """Do nothing: there is no cache."""
@@ -42,21 +55,35 @@ class SimulatedBuffers:
     def invalidate(self, regions: Collection[int]) -> None:
         """Do nothing: there is no cache."""
 
+    def free(self) -> None:
+        """Release the bytes."""
+        self.bytes.clear()
+        self.steps = ()
 
-class SimulatedProgram(Program):
-    """One program and its buffers; it is checked once, since neither its bytes nor its addresses change between runs."""
+
+class SimulatedProgram(PlacedProgram):
+    """Each set is checked once, since neither its bytes nor its addresses change between runs."""
+
+    segment: VtaSegment
 
     def __init__(self, work: Work) -> None:
-        self.segment: VtaSegment = work.chain or segment(replace(work, writes=work.writes or work.shapes))
-        self.views, self.memory = work.views, SimulatedBuffers(self.segment)
-        place(self.segment, self.memory)
-        self.steps = self.segment.checked(self.memory.addresses, self.memory.bytes)
-        self.chip = Chip(self.segment.machine)
-        self._busy = Mutex()  # threads that share a network have one program, with one memory
+        super().__init__(work.chain or segment(replace(work, writes=work.writes or work.shapes)), work.views)
+        self._chip = Chip(self.segment.machine)
+        self._busy = Mutex()
+        self._sets.append(self._placed())  # what is wrong with a program is found when it is compiled
 
-    def run(self, blobs: dict[str, Array]) -> Ran:
+    def _memory(self, first: SimulatedBuffers | None) -> SimulatedBuffers:
+        return SimulatedBuffers(self.segment.further if first else self.segment.sizes, first)
+
+    def _check(self, memory: SimulatedBuffers) -> None:
+        memory.steps = self.segment.checked(memory.addresses, memory.bytes)
+
+    def run_in(
+        self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
+    ) -> Ran:
+        memory: Any = used.memory
         with self._busy:
-            run(self.segment, self.memory, blobs, self.views, lambda: self.chip.run(self.steps))
+            used.run(blobs, self.views, lambda: self._chip.run(memory.steps), packed, unpacked)
         return Ran()
 
 
@@ -64,6 +91,7 @@ class VtaSimulator(Device):
     """Needs numpy only; for overlays whose architecture is VTA."""
 
     fixed = True
+    placed = True
     hidden = True
     word = "simulated"
 

@@ -1,22 +1,35 @@
-"""A Chain in a device's memory: descriptors and constants are placed once, blobs are stored and loaded around each run."""
+"""A program in a device's memory: it and its constants are placed once, blobs are stored and loaded around each run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..blob import codes_of
-from ..codegen.memory_map import FIXED
+from ..codegen.memory_map import FIXED, PROGRAM
+from ..errors import DeviceError
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape, View
     from ..codegen.memory_map import Buffers, Regions
+    from ..overlay.layout import DeviceBlob
 
 Result = TypeVar("Result")
+NONE = frozenset[str]()
+
+
+class NoRoom(DeviceError):
+    """The device's memory does not suffice."""
 
 
 class Executable(Protocol):
     """A segment as bytes and blobs in regions: a Chain, or a program of another architecture."""
+
+    @property
+    def overlay(self) -> Any: ...
+
+    @property
+    def cycles(self) -> int: ...
 
     @property
     def tasks(self) -> Sequence[Any]: ...
@@ -31,6 +44,12 @@ class Executable(Protocol):
     def wanted(self) -> Sequence[tuple[str, int, int]]: ...
 
     @property
+    def sizes(self) -> Mapping[int, int]: ...
+
+    @property
+    def further(self) -> Mapping[int, int]: ...
+
+    @property
     def written(self) -> list[int]: ...
 
     @property
@@ -38,37 +57,81 @@ class Executable(Protocol):
 
     def fix(self, base: Mapping[int, int], out: Array) -> None: ...
 
-    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None: ...
+    def relocate(self, base: Mapping[int, int], out: Array) -> None: ...
 
-    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None: ...
+    def blob(
+        self, name: str, memory: Mapping[int, Array], first: int = 0, channels: int | None = None
+    ) -> DeviceBlob: ...
 
 
 def place(segment: Executable, memory: Buffers) -> None:
-    """Write descriptors and constants into new buffers."""
-    segment.fix(memory.addresses, memory.bytes[FIXED])
+    """Write the program into new buffers, and the constants unless the first set has them."""
+    if FIXED in memory.own:
+        segment.fix(memory.addresses, memory.bytes[FIXED])
+    else:
+        segment.relocate(memory.addresses, memory.bytes[PROGRAM])
     # and what only the accelerator writes: lines of it that are dirty would be written back over results later
-    memory.flush([region for region in memory.addresses if region not in segment.written])
+    memory.flush([region for region in memory.own if region not in segment.written])
 
 
-def run(
-    segment: Executable,
-    memory: Buffers,
-    blobs: dict[str, Array],
-    views: Mapping[str, View],
-    start: Callable[[], Result],
-) -> Result | None:
-    """Store the inputs, ``start`` the chain and wait for its end, and load the outputs.
+class BlobSet:
+    """The blobs that host and device exchange for a segment, in ``memory`` where its program is placed.
 
-    Returns what ``start`` returns, None without Tasks.
+    A batch has it as long as its ``lease`` is not empty. ``retired`` memory is released when no batch has it.
     """
-    result = None
-    for blob in segment.regions.given:
-        segment.store(blob, codes_of(blob, blobs, segment.shapes, views), memory.bytes)
-    memory.flush(segment.written)
-    if segment.tasks:
-        result = start()
-    memory.invalidate(segment.read)
-    for blob, first, channels in segment.wanted:
-        out = codes_of(blob, blobs, segment.shapes, views)[:, first : first + channels]
-        segment.load(blob, first, out, memory.bytes)
-    return result
+
+    def __init__(self, segment: Executable, memory: Buffers) -> None:
+        self.segment, self.memory = segment, memory
+        self.lease: Collection[object] = ()
+        self.retired = False
+        self.blobs: dict[str, DeviceBlob] = {}
+        self.stores = [(blob, segment.blob(blob, memory.bytes)) for blob in segment.regions.given]
+        self.loads = [
+            (blob, first, channels, segment.blob(blob, memory.bytes, first, channels))
+            for blob, first, channels in segment.wanted
+        ]
+        self._written, self._read, self._runs = segment.written, segment.read, bool(segment.tasks)
+
+    def blob(self, name: str) -> DeviceBlob:
+        """Return the whole of a blob."""
+        if (blob := self.blobs.get(name)) is None:
+            blob = self.blobs[name] = self.segment.blob(name, self.memory.bytes)
+        return blob
+
+    def store(self, blobs: dict[str, Array], views: Mapping[str, View], packed: Collection[str] = NONE) -> None:
+        """Store the inputs but those that are ``packed`` there, and let the accelerator see all of them."""
+        for name, blob in self.stores:
+            if name not in packed:
+                blob.store(codes_of(name, blobs, self.segment.shapes, views))
+        self.memory.flush(self._written)
+
+    def load(self, blobs: dict[str, Array], views: Mapping[str, View], unpacked: Collection[str] = NONE) -> None:
+        """Let the host see the outputs, and load all but those that are to be ``unpacked`` there."""
+        self.memory.invalidate(self._read)
+        for name, first, channels, blob in self.loads:
+            if name not in unpacked:
+                blob.fetch(codes_of(name, blobs, self.segment.shapes, views)[:, first : first + channels])
+
+    def run(
+        self,
+        blobs: dict[str, Array],
+        views: Mapping[str, View],
+        start: Callable[[], Result],
+        packed: Collection[str] = NONE,
+        unpacked: Collection[str] = NONE,
+    ) -> Result | None:
+        """Store the inputs, ``start`` the program and wait for its end, and load the outputs.
+
+        Returns what ``start`` returns, None without Tasks.
+        """
+        self.store(blobs, views, packed)
+        result = start() if self._runs else None
+        self.load(blobs, views, unpacked)
+        return result
+
+    def free(self) -> None:
+        """Release its memory."""
+        self.stores.clear()  # views of it
+        self.loads.clear()
+        self.blobs.clear()
+        self.memory.free()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..codegen.dependencies import Finished
@@ -21,29 +22,39 @@ class Registers:
         self.overlay = overlay
         self.bus = bus
 
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """The offset of each register."""
+        return {register.name: register.offset for register in self.overlay.registers.list}
+
+    @cached_property
+    def masks(self) -> dict[tuple[str, str], int]:
+        """A mask of each part of a register."""
+        return {(r.name, bits.name): r.mask(bits.name) for r in self.overlay.registers.list for bits in r.bits}
+
     def read(self, name: str) -> int:
         """Return a register's value."""
-        return int(self.bus.read(self.overlay.registers[name].offset))
+        return int(self.bus.read(self.offsets[name]))
 
     def write(self, name: str, value: int) -> None:
         """Write a register."""
-        self.bus.write(self.overlay.registers[name].offset, value)
+        self.bus.write(self.offsets[name], value)
 
     def bits(self, name: str, part: str, value: int) -> int:
         """Return part of a register's value."""
-        mask = self.overlay.registers[name].mask(part)
+        mask = self.masks[name, part]
         return (value & mask) // (mask & -mask)
 
     def mask(self, name: str, *parts: str) -> int:
         """Return a mask of these parts of a register."""
-        return sum(self.overlay.registers[name].mask(part) for part in parts)
+        return sum([self.masks[name, part] for part in parts])
 
     def start(self, address: int, count: int) -> None:
         """Start the chain of ``count`` descriptors at ``address``."""
         self.write("CHAIN_LO", address & 0xFFFFFFFF)
         self.write("CHAIN_HI", address >> 32)
         self.write("COUNT", count)
-        self.write("CONTROL", self.mask("CONTROL", "start"))
+        self.write("CONTROL", self.masks["CONTROL", "start"])
 
     def cycles(self) -> int:
         """Return the clock cycles of the last chain."""

@@ -200,10 +200,11 @@ class RegisterMap:
     list: tuple[Register, ...]
 
     def __getitem__(self, name: str) -> Register:
-        for register in self.list:
-            if register.name == name:
-                return register
-        raise KeyError(name)
+        return self._named[name]
+
+    @cached_property
+    def _named(self) -> dict[str, Register]:
+        return {register.name: register for register in self.list}
 
 
 @dataclass(frozen=True)

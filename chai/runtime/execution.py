@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -17,16 +18,20 @@ from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, wi
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
-from .host.memory import Alive
+from .direct import Readers, direct, unpacking_at_once
+from .host.memory import BlobLog
 from .renewing import Written
 from .slot import Decoded, Kept, Slot, StepBlobs
-from .steps import prepared
+from .steps import Prepared, prepared
 from .times import ModelledTime, Steps, Times
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from .direct import Direct
     from .folded import Folded
     from .lanes import Pipeline
+
+SETS = 2  # of a Program's memory in a stream: the host works in one, the device in the other
 
 
 class Execution:
@@ -42,7 +47,10 @@ class Execution:
         self.graph, self.shapes, self.overlay = plan.graph, plan.shapes, plan.overlay
         self._device_shapes, self._batch = plan.device_shapes, plan.batch
         self.formats, self.partition, self.schedule = plan.formats, plan.partition, plan.schedule
+        self._apart = env().check or bool(env().dump)  # each Task is a Program, and reads and writes arrays of the host
         self._executed = with_plain_inputs(plan.schedule, [*self._plain()])
+        if device.placed:
+            self._executed = unpacking_at_once(self._executed)
         self._programs: dict[tuple[int, frozenset[str]], list[Program]] = {}
         self._kept: dict[frozenset[str], Kept] = {}
         self._compiling = Mutex()
@@ -55,8 +63,8 @@ class Execution:
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
 
     def _plain(self) -> Iterator[Pack]:
-        """Yield the Packs that do not unfold on this device; none if Tasks are checked or dumped, as the overlay has them."""
-        if env().check or env().dump:
+        """Yield the Packs that do not unfold on this device; none if Tasks run apart, as the overlay has them."""
+        if self._apart:
             return
         for step in self.schedule.steps:
             if not isinstance(step, Pack) or step.unfold is None:
@@ -95,7 +103,7 @@ class Execution:
         """Return the Work to compile for a step: all Tasks together, or one each if every blob is checked or dumped."""
         shapes, views = self._device_shapes, self._executed.views
         work = step.work(self.overlay, shapes, views)
-        if env().check or env().dump:
+        if self._apart:
             return [
                 replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
                 for task in step.tasks
@@ -121,22 +129,28 @@ class Execution:
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float, written: Written
     ) -> tuple[Mapping[str, Array], Times]:
         kept = self._kept_with(keep)
-        alive = Alive() if kept.peak is None else None
-        slot = Slot(feeds, kept, started, alive, written)
+        log = BlobLog() if kept.peak is None else None
+        slot = Slot(feeds, kept, started, log, written)
         slot.feed = (perf_counter() - slot.started) * 1000
         if self._branches:
-            for _ in self._pipeline(1).stream([slot]):
+            for _ in self._pipeline(kept, 1).stream([slot]):
                 pass
         else:
             entered(self, self._in_order, slot)
-            if alive is not None and not self._dynamic:
-                kept.peak = alive.peak
+            if log is not None and not self._dynamic:
+                kept.peak = int(log)
         return self.result(slot)
 
     def _in_order(self, slot: Slot) -> None:
-        with np.errstate(all="ignore"):
-            for i in range(len(self._steps)):
-                self.step(i, slot)
+        try:
+            with np.errstate(all="ignore"):
+                for step, use in zip(self._steps, slot.kept.uses):
+                    if use.claims is not None:
+                        slot.wait_for(use.claims)
+                    _run(step, use, slot)
+        finally:
+            slot.lease.clear()  # in C: whatever comes after it, no set is lost
+            slot.give_all_back()
 
     def _kept_with(self, keep: Collection[str]) -> Kept:
         blobs = frozenset(keep)
@@ -147,7 +161,24 @@ class Execution:
         steps = self._executed.steps
         reads = Counter(read for step in steps for read in step.reads)
         several = {read: count for read, count in reads.items() if count > 1 and read[1] not in blobs}
-        return Kept(blobs, several, [self._use(i, step, blobs, several) for i, step in enumerate(steps)])
+        uses = [self._use(i, step, blobs, several) for i, step in enumerate(steps)]
+        for conversions in self._direct(uses):
+            for i in conversions.steps:
+                uses[i].direct = conversions
+            uses[conversions.steps[0]].claims = uses[conversions.steps[-1]].gives = conversions
+        return Kept(blobs, several, uses)
+
+    def _direct(self, uses: Sequence[StepBlobs]) -> Iterator[Direct]:
+        """Yield the conversions that take place in the memory of Programs."""
+        if not self.device.placed or self._apart:
+            return
+        from ..devices.placed import PlacedProgram  # which the emulator does without
+
+        readers = Readers(self._executed)
+        for i, use in enumerate(uses):
+            for program in use.programs:
+                if isinstance(program, PlacedProgram) and (conversions := direct(readers, i, program)):
+                    yield conversions
 
     def _use(self, i: int, step: Step, blobs: frozenset[str], several: Collection[tuple[Side, str]]) -> StepBlobs:
         shared = tuple(read for read in step.reads if read in several)
@@ -181,9 +212,11 @@ class Execution:
     ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
-        slots = (Slot(feed, kept, started, Alive(), written) for feed, written in batches)
+        slots = (Slot(feed, kept, started, BlobLog(), written) for feed, written in batches)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
-        images, finished = 0, self._pipeline(depth).stream(slots)
+        for program in {use.direct.program for use in kept.uses if use.direct is not None}:
+            program.reserve(SETS)
+        images, finished = 0, self._pipeline(kept, depth).stream(slots)
         try:
             for slot in finished:
                 blobs, times = self.result(slot)
@@ -192,15 +225,38 @@ class Execution:
         finally:
             finished.close()
 
-    def _pipeline(self, depth: int) -> Pipeline:
+    def _pipeline(self, kept: Kept, depth: int) -> Pipeline:
         """Return host and device as two lanes, with as many batches in flight."""
         from .lanes import Pipeline, PipelineStage  # threads, which most passes do without
 
-        stages = [
-            PipelineStage(lane, needs, partial(self._in_lane, i))
-            for i, (lane, needs) in enumerate(self._dependencies())
-        ]
-        return Pipeline(stages, depth)
+        if kept.stages is None:
+            needs, steps = self._needs(kept.uses), zip(self._executed.steps, self._steps, kept.uses)
+            kept.stages = [
+                PipelineStage(
+                    _lane(step),
+                    needs[i],
+                    partial(_run, run, use),
+                    partial(_claim, use.claims) if use.claims else None,
+                )
+                for i, (step, run, use) in enumerate(steps)
+            ]
+        # threads do not inherit it with every numpy
+        return Pipeline(kept.stages, depth, Slot.give_all_back, partial(np.errstate, all="ignore"))
+
+    def _needs(self, uses: Sequence[StepBlobs]) -> list[frozenset[int]]:
+        """Return the steps that each step waits for in a pipeline.
+
+        Direct conversions and their segment run one after the other, when all is there that any of them needs: the batch then
+        holds the set no longer than they take, and waits for nothing but its lanes.
+        """
+        needs = [needs for _, needs in self._dependencies()]
+        for conversions in {use.direct for use in uses if use.direct is not None}:
+            steps = conversions.steps
+            outside = frozenset[int]().union(*(needs[i] for i in steps)).difference(steps)
+            needs[steps[0]] = outside
+            for before, i in pairwise(steps):
+                needs[i] = frozenset([before])
+        return needs
 
     @cached_property
     def _branches(self) -> bool:
@@ -217,25 +273,15 @@ class Execution:
         """Yield the lane of every step, and the steps it depends on: the writers of its inputs on its side."""
         writers: dict[tuple[Side, str], int] = {}
         for i, step in enumerate(self._executed.steps):
-            lane = "fpga" if isinstance(step, DeviceStep) else "host"
-            yield lane, frozenset(writers[blob] for blob in step.reads if blob in writers)
+            yield _lane(step), frozenset(writers[blob] for blob in step.reads if blob in writers)
             writers.update(dict.fromkeys(step.writes, i))
-
-    def _in_lane(self, i: int, slot: Slot) -> None:
-        with np.errstate(all="ignore"):  # which threads do not inherit with every numpy
-            self.step(i, slot)
-
-    def step(self, i: int, slot: Slot) -> None:
-        """Run one step on the blobs of a batch."""
-        begin, use = perf_counter(), slot.kept.uses[i]
-        slot.done(use, self._steps[i](slot, use), begin)
 
     def result(self, slot: Slot) -> tuple[Mapping[str, Array], Times]:
         """Return the kept blobs of a finished batch in float32, and its times."""
         begin = perf_counter()
         blobs = Decoded(slot, self.formats, self.shapes)
         total = slot.fed + sum([run.rows.bytes for run in slot.runs])
-        peak = slot.kept.peak or 0 if slot.alive is None else slot.alive.peak
+        peak = slot.log or slot.kept.peak or 0
         steps, composed = Steps(slot.runs), self.graph.composed
         end = perf_counter()
         wall, between = (end - slot.started) * 1000 + slot.before, slot.between + slot.before + (end - begin) * 1000
@@ -261,6 +307,22 @@ def _modelled_ms(plan: Plan) -> float:
     overlay, schedule, shapes = plan.overlay, plan.schedule, plan.device_shapes
     chains = (s.chain or executable(s.work(overlay, shapes, schedule.views)) for s in schedule.segments)
     return float(sum(chain.cycles for chain in chains)) / (overlay.clock_mhz * 1000)
+
+
+def _run(step: Prepared, use: StepBlobs, slot: Slot) -> None:
+    """Run one step on the blobs of a batch, which has its set if it needs one."""
+    begin = perf_counter()
+    slot.done(use, step(slot, use), begin)
+    if use.gives is not None:
+        slot.give_back(use.gives)
+
+
+def _lane(step: Step) -> str:
+    return "fpga" if isinstance(step, DeviceStep) else "host"
+
+
+def _claim(direct: Direct, slot: Slot, wake: Callable[[], object]) -> bool:
+    return slot.claim(direct, wake)
 
 
 def _on_device(blobs: Iterable[str]) -> Blobs:

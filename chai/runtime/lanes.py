@@ -13,11 +13,13 @@ import threading
 from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from itertools import count
-from queue import SimpleQueue as Queue
-from typing import Any
+from functools import partial
+from itertools import chain, count
+from queue import Empty, SimpleQueue as Queue
+from typing import Any, Literal, Union
 
 from ..errors import UsageError
 from ..util.interpreter import from_signal_handler
@@ -26,11 +28,16 @@ from ..util.sharing import entered, inside
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """One step of every batch: its lane, the indices of the stages it needs, and a function of the batch's state."""
+    """One step of every batch: its lane, the indices of the stages it needs, and a function of the batch's state.
+
+    ``claim`` is called before ``run`` until it is true. While it is false the lane runs other stages; the second argument is a
+    function that tells it to try again. The oldest batch is served first.
+    """
 
     lane: str
     needs: frozenset[int]
     run: Callable[[Any], None]
+    claim: Callable[[Any, Callable[[], object]], bool] | None = None
 
 
 @dataclass
@@ -40,18 +47,34 @@ class _Batch:
     left: int
     order: int
     error: BaseException | None = None
+    running: int = 0  # stages
     over: bool = False  # whether the caller's thread knows that it is finished, or failed
 
 
 _Ready = tuple[bool, int, int, _Batch]  # a stage of a batch: the least runs first
+_Message = Union[_Ready, Literal[True], None]  # for a lane; True: claim again what was not free; None: stop
+
+
+RETRY = 0.05  # seconds until a lane claims again even if nothing has told it to
 
 
 class Pipeline:
-    """Runs stages over a stream of states with at most ``depth`` of them in flight."""
+    """Runs stages over a stream of states with at most ``depth`` of them in flight.
 
-    def __init__(self, stages: Sequence[PipelineStage], depth: int) -> None:
+    ``abandon`` gives back what a state has claimed that goes no further: it or one before it has failed, or the stream ends.
+    All stages of a lane run in a context that ``within`` makes.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[PipelineStage],
+        depth: int,
+        abandon: Callable[[Any], None] = lambda _: None,
+        within: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self.stages = stages
         self.depth = depth
+        self.abandon, self.within = abandon, within
         self.readers: list[list[int]] = [[] for _ in stages]
         for i, stage in enumerate(stages):
             for need in stage.needs:
@@ -93,7 +116,7 @@ class _Run:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.process = os.getpid()
-        self.ready: dict[str, Queue[_Ready | None]] = {}  # steps for each lane; None: stop
+        self.ready: dict[str, Queue[_Message]] = {}
         for lane in sorted({stage.lane for stage in pipeline.stages}):
             self.ready[lane] = Queue()
         self.first = next(iter(self.ready.values()))
@@ -102,6 +125,8 @@ class _Run:
         self.stopped = False
         self.counting = allocate_lock()  # held by workers: of what follows, and of the counts of batches
         self.failed: int | None = None  # the first batch that failed; no step of later ones is started
+        self.flying: dict[int, _Batch] = {}  # batches that are not complete, by their order
+        self.working = 0  # workers
 
     # -- in the caller's thread
 
@@ -128,7 +153,7 @@ class _Run:
 
     def _start(self, state: Any, order: int) -> _Batch:
         waiting = [len(stage.needs) for stage in self.pipeline.stages]
-        batch = _Batch(state, waiting, len(waiting), order)
+        batch = self.flying[order] = _Batch(state, waiting, len(waiting), order)
         for i in [i for i, needs in enumerate(waiting) if not needs]:
             self._ready(batch, i)
         return batch
@@ -167,47 +192,103 @@ class _Run:
             for lane in self.ready:
                 target, arguments = context.copy().run, (entered, self, self._work, lane)
                 worker = threading.Thread(target=target, args=arguments, name=f"chai-{lane}", daemon=True)
+                with self.counting:
+                    self.working += 1
                 worker.start()
                 workers.append(worker)
         except Exception as error:  # there are too many threads, or no memory
+            self._ended()
             self.over.put(error)
             self.first.put(None)
         self.workers.put(workers)
 
     def _work(self, lane: str) -> None:
+        with self.pipeline.within():
+            self._run(lane)
+        for other in self.ready.values():
+            other.put(None)
+        self._ended()
+
+    def _run(self, lane: str) -> None:
+        """Run the steps of a lane until the stream is to stop."""
         ready, steps = self.ready[lane], list[_Ready]()
+        early: dict[int, list[_Ready]] = {}  # steps that cannot have yet what their stage claims, oldest first
+        again = partial(ready.put, True)
         while not self.stopped:
             while not steps or not ready.empty():
-                step = ready.get()
+                step = _next(ready, RETRY if early else None)
                 if step is None:
                     self.stopped = True
                     break
-                heapq.heappush(steps, step)
+                if isinstance(step, tuple):
+                    heapq.heappush(steps, step)
+                else:
+                    steps += chain.from_iterable(early.values())
+                    heapq.heapify(steps)
+                    early.clear()
             else:
-                _, order, i, batch = heapq.heappop(steps)
-                if self.failed is None or order < self.failed:
-                    self._step(batch, i)
-        for other in self.ready.values():
-            other.put(None)
+                step = heapq.heappop(steps)
+                _, _, i, batch = step
+                if i in early or not self._step(batch, i, again):
+                    early.setdefault(i, []).append(step)
 
-    def _step(self, batch: _Batch, i: int) -> None:
-        try:
-            self.pipeline.stages[i].run(batch.state)
-        except BaseException as error:
-            with self.counting:
-                batch.error, before = error, batch.error
-                self.failed = batch.order if self.failed is None else min(self.failed, batch.order)
-            if before is None:
-                self.over.put(batch)
-            return
+    def _step(self, batch: _Batch, i: int, again: Callable[[], object]) -> bool:
+        """Run a stage of a batch unless one before it has failed; return whether it had what it claims."""
         with self.counting:
-            batch.left -= 1
-            for reader in self.pipeline.readers[i]:
-                batch.waiting[reader] -= 1
-                if batch.waiting[reader] == 0:
-                    self._ready(batch, reader)
-            if batch.left == 0:  # else a step failed, or some are left
-                self.over.put(batch)
+            if self.failed is not None and batch.order >= self.failed:
+                return True
+            batch.running += 1
+        stage, claimed, failure = self.pipeline.stages[i], True, None
+        try:
+            claimed = stage.claim is None or stage.claim(batch.state, again)
+            if claimed:
+                stage.run(batch.state)
+        except BaseException as error:
+            failure = error
+        with self.counting:
+            batch.running -= 1
+            over = claimed and self._count(batch, i, failure)
+            self._abandon()
+        if over:
+            self.over.put(batch)
+        return claimed
+
+    def _count(self, batch: _Batch, i: int, failure: BaseException | None) -> bool:
+        """Note the end of a stage; return whether the batch is over with it."""
+        if failure is not None:
+            batch.error, before = failure, batch.error
+            self.failed = batch.order if self.failed is None else min(self.failed, batch.order)
+            return before is None
+        batch.left -= 1
+        for reader in self.pipeline.readers[i]:
+            batch.waiting[reader] -= 1
+            if batch.waiting[reader] == 0:
+                self._ready(batch, reader)
+        if batch.left == 0:  # else a step failed, or some are left
+            del self.flying[batch.order]
+        return batch.left == 0
 
     def _ready(self, batch: _Batch, i: int) -> None:
         self.ready[self.pipeline.stages[i].lane].put((self.pipeline.last[i], batch.order, i, batch))
+
+    def _ended(self) -> None:
+        """Note that a worker has ended, or was not started."""
+        with self.counting:
+            self.working -= 1
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Give back what batches have claimed that go no further, of which no stage runs."""
+        if self.failed is None and self.working:
+            return
+        for batch in [*self.flying.values()]:
+            if not batch.running and (not self.working or (self.failed is not None and batch.order >= self.failed)):
+                self.pipeline.abandon(batch.state)
+
+
+def _next(ready: Queue[_Message], seconds: float | None) -> _Message:
+    """Return the next message; after so many seconds, that of something to be claimed again."""
+    try:
+        return ready.get(timeout=seconds)
+    except Empty:
+        return True

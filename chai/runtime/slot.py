@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from .host.memory import Alive
+from .host.memory import BlobLog
 from .times import RunTimes
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..devices.base import Program
+    from ..driver.memory import BlobSet
     from ..fixed import Format
     from ..offload.schedule import Blobs, Side
+    from .direct import Direct
+    from .lanes import PipelineStage
     from .renewing import Written
 
 
@@ -27,6 +30,7 @@ class StepBlobs:
     ``shared``  blobs that other steps read, too: dropped after the last of them
     ``written`` blobs that exist after it
     ``tops``    those of a segment that are parts of larger blobs and read outside, or dumped; each with its layer's name
+    ``direct``  the conversions and the segment that it is one of; it ``claims`` their set before, or ``gives`` it back after
     """
 
     dropped: Blobs
@@ -34,6 +38,9 @@ class StepBlobs:
     written: Blobs
     tops: tuple[tuple[str, str], ...] = ()
     programs: tuple[Program, ...] = ()
+    direct: Direct | None = None
+    claims: Direct | None = None
+    gives: Direct | None = None
 
 
 class Kept:
@@ -41,11 +48,13 @@ class Kept:
 
     ``reads``   how often each blob is read that several steps read
     ``peak``    bytes of blobs alive at once, where they are the same in every pass; None before the first
+    ``stages``  of a pass in several threads; None before the first
     """
 
     def __init__(self, blobs: frozenset[str], reads: Mapping[tuple[Side, str], int], uses: Sequence[StepBlobs]) -> None:
         self.blobs, self.reads, self.uses = blobs, reads, uses
         self.peak: int | None = None
+        self.stages: list[PipelineStage] | None = None
 
 
 class Decoded(Mapping[str, "Array"]):
@@ -76,9 +85,10 @@ class Slot:
     """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
 
     A blob is dropped after its last reader, unless it is to be kept; ``left`` counts the readers of those that have
-    several. ``alive`` measures the peak of memory, None if it is known. ``feed`` is the milliseconds before the first
+    several. ``log`` is for the peak of memory, None if that is known. ``feed`` is the milliseconds before the first
     step, ``between`` the time within steps that no row counts. ``written`` is what custom layers wrote for this batch; those
-    that did so before it took ``before`` milliseconds.
+    that did so before it took ``before`` milliseconds. ``sets`` are those that it has of Programs' memory, until
+    it gives each back, or ``lease`` is empty.
     """
 
     def __init__(
@@ -86,7 +96,7 @@ class Slot:
         feeds: Mapping[str, Array],
         kept: Kept,
         started: float,
-        alive: Alive | None,
+        log: BlobLog | None,
         written: Written,
     ) -> None:
         self.host, self.codes = dict(feeds), dict[str, "Array"]()
@@ -94,33 +104,59 @@ class Slot:
         self.kept, self.left = kept, dict(kept.reads)
         self.started, self.feed, self.between = started, 0.0, 0.0
         self.runs: list[RunTimes] = []
-        self.alive, self.fed = alive, 0
+        self.log, self.fed = log, 0
         self.converted = self.saturated = 0  # codes, counted in the host's lane
         self.written, self.before = written, 0.0
+        self.lease: list[object] = [self.started]
+        self.sets: dict[Direct, BlobSet] = {}
         self._lock = allocate_lock()
         for blob, feed in feeds.items():
             self.fed += feed.nbytes
-            if alive is not None:
-                alive.add(("host", blob), feed)
+            if log is not None:
+                log.add(("host", blob), feed)
+
+    def claim(self, direct: Direct, wake: Callable[[], object]) -> bool:
+        """Return whether the batch has a set for these steps; if not, ``wake`` is called when there may be one."""
+        used = direct.program.claim(self.lease, wake)
+        if used is not None:
+            self.sets[direct] = used
+        return used is not None
+
+    def wait_for(self, direct: Direct) -> None:
+        """Claim a set for these steps; wait until there is one."""
+        self.sets[direct] = direct.program.wait_for(self.lease)
+
+    def give_back(self, direct: Direct) -> None:
+        """Give the set of these steps back."""
+        used = self.sets.pop(direct)
+        used.lease = ()
+        direct.program.given_back(used)
+
+    def give_all_back(self) -> None:
+        """Give all sets back, of a batch that ends early too."""
+        self.lease.clear()
+        while self.sets:
+            direct, used = self.sets.popitem()
+            direct.program.given_back(used)
 
     def done(self, use: StepBlobs, run: RunTimes, begin: float) -> None:
         """Finish a step that began at ``begin``: note its times, and drop the blobs that it was the last to read."""
+        sides, log = self.sides, self.log
         with self._lock:  # host and device steps of one batch may end at the same time
-            if self.alive is not None:
+            dropped = use.dropped
+            if use.shared:
+                dropped = (*dropped, *filter(self._has_been_read, use.shared))
+            if log is not None:
                 for name in use.written:
-                    if (array := self.sides[name[0]].get(name[1])) is not None:
-                        self.alive.add(name, array)
-            for name in use.dropped:
-                self._drop(name)
-            for name in use.shared:
-                self.left[name] -= 1
-                if not self.left[name]:
-                    self._drop(name)
+                    if (array := sides[name[0]].get(name[1])) is not None:
+                        log.add(name, array)
+                log.drop(dropped)
+            for side, blob in dropped:
+                sides[side].pop(blob, None)
             self.runs.append(run)
             self.between += (perf_counter() - begin) * 1000 - sum(run.ms)
 
-    def _drop(self, name: tuple[Side, str]) -> None:
-        side, blob = name
-        if self.alive is not None:
-            self.alive.drop(name)
-        self.sides[side].pop(blob, None)
+    def _has_been_read(self, name: tuple[Side, str]) -> bool:
+        """Count a reader of a blob that has several; return whether it was the last."""
+        self.left[name] -= 1
+        return not self.left[name]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..graph import Graph, Layer
     from ..offload.plan import Plan
+    from ..overlay.layout import DeviceBlob
     from ..tasks import Task
 
 Prepared = Callable[[Slot, StepBlobs], RunTimes]
@@ -78,6 +79,16 @@ class _Conversion:
         if low != self.format.zero and codes.min(initial=high) == low:
             slot.saturated += int(np.count_nonzero(codes == low))
 
+    def count_in(self, blob: DeviceBlob, slot: Slot) -> None:
+        """Count them in a device's memory, without the words' channels after the last."""
+        if self.ends is None:
+            return
+        words = blob.words
+        full, rest = divmod(blob.shape[1], words.shape[-1])
+        self.count(words[:, :full], slot)
+        if rest:
+            self.count(words[:, full, ..., :rest], slot)
+
     def _row(self) -> Iterator[StepTime]:
         step, blob = self.step, (self.step.blob,)
         yield StepTime(f"{step.type} {self.name}", step.type, "host", 0.0, 0, self.rows.bytes, blob, blob)
@@ -90,21 +101,41 @@ class _Packing(_Conversion):
         super().__init__(step, graph, shapes[step.result], 1, step.format.packed if counting else None)
         self.unfold = step.unfold
 
-    def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
+    def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
         begin = perf_counter()
         try:
-            codes = pack(slot.host[self.source], self.format)
-            self.count(codes, slot)
-            if self.unfold is not None:
-                from ..kernels.unfold import unfolded  # which some devices do without
-
-                codes = unfolded(codes, self.unfold, self.format.zero)
+            if use.direct is None:
+                slot.codes[self.target] = self._codes(slot).reshape(self.shape)
+            else:
+                self._in_place(slot, slot.sets[use.direct].blob(self.target))
         except ModelError as error:
             writer = next(layer for layer in self.graph.layers if self.source in layer.tops)
             what = f"layer {writer.name!r} ({writer.type}): blob {self.name!r}"
-            raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
-        slot.codes[self.target] = codes.reshape(self.shape)
+            # without its frames, which would keep the device's memory
+            raise ModelError(f"{what}: {error.message}", layer=writer.name) from error.with_traceback(None)
         return self.rows.run(begin, perf_counter(), slot.started)
+
+    def _codes(self, slot: Slot) -> Array:
+        """Return the codes (int8, NCHW), unfolded if they are to be."""
+        codes = pack(slot.host[self.source], self.format)
+        self.count(codes, slot)
+        if self.unfold is not None:
+            from ..kernels.unfold import unfolded  # which some devices do without
+
+            codes = unfolded(codes, self.unfold, self.format.zero)
+        return codes
+
+    def _in_place(self, slot: Slot, target: DeviceBlob) -> None:
+        """Write the codes into a device's memory."""
+        from ..kernels.device_blobs import pack_into, unfold_into  # which some devices do without
+
+        if self.unfold is None:
+            pack_into(slot.host[self.source].reshape(self.shape), self.format, target)
+            self.count_in(target, slot)
+        else:
+            codes = pack(slot.host[self.source], self.format)
+            self.count(codes, slot)
+            unfold_into(codes, self.unfold, self.format.zero, target)
 
 
 class _Unpacking(_Conversion):
@@ -115,10 +146,18 @@ class _Unpacking(_Conversion):
         ends = step.format.range if counting and not clamped else None
         super().__init__(step, graph, shapes[step.blob], 4, ends)
 
-    def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
-        begin, codes = perf_counter(), slot.codes[self.source].reshape(self.shape)
-        self.count(codes, slot)
-        slot.host[self.target] = unpack(codes, self.format)
+    def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
+        begin = perf_counter()
+        if use.direct is None:
+            codes = slot.codes[self.source].reshape(self.shape)
+            self.count(codes, slot)
+            slot.host[self.target] = unpack(codes, self.format)
+        else:
+            from ..kernels.device_blobs import unpack_from  # which some devices do without
+
+            source = slot.sets[use.direct].blob(self.source)
+            self.count_in(source, slot)
+            slot.host[self.target] = unpack_from(source, self.format).reshape(self.shape)
         return self.rows.run(begin, perf_counter(), slot.started)
 
 
@@ -183,7 +222,10 @@ class _Segment:
     def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
         begin, codes = perf_counter(), slot.codes
         at = (begin - slot.started) * 1000
-        if len(use.programs) == 1 and not env().check:
+        if (direct := use.direct) is not None:
+            ran = direct.program.run_in(slot.sets[direct], codes, direct.packed, direct.unpacked)
+            whole, times, device = (perf_counter() - begin) * 1000, ran.tasks, [ran.device]
+        elif len(use.programs) == 1 and not env().check:
             ran = use.programs[0].run(codes)
             whole, times, device = (perf_counter() - begin) * 1000, ran.tasks, [ran.device]
         else:

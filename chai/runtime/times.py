@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..graph import Composed
+    from .host.memory import BlobLog
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Times:
     steps: Sequence[StepTime] = ()
     wall_ms: float = 0.0
     batch: int = 1
-    peak_bytes: int = field(default=0)  # activations alive at once
+    peak_bytes: int | BlobLog = field(default=0)  # activations alive at once
     blob_bytes: int = field(default=0)  # all activations together
     feed_ms: float = 0.0
     between_ms: float = 0.0

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, MARKS, REGION, Buffers, Usage, regions
+from ..codegen.memory_map import FIXED, MARKS, PROGRAM, REGION, Buffers, Usage, regions
 from ..errors import DeviceError
 from ..overlay import Overlay
 from ..overlay.architecture import Bus, Proof
@@ -40,9 +40,10 @@ class Blocks:
             raise DeviceError(f"a buffer at {wrong[0]:#x}: VTA reaches multiples of {ALIGNMENT} below 4 GB")
         if segment.sizes[FIXED] - segment.start > MOST:
             raise DeviceError(f"{len(segment.program):,} instructions are more than {MOST:,} bytes")
-        # a copy: an error's traceback must not hold buffers. Only the constants and instructions in FIXED are looked at
+        # a copy: an error's traceback must not hold buffers. Only constants and instructions are looked at
         copies = {region: np.zeros(len(data), np.uint8) for region, data in memory.bytes.items()}
-        copies[FIXED][:] = memory.bytes[FIXED]
+        for region in copies.keys() & {FIXED, PROGRAM}:
+            copies[region][:] = memory.bytes[region]
         segment.checked(memory.addresses, copies)
 
     def start(self, segment: VtaSegment, memory: Buffers) -> None:
@@ -53,7 +54,7 @@ class Blocks:
         marks[MARK:].reshape(-1, BLOCK)[...] = ~mark.view(np.uint8)
         memory.flush([MARKS])
         self._write("fetch", "count", len(segment.program))
-        self._write("fetch", "address", memory.addresses[FIXED] + segment.start)
+        self._write("fetch", "address", segment.entry(memory.addresses))
         for block, name in (("load", "inp"), ("load", "wgt"), ("compute", "uop"), ("compute", "acc"), ("store", "out")):
             self._write(block, name, 0)  # instructions hold whole addresses
         self._control("fetch", START)

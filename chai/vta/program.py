@@ -15,7 +15,7 @@ from itertools import islice, pairwise
 
 from ..blob import Array, Shape
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, INPUT, MARKS, REGION, REGIONS, HostBlobs, Regions, split
+from ..codegen.memory_map import BOTH, FIXED, MARKS, OUTPUT, PROGRAM, REGION, REGIONS, WORK, HostBlobs, Regions, split
 from ..errors import DeviceError
 from ..overlay import Overlay
 from ..tasks import Task
@@ -94,21 +94,27 @@ class VtaSegment(HostBlobs):
         for at, data in self.constants:
             out[at : at + len(data)] = np.frombuffer(data, np.uint8)
 
-    def fix(self, base: Mapping[int, int], out: Array) -> None:
-        """Write constants and instructions, relocated to regions at these base addresses, into FIXED (uint8)."""
-        self.fill(out)
-        data = encode(relocated(self.program, base), self.machine.encoding)
-        out[self.start : self.start + len(data)] = np.frombuffer(data, np.uint8)
+    @property
+    def program_span(self) -> tuple[int, int]:
+        """Return the place of the instructions in FIXED, and their bytes."""
+        return self.start, len(self.program) * BYTES
+
+    def relocate(self, base: Mapping[int, int], out: Array) -> None:
+        """Write the instructions for regions at these base addresses into ``out`` (uint8)."""
+        out[:] = np.frombuffer(encode(relocated(self.program, base), self.machine.encoding), np.uint8)
 
     def checked(self, base: Mapping[int, int], memory: Mapping[int, Array]) -> list[Checked]:
         """Return the program in these regions, after all checks of the bytes that are there."""
         areas = [Area(base[FIXED], memory[FIXED], CONSTANTS)]
+        areas += [Area(base[PROGRAM], memory[PROGRAM])] if PROGRAM in base else []
         inputs = frozenset([Memory.INP])
-        areas += [Area(base[r], memory[r], inputs, writable=r != INPUT) for r in self.regions.sizes]
+        # an input can be a part of a blob of which Tasks write other parts
+        stored = {OUTPUT, BOTH, WORK, *(split(self.regions.blobs[task.output].offset)[0] for task in self.tasks)}
+        areas += [Area(base[r], memory[r], inputs, writable=r in stored) for r in self.regions.sizes]
         areas.append(Area(base[MARKS], memory[MARKS][:MARK], frozenset([Memory.ACC])))
         areas.append(Area(base[MARKS] + MARK, memory[MARKS][MARK:], writable=True))
         try:
-            steps = checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
+            steps = checked(self.entry(base), len(self.program), self.machine, areas)
             self._check_mark(base[MARKS], steps)
             return steps
         except DeviceError as error:

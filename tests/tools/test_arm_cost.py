@@ -28,8 +28,8 @@ ROWS = (
     ("pack", "Pack data", 3_000_000),
     ("unpack", "Unpack pool", 200_000),
     ("LRN", "norm", 1_500_000),
-    ("store", "data", 70_000),
-    ("load", "pool", 5_000),
+    ("store", "1x3x9x7", 70_000),
+    ("fetch", "1x16x1x1", 5_000),
     ("driver", "segments: 1", 400_000),
     ("feed", "before the first step", 30_000),
     ("between", "between steps", 20_000),
@@ -80,27 +80,29 @@ def test_rows_of_a_pass_add_up_to_all_of_it() -> None:
 
 
 def test_moves_are_rows_of_their_own_only_while_a_program_runs() -> None:
-    class Segment:
-        def store(self, blob: str, size: int) -> int:
+    class Blob:
+        shape = 2, 3, 5, 7
+
+        def store(self, size: int) -> int:
             clock.append(size)
             return -size
 
     class Program:
-        def run(self, segment: Segment) -> int:
-            return segment.store("b", 70)
+        def run(self, blob: Blob) -> int:
+            return blob.store(70)
 
     clock: list[int] = []
     moves = guest.Moves(lambda: sum(clock))
     with (
         guest.wrapped(Program, "run", moves.program),
-        guest.wrapped(Segment, "store", moves.move),
-        guest.wrapped(Segment, "load", moves.move),
+        guest.wrapped(Blob, "store", moves.move),
+        guest.wrapped(Blob, "fetch", moves.move),
     ):
-        assert Segment().store("a", 5) == -5
-        assert Program().run(Segment()) == -70
-        assert not hasattr(Segment, "load")
-    Program().run(Segment())
-    assert moves.rows == [("store", "b", 70)]
+        assert Blob().store(5) == -5
+        assert Program().run(Blob()) == -70
+        assert not hasattr(Blob, "fetch")
+    Program().run(Blob())
+    assert moves.rows == [("store", "2x3x5x7", 70)]
 
 
 def test_medians_are_of_each_row() -> None:

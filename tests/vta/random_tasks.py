@@ -43,12 +43,12 @@ def run(task: Task, shapes: Shapes, codes: Codes, chip: Chip) -> np.ndarray:
     base, memory = buffers(made)
     made.fix(base, memory[FIXED])
     for blob in made.regions.given:
-        made.store(blob, codes[blob], memory)
+        made.blob(blob, memory).store(codes[blob])
     chip.run(made.checked(base, memory))
     (blob, first, channels) = made.wanted[0]
     assert (first, channels) == task.channels(shapes)
     out = np.zeros((shapes[blob][0], channels, *shapes[blob][2:]), np.int8)
-    made.load(blob, first, out, memory)
+    made.blob(blob, memory, first, out.shape[1]).fetch(out)
     return out
 
 

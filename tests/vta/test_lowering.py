@@ -77,10 +77,10 @@ def test_the_buffers_may_be_anywhere() -> None:
         base, memory = buffers(made, begin)
         made.fix(base, memory[FIXED])
         for blob in task.inputs:
-            made.store(blob, codes[blob], memory)
+            made.blob(blob, memory).store(codes[blob])
         Chip(MACHINE).run(made.checked(base, memory))
         out = np.zeros(shapes[task.output], np.int8)
-        made.load(task.output, 0, out, memory)
+        made.blob(task.output, memory, 0, out.shape[1]).fetch(out)
         assert np.array_equal(out, task.define(*codes.values()))
 
 
@@ -222,7 +222,7 @@ def test_threads_take_turns_on_one_program() -> None:
 
     for programs in net.offload._programs.values():
         for program in programs:
-            program.chip = Slow(MACHINE)  # type: ignore[attr-defined]
+            program._chip = Slow(MACHINE)  # type: ignore[attr-defined]
     with ThreadPoolExecutor(2) as threads:
         results = [*threads.map(lambda image: net.forward(image[None])["prob"], images)]
     assert most == [1]

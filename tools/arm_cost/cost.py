@@ -15,7 +15,7 @@ PARTS = {  # of a pass, with the kinds of row in each; all other rows are layers
     "Pack": ("pack",),
     "Unpack": ("unpack",),
     "host layers": (),
-    "store, load": ("store", "load"),
+    "store, load": ("store", "fetch"),
     "driver": ("driver",),
     "between": ("feed", "between", "call", "lanes"),
 }

@@ -51,14 +51,14 @@ class Moves:
         return wrapper
 
     def move(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method that moves a blob, and adds a row."""
+        """Return a method of a blob in the board's memory that moves it, and adds a row with its sizes."""
 
         @wraps(method)
-        def wrapper(segment: Any, blob: str, *rest: Any) -> Any:
+        def wrapper(blob: Any, *rest: Any) -> Any:
             begin = self.count()
-            result = method(segment, blob, *rest)
+            result = method(blob, *rest)
             if self.running:
-                self.rows.append((method.__name__, blob, self.count() - begin))
+                self.rows.append((method.__name__, "x".join(map(str, blob.shape)), self.count() - begin))
             return result
 
         return wrapper
@@ -109,8 +109,8 @@ def passes(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
     """
     import numpy as np
 
-    from chai.codegen.chain import Chain
     from chai.devices.pynq.program import PynqProgram
+    from chai.overlay.layout import DeviceBlob
 
     random = np.random.default_rng(0)
     feeds = {blob: random.uniform(-100, 100, net.shapes[blob]).astype(np.float32) for blob in net.inputs}
@@ -123,9 +123,9 @@ def passes(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
     lanes = [*repeated("pass in two threads", run, job, count)] if in_two_lanes(net) else []
     vars(net.offload)[BRANCHES] = False
     with (
-        wrapped(PynqProgram, "run", moves.program),
-        wrapped(Chain, "store", moves.move),
-        wrapped(Chain, "load", moves.move),
+        wrapped(PynqProgram, "run_in", moves.program),
+        wrapped(DeviceBlob, "store", moves.move),
+        wrapped(DeviceBlob, "fetch", moves.move),
     ):
         for i, whole in enumerate(repeated("pass", run, job, count)):
             rows = rows_of(net.perf, moves.rows, whole)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...codegen.memory_map import FIXED
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
@@ -16,7 +15,7 @@ from ...util.log import logger
 from .board import Board
 from .clocks import TOLERANCE
 from .finding import download
-from .memory import Lost, PynqBuffers, answering
+from .memory import Lost, PynqBuffers, lost
 from .waiting import Interrupt, Polling
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ class ArrayBoard(Board, Registers):
     def open(self) -> None:
         self.device, registers, self.mhz = download(self.overlay)
         self.bus = registers
+        self._id = self.overlay.registers["ID"].value
         self.check()
         if env().pynq_wait == "interrupt":
             self._waiting = _interrupt(list(registers.pins))
@@ -48,17 +48,21 @@ class ArrayBoard(Board, Registers):
 
     def read(self, name: str) -> int:
         """Return a register's value."""
-        with answering(f"register {name} cannot be read"):
-            return super().read(name)
+        try:
+            return int(self.bus.read(self.offsets[name]))
+        except Exception as error:
+            raise lost(f"register {name} cannot be read", error)  # noqa: B904  # it has its cause
 
     def write(self, name: str, value: int) -> None:
         """Write a register."""
-        with answering(f"register {name} cannot be written"):
-            super().write(name, value)
+        try:
+            self.bus.write(self.offsets[name], value)
+        except Exception as error:
+            raise lost(f"register {name} cannot be written", error)  # noqa: B904
 
     def check(self) -> None:
         """Raise Lost unless the registers show the accelerator of this overlay and build."""
-        expected = self.overlay.registers["ID"].value
+        expected = self._id
         number = self.read("ID")
         if number != expected:
             raise Lost(
@@ -72,7 +76,7 @@ class ArrayBoard(Board, Registers):
                 hint="take the bitstream that was built from this overlay.json, or compile the network for the other",
             )
 
-    def run(self, segment: Chain, memory: PynqBuffers, seconds: float) -> float | None:
+    def run(self, segment: Chain, memory: PynqBuffers, seconds: float, expected: float = 0.0) -> float | None:
         tasks = segment.tasks
         self.check()
         try:
@@ -82,8 +86,8 @@ class ArrayBoard(Board, Registers):
                 self.write("IRQ_ENABLE", events)
             begin = perf_counter()
             self.stuck = True
-            self.start(memory.addresses[FIXED], len(tasks))
-            self._wait(tasks, seconds)
+            self.start(segment.entry(memory.addresses), len(tasks))
+            self._wait(tasks, seconds, expected)
             self.stuck = False
             wall = (perf_counter() - begin) * 1000
             cycles = self.cycles()
@@ -125,17 +129,18 @@ class ArrayBoard(Board, Registers):
             if late or not self.stuck:
                 return
 
-    def _wait(self, tasks: Sequence[Task], seconds: float) -> None:
-        for late in self._waiting.looks(seconds):
+    def _wait(self, tasks: Sequence[Task], seconds: float, expected: float) -> None:
+        masks = self.masks
+        for late in self._waiting.looks(seconds, expected):
             status = self.read("STATUS")
             self.check_running()
-            if self.bits("STATUS", "error", status):
+            if status & masks["STATUS", "error"]:
                 raise self.failed(tasks)
-            if self.bits("STATUS", "done", status):
+            if status & masks["STATUS", "done"]:
                 if sum(self.done().values()) != len(tasks):  # it was another chain, or these are another's registers
                     raise self.late(tasks)
                 return
-            if late or not self.bits("STATUS", "busy", status):
+            if late or not status & masks["STATUS", "busy"]:
                 raise self.late(tasks, f"{seconds:.1f} s" if late else "")
 
 

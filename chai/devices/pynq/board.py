@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 class Board:
     """A downloaded bitstream. It runs one program at a time: a Chain, or what the overlay's architecture has instead.
 
-    ``stuck``  what it started last may still write to memory
+    ``stuck``   what it started last may still write to memory
+    ``closed``  it has to be opened again
     """
+
+    closed = False
 
     device: Any  # pynq's
 
@@ -42,6 +45,7 @@ class Board:
 
     def close(self) -> None:
         """Release the board for other processes."""
+        self.closed = True
         os.close(self._claim)
 
     def check_process(self) -> None:
@@ -52,15 +56,17 @@ class Board:
                 hint='start workers before the first network is loaded, or with multiprocessing\'s "spawn"',
             )
 
-    def memory(self, segment: Any) -> PynqBuffers:
-        """Return buffers for a program. Raises DeviceError when there is no room."""
-        return PynqBuffers(segment.sizes, self.device, self.overlay.coherent)
+    def memory(self, segment: Any, first: PynqBuffers | None = None) -> PynqBuffers:
+        """Return buffers for a program, or further ones than the ``first``. Raises NoRoom."""
+        return PynqBuffers(segment.further if first else segment.sizes, self.device, self.overlay.coherent, first)
 
     def check_program(self, segment: Any, memory: PynqBuffers) -> None:
         """Check a program that was placed in memory, before its first run. Raises DeviceError."""
 
-    def run(self, segment: Any, memory: PynqBuffers, seconds: float) -> float | None:
-        """Run a program in memory; return the milliseconds that the accelerator counted, None if unknown.
+    def run(self, segment: Any, memory: PynqBuffers, seconds: float, expected: float = 0.0) -> float | None:
+        """Run a program in memory for at most ``seconds``; ``expected`` is how long it takes in the model.
+
+        Returns the milliseconds that the accelerator counted, None if unknown.
 
         Raises DeviceError that names the layer; the accelerator is then reset, and ``stuck`` if even that fails.
 

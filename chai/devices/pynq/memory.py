@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...driver.memory import NoRoom
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 
@@ -21,18 +22,25 @@ class Lost(DeviceError):
     """The opened board is gone: it must be opened again."""
 
 
+def lost(what: str, error: Exception) -> DeviceError:
+    """Return Lost for any error that pynq raises if the board is gone: they differ from version to version."""
+    if isinstance(error, DeviceError):
+        return error
+    lost = Lost(
+        f"the board does not answer: {what} ({type(error).__name__}: {error})",
+        hint="another program may have taken it; load the network again, or restart the board",
+    )
+    lost.__cause__ = error
+    return lost
+
+
 @contextmanager
 def answering(what: str) -> Iterator[None]:
-    """Raise Lost for any error that pynq raises if the board is gone: they differ from version to version."""
+    """Raise what ``lost`` returns. A chain's own steps do without this context, which costs more than most of them."""
     try:
         yield
-    except DeviceError:
-        raise
     except Exception as error:
-        raise Lost(
-            f"the board does not answer: {what} ({type(error).__name__}: {error})",
-            hint="another program may have taken it; load the network again, or restart the board",
-        ) from error
+        raise lost(what, error)  # noqa: B904  # it has its cause
 
 
 kept: list[
@@ -41,19 +49,23 @@ kept: list[
 
 
 class PynqBuffers:
-    """One pynq buffer per region of a Chain. Raises DeviceError, with sizes and a remedy, when there is no room.
+    """One pynq buffer per region of a program, and those of ``first`` that it has not itself.
 
-    ``coherent``  whether the accelerator goes through the host's caches: results are then in them, perhaps nowhere else, and
-    to invalidate would drop them
+    ``bytes`` are the host's views of them. A view keeps its buffer alive. ``coherent`` is whether the accelerator goes through
+    the host's caches: results are then in them, perhaps nowhere else, and to invalidate would drop them.
+
+    Raises NoRoom, with sizes and a remedy.
     """
 
-    def __init__(self, sizes: Mapping[int, int], device: Any, coherent: bool) -> None:
+    def __init__(self, sizes: Mapping[int, int], device: Any, coherent: bool, first: PynqBuffers | None = None) -> None:
         needed = sum(sizes.values())
         total, free = _contiguous()
         # what is not free may hold pages that the kernel can move: only the pool's size is a reason not to try
         if 0 < total < needed:
             raise _no_room(needed, total, free)
-        self.buffers: dict[int, Any] = {}
+        self.own = sizes.keys()
+        self.buffers: dict[int, Any] = {**first.buffers} if first else {}
+        self.bytes: dict[int, Array] = {}
         self._coherent = coherent
         self._process = os.getpid()
         try:
@@ -66,30 +78,34 @@ class PynqBuffers:
             self.free()
             raise
         self.addresses = {region: int(buffer.device_address) for region, buffer in self.buffers.items()}
-
-    @property
-    def bytes(self) -> dict[int, Array]:
-        """Return the host's view of each region. A view keeps its buffer alive."""
-        return {region: np.asarray(buffer) for region, buffer in self.buffers.items()}
+        self.bytes.update((region, np.asarray(buffer)) for region, buffer in self.buffers.items())
 
     def free(self) -> None:
-        """Release the buffers, even if an error's traceback still refers to this object. A fork keeps its parent's."""
-        if os.getpid() == self._process:
-            self.buffers.clear()
-        else:
+        """Release the buffers, even if an error's traceback still refers to this object, unless they are kept.
+
+        A fork keeps its parent's.
+        """
+        if os.getpid() != self._process:
             kept.append(self)
+        elif self not in kept:
+            self.bytes.clear()
+            self.buffers.clear()
 
     def flush(self, regions: Collection[int]) -> None:
         """Flush the host's writes to the accelerator."""
-        with answering("a buffer cannot be flushed"):
+        try:
             for region in () if self._coherent else regions:
                 self.buffers[region].flush()
+        except Exception as error:
+            raise lost("a buffer cannot be flushed", error)  # noqa: B904
 
     def invalidate(self, regions: Collection[int]) -> None:
         """Invalidate the host's cache, so that it reads the accelerator's writes."""
-        with answering("a buffer cannot be read"):
+        try:
             for region in () if self._coherent else regions:
                 self.buffers[region].invalidate()
+        except Exception as error:
+            raise lost("a buffer cannot be read", error)  # noqa: B904
 
 
 def _contiguous() -> tuple[int, int]:
@@ -105,11 +121,11 @@ def _contiguous() -> tuple[int, int]:
     return found.get("CmaTotal", 0), found.get("CmaFree", 0)
 
 
-def _no_room(needed: int, total: int, free: int, error: Exception | None = None) -> DeviceError:
+def _no_room(needed: int, total: int, free: int, error: Exception | None = None) -> NoRoom:
     pool = (
         f"the pool of contiguous memory has {total / 1e6:.1f} MB, {free / 1e6:.1f} MB free" if total else "none is left"
     )
-    return DeviceError(
+    return NoRoom(
         f"{needed / 1e6:.1f} MB of contiguous memory are needed, {pool}" + (f" ({error})" if error else ""),
         hint="a smaller batch; close other networks and notebooks (net.close()); or boot with a larger pool: cma=256M",
     )

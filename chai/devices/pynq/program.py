@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.compile import executable
-from ...driver.memory import place, run
+from ...driver.memory import NONE, NoRoom
 from ...errors import DeviceError
 from ...tasks.work import Work
 from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
+from ..placed import PlacedProgram
 from .about import about
 from .array import ArrayBoard
 from .board import Board
@@ -24,82 +25,96 @@ from .published import PublishedBoard
 
 if TYPE_CHECKING:
     from ...blob import Array, View
+    from ...driver.memory import BlobSet
     from ...overlay import Overlay
 
 PATIENCE = 20, 1.0  # timeout of a program: a multiple of the cycle model's estimate, plus seconds
 
 
-class PynqProgram(Program):
-    """A Chain, or what the overlay's architecture has instead, with memory from the first run to ``close`` or a failure.
-
-    It uses the board until ``close``.
-    """
+class PynqProgram(PlacedProgram):
+    """A Chain, or what the overlay's architecture has instead. It uses the board until ``close``."""
 
     def __init__(self, device: Pynq, segment: Any, views: Mapping[str, View]) -> None:
+        super().__init__(segment, views)
         self.device = device
-        self.segment = segment
-        self.views = views
-        expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
-        self.seconds = PATIENCE[0] * expected + PATIENCE[1]
-        self._memory: PynqBuffers | None = None
-        self._board: Board | None = None  # that it runs on
+        self.expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
+        self.seconds = PATIENCE[0] * self.expected + PATIENCE[1]
+        self._opened: Board | None = None  # that it uses
+        self._running: tuple[Board, Any] | None = None  # and the buffers, as long as it runs
         self._busy = Mutex()
 
-    def run(self, blobs: dict[str, Array]) -> Ran:
-        begin = perf_counter()
-        board = self.device.board(self.segment.overlay, self)
+    def claim(self, lease: Collection[object], wake: Callable[[], object] | None = None) -> BlobSet | None:
+        self._board()  # even in a set that is there a fork would write into buffers of its parent
+        return super().claim(lease, wake)
+
+    def run_in(
+        self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
+    ) -> Ran:
+        begin, board = perf_counter(), self._board()
+        memory: Any = used.memory
         with self._busy, board.lock:
-            self._board = board
+            self._running = board, memory
             try:
-                if self._memory is None:
-                    self._memory = self._placed(board)
-                start = partial(board.run, self.segment, self._memory, self.seconds)
-                device = run(self.segment, self._memory, blobs, self.views, start)
+                start = partial(board.run, self.segment, memory, self.seconds, self.expected)
+                device = used.run(blobs, self.views, start, packed, unpacked)
             except BaseException as error:
-                self._give_back(board)
+                self._give_back(board.stuck, memory)
                 if board.stuck or isinstance(error, Lost):
                     self.device.forget(board)
                 raise
             finally:
-                self._board = None
+                self._running = None
         return Ran([(perf_counter() - begin) * 1000] if len(self.segment.tasks) == 1 else None, device)
 
     def close(self) -> None:
         with self._busy:
-            if self._board is not None and self._board.stuck:  # a signal's handler closes it while it runs
+            board, memory = self._running or (None, None)
+            if board is not None and board.stuck:  # a signal's handler closes it while it runs
                 with suppress(DeviceError):
-                    self._board.stop()
-            self._give_back(self._board)
+                    board.stop()
+            self._give_back(board is not None and board.stuck, memory)
+        self._opened = None
         self.device.released(self)
 
-    def _give_back(self, board: Board | None) -> None:
-        """Release the memory, unless ``board`` may still write there."""
-        memory, self._memory = self._memory, None
-        if memory is not None and board is not None and board.stuck:
-            kept.append(memory)
-        elif memory is not None:
-            memory.free()
+    def _give_back(self, stuck: bool, running: Any) -> None:
+        """Release the memory, unless the board may still write to that of the ``running`` set, or to what all have in common."""
+        if stuck:
+            kept.append(running)
+        super().close()
 
-    def _placed(self, board: Board) -> PynqBuffers:
-        """Return memory with the program and its constants in it."""
+    def _board(self) -> Board:
+        """Return the board, opened again if it has been closed. Raises DeviceError."""
+        board = self._opened
+        if board is None or board.closed:
+            board = self._opened = self.device.board(self.segment.overlay, self)
+        board.check_process()
+        return board
+
+    def _placed(self) -> BlobSet:
+        board = self._board()
         try:
-            memory = board.memory(self.segment)
-        except DeviceError:
-            gc.collect()  # unreferenced networks may still hold buffers
-            memory = board.memory(self.segment)
-        try:
-            place(self.segment, memory)
-            board.check_program(self.segment, memory)
-        except BaseException:  # nothing runs now
-            memory.free()
+            return super()._placed()
+        except Lost:
+            self.device.forget(board)
             raise
-        return memory
+
+    def _memory(self, first: PynqBuffers | None) -> PynqBuffers:
+        board = self._board()
+        try:
+            return board.memory(self.segment, first)
+        except NoRoom:
+            gc.collect()  # unreferenced networks may still hold buffers
+            return board.memory(self.segment, first)
+
+    def _check(self, memory: PynqBuffers) -> None:
+        self._board().check_program(self.segment, memory)
 
 
 class Pynq(Device):
     """The first network opens the board, which stays open until the last one releases it or the process ends."""
 
     fixed = True
+    placed = True
     hidden = True
     alone = True
 

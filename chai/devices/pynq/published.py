@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...driver.memory import place
+from ...driver.memory import BlobSet, place
 from ...env import env
 from ...errors import DeviceError
-from ...util.lazy_numpy import np
 from ...util.log import logger
 from ...util.sharing import Mutex
 from .board import Board
@@ -27,7 +26,6 @@ from .memory import Lost, PynqBuffers, answering, kept
 from .waiting import Polling
 
 if TYPE_CHECKING:
-    from ...blob import Array
     from ...overlay import Overlay
     from ...overlay.architecture import Driver, Proof
 
@@ -41,7 +39,6 @@ class PublishedBoard(Board):
 
     def __init__(self, overlay: Overlay) -> None:
         self.using = Mutex()  # registers are not touched after another bitstream was loaded
-        self.closed = False
         super().__init__(overlay)
 
     def open(self) -> None:
@@ -71,12 +68,12 @@ class PublishedBoard(Board):
     def check_program(self, segment: Any, memory: PynqBuffers) -> None:
         self._driver.check(segment, memory)
 
-    def run(self, segment: Any, memory: PynqBuffers, seconds: float) -> float | None:
+    def run(self, segment: Any, memory: PynqBuffers, seconds: float, expected: float = 0.0) -> float | None:
         self._check_loaded()
         try:
             self.stuck = True
             self._driver.start(segment, memory)
-            for late in Polling().looks(seconds):
+            for late in Polling().looks(seconds, expected):
                 ended = self._driver.ended(segment, memory)
                 self.check_running()
                 if ended:
@@ -141,18 +138,15 @@ class PublishedBoard(Board):
     def _prove(self, proof: Proof) -> None:
         """Run a proof. Raises DeviceError if it does not come out right."""
         memory = self.memory(proof.segment)
+        used, blobs = BlobSet(proof.segment, memory), dict(proof.inputs)
         try:
             place(proof.segment, memory)
             self.check_program(proof.segment, memory)
-            for blob, codes in proof.inputs.items():
-                proof.segment.store(blob, codes, memory.bytes)
-            memory.flush(proof.segment.written)
+            used.store(blobs, {})
             self.run(proof.segment, memory, PATIENCE)
-            memory.invalidate(proof.segment.read)
+            used.load(blobs, {})
             for blob, codes in proof.outputs.items():
-                loaded: Array = np.zeros_like(codes)
-                proof.segment.load(blob, 0, loaded, memory.bytes)
-                if wrong := int((loaded != codes).sum()):
+                if wrong := int((blobs[blob] != codes).sum()):
                     raise DeviceError(f"{wrong} of {codes.size} codes are wrong")
         except DeviceError as error:
             raise DeviceError(
@@ -162,8 +156,7 @@ class PublishedBoard(Board):
         finally:
             if self.stuck:
                 kept.append(memory)
-            else:
-                memory.free()
+            used.free()
 
 
 def noted() -> tuple[int, int] | None:

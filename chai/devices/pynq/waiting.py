@@ -13,6 +13,7 @@ from typing import Any
 
 from .memory import answering
 
+EARLY = 0.9  # of a chain's modelled time: how long it is not asked whether it is done
 POLL = 20e-6, 2e-3  # seconds between two polls: the first, and the longest; a poll itself takes about 30 us
 LOST = 0.1  # seconds without an interrupt, after which STATUS is polled
 
@@ -20,9 +21,14 @@ LOST = 0.1  # seconds without an interrupt, after which STATUS is polled
 class Polling:
     """Polls STATUS: short chains are done before an interrupt would arrive through the kernel."""
 
-    def looks(self, seconds: float) -> Iterator[bool]:
-        """Yield endlessly, whenever STATUS is to be polled, whether ``seconds`` had passed before."""
+    def looks(self, seconds: float, expected: float = 0.0) -> Iterator[bool]:
+        """Yield endlessly, whenever STATUS is to be polled, whether ``seconds`` had passed before.
+
+        The first time is shortly before the ``expected`` seconds are over.
+        """
         deadline, pause = monotonic() + seconds, POLL[0]
+        if EARLY * expected > pause:
+            sleep(EARLY * expected)
         while True:
             yield monotonic() > deadline
             sleep(pause)
@@ -54,8 +60,9 @@ class Interrupt:
             self.close()
             raise
 
-    def looks(self, seconds: float) -> Iterator[bool]:
-        """Yield as Polling does. A lost interrupt costs ``LOST`` seconds; a spurious one, a poll."""
+    def looks(self, seconds: float, expected: float = 0.0) -> Iterator[bool]:
+        """Yield as Polling does, but at once. A lost interrupt costs ``LOST`` seconds; a spurious one, a poll."""
+        del expected
         deadline = monotonic() + seconds
         while True:
             now = monotonic()

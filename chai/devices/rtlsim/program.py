@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...codegen.chain import Chain
 from ...codegen.compile import chain, check_descriptors
-from ...codegen.memory_map import FIXED
-from ...driver.memory import place, run
+from ...driver.memory import NONE
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
@@ -21,13 +20,15 @@ from ...util.log import meter
 from ...util.rounding import round_up
 from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
+from ..placed import PlacedProgram
 from .accelerator import Accelerator
 from .building import fastest, rtlil
 from .simulation import Simulation
 from .tools import EXTRA, missing
 
 if TYPE_CHECKING:
-    from ...blob import Array, View
+    from ...blob import Array
+    from ...driver.memory import BlobSet
     from ...overlay import Overlay
 
 LATENCY = 150  # cycles from an address to its first beat, or to its response: the order of a Zynq's DDR at 100 MHz
@@ -37,23 +38,34 @@ PAGE = 4096
 
 
 class HostMemory:
-    """A region per array of the host, which the simulation reads and writes; it was never written: noise."""
+    """A region per array of the host, which the simulation reads and writes; it was never written: noise.
 
-    def __init__(self, sizes: Mapping[int, int]) -> None:
+    Further ones of the same program come after ``end``.
+    """
+
+    def __init__(self, sizes: Mapping[int, int], first: HostMemory | None = None) -> None:
         noise = np.random.default_rng(len(sizes))
-        self.bytes: dict[int, Array] = {}
-        self.addresses: dict[int, int] = {}
-        address = FIRST
+        self.own = sizes.keys()
+        self.bytes: dict[int, Array] = {**first.bytes} if first else {}
+        self.addresses: dict[int, int] = {**first.addresses} if first else {}
+        end = first.end if first else FIRST
         for region, size in sizes.items():
             self.bytes[region] = noise.integers(0, 256, size, dtype=np.uint8)
-            self.addresses[region] = address
-            address = round_up(address + size, PAGE) + PAGE  # an access beyond a region is an error
+            self.addresses[region] = end
+            end = round_up(end + size, PAGE) + PAGE  # an access beyond a region is an error
+        self.end: int = end
+        if first:
+            first.end = end
 
     def flush(self, regions: Collection[int]) -> None:
         """Do nothing: both see the same bytes."""
 
     def invalidate(self, regions: Collection[int]) -> None:
         """Do nothing."""
+
+    def free(self) -> None:
+        """Release the bytes."""
+        self.bytes.clear()
 
 
 class Simulated:
@@ -81,7 +93,7 @@ class Simulated:
         for region, data in memory.bytes.items():
             self.simulation.memory(memory.addresses[region], data)
         registers = self.registers
-        registers.start(memory.addresses[FIXED], len(segment.tasks))
+        registers.start(segment.entry(memory.addresses), len(segment.tasks))
         limit = PATIENCE[0] * segment.cycles + PATIENCE[1]
         with meter("simulated cycles") as tell:
             total = segment.cycles  # modelled
@@ -95,30 +107,26 @@ class Simulated:
         return registers.cycles()
 
 
-class RtlProgram(Program):
-    """A Chain, in memory from the first run to ``close``. A run that does not end well takes the memory with it."""
+class RtlProgram(PlacedProgram):
+    """A Chain. A run that does not end well takes the memory with it."""
 
-    def __init__(self, segment: Chain, views: Mapping[str, View]) -> None:
-        self.chain, self.views = segment, views
-        self._memory: HostMemory | None = None
-        self._turn = Mutex()
+    segment: Chain
 
-    def run(self, blobs: dict[str, Array]) -> Ran:
-        with self._turn, _alone(self.chain.overlay) as simulated:
-            memory, self._memory = self._memory or self._placed(), None
-            cycles = run(self.chain, memory, blobs, self.views, lambda: simulated.run(self.chain, memory))
-            self._memory = memory
-        return Ran(None, None if cycles is None else cycles / (self.chain.overlay.clock_mhz * 1000))
+    def _memory(self, first: HostMemory | None) -> HostMemory:
+        return HostMemory(self.segment.further if first else self.segment.sizes, first)
 
-    def close(self) -> None:
-        with self._turn:
-            self._memory = None
-
-    def _placed(self) -> HostMemory:
-        """Return memory with the chain in it."""
-        memory = HostMemory(self.chain.sizes)
-        place(self.chain, memory)
-        return memory
+    def run_in(
+        self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
+    ) -> Ran:
+        memory: Any = used.memory
+        with _alone(self.segment.overlay) as simulated:
+            try:
+                start = partial(simulated.run, self.segment, memory)
+                cycles = used.run(blobs, self.views, start, packed, unpacked)
+            except BaseException:
+                self.close()
+                raise
+        return Ran(None, None if cycles is None else cycles / (self.segment.overlay.clock_mhz * 1000))
 
 
 class RtlSim(Device):
@@ -126,6 +134,7 @@ class RtlSim(Device):
 
     fixed = True
     word = "simulated"
+    placed = True
     hidden = True
 
     def status(self) -> tuple[bool, str]:

@@ -33,6 +33,7 @@ class PreparedLayer:
         self.bottoms = tuple([shapes[b] for b in layer.bottoms])
         self.tops = tuple([shapes[t] for t in layer.tops])
         self.rows = self._of(self.bottoms, self.tops)
+        self._in_turn = layer.turn.run if layer.engine == "custom" else layer.turn.run_alone
 
     def run(
         self, bottoms: Sequence[Array], started: float, compute: Callable[..., tuple[Array, ...]] | None = None
@@ -44,7 +45,7 @@ class PreparedLayer:
         runs out, and any error of the layer.
         """
         layer = self.layer
-        tops, begin, end = layer.turn.run(_timed, layer, bottoms, compute)
+        tops, begin, end = self._in_turn(_timed, layer, bottoms, compute)
         rows, read, written = self.rows, tuple(map(_shape, bottoms)), tuple(map(_shape, tops))
         if written != self.tops or read != self.bottoms:
             rows = self._unplanned(read, written)

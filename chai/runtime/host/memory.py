@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
@@ -25,16 +25,22 @@ class Alive:
 
     def add(self, name: Hashable, array: Array) -> None:
         """Count an array, which has to exist until ``drop``; it replaces one of the same name."""
+        self.count(name, id(array if array.base is None else array.base), array.nbytes)
+
+    def count(self, name: Hashable, owner: int, size: int) -> None:
+        """Count an array of this size in the memory of an owner."""
         if name in self._owners:
             self.drop(name)
-        owner, size = id(array if array.base is None else array.base), array.nbytes
-        names, counted = self._arrays.get(owner, (0, 0))
         self._owners[name] = owner
-        self._arrays[owner] = names + 1, size if size > counted else counted
-        if size > counted:
-            self.bytes += size - counted
-            if self.bytes > self.peak:
-                self.peak = self.bytes
+        if (shared := self._arrays.get(owner)) is None:
+            self._arrays[owner] = 1, size
+        else:
+            names, counted = shared
+            self._arrays[owner] = names + 1, max(size, counted)
+            size = max(size - counted, 0)
+        self.bytes += size
+        if self.bytes > self.peak:
+            self.peak = self.bytes
 
     def alone(self, name: Hashable) -> bool:
         """Return whether no other name is for the same memory."""
@@ -50,6 +56,36 @@ class Alive:
             self._arrays[owner] = names - 1, size
         else:
             self.bytes -= size
+
+
+class BlobLog:
+    """Arrays as they came and went in a pass. As a number it is the bytes that existed at once, computed when it is asked for."""
+
+    def __init__(self) -> None:
+        self._events: list[
+            tuple[Any, ...]
+        ] = []  # a name, the owner of its memory, its bytes; or a name that is dropped
+
+    def add(self, name: tuple[str, str], array: Array) -> None:
+        """Note an array, which has to exist until ``drop``; it replaces one of the same name."""
+        base = array.base
+        self._events.append((name, id(array if base is None else base), array.nbytes))
+
+    def drop(self, names: Iterable[tuple[str, str]]) -> None:
+        """Note that the arrays of these names are gone."""
+        self._events.extend(names)
+
+    def __int__(self) -> int:
+        alive = Alive()
+        for event in self._events:
+            if len(event) == 3:
+                alive.count(*event)
+            else:
+                alive.drop(event)
+        return alive.peak
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
 
 
 def claimed(shapes: Mapping[str, Shape]) -> int:

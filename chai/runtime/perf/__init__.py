@@ -88,12 +88,13 @@ class PerfInfo(Times):
     their own: their parts have.
     """
 
+    peak_bytes: int = 0
     passes: tuple[PerfInfo, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, times: Times) -> PerfInfo:
         """Return the times of a pass, to be shown."""
-        return cls(**vars(times))
+        return cls(**{**vars(times), "peak_bytes": int(times.peak_bytes)})
 
     @property
     def custom(self) -> tuple[StepTime, ...]:

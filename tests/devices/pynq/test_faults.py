@@ -259,9 +259,10 @@ def test_a_descriptor_of_another_version(net: chai.Net, board: Any, wanted: Any)
 def test_an_address_beyond_its_buffer(net: chai.Net, board: Any, wanted: Any, shift: int) -> None:
     """By a word or by far: nothing is written there, and the layer has a name."""
     net.close()
-    fix = Chain.fix
+    relocate = Chain.relocate
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Chain, "fix", lambda self, base, out: fix(self, {**base, OUTPUT: base[OUTPUT] + shift}, out))
+        shifted = lambda self, base, out: relocate(self, {**base, OUTPUT: base[OUTPUT] + shift}, out)  # noqa: E731
+        patch.setattr(Chain, "relocate", shifted)
         other = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
         with pytest.raises(DeviceError, match="the accelerator stopped: ") as caught:
             other.forward(IMAGES[1])
@@ -405,6 +406,7 @@ def test_ctrl_c(net: chai.Net, board: Any, wanted: Any, look: int) -> None:
             raise KeyboardInterrupt
 
     board.accelerator.on_look = interrupt
+    board.accelerator.takes = 5e-3  # longer than in the model, so that there are several looks
     fails(net, board, KeyboardInterrupt)
     assert reset(board)
     board.accelerator.on_look = lambda: None

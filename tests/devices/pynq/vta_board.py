@@ -16,7 +16,7 @@ import pynq
 
 from chai.overlay import Overlay
 from chai.vta.checks import Area, Checked, checked
-from chai.vta.isa import BYTES, ENTRY_BYTES, Memory, Store
+from chai.vta.isa import BYTES, ENTRY_BYTES, Memory, Store, decode
 from chai.vta.simulator import Chip
 
 from .board import Board, BusError, Ddr
@@ -99,14 +99,17 @@ class Blocks:
         return True
 
     def _program(self) -> list[Checked]:
-        """The program in memory; the checks know nothing but which buffer it is in."""
+        """The program in memory; the checks know nothing but which buffer it is in, and which its STOREs are to."""
         address, count = self.values["fetch.address"], self.values["fetch.count"]
         home = self.memory.around(address)
-        self.memory.at(address, count * BYTES)
+        words = decode(bytes(self.memory.at(address, count * BYTES)), self.machine.encoding)
+        stores = [word.dram * ENTRY_BYTES[Memory.OUT] for word in words if isinstance(word, Store) and word.columns]
+        stored = {self.memory.around(at).address for at in stores} - {home.address}
         key = hashlib.sha256(home.device.tobytes() + repr((address, count, sorted(self.memory.held))).encode()).digest()
         if key not in self._steps:
             areas = [
-                Area(b.address, b.device, frozenset(Memory), writable=b is not home) for b in self.memory.held.values()
+                Area(b.address, b.device, frozenset(Memory), writable=b.address in stored)
+                for b in self.memory.held.values()
             ]
             self._steps = {key: checked(address, count, self.machine, areas)}
         return self._steps[key]

@@ -15,6 +15,7 @@ import chai
 from chai import devices
 from chai.codegen.compile import chain
 from chai.codegen.memory_map import FIXED
+from chai.devices import placed
 from chai.devices.rtlsim import program, verilator
 from chai.devices.rtlsim.tools import missing
 from chai.driver.memory import place
@@ -69,7 +70,7 @@ def test_a_chain_that_fails_names_the_layer_and_the_next_one_runs(
     work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
     made = chain(Work(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes))
     broken = program.RtlProgram(made, {})
-    monkeypatch.setattr(program, "place", lambda *_: None)  # noise instead of descriptors
+    monkeypatch.setattr(placed, "place", lambda *_: None)  # noise instead of descriptors
     with pytest.raises(DeviceError, match="the accelerator stopped: descriptor of another version"):
         broken.run({name: codes.copy() for name, codes in probe.codes.items()})
     monkeypatch.undo()

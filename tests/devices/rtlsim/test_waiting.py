@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from chai.devices import placed
 from chai.devices.rtlsim import program
 from chai.errors import DeviceError
 from chai.overlay import load
@@ -18,10 +19,17 @@ from tests.conftest import HANG
 from tests.kernels.common import in_child
 
 
+def segment() -> Any:
+    """A Chain of no blobs, as far as a Program looks at it before it runs."""
+    regions = SimpleNamespace(given=[])
+    return SimpleNamespace(
+        overlay=load(), sizes={}, shapes={}, regions=regions, wanted=[], written=[], read=[], tasks=[object()]
+    )
+
+
 def test_who_waited_while_a_run_failed_does_not_take_its_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed there may still be running."""
-    overlay = load()
-    failing, other = (SimpleNamespace(overlay=overlay, sizes={}) for _ in range(2))
+    failing, other = segment(), segment()
     inside, asked, ran = threading.Event(), threading.Event(), list[Any]()
 
     class Simulated:
@@ -48,17 +56,16 @@ def test_who_waited_while_a_run_failed_does_not_take_its_accelerator(monkeypatch
 
     accelerator.cache_clear = made.cache_clear  # type: ignore[attr-defined]
     monkeypatch.setattr(program, "accelerator", accelerator)
-    monkeypatch.setattr(program, "place", lambda *_: None)
-    monkeypatch.setattr(program, "run", lambda chain, memory, blobs, views, start: start())
+    monkeypatch.setattr(placed, "place", lambda *_: None)
 
     def waiting() -> None:
         assert inside.wait(HANG)
-        program.RtlProgram(other, {}).run({})  # type: ignore[arg-type]
+        program.RtlProgram(other, {}).run({})
 
     thread = threading.Thread(target=waiting)
     thread.start()
     with pytest.raises(DeviceError, match="does not end"):
-        program.RtlProgram(failing, {}).run({})  # type: ignore[arg-type]
+        program.RtlProgram(failing, {}).run({})
     thread.join(HANG)
     first, second = ran
     assert second is not first
@@ -84,10 +91,9 @@ def test_a_process_forked_during_a_run_has_an_accelerator_and_memory_of_its_own(
             return 1
 
     monkeypatch.setattr(program, "Simulated", Simulated)
-    monkeypatch.setattr(program, "place", lambda *_: None)
-    monkeypatch.setattr(program, "run", lambda chain, memory, blobs, views, start: start())
+    monkeypatch.setattr(placed, "place", lambda *_: None)
     program.accelerator.cache_clear()
-    one = program.RtlProgram(SimpleNamespace(overlay=load(), sizes={}), {})  # type: ignore[arg-type]
+    one = program.RtlProgram(segment(), {})
     thread = threading.Thread(target=one.run, args=({},))
     thread.start()
     assert inside.wait(HANG)
