@@ -30,6 +30,7 @@ EXAMPLES = int(os.environ.get("CHAI_TEST_EXAMPLES", "1"))  # times as many from 
 _ANY_MACHINE: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("same", derandomize=True, database=None, print_blob=True, **_ANY_MACHINE)
 settings.register_profile("explore", derandomize=False, print_blob=True, **_ANY_MACHINE)
+settings.load_profile("same")  # already for the settings of modules that conftest.py files of named folders import
 
 
 def pytest_configure(config: pytest.Config) -> None:

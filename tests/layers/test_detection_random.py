@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from chai.layers import _boxes, detection_output
 from chai.layers.detection_output import DetectionOutput, NonMaximumSuppression
@@ -134,7 +134,6 @@ def cases(draw: st.DrawFn) -> Case:
 
 @pytest.mark.parametrize("block", [5, 64])
 @given(case=cases())
-@settings(deadline=None)
 def test_rows_are_those_of_the_loops(block: int, case: Case) -> None:
     """``block``: boxes that are compared at once; with 5 there are several blocks."""
     with np.errstate(all="ignore"):
