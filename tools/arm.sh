@@ -30,7 +30,7 @@ for pair in arm64:aarch64 armhf:arm; do
         "$folder/qemu/usr/bin/qemu-${pair#*:}-static" -L "$here/root" \
         -E "LD_LIBRARY_PATH=$libraries:$libraries/blas:$libraries/lapack:$here/root/lib/$(basename "$libraries")" \
         "$python" -m pytest -q -p no:cacheprovider "$root/tests/kernels/test_native.py" "$root/tests/kernels/test_floats.py" \
-        "$root/tests/kernels/test_conversions.py" "$root/tests/kernels/test_softmax.py" "$root/tests/kernels/test_elements.py" \
+        "$root/tests/kernels/test_conversions.py" "$root/tests/kernels/test_device_blobs.py" "$root/tests/kernels/test_softmax.py" "$root/tests/kernels/test_elements.py" \
         "$root/tests/kernels/test_weights.py" "$root/tests/kernels/test_running.py" \
         -k "not control_c and not fork"
 done
