@@ -30,6 +30,7 @@ TESTS = {
     "address": [
         "tests/kernels/test_native.py",
         "tests/kernels/test_conversions.py",
+        "tests/kernels/test_device_blobs.py",
         "tests/kernels/test_floats.py",
         "tests/kernels/test_elements.py",
         "tests/kernels/test_softmax.py",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ..blob import codes_of
 from ..codegen.memory_map import FIXED, PROGRAM
 from ..errors import DeviceError
+from ..kernels import device_blobs
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape, View
@@ -102,7 +103,7 @@ class BlobSet:
         """Store the inputs but those that are ``packed`` there, and let the accelerator see all of them."""
         for name, blob in self.stores:
             if name not in packed:
-                blob.store(codes_of(name, blobs, self.segment.shapes, views))
+                device_blobs.store(codes_of(name, blobs, self.segment.shapes, views), blob)
         self.memory.flush(self._written)
 
     def load(self, blobs: dict[str, Array], views: Mapping[str, View], unpacked: Collection[str] = NONE) -> None:
@@ -110,7 +111,8 @@ class BlobSet:
         self.memory.invalidate(self._read)
         for name, first, channels, blob in self.loads:
             if name not in unpacked:
-                blob.fetch(codes_of(name, blobs, self.segment.shapes, views)[:, first : first + channels])
+                codes = codes_of(name, blobs, self.segment.shapes, views)[:, first : first + channels]
+                device_blobs.fetch(blob, codes)
 
     def run(
         self,

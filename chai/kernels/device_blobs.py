@@ -1,35 +1,162 @@
-"""Conversions between float32 of the host and codes in a device's memory, in the layout that the device reads.
+"""Conversions between arrays of the host and codes in a device's memory, in the layout that the device reads.
 
-Each equals a conversion of ``kernels.codes`` and a copy (``DeviceBlob.store`` and ``fetch``), without the array between them.
+Each is one pass in C. Without a library, and for arrays that are not contiguous, it is what it is defined as: a conversion of
+``kernels.codes`` or ``kernels.unfold``, and ``DeviceBlob.store`` or ``fetch``. An operation in C is prepared once for shapes,
+layout and format; the address of the memory may be another in each call.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..blob import is_plain
+from ..errors import DeviceError
+from ..fixed import Requantization
+from ..overlay.layout import DeviceBlob, blob_bytes, image_bytes
+from ..overlay.sections import Layout
+from ..tasks.unfold import Unfold
+from ..tasks.window import Window
 from ..util.lazy_numpy import np
+from . import SIZE
 from .codes import pack, unpack
+from .native import library
+from .native.single import INPUT, OUTPUT, Prepared
+from .native.table import PACKS, POINT, Form, Kind, plain_strides
 from .unfold import unfolded
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
     from ..fixed import Format
-    from ..overlay.layout import DeviceBlob
-    from ..tasks.unfold import Unfold
+    from .native.library import Library
+
+KEPT = 1024  # operations in C: more than the conversions of a large network
+RATE = 3  # codes that C converts in a nanosecond, roughly
+MAX_WORD = 256  # channels of a word in C, at most
+Scale = tuple[float, int, int, int]  # step, zero point, smallest and largest code
+AS_IT_IS: Scale = (1.0, 0, -128, 127)
+Taps = tuple[Window, int]  # fields of an Unfold
+NO_TAPS: Taps = (POINT, 1)
 
 
 def pack_into(x: Array, format: Format, target: DeviceBlob) -> None:
     """Write the codes of float32 values (N, C, H, W). Raises ModelError for NaN; the target is then written in part."""
-    target.store(pack(x, format))
+    if format.step and is_plain(x):
+        words = _words(Kind.PACK_WORDS, x.shape, target, (format.step, format.zero, *format.packed))
+        if words is not None:
+            nan = np.zeros(1, np.uint8)
+            words.operation.write(x, target.memory, nan)
+            if nan[0]:
+                format.quantize(x)  # which says what is wrong
+            return
+    store(pack(x, format), target)
 
 
 def unpack_from(source: DeviceBlob, format: Format) -> Array:
     """Return the float32 values (N, C, H, W) of codes."""
+    words = _words(Kind.UNPACK_WORDS, source.shape, source, (format.step, format.zero, -128, 127))
+    if words is not None:
+        values = np.empty(source.shape, np.float32)
+        words.operation.write(source.memory, values)
+        return values
     codes = np.empty(source.shape, np.int8)
-    source.fetch(codes)
+    fetch(source, codes)
     return unpack(codes, format)
 
 
 def unfold_into(codes: Array, unfold: Unfold, zero: int, target: DeviceBlob) -> None:
     """Write codes (int8, NCHW) unfolded; ``zero`` is the code of 0, which padding gets."""
-    target.store(unfolded(codes, unfold, zero))
+    if codes.flags.c_contiguous:
+        scale, taps = (1.0, zero, -128, 127), (unfold.window, unfold.rows)
+        words = _words(Kind.UNFOLD_WORDS, codes.shape, target, scale, taps)
+        if words is not None:
+            words.operation.write(codes, target.memory)
+            return
+    store(unfolded(codes, unfold, zero), target)
+
+
+def store(codes: Array, target: DeviceBlob) -> None:
+    """Do what ``target.store`` does: write codes (int8, NCHW), and zeros after the last channel."""
+    for array, blob in _contiguous(codes, target):
+        words = _words(Kind.TO_WORDS, array.shape, blob) if array.flags.c_contiguous else None
+        if words is None:
+            blob.store(array)
+        else:
+            words.operation.write(array, blob.memory)
+
+
+def fetch(source: DeviceBlob, out: Array) -> None:
+    """Do what ``source.fetch`` does: read the codes into ``out`` (int8, NCHW)."""
+    for array, blob in _contiguous(out, source):
+        words = _words(Kind.FROM_WORDS, array.shape, blob) if array.flags.c_contiguous else None
+        if words is None:
+            blob.fetch(array)
+        else:
+            words.operation.write(blob.memory, array)
+
+
+def _contiguous(codes: Array, blob: DeviceBlob) -> list[tuple[Array, DeviceBlob]]:
+    """Return codes and their blob, image by image if those are contiguous and the whole is not, as parts of a Concat."""
+    if codes.flags.c_contiguous or not codes[:1].flags.c_contiguous:
+        return [(codes, blob)]
+    n, *shape = blob.shape
+    pitch = image_bytes((n, blob.channels, *shape[1:]), blob.layout)
+    return [
+        (codes[i : i + 1], DeviceBlob(blob.memory[i * pitch :], blob.layout, blob.channels, (1, *shape), blob.first))
+        for i in range(n)
+    ]
+
+
+class _Words(NamedTuple):
+    """An operation on the words of a blob, and the bytes of its memory."""
+
+    operation: Prepared
+    bytes: int
+
+
+def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, taps: Taps = NO_TAPS) -> _Words | None:
+    """Return the operation between an array of the host (N, C, H, W) and a blob; None if numpy is to do its work."""
+    layout, memory = blob.layout, blob.memory
+    key = layout.channels_per_word, layout.images_per_word, layout.alignment, blob.channels, blob.first, blob.shape
+    words = _prepared(library.library(), kind, shape, key, scale, taps)
+    if words is not None and (memory.strides != (1,) or memory.size < words.bytes):
+        raise DeviceError(f"memory of {memory.size} bytes for a blob that takes {words.bytes}")
+    return words
+
+
+@lru_cache(maxsize=KEPT)
+def _prepared(
+    used: Library | None, kind: int, shape: Shape, key: tuple[int, int, int, int, int, Shape], scale: Scale, taps: Taps
+) -> _Words | None:
+    """Return what ``_words`` does; ``key`` is what determines the places of a blob's codes."""
+    word, images_per_word, alignment, channels, first, codes = key
+    if used is None or images_per_word != 1 or word > MAX_WORD or not all(0 < n <= SIZE for n in (*shape, *codes)):
+        return None
+    expected = Unfold(*taps).shape(shape) if kind == Kind.UNFOLD_WORDS else shape
+    if codes != expected:
+        raise DeviceError(f"{Kind.name(kind)}: codes of shape {expected} for a blob of shape {codes}")
+    n, _, h, w = codes
+    layout = Layout("planes", word, images_per_word, alignment)
+    memory, pitch = blob_bytes((n, channels, h, w), layout), image_bytes((n, channels, h, w), layout)
+    there = first // word * h * w * word, pitch, h * w * word, w * word, word
+    size = 4 if kind in (Kind.PACK_WORDS, Kind.UNPACK_WORDS) else 1
+    here = 0, *plain_strides(shape, size)
+    reads, sizes = kind in (Kind.UNPACK_WORDS, Kind.FROM_WORDS), (size * prod(shape), memory)
+    step, zero, low, high = scale
+    form = Form(
+        kind,
+        requantization=Requantization(np.ones(1, np.int64), 0, low, high, zero=zero),
+        window=Window((taps[1], taps[0].kernel[1]), taps[0].stride, taps[0].pad),
+        zeros=(zero,),
+        numbers=(step,),
+    )
+    source, target = (there, here) if reads else (here, there)
+    operation = form.operation(shape, codes, [(INPUT, *source)], (OUTPUT, *target))
+    sizes = (*(reversed(sizes) if reads else sizes), *((1,) if kind in PACKS else ()))
+    try:
+        return _Words(Prepared(used, operation, sizes, prod(codes) / RATE), memory)
+    except DeviceError:
+        if kind == Kind.UNFOLD_WORDS:  # the window is too large for the scratch memory of the kernel
+            return None
+        raise

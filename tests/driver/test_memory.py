@@ -6,10 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from chai.blob import View
 from chai.codegen.memory_map import FIXED, INPUT, OUTPUT, PROGRAM, WORK
 from chai.driver.memory import BlobSet, place
+from chai.kernels import device_blobs
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let blobs do what the kernels do for those of a real layout."""
+    monkeypatch.setattr(device_blobs, "store", lambda codes, blob: blob.store(codes))
+    monkeypatch.setattr(device_blobs, "fetch", lambda blob, out: blob.fetch(out))
 
 
 class RecordedBlob:

@@ -16,11 +16,14 @@ from hypothesis import given, settings, strategies as st
 from chai import overlay
 from chai.errors import DeviceError
 from chai.fixed import Requantization
+from chai.kernels import device_blobs
 from chai.kernels.native import library, order, program as programs
 from chai.kernels.native.library import RunArguments
 from chai.kernels.native.program import NativeProgram
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import FIELDS, Extent, Form, Kind, Operation, Table
+from chai.overlay.layout import DeviceBlob, blob_bytes
+from chai.overlay.sections import Layout
 from chai.overlay.weights import HeldBytes, Packed, pack_weights
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
@@ -32,6 +35,7 @@ from tests.conftest import HANG, examples
 from .common import LIBRARY, NAMES, Calls, fork, program, used, with_calls
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+Shape = tuple[int, int, int, int]
 EDGE = 4096  # bytes on either side of a buffer, which nobody may write
 
 
@@ -142,6 +146,50 @@ def test_a_single_operation_that_passes_the_check_writes_inside_its_buffers_only
         for i, size in enumerate(parameters, 2)
     }
     changed(single._table, single._extents(), given, changes, 0)
+
+
+WORDS = [
+    (Kind.PACK_WORDS, (2, 11, 9, 20), (2, 11, 9, 20)),
+    (Kind.UNPACK_WORDS, (2, 11, 9, 20), (2, 11, 9, 20)),
+    (Kind.TO_WORDS, (2, 19, 1, 1), (2, 19, 1, 1)),
+    (Kind.FROM_WORDS, (2, 19, 33, 61), (2, 19, 33, 61)),
+    (Kind.UNFOLD_WORDS, (2, 3, 9, 20), (2, 42, 8, 10)),
+]
+
+
+@pytest.mark.parametrize("word", [8, 16])
+@pytest.mark.parametrize(("kind", "source", "target"), WORDS)
+@settings(max_examples=examples(100))
+@given(changes=CHANGES)
+def test_an_operation_on_words_that_passes_the_check_writes_inside_its_buffers_only(
+    kind: int, source: Shape, target: Shape, word: int, changes: list[tuple[str, int]]
+) -> None:
+    layout, channels = Layout("planes", word, 1, 64), target[1] + 32
+    memory = np.zeros(blob_bytes((target[0], channels, *target[2:]), layout), np.uint8)
+    with used(NAMES[0]):
+        words = device_blobs._words(
+            kind, source, DeviceBlob(memory, layout, channels, target, 16), taps=(Window((7, 7), (2, 2), (3, 3)), 2)
+        )
+    assert words is not None
+    single = words.operation
+    given = {2: np.ones(1, np.uint8)} if kind == Kind.PACK_WORDS else {}
+    changed(single._table, single._extents(), given, changes, 0)
+
+
+def test_taps_that_leave_64_bits_are_refused() -> None:
+    """2^72 taps; and more than the scratch memory of a kernel holds."""
+    layout = Layout("planes", 8, 1, 64)
+    target = DeviceBlob(np.zeros(1 << 16, np.uint8), layout, 8, (1, 8, 1, 1))
+    with used(NAMES[0]):
+        words = device_blobs._words(Kind.UNFOLD_WORDS, (1, 8, 1, 1), target)
+    assert words is not None
+    operation = words.operation._table[0]
+    for sizes, result in (((1 << 24,) * 3, 0), ((8, 1 << 12, 1 << 9), 0), ((8, 1, 1), -1)):
+        operation.channels, operation.kernel_h, operation.kernel_w = sizes
+        operation.outputs = min(1 << 24, sizes[0] * sizes[1] * sizes[2])
+        extents = (Extent * 2)(Extent(1 << 40, 0), Extent(1 << 40, 1 << 40))
+        for variant in LIBRARY.variants:
+            assert variant.check(words.operation._table, extents) == result
 
 
 def changed(

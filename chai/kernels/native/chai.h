@@ -32,10 +32,16 @@ enum kind {
     SCALE,           /* input * second + bias, float32 planes, of which each channel has a factor and, unless bias is -1, an addend */
     NORMALISE,       /* (input - mean) / sqrt(variance + factor), float32 planes; each channel's mean is in the second place, its
                         variance at bias, both multiplied by a number that is in the array of a PRODUCT's weights */
-    LEAKY            /* input, or input * second where it is below 0, float32 planes, of which each channel has a slope */
+    LEAKY,           /* input, or input * second where it is below 0, float32 planes, of which each channel has a slope */
+    PACK_WORDS,      /* a PACK to the words of a device's memory */
+    UNPACK_WORDS,    /* an UNPACK of words */
+    TO_WORDS,        /* int8 of the host to words */
+    FROM_WORDS,      /* words to int8 of the host */
+    UNFOLD_WORDS     /* an UNFOLD of int8 of the host to words */
 };
 
-/* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
+/* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. Words of W channels each
+   are pixels of W bytes: there it is at offset + n * image + (c / W) * channel + y * row + x * W + c % W. */
 #define PLACE(F, place) \
     F(place##_buffer) F(place##_offset) F(place##_image) F(place##_channel) F(place##_row) F(place##_pixel)
 
@@ -74,6 +80,7 @@ enum { SPARE = 64 };        /* entries of a table beyond the last output, which 
 enum { MAX_TAPS = 1024 };             /* of a kernel */
 enum { MAX_DWORDS = 1 << 17 };        /* of an output's weights: sums of more leave 32 bits, packed weights 64 */
 enum { MAX_BLOCK_OUTPUTS = 64 };      /* of a block of IN_PLACE */
+enum { MAX_WORD = 256 };              /* channels of a word */
 enum { MAX_COLUMNS = 2048 };          /* of a window of LARGEST and TOTAL, and 16 times its stride */
 enum { MAX_PIECES = 1 << 30 };        /* of work in a table */
 #define MAX_PIXELS ((int64_t)1 << 38) /* of an output for all of a batch: those times its channels are counted in 64 bits */
@@ -121,5 +128,24 @@ static inline runs runs_of(const operation *op) {
     r.count = row ? op->kernel_h : op->kernel_h * op->kernel_w;
     r.dwords = r.count * ceil_div(r.bytes, 4);
     return r;
+}
+
+/* Rows and columns of the output of one piece of an UNFOLD_WORDS, such that the scratch memory holds what its taps see: a line for
+   each row of the input, column of the kernel modulo the stride, and channel; and a line of zeros. No columns if it is too small. */
+enum { LINES = 24 << 10 }; /* bytes */
+
+typedef struct {
+    int64_t rows, columns;
+    int64_t phases, length, row; /* remainders modulo the stride; bytes of a line, and of the lines of a row of the input */
+} band;
+
+static inline band band_of(const operation *op) {
+    int64_t phases = min(op->stride_w, op->kernel_w), beyond = (op->kernel_w - 1) / op->stride_w;
+    int64_t lines = op->channels * phases, columns = LINES / (op->kernel_h * lines + 1) - beyond;
+    band b = {1, columns < op->out_width ? columns / 16 * 16 : op->out_width, phases, 0, 0};
+    b.length = b.columns + beyond;
+    b.row = lines * b.length;
+    if (b.columns == op->out_width) b.rows = min(((LINES / b.length - 1) / lines - op->kernel_h) / op->stride_h + 1, op->out_height);
+    return b;
 }
 #endif

@@ -112,6 +112,15 @@ static int is_contiguous(const table *t, place p, int64_t size, int writes) {
            (op->images == 1 || p.image == op->channels * p.channel) && inside(t, p, all, writes);
 }
 
+/* Return whether ``channels`` of a blob are words, and a word has no more of them than the scratch memory of a kernel holds. */
+static int are_words(const table *t, place p, int64_t channels, int64_t height, int64_t width, int writes) {
+    if (!between(1, p.pixel, MAX_WORD) || !between(0, p.channel, INT64_MAX) || p.row != p.pixel * width) return 0;
+    total bytes = {p.pixel, 0};
+    add(&bytes, ceil_div(channels, p.pixel) - 1, p.channel);
+    area all = {0, height - 1, 0, width - 1, bytes.value};
+    return !bytes.wrong && inside(t, p, all, writes);
+}
+
 static int same_shape(const operation *op) {
     return op->channels == op->outputs && op->height == op->out_height && op->width == op->out_width;
 }
@@ -138,6 +147,21 @@ static int valid_unfold(const table *t) {
     area from = {0, op->height - 1, 0, op->width - 1, channel_bytes(input, op->channels, 1)};
     area to = {0, op->out_height - 1, 0, op->out_width - 1, channel_bytes(output, op->outputs, 1)};
     return from.bytes > 0 && to.bytes > 0 && inside(t, input, from, 0) && inside(t, output, to, 1);
+}
+
+static int valid_unfold_words(const table *t) {
+    const operation *op = t->op;
+    total taps = {0, 0}, outputs = {0, 0};
+    add(&taps, op->kernel_h, op->kernel_w), add(&outputs, taps.value, op->channels);
+    return !taps.wrong && !outputs.wrong && outputs.value == op->outputs && band_of(op).columns > 0 &&
+           is_contiguous(t, PLACE_OF(op, input), 1, 0) &&
+           are_words(t, PLACE_OF(op, output), op->outputs, op->out_height, op->out_width, 1);
+}
+
+/* Return whether a PACK has a byte to note NaN in. */
+static int notes(const table *t) {
+    area note = {0, 0, 0, 0, 1};
+    return inside(t, PLACE_OF(t->op, second), note, 1);
 }
 
 /* Return whether one operation stays inside the buffers and inside the numbers that its kernel can hold. */
@@ -203,11 +227,19 @@ static int valid(const table *t, const variant *v) {
         return op->kernel_w <= MAX_COLUMNS && op->stride_w <= MAX_COLUMNS / 16 &&
                are_planes(t, input, op->channels, op->height, op->width, 0) &&
                are_planes(t, output, op->channels, op->out_height, op->out_width, 1);
-    case PACK: {
-        area note = {0, 0, 0, 0, 1};
-        return same_shape(op) && op->low <= op->high && is_contiguous(t, input, 4, 0) && is_contiguous(t, output, 1, 1) &&
-               inside(t, PLACE_OF(op, second), note, 1);
-    }
+    case PACK:
+        return same_shape(op) && op->low <= op->high && is_contiguous(t, input, 4, 0) && is_contiguous(t, output, 1, 1) && notes(t);
+    case PACK_WORDS:
+        return same_shape(op) && op->low <= op->high && is_contiguous(t, input, 4, 0) && notes(t) &&
+               are_words(t, output, op->outputs, op->height, op->width, 1);
+    case TO_WORDS:
+        return same_shape(op) && is_contiguous(t, input, 1, 0) && are_words(t, output, op->outputs, op->height, op->width, 1);
+    case UNPACK_WORDS:
+    case FROM_WORDS:
+        return same_shape(op) && is_contiguous(t, output, op->kind == FROM_WORDS ? 1 : 4, 1) &&
+               are_words(t, input, op->channels, op->height, op->width, 0);
+    case UNFOLD_WORDS:
+        return valid_unfold_words(t);
     case UNPACK:
         return same_shape(op) && is_contiguous(t, input, 1, 0) && is_contiguous(t, output, 4, 1);
     case LRN:

@@ -12,17 +12,24 @@ enum { TILE = 16 }; /* pixels and channels that are transposed together */
 
 typedef uint8_t bytes __attribute__((vector_size(TILE)));
 
-/* Interleave rows i and i + 8, four times: the transpose of 16 x 16 bytes. */
-static inline void transpose_tile(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out) {
-    bytes a[TILE], b[TILE];
-    for (int i = 0; i < TILE; i++) memcpy(&a[i], in + i * row_in, TILE);
-    for (int round = 0; round < 4; round++) {
-        UNROLL for (int i = 0; i < 8; i++) {
-            b[2 * i] = LOW(a[i], a[i + 8]);
-            b[2 * i + 1] = HIGH(a[i], a[i + 8]);
+/* Interleave the first half of ``count`` vectors with the second one. Each round moves the highest bit of a byte's place in them
+   to the lowest: after four, byte j of vector i of 16 is byte i of vector j. */
+INLINE void interleave_halves(bytes *a, int count, int rounds) {
+    UNROLL for (int round = 0; round < rounds; round++) {
+        bytes b[TILE];
+        UNROLL for (int i = 0; i < count / 2; i++) {
+            b[2 * i] = LOW(a[i], a[i + count / 2]);
+            b[2 * i + 1] = HIGH(a[i], a[i + count / 2]);
         }
-        UNROLL for (int i = 0; i < TILE; i++) a[i] = b[i];
+        UNROLL for (int i = 0; i < count; i++) a[i] = b[i];
     }
+}
+
+/* The transpose of 16 x 16 bytes. */
+static inline void transpose_tile(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out) {
+    bytes a[TILE];
+    for (int i = 0; i < TILE; i++) memcpy(&a[i], in + i * row_in, TILE);
+    interleave_halves(a, TILE, 4);
     for (int i = 0; i < TILE; i++) {
         a[i] ^= STORED_ZERO;
         memcpy(out + i * row_out, &a[i], TILE);
@@ -78,12 +85,30 @@ static void store_run(const operation *op, uint8_t *const *buffers, int64_t item
     transpose(ROW(input, n, y), op->input_pixel, out, op->output_channel, op->out_width, op->channels);
 }
 
+/* Write every second byte. Of its last vector the first byte is left out: that after the last of ``in`` may be none. */
+static inline void copy_every_second(const uint8_t *in, uint8_t *out, int64_t count) {
+    bytes a, b;
+    int64_t x = 0;
+    for (; x + TILE < count; x += TILE) {
+        memcpy(&a, in + 2 * x, TILE), memcpy(&b, in + 2 * x + TILE, TILE);
+        a = PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        memcpy(out + x, &a, TILE);
+    }
+    if (x) {
+        x = count - TILE;
+        memcpy(&a, in + 2 * x - 1, TILE), memcpy(&b, in + 2 * x - 1 + TILE, TILE);
+        a = PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+        memcpy(out + x, &a, TILE);
+    } else
+        for (; x < count; x++) out[x] = in[2 * x];
+}
+
 /* Write every ``stride``-th pixel of a row. */
 static inline void copy_every(const uint8_t *in, int64_t stride, uint8_t *out, int64_t count) {
     if (stride == 1)
         memmove(out, in, count);
-    else if (stride == 2) /* a constant, for which the compiler knows vectors */
-        for (int64_t x = 0; x < count; x++) out[x] = in[2 * x];
+    else if (stride == 2)
+        copy_every_second(in, out, count);
     else
         for (int64_t x = 0; x < count; x++) out[x] = in[stride * x];
 }
@@ -198,13 +223,18 @@ static span piece_of(const operation *op, const float *floats, int64_t item) {
     return (span){item ? min(begin, count) : 0, item < conversion_items(op) - 1 ? min(begin + PIECE, count) : count};
 }
 
+/* Note that a PACK has met NaN. */
+static void note_nan(const operation *op, uint8_t *const *buffers) {
+    __atomic_store_n(buffers[op->second_buffer] + op->second_offset, 1, __ATOMIC_RELAXED);
+}
+
 static void pack_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     const float *x = (const float *)(buffers[op->input_buffer] + op->input_offset);
     int8_t *out = (int8_t *)buffers[op->output_buffer] + op->output_offset;
     span s = piece_of(op, x, item);
     if (floats_to_codes(x + s.first, s.end - s.first, float_of(op->factor), (int32_t)op->low, (int32_t)op->high,
                         (int32_t)op->zero_out, out + s.first))
-        __atomic_store_n(buffers[op->second_buffer] + op->second_offset, 1, __ATOMIC_RELAXED);
+        note_nan(op, buffers);
 }
 
 static void unpack_run(const operation *op, uint8_t *const *buffers, int64_t item) {

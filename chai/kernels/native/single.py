@@ -11,7 +11,7 @@ from ...blob import is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
-from .table import FLOATS, Extent, Form, Kind, Operation, plain_strides
+from .table import FLOATS, PACKS, Extent, Form, Kind, Operation, plain_strides
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -22,12 +22,42 @@ OTHERS = ("second_buffer", "constants", "file")  # fields of the buffers besides
 SHARED = 20_000.0  # nanoseconds: a shorter operation takes less time than to wake a thread
 
 
-class Single:
+class Prepared:
+    """A checked operation on arrays of the host.
+
+    ``sizes`` are the bytes of its buffers: what it reads, what it writes, and its ``parameters``. ``ns`` are the nanoseconds
+    that one thread needs, roughly: a long operation runs in several.
+    """
+
+    def __init__(self, library: Library, operation: Operation, sizes: Sequence[int], ns: float = 0.0) -> None:
+        for name, buffer in zip(OTHERS, others(range(SECOND, len(sizes)))):
+            setattr(operation, name, buffer)
+        self._library, self._table, self._sizes, self.ns = library, (Operation * 1)(operation), sizes, ns
+        if library.check(self._table, self._extents()) >= 0:
+            o = operation
+            source, target = (o.images, o.channels, o.height, o.width), (o.images, o.outputs, o.out_height, o.out_width)
+            raise DeviceError(f"{Kind.name(o.kind)} from {source} to {target} would leave its memory")
+        self.operation = self._table[0]  # whose arrays begin at byte 0 of a buffer each
+
+    @property
+    def images(self) -> int:
+        """Return the number of images."""
+        return int(self._table[0].images)
+
+    def _extents(self) -> ctypes.Array[Extent]:
+        written = (OUTPUT, SECOND) if self._table[0].kind in PACKS else (OUTPUT,)
+        return (Extent * len(self._sizes))(*(Extent(n, n if i in written else 0) for i, n in enumerate(self._sizes)))
+
+    def write(self, x: Array, out: Array, *parameters: Array) -> None:
+        """Write the result for ``x`` into memory."""
+        self._library.run_one(self.operation, threads() if self.ns >= SHARED else 0, x, out, *parameters)
+
+
+class Single(Prepared):
     """An operation from one contiguous array (N, C, H, W) to another, both int8 or float32, as its kind has them.
 
     ``parameters`` are the sizes in bytes of its other arrays: weights and bias in the type of the input, its second input, or
-    the byte in which a PACK notes NaN. ``ns`` are the nanoseconds that one thread needs, roughly: a long operation runs in
-    several.
+    the byte in which a PACK notes NaN.
     """
 
     def __init__(
@@ -46,30 +76,15 @@ class Single:
             inputs.append((0, 0, *plain_strides(source, 4)))
         output = OUTPUT, 0, *plain_strides(target, output_type.itemsize)
         operation = form.operation(source, target, inputs, output)
-        for name, buffer in zip(OTHERS, others(range(SECOND, SECOND + len(parameters)))):
-            setattr(operation, name, buffer)
         operation.bias = 0 if len(parameters) > 1 else -1
-        self._library, self._target, self._table = library, target, (Operation * 1)(operation)
-        self._type, self._notes = output_type, form.kind == Kind.PACK
-        self._sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters
-        self.ns = ns
-        if library.check(self._table, self._extents()) >= 0:
-            raise DeviceError(f"{Kind.name(form.kind)} from {source} to {target} would leave its memory")
-        self.operation = self._table[0]  # whose arrays begin at byte 0 of a buffer each
-
-    @property
-    def images(self) -> int:
-        """Return the number of images."""
-        return int(self._table[0].images)
-
-    def _extents(self) -> ctypes.Array[Extent]:
-        written = (OUTPUT, SECOND) if self._notes else (OUTPUT,)
-        return (Extent * len(self._sizes))(*(Extent(n, n if i in written else 0) for i, n in enumerate(self._sizes)))
+        sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters
+        super().__init__(library, operation, sizes, ns)
+        self._target, self._type = target, output_type
 
     def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
-        self._library.run_one(self.operation, threads() if self.ns >= SHARED else 0, x, out, *parameters)
+        self.write(x, out, *parameters)
         return out
 
 

@@ -67,6 +67,11 @@ class Kind:
     SCALE = 23
     NORMALISE = 24
     LEAKY = 25
+    PACK_WORDS = 26
+    UNPACK_WORDS = 27
+    TO_WORDS = 28
+    FROM_WORDS = 29
+    UNFOLD_WORDS = 30
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -78,6 +83,7 @@ FLOATS = (  # on float32, in planes
     *(Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN, Kind.SCALE, Kind.NORMALISE),
     *(Kind.PLUS, Kind.TIMES, Kind.GREATER, Kind.LEAKY),
 )
+PACKS = Kind.PACK, Kind.PACK_WORDS  # which note NaN
 
 
 class Operation(ctypes.Structure):

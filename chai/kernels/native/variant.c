@@ -17,6 +17,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #endif
 #include "maps.h"
 #include "convert.h"
+#include "words.h"
 #include "quantize.h"
 #include "lrn.h"
 #include "float32.h"
@@ -84,6 +85,11 @@ static const kernel kernels[] = {
     [SCALE] = {planes_items, scale_run},
     [NORMALISE] = {planes_items, normalise_run},
     [LEAKY] = {planes_items, leaky_run},
+    [PACK_WORDS] = {to_words_items, pack_words_run},
+    [UNPACK_WORDS] = {from_words_items, unpack_words_run},
+    [TO_WORDS] = {to_words_items, to_words_run},
+    [FROM_WORDS] = {from_words_items, from_words_run},
+    [UNFOLD_WORDS] = {unfold_words_items, unfold_words_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
