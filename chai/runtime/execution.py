@@ -229,9 +229,9 @@ class Execution:
         """Return host and device as two lanes, with as many batches in flight."""
         from .lanes import Pipeline, PipelineStage  # threads, which most passes do without
 
-        if kept.stages is None:
+        if depth not in kept.pipelines:
             needs, steps = self._needs(kept.uses), zip(self._executed.steps, self._steps, kept.uses)
-            kept.stages = [
+            stages = [
                 PipelineStage(
                     _lane(step),
                     needs[i],
@@ -240,8 +240,9 @@ class Execution:
                 )
                 for i, (step, run, use) in enumerate(steps)
             ]
-        # threads do not inherit it with every numpy
-        return Pipeline(kept.stages, depth, Slot.give_all_back, partial(np.errstate, all="ignore"))
+            # threads do not inherit it with every numpy
+            kept.pipelines[depth] = Pipeline(stages, depth, Slot.give_all_back, partial(np.errstate, all="ignore"))
+        return kept.pipelines[depth]
 
     def _needs(self, uses: Sequence[StepBlobs]) -> list[frozenset[int]]:
         """Return the steps that each step waits for in a pipeline.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..fixed import Format
     from ..offload.schedule import Blobs, Side
     from .direct import Direct
-    from .lanes import PipelineStage
+    from .lanes import Pipeline
     from .renewing import Written
 
 
@@ -46,15 +46,15 @@ class StepBlobs:
 class Kept:
     """The common part of all passes that keep the same blobs, and the use of each step.
 
-    ``reads``   how often each blob is read that several steps read
-    ``peak``    bytes of blobs alive at once, where they are the same in every pass; None before the first
-    ``stages``  of a pass in several threads; None before the first
+    ``reads``      how often each blob is read that several steps read
+    ``peak``       bytes of blobs alive at once, where they are the same in every pass; None before the first
+    ``pipelines``  of passes in several threads, by the number of batches in flight
     """
 
     def __init__(self, blobs: frozenset[str], reads: Mapping[tuple[Side, str], int], uses: Sequence[StepBlobs]) -> None:
         self.blobs, self.reads, self.uses = blobs, reads, uses
         self.peak: int | None = None
-        self.stages: list[PipelineStage] | None = None
+        self.pipelines: dict[int, Pipeline] = {}
 
 
 class Decoded(Mapping[str, "Array"]):

@@ -31,6 +31,7 @@ if missing():
     pytest.skip(missing(), allow_module_level=True)
 
 from tests.rtl.manifests import small
+from tests.runtime.test_direct import SEVERAL, WIDE, check, conversions, pair
 
 from .simulators import check_agreement
 
@@ -61,6 +62,17 @@ def test_every_blob_of_a_network_equals_the_emulator(overlay: Overlay, batch: in
     assert nets[0].blobs.keys() == nets[1].blobs.keys()
     for blob, values in nets[0].blobs.items():
         assert np.array_equal(nets[1].blobs[blob], values), blob
+
+
+@pytest.mark.parametrize("lines", [SEVERAL, WIDE], ids=["several", "unfolded"])
+def test_blobs_are_converted_in_the_accelerators_memory(overlay: Overlay, tmp_path: Path, lines: str) -> None:
+    """Forward in one set and streams in two; each bit is the emulator's."""
+    nets = pair(tmp_path, lines, device="rtlsim", overlay=overlay.path)
+    check(nets)
+    direct, others = conversions(nets[1])
+    assert direct and others == ({"Unpack a"} if lines == SEVERAL else set())
+    programs = [one for listed in nets[1].offload._programs.values() for one in listed]
+    assert all(isinstance(one, program.RtlProgram) and len(one._sets) == 2 for one in programs)
 
 
 def test_a_chain_that_fails_names_the_layer_and_the_next_one_runs(
