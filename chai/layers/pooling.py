@@ -29,6 +29,7 @@ class PoolingParams:
     """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
 
     The Synopsys fork adds AVE_EXC_PAD, a padding for each side, and ceil_mode, an alternative to round_mode.
+    chai_begin_inside is chai's own: see Pooling.
     """
 
     pool: str = choice("MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD", default="MAX")
@@ -48,10 +49,13 @@ class PoolingParams:
     global_pooling: bool = False
     round_mode: str = choice("CEIL", "FLOOR", default="CEIL")
     ceil_mode: bool = True
+    chai_begin_inside: bool = False
 
 
 class Pooling(Layer):
     """Sizes round up; with padding, a last window that would start in the padding after the image is dropped.
+
+    With chai_begin_inside, as in ONNX, a window that would start after the image is dropped without padding, too.
 
     MAX ignores the padding; its second top, if there is one, holds the index of each maximum in the map. AVE divides by the
     area of the window clipped at size + pad, so padding inside it counts; AVE_EXC_PAD by the number of pixels. A window that
@@ -106,7 +110,8 @@ class Pooling(Layer):
             span = size[i] + before[i] + after[i] - window.kernel[i]
             steps = span // window.stride[i] if down else ceil_div(span, window.stride[i])
             # Caffe rounds up, then drops a window that starts in the padding after the image
-            if any(before + after) and steps * window.stride[i] >= size[i] + window.pad[i]:
+            drops = any(before + after) or p.chai_begin_inside
+            if drops and steps * window.stride[i] >= size[i] + window.pad[i]:
                 steps -= 1
             if steps < 0:
                 raise self.wrong(f"kernel {show(window.kernel)} is larger than the padded input {show(tuple(size))}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..zoo import is_onnx
 from ..zoo.options import Reading
 from .groups import Widths, spelled
 from .recipe import EFFORTS, Recipe
@@ -52,6 +53,11 @@ class Request(Reading):
             raise UsageError(f"bits {spelled(self.bits)}: expected 8 or 6, three of them, or mixed")
         if self.effort not in EFFORTS:
             raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}")
+        if is_onnx(self.prototxt):
+            raise UsageError(
+                f"{self.prototxt}: ONNX files are not yet quantised by themselves",
+                hint="evaluate, check and compile choose formats on --calibration DIR",
+            )
         self._check_output(Path(self.output))
 
     def _check_output(self, output: Path) -> None:
