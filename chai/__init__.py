@@ -20,6 +20,7 @@ _HOME = {
     "PerfInfo": "runtime.perf",
     "getPerfInfo": "runtime.perf",
     "custom": "plugins",
+    "from_torch": "pytorch",
     "cv": "",
     "load_custom": "plugins",
     "shape": "plugins",
@@ -33,6 +34,7 @@ _HOME = {
             "ParseError",
             "ModelError",
             "UnknownLayer",
+            "UnsupportedNodes",
             "ShapeError",
             "MissingWeights",
             "DeviceError",
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
         PluginError as PluginError,
         ShapeError as ShapeError,
         UnknownLayer as UnknownLayer,
+        UnsupportedNodes as UnsupportedNodes,
         UsageError as UsageError,
     )
     from .evaluate.check_custom import check_custom as check_custom
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from .net import Net as Net
     from .plugins import custom as custom, load_custom as load_custom, shape as shape
     from .plugins.xchange import xChangeLayer as xChangeLayer
+    from .pytorch import from_torch as from_torch
     from .runtime.perf import PerfInfo as PerfInfo, getPerfInfo as getPerfInfo
 
 

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 Fold = Callable[..., Any]  # (node, *arrays) -> an array, or a list of one per output
 _FOLDS: dict[str, Fold] = {}
 _SIZES = {"Shape", "Size"}
+_OPTIONAL = {
+    "Clip",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Dropout",
+    *(f"Reduce{name}" for name in ("Sum", "Prod", "Min", "Max", "Mean")),
+}
 _VIEWS = {"Identity", "Dropout", "Expand", "Slice", "Squeeze", "Unsqueeze", "Split"}  # take no memory of their own
 
 
@@ -45,6 +53,9 @@ def fold(node: OnnxNode) -> list[Array] | None:
     function = _FOLDS.get(node.operator)
     if function is None or not all(node.is_constant(i) for i, name in enumerate(node.inputs) if name):
         return None
+    missing = next((i for i, name in enumerate(node.inputs) if not name), None)
+    if missing is not None and (missing == 0 or node.operator not in _OPTIONAL):
+        raise Refused(f"input {missing} is missing")
     arrays = [node.constant(i, "") if name else None for i, name in enumerate(node.inputs)]
     if node.operator not in _VIEWS:
         node.draft.claim(sum(array.size for array in arrays if array is not None))
@@ -80,8 +91,7 @@ def _constant(node: OnnxNode) -> Any:
 
 @folds("ConstantOfShape")
 def _constant_of_shape(node: OnnxNode, shape: Array) -> Array:
-    sizes = tuple(map(int, shape.reshape(-1)))
-    _product(sizes)
+    sizes = _sizes(shape)
     constant = node.attributes.tensor("value")
     value = np.zeros(1, np.float32) if constant is None else constant.array()
     return np.broadcast_to(value.reshape(-1)[0], sizes)  # takes no memory
@@ -294,13 +304,13 @@ def _transpose(node: OnnxNode, x: Array) -> Array:
 
 @folds("Expand")
 def _expand(_: OnnxNode, x: Array, shape: Array) -> Array:
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(map(int, shape.reshape(-1)))))
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, _sizes(shape)))
 
 
 @folds("Tile")
 def _tile(node: OnnxNode, x: Array, repeats: Array) -> Array:
-    node.draft.claim(x.size * _product(tuple(map(int, repeats.reshape(-1)))))
-    return np.tile(x, repeats.astype(np.int64))
+    node.draft.claim(x.size * _product(_sizes(repeats)))
+    return np.tile(x, _sizes(repeats))
 
 
 @folds("Split")
@@ -339,6 +349,15 @@ def _reduced(function: Callable[..., Any]) -> Fold:
 
 
 _FOLDS.update({f"Reduce{name}": _reduced(getattr(np, name.lower())) for name in ("Sum", "Prod", "Min", "Max", "Mean")})
+
+
+def _sizes(array: Array) -> tuple[int, ...]:
+    """Return the numbers of an array as a shape. Raises Refused for floats and negative numbers."""
+    if array.dtype.kind not in "iub":
+        raise Refused(f"a shape of {array.dtype} numbers")
+    sizes = tuple(map(int, array.reshape(-1).tolist()))
+    _product(sizes)
+    return sizes
 
 
 def _product(shape: Sequence[int]) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..blob import Shape, show
 from ..graph.params import BlobShape
-from ..util.lazy_numpy import np
 from .constants import FLOATS, Constant, TrainedBlob
 from .read import NodeRecord
 from .refusal import Refused
@@ -80,6 +79,13 @@ class OnnxNode:
         """Return the numbers of a constant input. Raises Refused, which calls it ``what``, if a layer computes it."""
         return self._constant(index, what).array()
 
+    def whole(self, index: int, what: str) -> list[int]:
+        """Return the numbers of a constant input that are whole. Raises Refused for floats."""
+        array = self.constant(index, what)
+        if array.dtype.kind not in "iub":
+            raise Refused(f"its {what} has numbers of type {array.dtype}, expected whole ones")
+        return [int(v) for v in array.reshape(-1).tolist()]
+
     def trained(self, index: int, what: str) -> TrainedBlob:
         """Return a constant input as a trained parameter, which is read when the network gets its weights."""
         constant = self._constant(index, what)
@@ -104,14 +110,14 @@ class OnnxNode:
         if values is not None:
             return list(values)
         if index is not None and self.has(index):
-            return [int(v) for v in np.atleast_1d(self.constant(index, name)).reshape(-1).tolist()]
+            return self.whole(index, name)
         return None if default is None else list(default)
 
     def axis(self, value: int, rank: int) -> int:
         """Return an axis counted from the first."""
-        if not -rank <= value < max(rank, 1):
+        if not -rank <= value < rank:
             raise Refused(f"axis {value} is outside a blob of {rank} axes")
-        return value % max(rank, 1)
+        return value % rank
 
     def only_output(self) -> None:
         """Raise Refused if more than the first output is used."""

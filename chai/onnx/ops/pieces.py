@@ -76,13 +76,13 @@ def _every(node: OnnxNode, blob: str, axis: int, step: int) -> str:
 
 @operator("Gather")
 def gather(node: OnnxNode) -> None:
-    shape, indices = list(node.shape()), node.constant(1, "indices")
+    shape, indices, picks = list(node.shape()), node.constant(1, "indices"), node.whole(1, "indices")
     axis = node.axis(node.attributes.integer("axis", 0), len(shape))
-    if indices.size and (indices.min() < -shape[axis] or indices.max() >= shape[axis]):
-        raise Refused(f"an index outside an axis of {shape[axis]}")
-    if not indices.size:
+    if not shape or not picks:
         raise Refused("a blob without numbers")
-    picks = [int(i) % shape[axis] for i in indices.reshape(-1)]
+    if min(picks) < -shape[axis] or max(picks) >= shape[axis]:
+        raise Refused(f"an index outside an axis of {shape[axis]}")
+    picks = [pick % shape[axis] for pick in picks]
     if picks == list(range(picks[0], picks[0] + len(picks))):
         blob = cut(node, node.input(), axis, picks[0], picks[-1] + 1)
     else:
@@ -131,7 +131,7 @@ def pad(node: OnnxNode) -> None:
 @operator("Tile", "Expand")
 def tile(node: OnnxNode) -> None:
     shape, blob = list(node.shape()), node.input()
-    numbers = [int(n) for n in node.constant(1, "repeats" if node.operator == "Tile" else "shape").reshape(-1)]
+    numbers = node.whole(1, "repeats" if node.operator == "Tile" else "shape")
     if node.operator == "Expand":
         rank = max(len(shape), len(numbers))
         shape = [1] * (rank - len(shape)) + shape

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
-from ...util.lazy_numpy import np
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
@@ -81,8 +80,7 @@ def _scales(node: OnnxNode, axes: list[int], rank: int) -> list[float] | None:
 def _sizes(node: OnnxNode, axes: list[int]) -> list[int] | None:
     if node.operator == "Upsample" or not node.has(3) or not node.constant(3, "sizes").size:
         return None
-    sizes = [int(v) for v in np.asarray(node.constant(3, "sizes")).reshape(-1)]
-    return [int(v) for v in _spread(sizes, axes, list(node.shape()), "sizes")]
+    return _spread(node.whole(3, "sizes"), axes, list(node.shape()), "sizes")
 
 
 def _spread(values: Any, axes: list[int], default: list[Any], what: str) -> list[Any]:
