@@ -22,7 +22,7 @@ from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo import is_compiled
 from ..zoo.locate import locate, read_network
-from . import options, output
+from . import options, output, refused
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.source:
         output.result(*_source(args).expandtabs(4).splitlines())
         return 0
-    with Uncollected():
+    with Uncollected(), refused.listed(args):
         if is_compiled(args.net):
             view = _compiled(args)
         elif args.overlay or args.engine:
