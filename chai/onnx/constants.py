@@ -12,7 +12,7 @@ from ..limits import limits
 from ..parser.wire import Walk, WireField
 from ..util.data import malloc
 from ..util.lazy_numpy import np
-from .fields import Fields, numbers, one
+from .fields import Fields, numbers, one, whole
 from .store import ModelBytes
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ class Constant:
         return self._array
 
 
+class One(Constant):
+    """The number 1 as an array of one axis, made when it is asked for: to show a network takes no numpy."""
+
+    def __init__(self) -> None:
+        self.shape, self.dtype = (1,), "float32"
+
+    def array(self) -> Array:
+        return np.ones(1, np.float32)
+
+
 class StoredTensor(Constant):
     """A tensor of the file. Raises ParseError if the file does not have as many numbers as its shape says."""
 
@@ -71,7 +81,7 @@ class StoredTensor(Constant):
             raise walk.bad(f"tensor {self.name!r} has numbers of {type_name(number)}, which chai does not read", at)
         self.dtype, self._stored, field = TYPES[number]
         most = limits().axes
-        self.shape = tuple(map(int, numbers(walk, values.get("dims", []), "<i8", most)))
+        self.shape = tuple(whole(walk, values.get("dims", []), most))
         self.elements = prod(self.shape)
         if min(self.shape, default=0) < 0 or prod(filter(None, self.shape)) > limits().blob_elements:
             raise walk.bad(f"tensor {self.name!r} of shape {show(self.shape)}", at)
@@ -79,7 +89,7 @@ class StoredTensor(Constant):
         self._parts: Sequence[WireField] = values.get(field, ())
         self._field = field
         self._outside: tuple[str, int] | None = None
-        size = self.elements * np.dtype(self._stored).itemsize
+        size = self.elements * int(self._stored[-1])
         if one(values, "data_location", 0) == 1:
             self._external(walk, values, size)
         elif self._raw is not None and self._raw.end - self._raw.start != size:
@@ -87,7 +97,7 @@ class StoredTensor(Constant):
         elif self._raw is None and not self._parts and size:
             self._wrong("no numbers")
         elif self._raw is None and field in ("float_data", "double_data"):
-            count = sum(_count(part, np.dtype(self._stored).itemsize) for part in self._parts)
+            count = sum(_count(part, int(self._stored[-1])) for part in self._parts)
             if count != self.elements:
                 self._wrong(f"{count:,} numbers")
 
@@ -107,10 +117,10 @@ class StoredTensor(Constant):
     @property
     def external(self) -> int:
         """Return the bytes that it has in another file."""
-        return self.elements * np.dtype(self._stored).itemsize if self._outside is not None else 0
+        return self.elements * int(self._stored[-1]) if self._outside is not None else 0
 
     def array(self) -> Array:
-        size = self.elements * np.dtype(self._stored).itemsize
+        size = self.elements * int(self._stored[-1])
         if self._outside is not None:
             values = np.frombuffer(self._store.piece(*self._outside, size), self._stored)
         elif self._raw is not None:

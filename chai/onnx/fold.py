@@ -135,20 +135,20 @@ def _power(x: Array, y: Array) -> Any:
 
 _FOLDS.update(
     {
-        "Add": _binary(np.add),
-        "Sub": _binary(np.subtract),
-        "Mul": _binary(np.multiply),
+        "Add": _binary(lambda x, y: np.add(x, y)),
+        "Sub": _binary(lambda x, y: np.subtract(x, y)),
+        "Mul": _binary(lambda x, y: np.multiply(x, y)),
         "Div": _binary(_divided),
         "Pow": _binary(_power),
         "Mod": _binary(lambda x, y: np.fmod(x, y) if x.dtype.kind == "f" else np.mod(x, y)),
-        "Equal": _binary(np.equal),
-        "Greater": _binary(np.greater),
-        "GreaterOrEqual": _binary(np.greater_equal),
-        "Less": _binary(np.less),
-        "LessOrEqual": _binary(np.less_equal),
-        "And": _binary(np.logical_and),
-        "Or": _binary(np.logical_or),
-        "Xor": _binary(np.logical_xor),
+        "Equal": _binary(lambda x, y: np.equal(x, y)),
+        "Greater": _binary(lambda x, y: np.greater(x, y)),
+        "GreaterOrEqual": _binary(lambda x, y: np.greater_equal(x, y)),
+        "Less": _binary(lambda x, y: np.less(x, y)),
+        "LessOrEqual": _binary(lambda x, y: np.less_equal(x, y)),
+        "And": _binary(lambda x, y: np.logical_and(x, y)),
+        "Or": _binary(lambda x, y: np.logical_or(x, y)),
+        "Xor": _binary(lambda x, y: np.logical_xor(x, y)),
     }
 )
 
@@ -159,16 +159,16 @@ def _unary(function: Callable[[Array], Any]) -> Fold:
 
 _FOLDS.update(
     {
-        "Neg": _unary(np.negative),
-        "Abs": _unary(np.abs),
-        "Floor": _unary(np.floor),
-        "Ceil": _unary(np.ceil),
-        "Round": _unary(np.rint),
-        "Sqrt": _unary(np.sqrt),
-        "Exp": _unary(np.exp),
-        "Log": _unary(np.log),
-        "Reciprocal": _unary(np.reciprocal),
-        "Sign": _unary(np.sign),
+        "Neg": _unary(lambda x: np.negative(x)),
+        "Abs": _unary(lambda x: np.abs(x)),
+        "Floor": _unary(lambda x: np.floor(x)),
+        "Ceil": _unary(lambda x: np.ceil(x)),
+        "Round": _unary(lambda x: np.rint(x)),
+        "Sqrt": _unary(lambda x: np.sqrt(x)),
+        "Exp": _unary(lambda x: np.exp(x)),
+        "Log": _unary(lambda x: np.log(x)),
+        "Reciprocal": _unary(lambda x: np.reciprocal(x)),
+        "Sign": _unary(lambda x: np.sign(x)),
         "Not": lambda _, x: np.logical_not(x),
         "Relu": _unary(lambda x: np.maximum(x, 0)),
     }
@@ -336,19 +336,19 @@ def _nonzero(_: OnnxNode, x: Array) -> Array:
     return np.array(np.nonzero(x), np.int64)
 
 
-def _reduced(function: Callable[..., Any]) -> Fold:
+def _reduced(function: str) -> Fold:
     def compute(node: OnnxNode, x: Array, *_: Array) -> Any:
         axes = node.integers("axes", 1)
         if not axes and node.attributes.integer("noop_with_empty_axes", 0):
             return x
         along = tuple(node.axis(axis, x.ndim) for axis in axes) if axes else None
         keep = bool(node.attributes.integer("keepdims", 1))
-        return np.asarray(function(x, axis=along, keepdims=keep)).astype(x.dtype)
+        return np.asarray(getattr(np, function)(x, axis=along, keepdims=keep)).astype(x.dtype)
 
     return compute
 
 
-_FOLDS.update({f"Reduce{name}": _reduced(getattr(np, name.lower())) for name in ("Sum", "Prod", "Min", "Max", "Mean")})
+_FOLDS.update({f"Reduce{name}": _reduced(name.lower()) for name in ("Sum", "Prod", "Min", "Max", "Mean")})
 
 
 def _sizes(array: Array) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from ..errors import ParseError
 from ..limits import limits
 from ..parser.wire import Walk, WireField
 from .constants import Constant, StoredTensor, type_name
-from .fields import Fields, decode, numbers, one
+from .fields import Fields, decode, numbers, one, whole
 from .refusal import Refused
 from .store import ModelBytes
 
@@ -61,11 +61,13 @@ class Attributes:
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         """Return whole numbers; None if there is no such attribute."""
-        return None if name not in self else self._list(name, "ints", "<i8")
+        return None if name not in self else tuple(whole(self._walk, self._parts[name].get("ints", []), LISTED))
 
     def floats(self, name: str) -> tuple[float, ...] | None:
         """Return floats; None if there is no such attribute."""
-        return None if name not in self else self._list(name, "floats", "<f4")
+        if name not in self:
+            return None
+        return tuple(numbers(self._walk, self._parts[name].get("floats", []), "<f4", LISTED).tolist())
 
     def tensor(self, name: str) -> Constant | None:
         """Return a tensor; None if there is no such attribute."""
@@ -105,9 +107,6 @@ class Attributes:
         if one(part, "type", 0) in (0, number):  # proto3 does not write a zero
             return zero
         raise Refused(f"attribute {name!r} has another type than this operator's")
-
-    def _list(self, name: str, kind: str, dtype: str) -> tuple[Any, ...]:
-        return tuple(numbers(self._walk, self._parts[name].get(kind, []), dtype, LISTED).tolist())
 
     def _decoded(self, part: WireField) -> str:
         return self._walk.text(part)

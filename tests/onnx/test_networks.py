@@ -163,6 +163,13 @@ def test_the_reader_is_not_loaded_for_a_network_of_caffe(folder: Path) -> None:
     assert done.stdout.split("\n")[:2] == ["[]", "True False False"]
 
 
+def test_showing_takes_no_numpy(folder: Path) -> None:
+    """Nor has the file's text: both doors open equally fast."""
+    code = "import sys; from chai.cli import main; main(['show', 'net.onnx', '-q']); print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 def test_part_of_a_network() -> None:
     with chai.Net(mobilenet_v2(), device="float") as net:
         name = next(layer.name for layer in net.graph.layers if layer.type == "Eltwise")

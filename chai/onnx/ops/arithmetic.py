@@ -71,7 +71,7 @@ def _inverse(array: Array) -> Array:
         return (1 / array.astype(np.float64)).astype(np.float32)
 
 
-_CHANGES: dict[str, Callable[[Array], Array]] = {"Sub": np.negative, "Div": _inverse}
+_CHANGES: dict[str, Callable[[Array], Array]] = {"Sub": lambda array: -array, "Div": _inverse}
 
 
 def _with_number(node: OnnxNode, index: int, number: float) -> None:

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ...util.lazy_numpy import np
-from ..constants import Constant, TrainedBlob
+from ..constants import One, TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
@@ -29,7 +29,7 @@ def batch_normalization(node: OnnxNode) -> None:
     scale, bias, mean, variance = (
         node.trained(i, name) for i, name in enumerate(("scale", "bias", "mean", "variance"), 1)
     )
-    one = TrainedBlob(Constant(np.ones(1, np.float32)), (1,))
+    one = TrainedBlob(One(), (1,))
     eps = node.attributes.number("epsilon", 1e-5)
     normal = node.part("BatchNorm", node.input(), blobs=[mean, variance, one], eps=eps, use_global_stats=True)
     node.result("Scale", normal, blobs=[scale, bias], bias_term=True)
