@@ -4,26 +4,12 @@
 >>> net = chai.Net("digits")
 >>> net.forward(data=images)["prob"].argmax(1)      # images: float32 (N, 1, 8, 8)
 
-Names other than the errors are loaded when they are first used, so ``import chai`` costs nothing.
+Names are loaded when they are first used, so ``import chai`` costs nothing.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-
-from . import errors
-from .errors import (
-    ChaiError as ChaiError,
-    DeviceError as DeviceError,
-    FetchError as FetchError,
-    MissingWeights as MissingWeights,
-    ModelError as ModelError,
-    ParseError as ParseError,
-    PluginError as PluginError,
-    ShapeError as ShapeError,
-    UnknownLayer as UnknownLayer,
-    UsageError as UsageError,
-)
 
 TYPE_CHECKING = False  # typing is not imported: it would take half of the time of ``chai --help``
 
@@ -34,6 +20,7 @@ _HOME = {
     "PerfInfo": "runtime.perf",
     "getPerfInfo": "runtime.perf",
     "custom": "plugins",
+    "from_torch": "pytorch",
     "cv": "",
     "load_custom": "plugins",
     "shape": "plugins",
@@ -41,19 +28,49 @@ _HOME = {
     "run_layer": "evaluate.replay",
     "xChangeLayer": "plugins.xchange",
     "Preprocess": "images.preprocess",
+    **dict.fromkeys(
+        (
+            "ChaiError",
+            "ParseError",
+            "ModelError",
+            "UnknownLayer",
+            "UnsupportedNodes",
+            "ShapeError",
+            "MissingWeights",
+            "DeviceError",
+            "FetchError",
+            "PluginError",
+            "UsageError",
+        ),
+        "errors",
+    ),
 }
-__all__ = sorted([*_HOME, *(name for name, value in vars(errors).items() if isinstance(value, type)), "__version__"])
+__all__ = sorted([*_HOME, "__version__"])
 
 if TYPE_CHECKING:
     from typing import Any
 
     from . import cv as cv
+    from .errors import (
+        ChaiError as ChaiError,
+        DeviceError as DeviceError,
+        FetchError as FetchError,
+        MissingWeights as MissingWeights,
+        ModelError as ModelError,
+        ParseError as ParseError,
+        PluginError as PluginError,
+        ShapeError as ShapeError,
+        UnknownLayer as UnknownLayer,
+        UnsupportedNodes as UnsupportedNodes,
+        UsageError as UsageError,
+    )
     from .evaluate.check_custom import check_custom as check_custom
     from .evaluate.replay import run_layer as run_layer
     from .images.preprocess import Preprocess as Preprocess
     from .net import Net as Net
     from .plugins import custom as custom, load_custom as load_custom, shape as shape
     from .plugins.xchange import xChangeLayer as xChangeLayer
+    from .pytorch import from_torch as from_torch
     from .runtime.perf import PerfInfo as PerfInfo, getPerfInfo as getPerfInfo
 
 

@@ -4,6 +4,7 @@ ChaiError
   ParseError        a file is malformed (path:line:column)
   ModelError        the network, its weights or its inputs do not fit together
     UnknownLayer    no definition for a layer type
+    UnsupportedNodes  nodes of an ONNX file that no layer computes
     ShapeError      invalid blob sizes
     MissingWeights  a layer without its trained parameters
   DeviceError       the selected device cannot be used
@@ -13,6 +14,8 @@ ChaiError
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from .text import visible
 
@@ -75,6 +78,14 @@ class ModelError(ChaiError):
 
 class UnknownLayer(ModelError):
     """A layer type without a definition."""
+
+
+class UnsupportedNodes(ModelError):
+    """Nodes of an ONNX file that no layer computes. ``nodes`` has node, operator, opset, reason and hint of each."""
+
+    def __init__(self, message: str, *, nodes: tuple[dict[str, Any], ...] = (), **more: Any) -> None:
+        super().__init__(message, **more)
+        self.nodes = nodes
 
 
 class ShapeError(ModelError):

@@ -29,9 +29,12 @@ class Limits:
     accesses: int = 5_000_000  # runs of bytes that the Tasks of a network access in a device's memory, about 2 us each
     ports: int = 4_096  # bottoms or tops of one layer
     name_length: int = 1_024  # characters of a layer or blob name
-    weight_bytes: int = (2 << 30) - 1  # caffemodel; protobuf's own bound
-    wire_fields: int = 200_000  # fields walked in a caffemodel (an unpacked run of floats counts once)
+    weight_bytes: int = (2 << 30) - 1  # caffemodel or ONNX file; protobuf's own bound
+    wire_fields: int = 200_000  # fields walked in a caffemodel or ONNX file (an unpacked run of floats counts once)
     wire_depth: int = 8  # nested groups in unknown fields
+    folded_numbers: int = (
+        16 << 20
+    )  # computed from an ONNX file's constants while it is read, besides the file's own bytes
     axes: int = 32  # Caffe's kMaxBlobAxes
     blob_elements: int = 2**31 - 1  # Caffe counts in int
     activation_bytes: int = 4 << 30  # blobs alive at once in a forward pass

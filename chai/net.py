@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .offload.plan import Partition
     from .offload.schedule import Schedule
     from .overlay import Overlay
-    from .parser.caffemodel import Weights
+    from .parser.stored import Stored
     from .passes.infer_shapes import Renewed
     from .runtime import PerfInfo
     from .runtime.execution import Execution
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 
 def _opened(options: Options, partial: bool) -> Source:
-    """Return the source of a network: a .chai file, or a prototxt with its weights, of which some layers may have none."""
+    """Return the source of a network: a .chai file, an ONNX file, or a prototxt with weights, of which some may be missing."""
     with Uncollected():
         device = devices.open(options.device or env().device or devices.DEFAULT)
-    if is_compiled(options.prototxt):
+    if not isinstance(options.prototxt, bytes) and is_compiled(options.prototxt):
         changed = "a caffemodel" if options.caffemodel is not None else next(options.changed(), None)
         if changed:
             raise UsageError(
@@ -70,9 +70,10 @@ def _opened(options: Options, partial: bool) -> Source:
 
 
 class Net(Shared):
-    """A Caffe network on a device.
+    """A network of Caffe or ONNX on a device.
 
-    ``prototxt``    a path, the name of a shipped network (``chai.Net("googlenet", weights)``), or a .chai file
+    ``prototxt``    a path, the name of a shipped network (``chai.Net("googlenet", weights)``), a .chai file, or an ONNX
+                    file, as path or bytes, which holds its weights
     ``caffemodel``  a path, or the file name of fetched weights; default: a shipped network's own, else random weights
     ``device``      "emulator": layers that the overlay supports in fixed point, the rest on the host (default, unless
                     CHAI_DEVICE is set); "float": everything on the host in float32, with Caffe's results; or a Device
@@ -153,8 +154,8 @@ class Net(Shared):
         return self._source.device
 
     @property
-    def weights(self) -> Weights | None:
-        """The caffemodel; None without one."""
+    def weights(self) -> Stored | None:
+        """The caffemodel or ONNX file; None without one."""
         return self._source.weights
 
     @property

@@ -1,9 +1,9 @@
-"""Compile caffe.proto into caffe.desc, the FileDescriptorSet that the parser loads.
+"""Compile each .proto of this folder into the .desc beside it, the FileDescriptorSet that the parser loads.
 
-    python proto/regen.py            write caffe.desc
-    python proto/regen.py --check    exit 1 if caffe.desc is out of date
+    python proto/regen.py            write caffe.desc and onnx.desc
+    python proto/regen.py --check    exit 1 if one of them is out of date
 
-Needs grpcio-tools, which includes protoc; chai itself reads caffe.desc without it.
+Needs grpcio-tools, which includes protoc; chai itself reads the .desc files without it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCE = HERE / "caffe.proto"
-TARGET = HERE / "caffe.desc"
+SOURCES = [HERE / "caffe.proto", HERE / "onnx.proto"]
+TARGETS = HERE  # the folder of the .desc files
 
 
 class RegenError(Exception):
     """protoc is missing or rejected the schema."""
 
 
-def compile_proto(source: Path = SOURCE) -> bytes:
+def compile_proto(source: Path) -> bytes:
     """Return the FileDescriptorSet of `source` as bytes: imports included, no source info."""
     try:
         from grpc_tools import protoc
@@ -39,21 +39,21 @@ def compile_proto(source: Path = SOURCE) -> bytes:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="regen.py", description="Compile proto/caffe.proto into proto/caffe.desc.")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if caffe.desc is out of date")
+    parser = argparse.ArgumentParser(prog="regen.py", description="Compile proto/*.proto into proto/*.desc.")
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if a .desc is out of date")
     args = parser.parse_args(argv)
     try:
-        fresh = compile_proto()
+        compiled = {TARGETS / f"{source.stem}.desc": compile_proto(source) for source in SOURCES}
     except RegenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if not args.check:
-        TARGET.write_bytes(fresh)
-        print(f"wrote {TARGET} ({len(fresh)} bytes)")
-        return 0
-    if not TARGET.is_file() or TARGET.read_bytes() != fresh:
-        print(f"error: {TARGET} is out of date: run python proto/regen.py", file=sys.stderr)
-        return 1
+    for target, fresh in compiled.items():
+        if not args.check:
+            target.write_bytes(fresh)
+            print(f"wrote {target} ({len(fresh)} bytes)")
+        elif not target.is_file() or target.read_bytes() != fresh:
+            print(f"error: {target} is out of date: run python proto/regen.py", file=sys.stderr)
+            return 1
     return 0
 
 

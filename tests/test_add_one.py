@@ -57,6 +57,20 @@ def network(tmp_path: Path) -> Path:
     return path
 
 
+def test_an_onnx_operator(added: Callable[[Any, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    from chai.onnx import ops
+    from tests.onnx.common import one
+
+    monkeypatch.setattr(ops, "_OPERATORS", dict(ops.operators()))
+    added(ops, "shrink")
+    ops.operators.cache_clear()
+    try:
+        (y,) = one("Shrink", DATA, lambd=0.5)
+    finally:
+        ops.operators.cache_clear()
+    np.testing.assert_array_equal(y, np.where(np.abs(DATA) > 0.5, DATA, 0))
+
+
 def test_a_layer_type(added: Callable[[Any, str], None], network: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the host, on an overlay, in show and in the list of layers."""
     added(layers, "double")
@@ -221,7 +235,7 @@ def test_a_way_to_define_custom_layers(
 
 def test_every_template_is_tried() -> None:
     """Here or, those of a kind of Task, in tests/tasks/test_add_one.py; and each row of the table has one."""
-    tried = "layers/double devices/echo passes/drop_abs cli/greet plugins/python/elementwise tiny/architecture"
+    tried = "layers/double onnx/ops/shrink devices/echo passes/drop_abs cli/greet plugins/python/elementwise tiny/architecture"
     tasks = "tasks/mirror kernels/fast/mirror"
     assert {*FILES} == {f"chai/{name}.py" for name in f"{tried} {tasks}".split()}
     table, templates = PAGE.split("\n## Templates\n")

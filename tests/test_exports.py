@@ -11,8 +11,8 @@ import chai
 
 PUBLIC = {
     "ChaiError", "DeviceError", "FetchError", "MissingWeights", "ModelError", "Net", "ParseError", "PerfInfo", "PluginError",
-    "Preprocess", "ShapeError", "UnknownLayer", "UsageError", "__version__", "check_custom", "custom", "cv", "getPerfInfo",
-    "load_custom",
+    "Preprocess", "ShapeError", "UnknownLayer", "UnsupportedNodes", "UsageError", "__version__", "check_custom", "custom", "cv",
+    "from_torch", "getPerfInfo", "load_custom",
         "shape", "run_layer", "xChangeLayer",
 }  # fmt: skip
 
@@ -48,5 +48,5 @@ def test_the_exceptions_are_one_tree() -> None:
         for n in PUBLIC
         if isinstance(getattr(chai, n), type) and issubclass(getattr(chai, n), Exception)
     ]
-    assert len(errors) == 10
+    assert len(errors) == 11
     assert all(issubclass(e, chai.ChaiError) for e in errors)

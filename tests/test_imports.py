@@ -24,12 +24,12 @@ RANKS = {
     10: ["devices"],
     11: ["layers", "plugins"],
     12: ["parser", "passes"],
-    13: ["offload"],
+    13: ["offload", "onnx"],
     14: ["images", "zoo"],
     15: ["runtime"],
     16: ["artifact", "report"],
     17: ["net"],
-    18: ["evaluate", "quantizer"],
+    18: ["evaluate", "pytorch", "quantizer"],
     19: ["__init__", "__main__", "chaidnn", "cli", "cv", "notebooks", "pycaffe", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
@@ -42,6 +42,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "cv2": {"evaluate/bench/engines.py"},
     "threadpoolctl": {"quantizer/search.py"},
     "distributed": {"evaluate/workers/cluster.py"},
+    "torch": {"pytorch.py"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},

@@ -2,7 +2,7 @@
 
     python tools/fuzz.py [--minutes 10] [--cases N] [--seed 0] [--kind KIND ...] [--found FOLDER] [FILE|FOLDER ...]
 
-Kinds are prototxt, upgrade (V0 and V1 networks), caffemodel, npy, card (.toml), mean (.binaryproto), journal, list (CSV of
+Kinds are prototxt, upgrade (V0 and V1 networks), caffemodel, onnx, npy, card (.toml), mean (.binaryproto), journal, list (CSV of
 chai estimate), overlay, kernels (.xml), jpeg, png, bmp, ppm and compiled (.chai; most of these and of the PNGs have right
 checksums). Seeds are the shipped files, those of tools/fuzz_seeds.py and the files named. Each case has a number: with the
 same seeds and kinds, the same number gives the same file (--only NUMBER). A worker process reads the file, infers a
@@ -51,6 +51,7 @@ SMALL = 50_000_000  # most multiply-accumulates of a network that is run
 WAYS = {  # ways to damage files that are not text, or only at their start
     "caffemodel": BINARY,
     "mean": BINARY,
+    "onnx": BINARY,
     "npy": [*BINARY, extreme, extreme, quoted],
     "jpeg": PICTURE,
     "png": PICTURE,
@@ -185,7 +186,7 @@ def look(path: Path) -> tuple[str, Run | None]:
     """Read a file; return the verdict, and the network to run if there is one."""
     from chai.errors import ChaiError
 
-    readers: dict[str, Callable[[Path], Run | None]] = {".prototxt": network, ".chai": compiled}
+    readers: dict[str, Callable[[Path], Run | None]] = {".prototxt": network, ".onnx": network, ".chai": compiled}
     try:
         return "read", readers.get(path.suffix, other)(path)
     except ChaiError:
@@ -227,11 +228,11 @@ def other(path: Path) -> None:
 
 
 def network(path: Path) -> Run | None:
-    """Read a prototxt and infer its shapes; return the network to run if it is small."""
+    """Read a prototxt or an ONNX file and infer its shapes; return the network to run if it is small."""
     from chai.passes.infer_shapes import infer_shapes
-    from chai.zoo.locate import read_graph
+    from chai.zoo.locate import locate, read_network
 
-    graph = read_graph(path)
+    graph, _ = read_network(*locate(path, None))
     shapes = infer_shapes(graph, {b: s for b, s in graph.inputs.items() if s})
     macs = sum(
         layer.macs(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops))

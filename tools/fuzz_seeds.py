@@ -17,6 +17,7 @@ from chai import Net
 from chai.artifact.save import save
 from chai.parser.schema import message_class
 from chai.util.data.journal import Journal
+from tests.onnx.networks import NETWORKS
 from tests.passes.common import network
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +25,7 @@ ENDINGS = {
     "prototxt": ".prototxt",
     "upgrade": ".prototxt",  # V0 and V1 networks
     "caffemodel": ".caffemodel",
+    "onnx": ".onnx",
     "npy": ".npy",
     "card": ".toml",
     "mean": ".binaryproto",
@@ -178,6 +180,7 @@ def seeds(paths: list[Path], kinds: Collection[str]) -> dict[str, list[bytes]]:
     examples["card"].append(CARD)
     examples["list"].append(LIST)
     examples["kernels"].append(KERNELS)
+    examples["onnx"] += [write() for write in NETWORKS.values()]
     examples["npy"] += arrays()
     examples["mean"] += means()
     examples["journal"] += journals()

@@ -44,6 +44,7 @@ class CompiledSource:
 
     def __init__(self, options: Options, device: Device) -> None:
         path, custom = options.prototxt, options.custom
+        assert not isinstance(path, bytes)  # only ONNX files may be
         artifact = read(path)
         target = overlay_of(artifact, options.overlay)
         if not device.fixed:

@@ -23,7 +23,7 @@ from ..kernels.native.library import library, lost
 from ..net import Net
 from ..runtime.perf import PerfInfo, spread
 from ..util.lazy_numpy import np
-from ..zoo import is_compiled
+from ..zoo import is_compiled, is_onnx
 from . import options, output
 from .parsing import refuse
 
@@ -173,7 +173,7 @@ def _opened(
     """Return the peers and notes; ``folder`` has the network's Caffe files afterwards."""
     if not args.against:
         return [], []
-    if is_compiled(args.net):
+    if is_compiled(args.net) or is_onnx(args.net):
         return [], ["no peer: they need a prototxt and a caffemodel"]
     files = caffe(net.graph, folder)
     graph, notes = net.graph, []
@@ -236,8 +236,10 @@ def programs(
                 net.calibrate(**feeds)
             save(net, folder / "net.chai")
             entries.append(program(".chai", folder / "net.chai"))
-        files = caffe(net.graph, folder)
-        entries.append(program("Caffe files", *files, phase=args.phase, stages=args.stage))
+        if is_onnx(args.net):
+            entries.append(program("ONNX file", os.path.abspath(args.net)))
+        else:
+            entries.append(program("Caffe files", *caffe(net.graph, folder), phase=args.phase, stages=args.stage))
         entries += [
             start.MeasuredProgram(peer.name, start.source(engines[peer.name].open), peer.words, shapes, threads)
             for peer in peers

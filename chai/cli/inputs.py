@@ -17,11 +17,14 @@ from ..images.files import ImagePart
 from ..images.preprocess import Preprocess
 from ..kernels.native.library import lost
 from ..net import Net
-from ..zoo import is_compiled
+from ..zoo import is_compiled, is_onnx
 from ..zoo.fetch import how_to_get
 from ..zoo.locate import locate
 from . import options, output
 from .parsing import refuse
+
+# its mean, and 1 / the mean of its three standard deviations, of pixels from 0 to 255
+TORCHVISION = "--channels RGB --mean 123.675,116.28,103.53 --scale 0.01735 --resize 256x256"
 
 
 class Failure(TypedDict):
@@ -63,6 +66,10 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
     if transform is not None and transform.mean_file and mean is None:
         name = transform.mean_file
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
+    if not preprocess.chosen and _photos(shape, files) and is_onnx(net.graph.path) and not args.quiet:
+        output.say(
+            f"hint: no preprocessing is known; torchvision's for ImageNet is {TORCHVISION}, or a .toml next to the file"
+        )
     if blob and labels is not None:
         _compare_labels(net, labels, args.labels)
     return LoadedNetwork(net, blob, shape, preprocess, net.card.labels if labels is None else labels)
@@ -71,7 +78,7 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
 def _load(args: argparse.Namespace, files: list[Path]) -> Net:
     path, weights = locate(args.net, args.weights, compiled=True, adjacent=not args.random_weights)
     compiled = is_compiled(path)
-    if weights is not None and path == Path(args.net):
+    if weights not in (None, path) and path == Path(args.net):
         args.weights = str(weights)
     if weights is None and not args.random_weights and not compiled:
         raise no_weights("run", args.net, "or --random-weights, to try the speed")
@@ -119,13 +126,18 @@ def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None
 
 def warn_of_defaults(job: LoadedNetwork, files: Iterable[Path]) -> None:
     """Warn on stderr if photos go into a network whose preprocessing is unknown."""
-    photos = len(job.shape) == 4 and job.shape[1] == 3 and any(f.suffix.lower() != ".npy" for f in files)
-    if photos and not job.preprocess.chosen:
+    if _photos(job.shape, files) and not job.preprocess.chosen:
         output.say(
             f"warning: no preprocessing is known for {job.net.name}; most networks of photos need their "
             "mean, and formats are chosen for what they are given"
         )
-        output.say("hint: --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")
+        if not is_onnx(job.net.graph.path):  # which has its own hint
+            output.say("hint: --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")
+
+
+def _photos(shape: Shape, files: Iterable[Path]) -> bool:
+    """Return whether pictures in colour are fed."""
+    return len(shape) == 4 and shape[1] == 3 and any(file.suffix.lower() != ".npy" for file in files)
 
 
 def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:

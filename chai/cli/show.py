@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..errors import UsageError
 from ..fixed import Coarser
 from ..graph import Graph
-from ..parser.caffemodel import Weights, check_fit
+from ..parser.caffemodel import check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
@@ -21,8 +21,8 @@ from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo import is_compiled
-from ..zoo.locate import locate, read_graph
-from . import options, output
+from ..zoo.locate import locate, read_network
+from . import options, output, refused
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..net import Net
     from ..offload.cost import Cost
     from ..overlay.architecture import Sized
+    from ..parser.stored import Stored
 
 EPILOG = """example:
   chai show googlenet --overlay pynq-z2 --html googlenet.html"""
@@ -131,7 +132,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.source:
         output.result(*_source(args).expandtabs(4).splitlines())
         return 0
-    with Uncollected():
+    with Uncollected(), refused.listed(args):
         if is_compiled(args.net):
             view = _compiled(args)
         elif args.overlay or args.engine:
@@ -170,7 +171,7 @@ def _unplanned(args: argparse.Namespace) -> NetworkView:
         refuse(args, ("params",), "with --json, which has them" if args.json else "with --dot", hint="leave it out")
     graph, weights, shapes = _sized(args)
     if weights is not None:
-        check_fit(graph, shapes, Weights(weights))
+        check_fit(graph, shapes, weights)
     content = Show(
         network=graph.name,
         file=graph.path,
@@ -183,13 +184,14 @@ def _unplanned(args: argparse.Namespace) -> NetworkView:
     return NetworkView(content, graph, outputs)
 
 
-def _sized(args: argparse.Namespace) -> tuple[Graph, Path | None, dict[str, Shape]]:
+def _sized(args: argparse.Namespace) -> tuple[Graph, Stored | None, dict[str, Shape]]:
     """Return the network, its weights, and the shapes of its blobs as far as they are known."""
     options.load_custom(args)
-    path, weights = locate(args.net, args.weights)
-    graph = read_graph(path, phase=args.phase, stages=args.stage, strict=args.strict)
+    sizes = options.of_net(args, "shapes")["shapes"]
+    files = locate(args.net, args.weights)
+    graph, weights = read_network(*files, sizes, phase=args.phase, stages=args.stage, strict=args.strict)
     inputs = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
-    inputs.update(options.of_net(args, "shapes")["shapes"])
+    inputs.update(sizes)
     return graph, weights, infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)
 
 

@@ -55,7 +55,7 @@ class Graph:
     pass folded it into. ``composed`` are the layers of the prototxt that were replaced by their parts. ``losses`` are losses
     and measures, and what depends on them: they are computed after a pass. Its inputs are the labels, and it reads blobs of
     this Graph. ``unread`` are inputs, with their shapes, that nothing reads: they may be fed, and change nothing. ``notes`` are
-    remarks for the user, one sentence each.
+    remarks for the user, one sentence each. The layers of a ``fixed`` Graph hold for the sizes of its inputs, with any batch.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Graph:
     composed: dict[str, Composed] = field(default_factory=dict)
     losses: Graph | None = None
     unread: dict[str, Shape | None] = field(default_factory=dict)
+    fixed: bool = False
 
     @property
     def output_blobs(self) -> list[str]:

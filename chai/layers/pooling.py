@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Pooling(Layer):
     """Sizes round up; with padding, a last window that would start in the padding after the image is dropped.
 
+    With chai_begin_inside, as in ONNX, a window that would start after the image is dropped without padding, too.
+
     MAX ignores the padding; its second top, if there is one, holds the index of each maximum in the map. AVE divides by the
     area of the window clipped at size + pad, so padding inside it counts; AVE_EXC_PAD by the number of pixels. A window that
     begins just after the image, which a stride larger than the kernel can bring about, has an area of 0 and an average of NaN.
@@ -44,6 +46,7 @@ class Pooling(Layer):
         """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
 
         The Synopsys fork adds AVE_EXC_PAD, a padding for each side, and ceil_mode, an alternative to round_mode.
+        chai_begin_inside is chai's own: see Pooling.
         """
 
         pool: str = choice("MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD", default="MAX")
@@ -63,6 +66,7 @@ class Pooling(Layer):
         global_pooling: bool = False
         round_mode: str = choice("CEIL", "FLOOR", default="CEIL")
         ceil_mode: bool = True
+        chai_begin_inside: bool = False
 
     def window(self, shape: Shape) -> Window:
         """Return the window over a map of this shape."""
@@ -103,7 +107,8 @@ class Pooling(Layer):
             span = size[i] + before[i] + after[i] - window.kernel[i]
             steps = span // window.stride[i] if down else ceil_div(span, window.stride[i])
             # Caffe rounds up, then drops a window that starts in the padding after the image
-            if any(before + after) and steps * window.stride[i] >= size[i] + window.pad[i]:
+            drops = any(before + after) or p.chai_begin_inside
+            if drops and steps * window.stride[i] >= size[i] + window.pad[i]:
                 steps -= 1
             if steps < 0:
                 raise self.wrong(f"kernel {show(window.kernel)} is larger than the padded input {show(tuple(size))}")

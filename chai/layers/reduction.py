@@ -1,8 +1,9 @@
-"""Reduction: the sum or mean over all axes from ``axis``."""
+"""Reduction: the sum, mean, product or extreme over all axes from ``axis``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..blob import Array, Shape
 from ..graph import Layer
@@ -11,15 +12,15 @@ from ..util.lazy_numpy import np
 
 
 class Reduction(Layer):
-    """coeff times the sum, sum of magnitudes, sum of squares or mean over ``axis`` and all axes after it."""
+    """coeff times the sum, sum of magnitudes, sum of squares, mean, ... over ``axis`` and all axes after it."""
 
     message = "reduction_param"
 
     @dataclass(frozen=True)
     class Params:
-        """ASUM sums magnitudes, SUMSQ squares."""
+        """ASUM sums magnitudes, SUMSQ squares. MAX, MIN and PROD are chai's own."""
 
-        operation: str = choice("SUM", "ASUM", "SUMSQ", "MEAN", default="SUM")
+        operation: str = choice("SUM", "ASUM", "SUMSQ", "MEAN", "MAX", "MIN", "PROD", default="SUM")
         axis: int = axis_index(0)
         coeff: float = 1.0
 
@@ -30,5 +31,9 @@ class Reduction(Layer):
         x, p = bottoms[0], self.params
         x = np.abs(x) if p.operation == "ASUM" else x * x if p.operation == "SUMSQ" else x
         axes = tuple(range(self.axis(p.axis, x.shape), x.ndim))
-        y = x.mean(axes, dtype=np.float32) if p.operation == "MEAN" else x.sum(axes, dtype=np.float32)
+        if p.operation in ("MAX", "MIN"):
+            y = x.max(axes) if p.operation == "MAX" else x.min(axes)
+        else:
+            combine: Any = {"MEAN": np.mean, "PROD": np.prod}.get(p.operation, np.sum)
+            y = combine(x, axes, dtype=np.float32)
         return (np.float32(p.coeff) * y,)

@@ -27,6 +27,9 @@ from .mistaken import HEAD, recognise
 from .schema import message_class
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 
+if TYPE_CHECKING:
+    from .stored import Stored
+
 log = logger("chai")
 _LEGACY = ("num", "channels", "height", "width")
 _HALF = {0: ("<f8", 8), 1: ("<f4", 4), 2: ("<f2", 2)}  # NVCaffe's raw_data_type
@@ -292,7 +295,7 @@ def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
     return body
 
 
-def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights, partial: bool = False) -> set[str]:
+def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Stored, partial: bool = False) -> set[str]:
     """Check every layer of a network against a caffemodel; return the names of layers that keep their filler's values.
 
     Those are upsampling layers with a bilinear filler, which are often neither trained nor stored. Shapes may differ by
@@ -339,7 +342,7 @@ def _check_blobs(layer: Layer, stored: Sequence[Shape], expected: Sequence[Shape
             )
 
 
-def _without_weights(graph: Graph, missing: Sequence[Layer], weights: Weights) -> MissingWeights:
+def _without_weights(graph: Graph, missing: Sequence[Layer], weights: Stored) -> MissingWeights:
     """Return the error of layers that have no blobs in a caffemodel, with the names of layers that have some."""
     first, rest = missing[0], f" (nor have {len(missing) - 1} more layers)" if len(missing) > 1 else ""
     known = list(weights.layers)

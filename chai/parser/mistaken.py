@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 HEAD = 512  # bytes to inspect
-_CONVERT = "chai reads Caffe's networks: convert it to a .prototxt and a .caffemodel first"
+_CONVERT = "chai reads ONNX files and Caffe's networks: export it as ONNX first"
+_ALONE = "an ONNX file is a network with its weights: give it alone, in place of a prototxt"
 _UNPACK = "unpack it first"
 _STARTS = (
     (b"version https://git-lfs", "a git-lfs pointer, not the file itself", "fetch it with git lfs pull"),
@@ -20,8 +21,9 @@ _STARTS = (
     (b"7z\xbc\xaf", "a 7-Zip archive", _UNPACK),
     (b"\x28\xb5\x2f\xfd", "a Zstandard file", _UNPACK),
 )
+ONNX = "an ONNX model"
 _NAMES = {
-    ".onnx": "an ONNX model",
+    ".onnx": ONNX,
     ".pb": "a TensorFlow graph",
     ".pth": "a PyTorch file",
     ".pt": "a PyTorch file",
@@ -50,14 +52,14 @@ def recognise(head: bytes, path: str | Path) -> tuple[str, str] | None:
         return "a safetensors file", _CONVERT
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "a pickle, perhaps of PyTorch", _CONVERT
-    if _is_onnx(head):
-        return "an ONNX model", _CONVERT
+    if starts_like_onnx(head):
+        return ONNX, _ALONE
     if head[:1] == b"\x0a" and any(op in head for op in (b"\x12\x0bPlaceholder", b"\x12\x05Const")):
         return "a TensorFlow graph", _CONVERT
     named = _NAMES.get(Path(path).suffix.lower())
-    return (named, _CONVERT) if named else None
+    return (named, _ALONE if named == ONNX else _CONVERT) if named else None
 
 
-def _is_onnx(head: bytes) -> bool:
+def starts_like_onnx(head: bytes) -> bool:
     """Return whether ``head`` starts like a ModelProto: its ir_version, then producer, domain, graph or opset."""
     return len(head) > 2 and head[0] == 0x08 and 1 <= head[1] < 64 and head[2] in (0x12, 0x1A, 0x22, 0x3A, 0x42)

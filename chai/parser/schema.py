@@ -1,4 +1,4 @@
-"""The schema of Caffe's files, from ``proto/caffe.desc``.
+"""The schemas of Caffe's and ONNX's files, from ``proto/caffe.desc`` and ``proto/onnx.desc``.
 
 Reading a prototxt needs the fields of messages only, which are read here: importing protobuf for them would take a
 quarter of the time of ``chai show``. Messages to write are protobuf's own, from a private pool, so that another
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from ..util.paths import resource
 from .wire import Walk, WireField
 
-_PACKAGE = ".caffe."
 # FieldDescriptorProto.Type of google/protobuf/descriptor.proto; all others are integers
 _KINDS = {1: "float", 2: "float", 8: "bool", 9: "string", 11: "message", 12: "bytes", 14: "enum"}
 _UNSIGNED = {4, 6, 7, 13}
@@ -27,6 +26,7 @@ class FieldType(NamedTuple):
     """One field: ``kind`` is int, float, bool, string, bytes, enum or message; ``low`` and ``high`` bound an int."""
 
     name: str
+    number: int
     kind: str
     repeated: bool
     low: int
@@ -40,7 +40,7 @@ def message_class(name: str) -> Any:
     """Return the protobuf class of a message, e.g. ``NetParameter``. Raises KeyError if there is none."""
     from google.protobuf import message_factory
 
-    descriptor = _pool().FindMessageTypeByName(f"{_PACKAGE[1:]}{name}")
+    descriptor = _pool().FindMessageTypeByName(f"caffe.{name}")
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
     return message_factory.MessageFactory(_pool()).GetPrototype(descriptor)  # protobuf 3
@@ -64,24 +64,25 @@ def enum_values() -> dict[str, int]:
 
 
 @cache
-def fields(message: str) -> dict[str, FieldType]:
-    """Return the fields of a message by name. Raises KeyError if there is no such message."""
-    schema = _schema()
+def fields(message: str, file: str = "caffe") -> dict[str, FieldType]:
+    """Return the fields of a message by name. Raises KeyError if there is no such message in the schema of that file."""
+    schema = _schema(file)
     types = (schema.field(part) for part in schema.parts(schema.messages[message])[2])
     return {each.name: each for each in types}
 
 
-@lru_cache(maxsize=1)
-def _schema() -> _Schema:
-    return _Schema(resource("proto", "caffe.desc").read_bytes())
+@cache
+def _schema(file: str = "caffe") -> _Schema:
+    return _Schema(resource("proto", f"{file}.desc").read_bytes(), file)
 
 
 class _Schema:
     """The one file of a FileDescriptorSet. Numbers are those of descriptor.proto: 1 is the name of everything."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, package: str) -> None:
         self.data = data
-        self.walk = Walk(data, "caffe.desc")
+        self.package = f".{package}."
+        self.walk = Walk(data, f"{package}.desc")
         self.walk.budget = len(data)  # the limits are for files from strangers
         self.file = next(self.walk.fields(0, len(data)))
         self.messages = {self._name(message): message for message in self.parts(self.file)[4]}
@@ -110,9 +111,10 @@ class _Schema:
         if kind == "int":
             bits = 32 if number in _SMALL else 64
             low, high = (0, 2**bits - 1) if number in _UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        type = self.text(parts[6][0]).removeprefix(_PACKAGE) if kind in ("enum", "message") else ""
+        type = self.text(parts[6][0]).removeprefix(self.package) if kind in ("enum", "message") else ""
         return FieldType(
             self.text(parts[1][0]),
+            parts[3][0].value,
             kind,
             parts[4][0].value == _REPEATED,
             low,

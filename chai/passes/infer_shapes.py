@@ -31,6 +31,12 @@ def infer_shapes(
                 f"{graph.path}: the file does not say the size of input {blob!r}",
                 hint=f"give it: --shape {blob}=1x3x224x224, or Net(..., shapes={{{blob!r}: (1, 3, 224, 224)}})",
             )
+        if graph.fixed and declared is not None and tuple(shape[1:]) != declared[1:]:
+            raise ShapeError(
+                f"{graph.path}: input {blob!r} is {show(tuple(shape))}, but the network was read for {show(declared)}; "
+                "only the batch may change",
+                hint=f"read it for this size: --shape {blob}=..., or Net(..., shapes={{{blob!r}: {tuple(shape)}}})",
+            )
         shapes[blob] = tuple(shape)
     macs = alive = peak = 0
     for layer, finished in zip(graph.layers, last_readers(graph.layers)):

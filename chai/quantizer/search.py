@@ -20,6 +20,7 @@ from ..util.data.shelf import Shelf
 from ..util.keywords import function_of
 from ..util.lazy_numpy import np
 from ..util.log import logger
+from ..zoo import is_onnx
 from ..zoo.locate import locate
 from ..zoo.options import Reading
 from . import alone
@@ -73,6 +74,11 @@ class Request(Reading):
             raise UsageError(f"bits {spelled(self.bits)}: expected 8 or 6, three of them, or mixed")
         if self.effort not in EFFORTS:
             raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}")
+        if is_onnx(self.prototxt):
+            raise UsageError(
+                f"{self.prototxt}: ONNX files are not yet quantised by themselves",
+                hint="evaluate, check and compile choose formats on --calibration DIR",
+            )
         self._check_output(Path(self.output))
 
     def _check_output(self, output: Path) -> None:

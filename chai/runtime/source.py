@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import zoo
 from ..blob import Shape
+from ..errors import UsageError
 from ..fixed import SCHEMES
 from ..graph import Graph
 from ..overlay import default, load as load_overlay
 from ..passes.cut import cut_sized
 from ..util.data import malloc
-from ..zoo.locate import locate, read_graph
+from ..zoo.locate import locate, read_network
 from .prototxt.formats import NetworkFormats
 from .prototxt.parameters import Parameters
 from .prototxt.plans import Plans
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ..fixed import Format
     from ..offload.headroom import Basis
     from ..overlay import Overlay
-    from ..parser.caffemodel import Weights
+    from ..parser.stored import Stored
     from ..passes.infer_shapes import Renewed
     from ..zoo.card import Card
     from ..zoo.options import Options
@@ -39,7 +40,7 @@ class Source(Protocol):
     """Source of everything that a Net runs. A Net calls it in one thread at a time.
 
     ``graph``    its layers and blobs, as the Net shows them
-    ``weights``  the caffemodel, if there is one
+    ``weights``  the caffemodel or ONNX file, if there is one
     ``overlay``  None on a device that computes in float32
     ``formats``  of the blobs on the overlay; None before they are known
     ``basis``    what they are based on, if they were measured
@@ -52,7 +53,7 @@ class Source(Protocol):
     overlay: Overlay | None
 
     @property
-    def weights(self) -> Weights | None: ...
+    def weights(self) -> Stored | None: ...
     @property
     def formats(self) -> Mapping[str, Format] | None: ...
     @property
@@ -133,23 +134,29 @@ class Network(Protocol):
     def calibrate(self, /, *data: Any, **inputs: Any) -> None: ...
 
 
-def _read(path: Path, options: Options) -> Graph:
-    """Return the Graph of a prototxt, or of the part of it that the options name."""
-    graph = read_graph(path, options.custom, options.phase, options.level, options.stages, options.strict)
-    if not options.start_layer and not options.end_layer:
-        return graph
-    return cut_sized(graph, options.start_layer, options.end_layer, options.shapes or {})
+def _read(options: Options) -> tuple[Graph, Stored | None]:
+    """Return the Graph of a network, or of the part of it that the options name, and its trained parameters."""
+    path: Path | bytes | str = options.prototxt
+    weights = None
+    if not isinstance(path, bytes):
+        path, weights = locate(path, options.caffemodel)
+    elif options.caffemodel is not None:
+        raise UsageError("the bytes of an ONNX file have its weights: a caffemodel cannot be given, too")
+    how = {name: getattr(options, name) for name in ("custom", "phase", "level", "stages", "strict")}
+    graph, stored = read_network(path, weights, options.shapes, **how)
+    if options.start_layer or options.end_layer:
+        graph = cut_sized(graph, options.start_layer, options.end_layer, options.shapes or {})
+    return graph, stored
 
 
 class PrototxtSource:
-    """A Graph from a prototxt, and its caffemodel; planned for each set of input sizes.
+    """A Graph from a prototxt and its caffemodel, or from an ONNX file; planned for each set of input sizes.
 
     ``partial``   whether the caffemodel may lack the weights of some layers
     """
 
     def __init__(self, options: Options, device: Device, partial: bool) -> None:
-        path, weights = locate(options.prototxt, options.caffemodel)
-        self.graph = _read(path, options)
+        self.graph, weights = _read(options)
         self.device, self.overlay = device, None
         self._parameters = Parameters(self.graph, weights, partial)
         scheme = SCHEMES[0]  # of formats, if the network has none
@@ -162,7 +169,7 @@ class PrototxtSource:
         self._parameters.check_digest()
 
     @property
-    def weights(self) -> Weights | None:
+    def weights(self) -> Stored | None:
         return self._parameters.weights
 
     @property

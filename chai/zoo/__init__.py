@@ -6,19 +6,34 @@ Cards are loaded when they are first used: a pass needs none.
 from __future__ import annotations
 
 from importlib import import_module
+from os import fstat
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
+
+from ..parser.mistaken import HEAD, starts_like_onnx
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .card import Card as Card, read_card as read_card
 
-__all__ = ["Card", "is_compiled", "read_card"]
+__all__ = ["Card", "is_compiled", "is_onnx", "read_card"]
 
 
 def is_compiled(path: str | Path) -> bool:
     """Return whether a path is a compiled network."""
     return str(path).endswith(".chai")
+
+
+def is_onnx(path: str | Path) -> bool:
+    """Return whether a path is an ONNX file, by its name or its first bytes."""
+    if str(path).endswith(".onnx"):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return S_ISREG(fstat(file.fileno()).st_mode) and starts_like_onnx(file.read(HEAD))
+    except OSError:  # the name of a shipped network, for one
+        return False
 
 
 def __getattr__(name: str) -> Any:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
+from ..parser.caffemodel import Weights
 from ..plugins.loading import Sources, registry_of
 from ..util.files import in_its_place
 from ..util.interpreter import Uncollected
 from ..util.log import logger
 from ..util.suggest import did_you_mean
-from . import is_compiled, networks
+from . import is_compiled, is_onnx, networks
 from .fetch import fetched, source_of
+
+if TYPE_CHECKING:
+    from ..blob import Shape
+    from ..parser.stored import Stored
 
 log = logger("chai.weights")
 
@@ -24,11 +31,17 @@ def locate(
 ) -> tuple[Path, Path | None]:
     """Return the files of a network, given the name of a shipped one or paths.
 
-    Without ``caffemodel`` a shipped network uses its shipped weights, else its fetched ones; NAME.prototxt, if ``adjacent``,
-    the NAME.caffemodel in its folder. A bare file name that is not in the current folder may be that of fetched weights.
-    Raises UsageError if there is no such network, or for a compiled network unless ``compiled``.
+    An ONNX file is both. Without ``caffemodel`` a shipped network uses its shipped weights, else its fetched ones;
+    NAME.prototxt, if ``adjacent``, the NAME.caffemodel in its folder. A bare file name that is not in the current folder
+    may be that of fetched weights. Raises UsageError if there is no such network, or for a compiled network unless
+    ``compiled``.
     """
     path, weights = Path(prototxt), None if caffemodel is None else _stored(Path(caffemodel))
+    if is_onnx(path):
+        _check(path, "an ONNX file")
+        if weights is not None:
+            raise UsageError(f"{path} is an ONNX file, which has its weights: {caffemodel} cannot be given, too")
+        return path, path
     if is_compiled(path) and not compiled:
         raise UsageError(
             f"{path} is compiled, expected a prototxt",
@@ -95,3 +108,28 @@ def read_graph(
 
     with Uncollected():
         return load_graph(path, registry_of(custom, strict), phase, level, stages, strict)
+
+
+def read_network(
+    path: Path | bytes, weights: Path | None, sizes: Mapping[str, Shape] | None = None, **how: Any
+) -> tuple[Graph, Stored | None]:
+    """Return the Graph of a network that ``locate`` has found, and its trained parameters; ``how``: as ``read_graph``.
+
+    ``path`` may be the bytes of an ONNX file. ``sizes`` are shapes of inputs, for an ONNX file, in place of its own.
+    """
+    if not isinstance(path, bytes) and not is_onnx(path):
+        return read_graph(path, **how), Weights(weights) if weights is not None else None
+    chosen = next((name for name in ("level", "stages") if how.get(name)), None)
+    chosen = "phase" if how.get("phase", "TEST") != "TEST" else chosen
+    if chosen is not None:
+        raise UsageError(f"{chosen}: an ONNX file has no phases, levels and stages")
+    with Uncollected():
+        graph, stored = _onnx().load_onnx(path, registry_of(how.get("custom"), how.get("strict", False)), sizes)
+    return graph, stored
+
+
+def _onnx() -> ModuleType:
+    """Return the code that reads ONNX files, which a network of Caffe does not need."""
+    from .. import onnx
+
+    return onnx

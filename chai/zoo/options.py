@@ -54,7 +54,7 @@ class Reading:
 class Options(Reading):
     """The arguments of Net, which describes them."""
 
-    prototxt: str | Path
+    prototxt: str | Path | bytes
     caffemodel: str | Path | None = None
     device: str | Device | None = option(None, "device to run on, see chai devices")
     _: KW_ONLY

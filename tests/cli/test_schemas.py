@@ -19,6 +19,7 @@ from chai.util.paths import resource
 from tests.cli.conforms import SCHEMAS, changes, checked, described, differences
 from tests.cli.conftest import InProcess
 from tests.cli.test_estimate import LIST
+from tests.onnx import common as onnx
 
 DIGITS = resource("prototxt", "digits_images")
 SNAPSHOT = Path(__file__).with_name("schemas.json")  # written by: python -m tests.cli.test_schemas
@@ -35,6 +36,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken" / "bad.png").write_bytes(b"none")
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "broken" / "good.png")
     (folder / "layers.csv").write_text(LIST)
+    nodes = [onnx.node("Einsum", ["x"], ["y"], "sums")]
+    (folder / "refused.onnx").write_bytes(onnx.model(nodes, {"x": (2, 3)}, ["y"]))
     with chai.Net("digits", device="null", calibrate=np.ones((1, 1, 8, 8), np.float32)) as net:
         save(net, folder / "net.chai")
     return folder
@@ -45,6 +48,7 @@ COMMANDS = [
     ("chai.show/2", "show digits --overlay pynq-z2 --json", 0),
     ("chai.show/2", "show net.chai --json", 0),
     ("chai.show/2", "show unsized.prototxt --json", 0),
+    ("chai.show.refused/1", "show refused.onnx --json", 65),
     ("chai.run/2", "run digits -i few --json --perf", 0),
     ("chai.run/2", "run digits -i broken --json", 65),
     ("chai.check/1", "check digits -i few --json", 0),

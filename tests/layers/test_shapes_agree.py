@@ -33,6 +33,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ('depth_to_space_param { block_size: 2 data_format: "CRD" }', [(2, 8, 3, 5)], 1),
     ],
     "Embed": [("embed_param { num_output: 3 input_dim: 1 }", [(2, 4)], 1)],
+    "Erf": [("", [(2, 3)], 1)],
     "Exp": [("", [(2, 3)], 1)],
     "Filter": [("", [(2, 3), (2, 4), (2, 1)], 2)],
     "HardSwish": [("", [(2, 3)], 1)],
@@ -46,8 +47,10 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("interp_param { height: 3 width: 7 }", [(2, 3, 4, 5)], 1),
         ("interp_param { shrink_factor: 2 }", [(2, 3, 4, 5)], 1),
     ],
+    "LayerNorm": [("", [(2, 3, 4)], 1), ("layer_norm_param { axis: 1 }", [(2, 3, 4)], 1)],
     "Local": [("local_param { num_output: 3 kernel_size: 2 stride: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
     "Log": [("", [(2, 3)], 1)],
+    "MatMul": [("", [(2, 3), (3, 5)], 1), ("", [(4, 2, 3), (3,)], 1), ("", [(3,), (2, 3, 5)], 1)],
     "Mul": [("", [(2, 3), (3,)], 1)],
     "LSTM": [
         ("recurrent_param { num_output: 3 }", [(4, 2, 5), (4, 2), (2, 3)], 1),
@@ -69,6 +72,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("reorg_param { stride: 2 }", [(2, 8, 4, 6)], 1),
         ("reorg_param { stride: 2 reverse: true }", [(2, 8, 3, 5)], 1),
     ],
+    "Resize": [("resize_param { size: 0 size: 4 size: 2 mode: LINEAR }", [(2, 3, 5)], 1)],
     "ResizeNearestNeighbor": [
         ("resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 }", [(2, 4, 5, 3)], 1),
         ('resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 data_format: "NCHW" }', [(2, 3, 4, 5)], 1),

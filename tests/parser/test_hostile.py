@@ -150,6 +150,7 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
     "PSROIPooling": {"spatial_scale": "1", "output_dim": "3", "group_size": "1"},
     "Reorg": {"stride": "1"},
     "Reshape": {"shape": "{ dim: [0, -1] }"},
+    "Resize": {"size": "[0, 0, 4, 4]"},
     "RNN": {"num_output": "4"},
     "ROIPooling": {"pooled_h": "2", "pooled_w": "2"},
     "SPP": {"pyramid_height": "1"},

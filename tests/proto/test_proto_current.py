@@ -382,7 +382,7 @@ ENUMS = {
     "PoolingParameter.PoolMethod": "MAX 0 AVE 1 STOCHASTIC 2 AVE_EXC_PAD 3 AVE_TF 3",
     "PoolingParameter.RoundMode": "CEIL 0 FLOOR 1",
     "PriorBoxParameter.CodeType": "CORNER 1 CENTER_SIZE 2 CORNER_SIZE 3",
-    "ReductionParameter.ReductionOp": "SUM 1 ASUM 2 SUMSQ 3 MEAN 4",
+    "ReductionParameter.ReductionOp": "SUM 1 ASUM 2 SUMSQ 3 MEAN 4 MAX 990 MIN 991 PROD 992",
     "SolverParameter.SolverMode": "CPU 0 GPU 1",
     "SolverParameter.SnapshotFormat": "HDF5 0 BINARYPROTO 1",
     "SolverParameter.SolverType": "SGD 0 NESTEROV 1 ADAGRAD 2 RMSPROP 3 ADADELTA 4 ADAM 5",
@@ -453,12 +453,13 @@ def layers_of(net: Any) -> dict[str, Any]:
 # --- caffe.desc is what caffe.proto compiles to ---------------------------------------------
 
 
-def test_desc_is_current(regen: ModuleType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["caffe", "onnx"])
+def test_desc_is_current(regen: ModuleType, tmp_path: Path, name: str) -> None:
     need_protoc()
-    fresh = tmp_path / "caffe.desc"
-    fresh.write_bytes(regen.compile_proto())
-    assert read_descriptors(fresh.read_bytes()) == read_descriptors(DESC.read_bytes()), "run python proto/regen.py"
-    assert regen.compile_proto() == fresh.read_bytes()
+    source, stored = ROOT / "proto" / f"{name}.proto", ROOT / "proto" / f"{name}.desc"
+    fresh = regen.compile_proto(source)
+    assert read_descriptors(fresh) == read_descriptors(stored.read_bytes()), "run python proto/regen.py"
+    assert regen.compile_proto(source) == fresh
 
 
 def test_check_mode(
@@ -466,7 +467,7 @@ def test_check_mode(
 ) -> None:
     need_protoc()
     target = tmp_path / "caffe.desc"
-    monkeypatch.setattr(regen, "TARGET", target)
+    monkeypatch.setattr(regen, "TARGETS", tmp_path)
     for stale in (None, b"", DESC.read_bytes()[:-1]):
         if stale is not None:
             target.write_bytes(stale)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import is_
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...blob import Shape, count, show
 from ...errors import ModelError
 from ...graph import Graph, fillers
 from ...limits import limits
-from ...parser.caffemodel import Weights, check_fit
+from ...parser.caffemodel import check_fit
 from ...passes.infer_shapes import Renewed, infer_shapes
 from ...util.files import digest
 from ...util.lazy_numpy import np
@@ -22,6 +21,7 @@ from ..host.layer import check_weights
 if TYPE_CHECKING:
     from ...blob import Array
     from ...graph import Layer
+    from ...parser.stored import Stored
 
 log = logger("chai")
 
@@ -34,9 +34,9 @@ class Parameters:
     ``trained``  whether no layer has random weights for want of a caffemodel
     """
 
-    def __init__(self, graph: Graph, path: Path | None, partial: bool) -> None:
+    def __init__(self, graph: Graph, weights: Stored | None, partial: bool) -> None:
         self.graph = graph
-        self.weights = Weights(path) if path is not None else None
+        self.weights = weights
         self.trained = True
         self._partial = partial
         self._attached = False

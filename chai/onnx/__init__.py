@@ -1,0 +1,44 @@
+"""Read ONNX files: a network with its weights, as one more source of a Graph.
+
+store       the file's bytes, and files of external data
+fields      messages of protobuf, by the schema in proto/
+constants   tensors, and trained parameters made of them
+read        nodes, tensors, inputs and outputs
+match       groups of nodes that one layer computes
+fold        nodes of constants, computed by numpy
+node        what an operator's file sees of a node
+ops         one file for each operator or family
+convert     nodes to layers, with the shapes of blobs
+refusal     what cannot run, as one error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..blob import Shape
+from ..parser.wire import Walk
+from ..plugins.registry import Registry
+from .convert import Converter
+from .read import read_model
+from .store import ModelBytes
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+    from .constants import OnnxWeights
+
+
+def load_onnx(
+    source: str | Path | bytes, custom: Registry, sizes: Mapping[str, Shape] | None = None
+) -> tuple[Graph, OnnxWeights]:
+    """Return the Graph of an ONNX file, or of its bytes, and its trained parameters, which are read when they are asked for.
+
+    ``sizes`` are shapes of inputs in place of the file's. Raises ParseError, ModelError and UnsupportedNodes, which name the
+    node, and OSError for a file that cannot be opened.
+    """
+    store = ModelBytes(source)
+    with store.mapped() as buffer:
+        model = read_model(Walk(buffer, store.path), store)
+        return Converter(model, custom, sizes or {}).run()

@@ -1,0 +1,222 @@
+"""Constants: tensors of an ONNX file, read when their numbers are needed, and what is computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..blob import Shape, show
+from ..limits import limits
+from ..parser.wire import Walk, WireField
+from ..util.data import malloc
+from ..util.lazy_numpy import np
+from .fields import Fields, numbers, one, whole
+from .store import ModelBytes
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..graph import Layer
+
+# TensorProto.DataType: name, numpy's type of the stored numbers, and the field that has them if raw_data does not
+TYPES = {
+    1: ("float32", "<f4", "float_data"),
+    2: ("uint8", "|u1", "int32_data"),
+    3: ("int8", "|i1", "int32_data"),
+    4: ("uint16", "<u2", "int32_data"),
+    5: ("int16", "<i2", "int32_data"),
+    6: ("int32", "<i4", "int32_data"),
+    7: ("int64", "<i8", "int64_data"),
+    9: ("bool", "|b1", "int32_data"),
+    10: ("float16", "<f2", "int32_data"),
+    11: ("float64", "<f8", "double_data"),
+    12: ("uint32", "<u4", "uint64_data"),
+    13: ("uint64", "<u8", "uint64_data"),
+    16: ("bfloat16", "<u2", "int32_data"),
+}
+_OTHERS = {8: "string", 14: "complex64", 15: "complex128", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2"}
+_OTHERS |= {20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2"}
+
+
+FLOATS = ("float32", "float16", "float64", "bfloat16")  # what layers compute as float32
+
+
+def type_name(number: int) -> str:
+    """Return the name of a TensorProto.DataType."""
+    return TYPES[number][0] if number in TYPES else _OTHERS.get(number, f"type {number}")
+
+
+class Constant:
+    """Numbers that are known while the file is read. ``dtype`` is their name in numpy."""
+
+    def __init__(self, array: Array) -> None:
+        self.shape: Shape = tuple(map(int, array.shape))
+        self.dtype = str(array.dtype)
+        self._array = array
+
+    def array(self) -> Array:
+        """Return the numbers."""
+        return self._array
+
+
+class One(Constant):
+    """The number 1 as an array of one axis, made when it is asked for: to show a network takes no numpy."""
+
+    def __init__(self) -> None:
+        self.shape, self.dtype = (1,), "float32"
+
+    def array(self) -> Array:
+        return np.ones(1, np.float32)
+
+
+class StoredTensor(Constant):
+    """A tensor of the file. Raises ParseError if the file does not have as many numbers as its shape says."""
+
+    def __init__(self, walk: Walk, values: Fields, store: ModelBytes, at: int) -> None:
+        self.name: str = one(values, "name", "")
+        self._walk, self._store, self._at = walk, store, at
+        number = one(values, "data_type", 0)
+        if number not in TYPES:
+            raise walk.bad(f"tensor {self.name!r} has numbers of {type_name(number)}, which chai does not read", at)
+        self.dtype, self._stored, field = TYPES[number]
+        most = limits().axes
+        self.shape = tuple(whole(walk, values.get("dims", []), most))
+        self.elements = prod(self.shape)
+        if min(self.shape, default=0) < 0 or prod(filter(None, self.shape)) > limits().blob_elements:
+            raise walk.bad(f"tensor {self.name!r} of shape {show(self.shape)}", at)
+        self._raw: WireField | None = one(values, "raw_data")
+        self._parts: Sequence[WireField] = values.get(field, ())
+        self._field = field
+        self._outside: tuple[str, int] | None = None
+        size = self.elements * int(self._stored[-1])
+        if one(values, "data_location", 0) == 1:
+            self._external(walk, values, size)
+        elif self._raw is not None and self._raw.end - self._raw.start != size:
+            self._wrong(f"{self._raw.end - self._raw.start:,} bytes, expected {size:,}")
+        elif self._raw is None and not self._parts and size:
+            self._wrong("no numbers")
+        elif self._raw is None and field in ("float_data", "double_data"):
+            count = sum(_count(part, int(self._stored[-1])) for part in self._parts)
+            if count != self.elements:
+                self._wrong(f"{count:,} numbers")
+
+    def _wrong(self, what: str) -> None:
+        shape = f"{self.dtype} of shape {show(self.shape)}"
+        raise self._walk.bad(f"tensor {self.name!r}, {shape}, has {what}", self._at)
+
+    def _external(self, walk: Walk, values: Fields, size: int) -> None:
+        entries = {one(entry, "key", ""): one(entry, "value", "") for entry in values.get("external_data", [])}
+        offset, length = (entries.get(key, "") or default for key, default in (("offset", "0"), ("length", str(size))))
+        if not (offset.isdecimal() and length.isdecimal() and len(offset) < 20 and len(length) < 20):
+            self._wrong(f"external data of offset {offset[:30]!r} and length {length[:30]!r}")
+        if int(length) != size:
+            self._wrong(f"{int(length):,} bytes of external data, expected {size:,}")
+        self._outside = self._store.beside(entries.get("location", ""), int(offset), size), int(offset)
+
+    @property
+    def external(self) -> int:
+        """Return the bytes that it has in another file."""
+        return self.elements * int(self._stored[-1]) if self._outside is not None else 0
+
+    def array(self) -> Array:
+        size = self.elements * int(self._stored[-1])
+        if self._outside is not None:
+            values = np.frombuffer(self._store.piece(*self._outside, size), self._stored)
+        elif self._raw is not None:
+            values = np.frombuffer(self._store.read(self._raw.start, size), self._stored)
+        else:
+            values = self._typed()
+        if self.dtype == "bfloat16":
+            values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        shaped: Array = values.reshape(self.shape)
+        return shaped
+
+    def _typed(self) -> Array:
+        """Return numbers of the field for their type, some of which holds others: bits of float16 are in int32_data."""
+        arrays = []
+        for part in self._parts:
+            walk = Walk(self._store.read(part.start, part.end - part.start), self._store.path)
+            here = part._replace(start=0, end=part.end - part.start)
+            arrays.append(numbers(walk, [here], self._stored if self._field[0] in "fd" else "<i8", self.elements))
+        values: Array = np.concatenate(arrays) if arrays else np.empty(0, self._stored)
+        if len(values) != self.elements:
+            self._wrong(f"{len(values):,} numbers")
+        if self._field[0] in "fd":
+            return values
+        if self.dtype == "bool":
+            return np.not_equal(values, 0)
+        if self.dtype in ("float16", "bfloat16"):
+            return values.astype("<u2").view(self._stored)
+        return values.astype(self._stored)
+
+
+def _count(part: WireField, size: int) -> int:
+    return (part.end - part.start) // size if part.wire == 2 else part.repeats
+
+
+@dataclass(frozen=True)
+class TrainedBlob:
+    """A layer's trained parameter: a constant, and what is done to its float32 numbers to get ``shape``."""
+
+    constant: Constant
+    shape: Shape
+    change: Callable[[Array], Array] | None = None
+
+    def then(self, shape: Sequence[int], change: Callable[[Array], Array]) -> TrainedBlob:
+        """Return the parameter after a further change."""
+        before = self.change
+        both = change if before is None else lambda array: change(before(array))
+        return TrainedBlob(self.constant, tuple(shape), both)
+
+    def load(self, room: malloc.Room | None = None) -> Array:
+        """Return its numbers as a float32 array of its own, in ``room`` if there is one."""
+        values = self.constant.array()
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32, copy=False)
+        if self.change is not None:
+            values = self.change(values)
+        out = np.empty(self.shape, np.float32) if room is None else room.take(self.shape)
+        np.copyto(out, values.reshape(self.shape))
+        return out
+
+
+@dataclass
+class TrainedLayer:
+    """The trained parameters of one layer."""
+
+    name: str
+    type: str
+    blobs: list[TrainedBlob] = field(default_factory=list)
+
+
+class OnnxWeights:
+    """The trained parameters of an ONNX file by layer, with the calls of a caffemodel's ``Weights``."""
+
+    def __init__(self, path: str, layers: Mapping[str, TrainedLayer]) -> None:
+        self.path = path
+        self.layers = dict(layers)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.layers
+
+    def shapes(self, name: str) -> list[Shape]:
+        """Return the shapes of a layer's blobs."""
+        return [blob.shape for blob in self.layers[name].blobs]
+
+    def load(self, name: str) -> list[Array]:
+        """Return a layer's blobs as float32 arrays."""
+        return [blob.load() for blob in self.layers[name].blobs]
+
+    def room(self) -> malloc.Room:
+        """Return memory for the blobs of all layers."""
+        return malloc.Room(prod(blob.shape) for layer in self.layers.values() for blob in layer.blobs)
+
+    def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
+        """Return the blobs of a network's layer, [] if it has none; in ``room`` if there is one."""
+        return [blob.load(room) for blob in self.stored(layer)[1]]
+
+    def stored(self, layer: Layer) -> tuple[str, list[TrainedBlob]]:
+        """Return the layer's name and its blobs."""
+        known = self.layers.get(layer.name)
+        return layer.name, known.blobs if known is not None else []

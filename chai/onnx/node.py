@@ -1,0 +1,175 @@
+"""OnnxNode: what an operator's file sees of one node, and how it adds the layers that compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..blob import Shape, show
+from ..graph.params import BlobShape
+from .constants import FLOATS, Constant, TrainedBlob
+from .read import NodeRecord
+from .refusal import Refused
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..graph import Layer
+
+
+class Draft(Protocol):
+    """The Graph under construction."""
+
+    def constant(self, name: str) -> Constant | None: ...
+    def shape(self, name: str) -> Shape: ...
+    def blob(self, name: str) -> str: ...
+    def live(self, name: str) -> str: ...
+    def writer(self, blob: str) -> Layer | None: ...
+    def used(self, name: str) -> bool: ...
+    def add(
+        self,
+        record: NodeRecord,
+        type: str,
+        bottoms: Sequence[str],
+        tops: Sequence[str],
+        blobs: Sequence[TrainedBlob],
+        params: Any,
+    ) -> None: ...
+    def rename(self, name: str, blob: str) -> None: ...
+    def claim(self, count: int) -> None: ...
+
+
+class OnnxNode:
+    """One node with its inputs, which are blobs or constants. An input that is left out has the name ""."""
+
+    def __init__(self, record: NodeRecord, opset: int, draft: Draft) -> None:
+        self.record, self.opset, self.draft = record, opset, draft
+        self.operator = record.operator
+        self.attributes = record.attributes
+        self.inputs = record.inputs
+        self.outputs = tuple(name for name in record.outputs if name)
+        self._parts = 0
+
+    # -- inputs
+
+    def has(self, index: int) -> bool:
+        """Return whether an input is there."""
+        return index < len(self.inputs) and bool(self.inputs[index])
+
+    def input(self, index: int = 0) -> str:
+        """Return the blob of an input; a constant becomes a blob, too."""
+        if not self.has(index):
+            raise Refused(f"input {index} is missing")
+        return self.draft.live(self.inputs[index])
+
+    def shape(self, index: int = 0) -> Shape:
+        """Return the shape of an input."""
+        if not self.has(index):
+            raise Refused(f"input {index} is missing")
+        return self.draft.shape(self.inputs[index])
+
+    def shape_of(self, blob: str) -> Shape:
+        """Return the shape of a blob."""
+        return self.draft.shape(blob)
+
+    def is_constant(self, index: int) -> bool:
+        """Return whether an input is a constant."""
+        return self.has(index) and self.draft.constant(self.inputs[index]) is not None
+
+    def constant(self, index: int, what: str) -> Array:
+        """Return the numbers of a constant input. Raises Refused, which calls it ``what``, if a layer computes it."""
+        return self._constant(index, what).array()
+
+    def whole(self, index: int, what: str) -> list[int]:
+        """Return the numbers of a constant input that are whole. Raises Refused for floats."""
+        array = self.constant(index, what)
+        if array.dtype.kind not in "iub":
+            raise Refused(f"its {what} has numbers of type {array.dtype}, expected whole ones")
+        return [int(v) for v in array.reshape(-1).tolist()]
+
+    def trained(self, index: int, what: str) -> TrainedBlob:
+        """Return a constant input as a trained parameter, which is read when the network gets its weights."""
+        constant = self._constant(index, what)
+        if constant.dtype not in FLOATS:
+            raise Refused(f"its {what} has numbers of type {constant.dtype}, expected float32")
+        return TrainedBlob(constant, constant.shape)
+
+    def _constant(self, index: int, what: str) -> Constant:
+        constant = self.draft.constant(self.inputs[index]) if self.has(index) else None
+        if constant is None:
+            raise Refused(f"its {what} is computed by other nodes, or fed; expected a constant in the file")
+        return constant
+
+    def dtype(self, index: int) -> str:
+        """Return the type of an input's numbers."""
+        constant = self.draft.constant(self.inputs[index]) if self.has(index) else None
+        return "float32" if constant is None else constant.dtype
+
+    def integers(self, name: str, index: int | None = None, default: Sequence[int] | None = None) -> list[int] | None:
+        """Return whole numbers that are an attribute in older opsets and a constant input in newer ones."""
+        values = self.attributes.integers(name)
+        if values is not None:
+            return list(values)
+        if index is not None and self.has(index):
+            return self.whole(index, name)
+        return None if default is None else list(default)
+
+    def axis(self, value: int, rank: int) -> int:
+        """Return an axis counted from the first."""
+        if not -rank <= value < rank:
+            raise Refused(f"axis {value} is outside a blob of {rank} axes")
+        return value % rank
+
+    def only_output(self) -> None:
+        """Raise Refused if more than the first output is used."""
+        for name in self.outputs[1:]:
+            if self.draft.used(name):
+                raise Refused(f"its output {name!r} is used, which no layer computes")
+
+    # -- layers
+
+    def part(self, type: str, *bottoms: str, blobs: Sequence[TrainedBlob] = (), tops: int = 1, **params: Any) -> Any:
+        """Add a layer whose tops are blobs between the node's inputs and outputs, and return their names."""
+        self._parts += 1
+        stem = f"{self.outputs[0]}/{self._parts}"
+        names = [stem] if tops == 1 else [f"{stem}.{i}" for i in range(tops)]
+        self.draft.add(self.record, type, bottoms, names, blobs, params)
+        return stem if tops == 1 else names
+
+    def result(self, type: str, *bottoms: str, blobs: Sequence[TrainedBlob] = (), **params: Any) -> None:
+        """Add the layer that writes the node's first output."""
+        self.draft.add(self.record, type, bottoms, self.outputs[:1], blobs, params)
+
+    def results(self, type: str, *bottoms: str, **params: Any) -> None:
+        """Add the layer that writes all of the node's outputs."""
+        self.draft.add(self.record, type, bottoms, self.outputs, (), params)
+
+    def same(self, blob: str) -> None:
+        """Let the node's first output be another name of a blob."""
+        self.draft.rename(self.outputs[0], blob)
+
+    def reshaped(self, blob: str, shape: Sequence[int], final: bool = True) -> str:
+        """Return a blob's numbers in another shape; with ``final`` as the node's first output.
+
+        The batch stays free: the first axis is copied if it keeps its size, or else takes what is left.
+        """
+        before, dims = self.shape_of(blob), [int(d) for d in shape]
+        if tuple(dims) == before and not final:
+            return blob
+        if not dims or not before:  # a scalar has no batch
+            pass
+        elif dims[0] == before[0]:
+            dims[0] = 0
+        elif -1 not in dims and 0 not in dims:
+            dims[0] = -1
+        if final:
+            self.result("Reshape", blob, shape=BlobShape(tuple(dims)))
+            return self.outputs[0]
+        name: str = self.part("Reshape", blob, shape=BlobShape(tuple(dims)))
+        return name
+
+    def spatial(self, index: int = 0, rank: int = 4) -> Shape:
+        """Return the shape of an input. Raises Refused unless it is (N, C, H, W)."""
+        shape = self.shape(index)
+        if len(shape) != rank:
+            raise Refused(f"a blob of {len(shape)} axes {show(shape)}, expected {rank}")
+        return shape

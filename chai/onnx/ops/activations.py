@@ -1,0 +1,140 @@
+"""Activations: functions of one number."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import TYPE_CHECKING
+
+from ...blob import count
+from ..node import OnnxNode
+from ..refusal import Refused
+from . import operator
+
+if TYPE_CHECKING:
+    from ...blob import Array
+
+LARGEST = 3.4028234e38  # of float32: no limit
+
+
+@operator("Relu")
+def relu(node: OnnxNode) -> None:
+    node.result("ReLU", node.input())
+
+
+@operator("LeakyRelu")
+def leaky_relu(node: OnnxNode) -> None:
+    node.result("ReLU", node.input(), negative_slope=node.attributes.number("alpha", 0.01))
+
+
+@operator("PRelu")
+def prelu(node: OnnxNode) -> None:
+    slope, shape = node.trained(1, "slope"), node.shape()
+    size = count(slope.shape)
+    if len(shape) < 2:
+        raise Refused("a blob without channels")
+    padded = (*(1 for _ in range(len(shape) - len(slope.shape))), *slope.shape)
+    if size == 1:
+        node.result("PReLU", node.input(), blobs=[slope.then((), _flat)], channel_shared=True)
+    elif padded[1] == shape[1] == size:
+        node.result("PReLU", node.input(), blobs=[slope.then((size,), _flat)])
+    else:  # max(x, 0) - slope * max(-x, 0)
+        below = node.part("ReLU", node.part("Power", node.input(), scale=-1.0))
+        product = node.part("Power", node.part("Mul", below, node.input(1)), scale=-1.0)
+        node.result("Add", node.part("ReLU", node.input()), product)
+
+
+def _flat(array: Array) -> Array:
+    return array.reshape(-1)
+
+
+@operator("Sigmoid", "Tanh", "Abs", "Exp", "Log", "Softplus", "Swish", "HardSwish", "Erf")
+def same(node: OnnxNode) -> None:
+    """Add the layer that has another name for the same function."""
+    types = {"Tanh": "TanH", "Abs": "AbsVal", "Softplus": "BNLL"}
+    if node.operator == "Swish":
+        node.result("Swish", node.input(), beta=node.attributes.number("alpha", 1.0))
+    else:
+        node.result(types.get(node.operator, node.operator), node.input())
+
+
+@operator("Elu")
+def elu(node: OnnxNode) -> None:
+    node.result("ELU", node.input(), alpha=node.attributes.number("alpha", 1.0))
+
+
+@operator("Celu")
+def celu(node: OnnxNode) -> None:
+    alpha = node.attributes.number("alpha", 1.0)
+    if not alpha:
+        raise Refused("alpha 0")
+    node.result("Power", node.part("ELU", node.part("Power", node.input(), scale=1 / alpha)), scale=alpha)
+
+
+@operator("Selu")
+def selu(node: OnnxNode) -> None:
+    alpha = node.attributes.number("alpha", 1.6732632423543772)
+    gamma = node.attributes.number("gamma", 1.0507009873554805)
+    node.result("Power", node.part("ELU", node.input(), alpha=alpha), scale=gamma)
+
+
+@operator("Softsign")
+def softsign(node: OnnxNode) -> None:
+    inverse = node.part("Power", node.part("AbsVal", node.input()), shift=1.0, power=-1.0)
+    node.result("Eltwise", node.input(), inverse, operation="PROD")
+
+
+@operator("Mish")
+def mish(node: OnnxNode) -> None:
+    node.result("Eltwise", node.input(), node.part("TanH", node.part("BNLL", node.input())), operation="PROD")
+
+
+@operator("Gelu")
+def gelu(node: OnnxNode) -> None:
+    x = node.input()
+    if node.attributes.text("approximate", "none") == "tanh":
+        cube = node.part("Power", x, power=3.0)
+        inner = node.part("Eltwise", x, cube, operation="SUM", coeff=(sqrt(2 / pi), 0.044715 * sqrt(2 / pi)))
+        share = node.part("TanH", inner)
+    else:
+        share = node.part("Erf", node.part("Power", x, scale=sqrt(0.5)))
+    node.result("Eltwise", x, node.part("Power", share, scale=0.5, shift=0.5), operation="PROD")
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(node: OnnxNode) -> None:
+    x = node.input()
+    above = node.part("Threshold", x, threshold=node.attributes.number("alpha", 1.0))
+    node.result("Eltwise", x, above, operation="PROD")
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(node: OnnxNode) -> None:
+    alpha, beta = node.attributes.number("alpha", 0.2), node.attributes.number("beta", 0.5)
+    node.result("Clip", node.part("Power", node.input(), scale=alpha, shift=beta), min=0.0, max=1.0)
+
+
+@operator("Clip")
+def clip(node: OnnxNode) -> None:
+    least, most = _bound(node, 1, "min"), _bound(node, 2, "max")
+    if least is None and most is None:
+        node.same(node.input())
+    elif least is not None and most is not None and least > most:
+        node.result("Clip", node.input(), min=most, max=most)
+    elif least == 0 and most is None:
+        node.result("ReLU", node.input())
+    elif least == 0 and most == 6:
+        node.result("ReLU", node.input(), relu6=True)
+    else:
+        low, high = -LARGEST if least is None else least, LARGEST if most is None else most
+        node.result("Clip", node.input(), min=max(low, -LARGEST), max=min(high, LARGEST))
+
+
+def _bound(node: OnnxNode, index: int, name: str) -> float | None:
+    """Return a bound: an attribute before opset 11, a constant input after it."""
+    value = node.attributes.number(name)
+    if node.has(index):
+        array = node.constant(index, name)
+        if array.size != 1:
+            raise Refused(f"its {name} has {array.size} numbers, expected one")
+        value = float(array.reshape(-1)[0])
+    return None if value is None else float(value)

@@ -1,0 +1,138 @@
+"""Arithmetic of two blobs, of a blob and a constant, and of many blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ...util.lazy_numpy import np
+from ..node import OnnxNode
+from ..refusal import Refused
+from . import operator
+from .activations import LARGEST
+
+if TYPE_CHECKING:
+    from ...blob import Array
+
+
+@operator("Add", "Sub", "Mul", "Div")
+def pair(node: OnnxNode) -> None:
+    constants = [i for i in (0, 1) if node.is_constant(i)]
+    if len(constants) == 1 and _with_constant(node, 1 - constants[0]):
+        return
+    x, y, alike = node.input(0), node.input(1), node.shape(0) == node.shape(1)
+    if node.operator == "Add":
+        node.result("Eltwise", x, y, operation="SUM") if alike else node.result("Add", x, y)
+    elif node.operator == "Mul":
+        node.result("Eltwise", x, y, operation="PROD") if alike else node.result("Mul", x, y)
+    elif node.operator == "Sub" and alike:
+        node.result("Eltwise", x, y, operation="SUM", coeff=(1.0, -1.0))
+    elif node.operator == "Sub":
+        node.result("Add", x, node.part("Power", y, scale=-1.0))
+    else:
+        inverse = node.part("Power", y, power=-1.0)
+        node.result("Eltwise", x, inverse, operation="PROD") if alike else node.result("Mul", x, inverse)
+
+
+def _with_constant(node: OnnxNode, index: int) -> bool:
+    """Compute a blob, the input ``index``, with the other input, a constant; return whether a layer can."""
+    other, shape = node.trained(1 - index, "operand"), node.shape(index)
+    first = index == 0
+    if prod(other.shape) == 1 and len(other.shape) <= len(shape):
+        _with_number(node, index, float(node.constant(1 - index, "operand").reshape(-1)[0]))
+        return True
+    if node.operator == "Div" and not first:
+        return False
+    sizes = (*(1 for _ in range(len(shape) - len(other.shape))), *other.shape)
+    axes = [i for i, size in enumerate(sizes) if size > 1]
+    if len(other.shape) > len(shape) or not axes:
+        return False
+    start, end = axes[0], axes[-1] + 1
+    if sizes[start:end] != shape[start:end]:
+        return False
+    operand = other.then(sizes[start:end], _CHANGES.get(node.operator, _same) if first else _same)
+    where = {"axis": start, "num_axes": end - start}
+    x = node.input(index)
+    if node.operator in ("Mul", "Div"):
+        node.result("Scale", x, blobs=[operand], **where)
+    else:
+        x = node.part("Power", x, scale=-1.0) if node.operator == "Sub" and not first else x
+        node.result("Bias", x, blobs=[operand], **where)
+    return True
+
+
+def _same(array: Array) -> Array:
+    return array
+
+
+def _inverse(array: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return (1 / array.astype(np.float64)).astype(np.float32)
+
+
+_CHANGES: dict[str, Callable[[Array], Array]] = {"Sub": lambda array: -array, "Div": _inverse}
+
+
+def _with_number(node: OnnxNode, index: int, number: float) -> None:
+    """Compute a blob with one number."""
+    x, first, name = node.input(index), index == 0, node.operator
+    if not np.isfinite(number) or (name == "Div" and number == 0):
+        raise Refused(f"a constant of {number}")
+    if name == "Add" or (name == "Sub" and first):
+        node.result("Power", x, shift=number if name == "Add" else -number)
+    elif name == "Mul" or (name == "Div" and first):
+        node.result("Power", x, scale=number if name == "Mul" else 1 / number)
+    elif name == "Sub":
+        node.result("Power", x, scale=-1.0, shift=number)
+    else:
+        node.result("Power", node.part("Power", x, power=-1.0), scale=number)
+
+
+@operator("Neg", "Sqrt", "Reciprocal")
+def power(node: OnnxNode) -> None:
+    params: dict[str, dict[str, Any]] = {"Neg": {"scale": -1.0}, "Sqrt": {"power": 0.5}, "Reciprocal": {"power": -1.0}}
+    node.result("Power", node.input(), **params[node.operator])
+
+
+@operator("Pow")
+def pow(node: OnnxNode) -> None:
+    exponent = node.constant(1, "exponent")
+    if exponent.size != 1:
+        raise Refused(f"an exponent of {exponent.size} numbers, expected one")
+    node.result("Power", node.input(), power=float(exponent.reshape(-1)[0]))
+
+
+@operator("Sum", "Mean", "Max", "Min")
+def several(node: OnnxNode) -> None:
+    count, name = len(node.inputs), node.operator
+    if count == 1:
+        node.same(node.input())
+        return
+    if name in ("Max", "Min") and count == 2 and _clipped(node):
+        return
+    blobs = [node.input(i) for i in range(count)]
+    if len({node.shape(i) for i in range(count)}) > 1:
+        raise Refused("inputs of different shapes")
+    if name in ("Sum", "Mean"):
+        coeff: dict[str, Any] = {"coeff": (1 / count,) * count} if name == "Mean" else {}
+        node.result("Eltwise", *blobs, operation="SUM", **coeff)
+    elif name == "Max":
+        node.result("Eltwise", *blobs, operation="MAX")
+    else:
+        negative = [node.part("Power", blob, scale=-1.0) for blob in blobs]
+        node.result("Power", node.part("Eltwise", *negative, operation="MAX"), scale=-1.0)
+
+
+def _clipped(node: OnnxNode) -> bool:
+    """Compute the maximum or minimum of a blob and one number; return whether it is that."""
+    index = next((i for i in (0, 1) if node.is_constant(i)), None)
+    if index is None or prod(node.shape(index)) != 1 or len(node.shape(index)) > len(node.shape(1 - index)):
+        return False
+    bound = float(node.constant(index, "operand").reshape(-1)[0])
+    low, high = (bound, LARGEST) if node.operator == "Max" else (-LARGEST, bound)
+    if low == 0:
+        node.result("ReLU", node.input(1 - index))
+    else:
+        node.result("Clip", node.input(1 - index), min=low, max=high)
+    return True

@@ -1,0 +1,92 @@
+"""Conv and ConvTranspose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...util.lazy_numpy import np
+from ..constants import TrainedBlob
+from ..node import OnnxNode
+from ..refusal import Refused
+from ..windows import Geometry, geometry, lowered, padded_apart, raised
+from . import operator
+
+FEW = 8  # a difference of paddings that a convolution takes as zeros in its kernel
+
+
+@operator("Conv")
+def conv(node: OnnxNode) -> None:
+    window, blobs, bottom = _opened(node)
+    uneven = [after - before for before, after in zip(window.before, window.after)]
+    if any(abs(more) > FEW * d or more % d for more, d in zip(uneven, window.dilation)):
+        bottom, window = padded_apart(node, bottom, window)
+    lowered(node, window, "Convolution", bottom, blobs=blobs, **_params(node, window, blobs, blobs[0].shape[0]))
+
+
+@operator("ConvTranspose")
+def conv_transpose(node: OnnxNode) -> None:
+    window, blobs, bottom = _opened(node)
+    size = node.shape_of(bottom)[2:]
+    flat = int(window.flat)
+    grown = [0] * flat + list(node.attributes.integers("output_padding") or [0] * (2 - flat))
+    full = [
+        s * (i - 1) + d * (k - 1) + 1 + g
+        for i, k, s, d, g in zip(size, window.kernel, window.stride, window.dilation, grown)
+    ]
+    shape = node.attributes.integers("output_shape")
+    if shape is not None:
+        sizes = [1] * flat + list(shape)[-(2 - flat) :]
+        window = _reaching(node, window, [f - wanted for f, wanted in zip(full, sizes)])
+    elif node.attributes.text("auto_pad").startswith("SAME"):
+        sizes = [i * s for i, s in zip(size, window.stride)]
+        window = _reaching(node, window, [max(f - wanted, 0) for f, wanted in zip(full, sizes)])
+    # what output_padding adds at the end is computed by a kernel with zeros there, and less is cut off
+    after = [a - g for a, g in zip(window.after, grown)]
+    zeros = [-(min(a, 0) // d) for a, d in zip(after, window.dilation)]
+    if any(zeros):
+        w = blobs[0]
+        shape4 = (*w.shape[:2], *(k + z for k, z in zip(w.shape[2:], zeros)))
+        pad = ((0, 0), (0, 0), (0, zeros[0]), (0, zeros[1]))
+        blobs[0] = w.then(shape4, lambda array: np.pad(array.reshape(w.shape), pad))
+        kernel = (window.kernel[0] + zeros[0], window.kernel[1] + zeros[1])
+        window = replace(window, kernel=kernel)
+        after = [a + z * d for a, z, d in zip(after, zeros, window.dilation)]
+    window = replace(window, after=(after[0], after[1]))
+    outputs = blobs[0].shape[1] * node.attributes.integer("group", 1)
+    lowered(node, window, "Deconvolution", bottom, blobs=blobs, **_params(node, window, blobs, outputs))
+
+
+def _reaching(node: OnnxNode, window: Geometry, surplus: list[int]) -> Geometry:
+    """Return the window with the padding that cuts off ``surplus``; of an odd number one more where auto_pad says."""
+    if min(surplus) < 0:
+        raise Refused("its output_shape is larger than the kernel reaches")
+    small, large = [s // 2 for s in surplus], [s - s // 2 for s in surplus]
+    upper = node.attributes.text("auto_pad") == "SAME_UPPER"
+    before, after = (small, large) if upper else (large, small)
+    return replace(window, before=(before[0], before[1]), after=(after[0], after[1]))
+
+
+def _opened(node: OnnxNode) -> tuple[Geometry, list[TrainedBlob], str]:
+    """Return the window, weights and bias, and the bottom, of a convolution or its transpose."""
+    weights = node.trained(1, "weights")
+    blobs = [weights, *([node.trained(2, "bias")] if node.has(2) else [])]
+    if len(weights.shape) < 3:
+        raise Refused(f"weights of {len(weights.shape)} axes")
+    auto = node.attributes.text("auto_pad").startswith("SAME") and node.operator == "ConvTranspose"
+    window = geometry(node, weights.shape[2:], node.shape() if not auto else (*node.shape()[:2], *weights.shape[2:]))
+    if window.flat:
+        blobs[0] = weights.then((*weights.shape[:2], 1, weights.shape[2]), lambda array: array)
+    return window, blobs, raised(node, node.input(), window)
+
+
+def _params(node: OnnxNode, window: Geometry, blobs: list[TrainedBlob], outputs: int) -> dict[str, Any]:
+    return {
+        "num_output": outputs,
+        "bias_term": len(blobs) > 1,
+        "kernel_size": window.kernel,
+        "stride": window.stride,
+        "dilation": window.dilation,
+        "group": node.attributes.integer("group", 1),
+        **window.pads(),
+    }

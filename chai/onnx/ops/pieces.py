@@ -1,0 +1,148 @@
+"""Blobs joined, cut, padded and repeated."""
+
+from __future__ import annotations
+
+from ...graph.params import BlobShape
+from ...util.lazy_numpy import np
+from ..constants import Constant, TrainedBlob
+from ..fold import clamped, pieces, slices
+from ..node import OnnxNode
+from ..refusal import Refused
+from . import operator
+
+
+@operator("Concat")
+def concat(node: OnnxNode) -> None:
+    blobs = [node.input(i) for i in range(len(node.inputs))]
+    axis = node.axis(node.attributes.integer("axis", 1), len(node.shape()))
+    if len(blobs) == 1:
+        node.same(blobs[0])
+    else:
+        node.result("Concat", *blobs, axis=axis)
+
+
+@operator("Split")
+def split(node: OnnxNode) -> None:
+    shape = node.shape()
+    axis = node.axis(node.attributes.integer("axis", 0), len(shape))
+    sizes = pieces(node, shape[axis])
+    if len(node.outputs) != len(node.record.outputs):
+        raise Refused("an output without a name")
+    if len(sizes) == 1:
+        node.same(node.input())
+    else:
+        points = tuple(int(point) for point in np.cumsum(sizes)[:-1])
+        node.results("Slice", node.input(), axis=axis, slice_point=points)
+
+
+@operator("Slice")
+def slice_(node: OnnxNode) -> None:
+    blob, shape = node.input(), list(node.shape())
+    for start, end, axis, step in zip(*slices(node, len(shape))):
+        first, last = clamped(start, end, step, shape[axis])
+        if step < 1:
+            raise Refused(f"a step of {step} is not yet computed")
+        assert last is not None
+        blob = cut(node, blob, axis, first, last)
+        if step > 1:
+            blob = _every(node, blob, axis, step)
+    node.same(blob)
+
+
+def cut(node: OnnxNode, blob: str, axis: int, first: int, last: int) -> str:
+    """Return the part of a blob from ``first`` to before ``last`` along an axis. Raises Refused if that is empty."""
+    size = node.shape_of(blob)[axis]
+    if last <= first:
+        raise Refused("a blob without numbers")
+    points = tuple(point for point in (first, last) if 0 < point < size)
+    if not points:
+        return blob
+    tops = node.part("Slice", blob, tops=len(points) + 1, axis=axis, slice_point=points)
+    top: str = tops[1 if first > 0 else 0]
+    return top
+
+
+def _every(node: OnnxNode, blob: str, axis: int, step: int) -> str:
+    """Return every ``step``th part of a blob along an axis: the first of each run of so many."""
+    shape = list(node.shape_of(blob))
+    runs = -(-shape[axis] // step)
+    if more := runs * step - shape[axis]:
+        paddings = [0] * (2 * len(shape))
+        paddings[2 * axis + 1] = more
+        blob = node.part("Pad", blob, paddings=tuple(paddings))
+    blob = node.reshaped(blob, [*shape[:axis], runs, step, *shape[axis + 1 :]], final=False)
+    return node.reshaped(cut(node, blob, axis + 1, 0, 1), [*shape[:axis], runs, *shape[axis + 1 :]], final=False)
+
+
+@operator("Gather")
+def gather(node: OnnxNode) -> None:
+    shape, indices, picks = list(node.shape()), node.constant(1, "indices"), node.whole(1, "indices")
+    axis = node.axis(node.attributes.integer("axis", 0), len(shape))
+    if not shape or not picks:
+        raise Refused("a blob without numbers")
+    if min(picks) < -shape[axis] or max(picks) >= shape[axis]:
+        raise Refused(f"an index outside an axis of {shape[axis]}")
+    picks = [pick % shape[axis] for pick in picks]
+    if picks == list(range(picks[0], picks[0] + len(picks))):
+        blob = cut(node, node.input(), axis, picks[0], picks[-1] + 1)
+    else:
+        blob = _picked(node, picks, axis, len(shape))
+    top = [*shape[:axis], *indices.shape, *shape[axis + 1 :]]
+    if top == list(node.shape_of(blob)):
+        node.same(blob)
+    else:
+        node.reshaped(blob, top)
+
+
+def _picked(node: OnnxNode, picks: list[int], axis: int, rank: int) -> str:
+    """Return the parts of the input at some places of an axis, in any order."""
+    numbers = TrainedBlob(Constant(np.array(picks, np.float32)), (len(picks),))
+    places = node.part("Parameter", blobs=[numbers], shape=BlobShape((len(picks),)))
+    order = (axis, *(a for a in range(rank) if a != axis))
+    moved = node.part("Permute", node.input(), order=order) if axis else node.input()
+    rows = node.part("BatchReindex", moved, places)
+    back: str = node.part("Permute", rows, order=tuple(order.index(a) for a in range(rank))) if axis else rows
+    return back
+
+
+@operator("Pad")
+def pad(node: OnnxNode) -> None:
+    shape = node.shape()
+    mode = node.attributes.text("mode", "constant")
+    if mode != "constant":
+        raise Refused(f"mode {mode!r} is not yet computed")
+    pads = node.integers("pads", 1) or []
+    axes = [node.axis(axis, len(shape)) for axis in node.integers("axes", 3) or range(len(shape))]
+    value = float(node.constant(2, "value").reshape(-1)[0]) if node.has(2) else node.attributes.number("value", 0.0)
+    if len(pads) != 2 * len(axes):
+        raise Refused(f"{len(pads)} pads for {len(axes)} axes")
+    blob, paddings = node.input(), [0] * (2 * len(shape))
+    for i, axis in enumerate(axes):
+        before, after = pads[i], pads[i + len(axes)]
+        if before < 0 or after < 0:
+            blob = cut(node, blob, axis, max(-before, 0), node.shape_of(blob)[axis] - max(-after, 0))
+        paddings[2 * axis], paddings[2 * axis + 1] = max(before, 0), max(after, 0)
+    if any(paddings):
+        node.result("Pad", blob, paddings=tuple(paddings), constant_values=value)
+    else:
+        node.same(blob)
+
+
+@operator("Tile", "Expand")
+def tile(node: OnnxNode) -> None:
+    shape, blob = list(node.shape()), node.input()
+    numbers = node.whole(1, "repeats" if node.operator == "Tile" else "shape")
+    if node.operator == "Expand":
+        rank = max(len(shape), len(numbers))
+        shape = [1] * (rank - len(shape)) + shape
+        target = [1] * (rank - len(numbers)) + numbers
+        blob = node.reshaped(blob, shape, final=False)
+        repeats = [1 if new in (1, old) else new if old == 1 else 0 for old, new in zip(shape, target)]
+    else:
+        repeats = numbers
+    if len(repeats) != len(shape) or min(repeats, default=1) < 1:
+        raise Refused(f"{node.operator} of {node.shape()} by {numbers}")
+    for axis, count in enumerate(repeats):
+        if count > 1:
+            blob = node.part("Tile", blob, axis=axis, tiles=count)
+    node.same(blob)

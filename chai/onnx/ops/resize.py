@@ -1,0 +1,92 @@
+"""Resize, and its older form Upsample."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Any
+
+from ..node import OnnxNode
+from ..refusal import Refused
+from . import operator
+
+_POLICIES = {"not_larger": min, "not_smaller": max}
+
+
+@operator("Resize", "Upsample")
+def resize(node: OnnxNode) -> None:
+    shape, attributes = node.shape(), node.attributes
+    rank = len(shape)
+    axes = [node.axis(axis, rank) for axis in attributes.integers("axes") or range(rank)]
+    scales, sizes = _scales(node, axes, rank), _sizes(node, axes)
+    if sizes is None and scales is None:
+        raise Refused("neither its scales nor its sizes are given")
+    if sizes is None:
+        assert scales is not None
+        sizes = [floor(size * scale) for size, scale in zip(shape, scales)]
+        if any(size * scale % 1 for size, scale in zip(shape, scales)) and _aligned(node):
+            raise Refused("align_corners with a size that is rounded, on which ONNX and its runtimes do not agree")
+    elif (policy := _POLICIES.get(attributes.text("keep_aspect_ratio_policy", "stretch"))) is not None:
+        scale = policy(sizes[axis] / shape[axis] for axis in axes)
+        scales = [scale if axis in axes else 1.0 for axis in range(rank)]
+        sizes = [floor(size * s + 0.5) if axis in axes else size for axis, (size, s) in enumerate(zip(shape, scales))]
+    if tuple(sizes) == shape and attributes.text("coordinate_transformation_mode") != "tf_crop_and_resize":
+        node.same(node.input())
+        return
+    if min(sizes) < 1:
+        raise Refused("a blob without numbers")
+    kept = [0 if size == new else new for size, new in zip(shape, sizes)]
+    node.result("Resize", node.input(), size=tuple(kept), scale=tuple(scales or ()), **_rules(node, axes, rank))
+
+
+def _aligned(node: OnnxNode) -> bool:
+    return node.attributes.text("coordinate_transformation_mode") == "align_corners"
+
+
+def _rules(node: OnnxNode, axes: list[int], rank: int) -> dict[str, Any]:
+    """Return mode and coordinates: since opset 11 they are attributes; before it, pixels are at i / scale."""
+    read = node.attributes
+    old = node.operator == "Upsample" or node.opset < 11
+    rule = read.text("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
+    mode = read.text("mode", "nearest")
+    params: dict[str, Any] = {
+        "mode": "LINEAR" if mode == "bilinear" else mode.upper(),
+        "coordinates": rule.upper(),
+        "nearest": read.text("nearest_mode", "floor" if old else "round_prefer_floor").upper(),
+        "cubic": read.number("cubic_coeff_a", -0.75),
+        "exclude_outside": bool(read.integer("exclude_outside", 0)),
+        "antialias": bool(read.integer("antialias", 0)),
+        "outside": read.number("extrapolation_value", 0.0),
+    }
+    if rule == "tf_crop_and_resize":
+        corners = [float(v) for v in node.constant(1, "roi").reshape(-1)]
+        if len(corners) != 2 * len(axes):
+            raise Refused(f"{len(corners)} numbers of roi for {len(axes)} axes")
+        roi = [0.0] * rank + [1.0] * rank
+        for i, axis in enumerate(axes):
+            roi[axis], roi[rank + axis] = corners[i], corners[i + len(axes)]
+        params["roi"] = tuple(roi)
+    return params
+
+
+def _scales(node: OnnxNode, axes: list[int], rank: int) -> list[float] | None:
+    """Return a scale for each axis: an attribute of Upsample 7, else an input."""
+    values = node.attributes.floats("scales")
+    index = 1 if node.operator == "Upsample" or node.opset < 11 else 2
+    if values is None and node.has(index):
+        values = tuple(map(float, node.constant(index, "scales").reshape(-1)))
+    return None if not values else _spread(values, axes, [1.0] * rank, "scales")
+
+
+def _sizes(node: OnnxNode, axes: list[int]) -> list[int] | None:
+    if node.operator == "Upsample" or not node.has(3) or not node.constant(3, "sizes").size:
+        return None
+    return _spread(node.whole(3, "sizes"), axes, list(node.shape()), "sizes")
+
+
+def _spread(values: Any, axes: list[int], default: list[Any], what: str) -> list[Any]:
+    """Return ``default`` with the values of some axes."""
+    if len(values) != len(axes) or min(values) <= 0:
+        raise Refused(f"{what} {list(values)} for {len(axes)} axes")
+    for axis, value in zip(axes, values):
+        default[axis] = value
+    return default

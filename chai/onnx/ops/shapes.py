@@ -1,0 +1,92 @@
+"""The same numbers in another shape or order."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..constants import FLOATS, type_name
+from ..fold import reshape_target, unsqueezed
+from ..node import OnnxNode
+from ..refusal import Refused
+from . import operator
+
+
+@operator("Identity")
+def identity(node: OnnxNode) -> None:
+    node.same(node.input())
+
+
+@operator("Cast", "CastLike")
+def cast(node: OnnxNode) -> None:
+    dtype = type_name(node.attributes.integer("to", 0))
+    if node.operator == "CastLike":
+        dtype = node.dtype(1)
+    if dtype not in FLOATS:
+        raise Refused(f"a cast to {dtype}: layers compute float32")
+    node.same(node.input())
+
+
+@operator("Dropout")
+def dropout(node: OnnxNode) -> None:
+    node.only_output()
+    if node.has(2) and node.constant(2, "training_mode").any():
+        raise Refused("it is in training mode", hint="export the network for inference: module.eval()")
+    node.same(node.input())
+
+
+@operator("Reshape")
+def reshape(node: OnnxNode) -> None:
+    node.reshaped(node.input(), reshape_target(node, node.shape()))
+
+
+@operator("Flatten")
+def flatten(node: OnnxNode) -> None:
+    shape, axis = node.shape(), node.attributes.integer("axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    if axis == 1 and len(shape) > 1:
+        node.result("Flatten", node.input())
+    else:
+        node.reshaped(node.input(), (prod(shape[:axis]), prod(shape[axis:])))
+
+
+@operator("Squeeze")
+def squeeze(node: OnnxNode) -> None:
+    shape, axes = node.shape(), node.integers("axes", 1)
+    if axes is None:
+        axes = [i for i, size in enumerate(shape) if size == 1]
+    gone = tuple(sorted({node.axis(axis, len(shape)) for axis in axes}))
+    if gone:
+        node.result("Squeeze", node.input(), axis=gone)
+    else:
+        node.same(node.input())
+
+
+@operator("Unsqueeze")
+def unsqueeze(node: OnnxNode) -> None:
+    node.reshaped(node.input(), unsqueezed(node, node.shape()))
+
+
+@operator("Transpose")
+def transpose(node: OnnxNode) -> None:
+    axes = range(len(node.shape()))
+    order = tuple(node.attributes.integers("perm") or reversed(axes))
+    if order == tuple(axes):
+        node.same(node.input())
+    else:
+        node.result("Permute", node.input(), order=order)
+
+
+@operator("DepthToSpace")
+def depth_to_space(node: OnnxNode) -> None:
+    form = node.attributes.text("mode", "DCR")
+    node.result("DepthToSpace", node.input(), block_size=node.attributes.integer("blocksize", 0), data_format=form)
+
+
+@operator("SpaceToDepth")
+def space_to_depth(node: OnnxNode) -> None:
+    (n, c, h, w), b = node.spatial(), node.attributes.integer("blocksize", 0)
+    if b < 1 or h % b or w % b:
+        raise Refused(f"blocks of {b} in a map of {h}x{w}")
+    order = (0, 1, 3, 5, 2, 4) if node.attributes.text("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    squares = node.reshaped(node.input(), (n, c, h // b, b, w // b, b), final=False)
+    node.reshaped(node.part("Permute", squares, order=order), (n, c * b * b, h // b, w // b))

@@ -1,0 +1,215 @@
+"""Read an ONNX file: its nodes, tensors, inputs and outputs, within the limits of chai/limits.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ParseError
+from ..limits import limits
+from ..parser.wire import Walk, WireField
+from .constants import Constant, StoredTensor, type_name
+from .fields import Fields, decode, numbers, one, whole
+from .refusal import Refused
+from .store import ModelBytes
+
+LISTED = 1 << 20  # most numbers in one attribute
+Dims = tuple["int | str", ...]
+_KINDS: dict[str, tuple[int, Any]] = {"f": (1, 0.0), "i": (2, 0), "s": (3, None), "t": (4, None)}  # type, and its zero
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """An input or output: numpy's name of its type, and its sizes, with the name of each that the file leaves open."""
+
+    name: str
+    dtype: str
+    dims: Dims | None
+
+
+class Attributes:
+    """The attributes of one node, decoded when they are asked for."""
+
+    def __init__(self, walk: Walk, store: ModelBytes, parts: list[Fields], at: int) -> None:
+        self._walk, self._store, self._at = walk, store, at
+        self._parts = {one(part, "name", ""): part for part in parts}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._parts
+
+    def none(self) -> Attributes:
+        """Return no attributes."""
+        return Attributes(self._walk, self._store, [], self._at)
+
+    def names(self) -> list[str]:
+        """Return the names of all attributes."""
+        return list(self._parts)
+
+    def integer(self, name: str, default: Any = None) -> Any:
+        """Return a whole number."""
+        return self._one(name, "i", default)
+
+    def number(self, name: str, default: Any = None) -> Any:
+        """Return a float."""
+        return self._one(name, "f", default)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text."""
+        part = self._one(name, "s", None)
+        return default if part is None else self._decoded(part)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """Return whole numbers; None if there is no such attribute."""
+        return None if name not in self else tuple(whole(self._walk, self._parts[name].get("ints", []), LISTED))
+
+    def floats(self, name: str) -> tuple[float, ...] | None:
+        """Return floats; None if there is no such attribute."""
+        if name not in self:
+            return None
+        return tuple(numbers(self._walk, self._parts[name].get("floats", []), "<f4", LISTED).tolist())
+
+    def tensor(self, name: str) -> Constant | None:
+        """Return a tensor; None if there is no such attribute."""
+        values = self._one(name, "t", None)
+        return None if values is None else StoredTensor(self._walk, values, self._store, self._at)
+
+    def value(self, name: str) -> Any:
+        """Return an attribute of any kind as a number, text, tuple or array. Raises Refused for a subgraph."""
+        part = self._parts[name]
+        kinds: dict[str, Callable[[str], Any]] = {
+            "f": self.number,
+            "i": self.integer,
+            "s": self.text,
+            "floats": self.floats,
+            "ints": self.integers,
+        }
+        for kind, read in kinds.items():
+            if kind in part:
+                return read(name)
+        if "strings" in part:
+            return tuple(map(self._decoded, part["strings"]))
+        if "t" in part:
+            constant = self.tensor(name)
+            assert constant is not None
+            return constant.array()
+        if "g" in part:
+            raise Refused(f"attribute {name!r} is a graph, which chai does not run")
+        return ()  # an empty list
+
+    def _one(self, name: str, kind: str, default: Any) -> Any:
+        part = self._parts.get(name)
+        if part is None:
+            return default
+        if kind in part:
+            return one(part, kind)
+        number, zero = _KINDS[kind]
+        if one(part, "type", 0) in (0, number):  # proto3 does not write a zero
+            return zero
+        raise Refused(f"attribute {name!r} has another type than this operator's")
+
+    def _decoded(self, part: WireField) -> str:
+        return self._walk.text(part)
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """One node as it is in the file. ``index`` counts from 0."""
+
+    index: int
+    name: str
+    operator: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Attributes
+
+    @property
+    def label(self) -> str:
+        """Return its name, that of its first output if it has none, or its place."""
+        return self.name or next(filter(None, self.outputs), f"node {self.index}")
+
+
+@dataclass
+class Model:
+    """An ONNX file. ``opsets`` has the version of the operators of each domain; the standard one is ""."""
+
+    path: str
+    name: str
+    opsets: dict[str, int] = field(default_factory=dict)
+    nodes: list[NodeRecord] = field(default_factory=list)
+    tensors: dict[str, Constant] = field(default_factory=dict)
+    inputs: list[ValueInfo] = field(default_factory=list)
+    outputs: list[ValueInfo] = field(default_factory=list)
+    functions: set[tuple[str, str]] = field(default_factory=set)  # operators that the file defines: domain, name
+    size: int = 0  # bytes of the file
+
+
+def read_model(walk: Walk, store: ModelBytes) -> Model:
+    """Return the model of a buffer. Raises ParseError with the place of what is wrong."""
+    end = len(walk.buffer)
+    try:
+        values = decode(walk, "ModelProto", 0, end)
+        graph = one(values, "graph")
+        if graph is None:
+            raise ParseError("there is no graph in this file, expected an ONNX model", path=store.path)
+        return _model(walk, store, values, graph, end)
+    except ParseError as error:
+        raise store.damaged(error) from None
+
+
+def _model(walk: Walk, store: ModelBytes, values: Fields, graph: Fields, size: int) -> Model:
+    model = Model(store.path, one(graph, "name", ""), size=size)
+    for entry in values.get("opset_import", []):
+        domain = one(entry, "domain", "")
+        model.opsets["" if domain == "ai.onnx" else domain] = one(entry, "version", 0)
+    model.functions = {(one(f, "domain", ""), one(f, "name", "")) for f in values.get("functions", [])}
+    if not graph.get("node"):
+        raise ParseError("there is no node in this file, expected a network", path=store.path)
+    if "sparse_initializer" in graph:
+        raise ParseError("sparse tensors are not read", path=store.path, hint="store them dense")
+    for what, count in (("nodes", len(graph["node"])), ("tensors", len(graph.get("initializer", [])))):
+        if count > limits().layers:
+            raise ParseError(f"too many {what}: " + limits().exceeded("layers", count), path=store.path)
+    outside = 0
+    for entry in graph.get("initializer", []):
+        tensor = StoredTensor(walk, entry, store, 0)
+        model.tensors[tensor.name] = tensor
+        outside += tensor.external
+    if outside > limits().weight_bytes:
+        raise ParseError("external data: " + limits().exceeded("weight_bytes", outside) + " bytes", path=store.path)
+    model.nodes = [_record(walk, store, i, node) for i, node in enumerate(graph["node"])]
+    model.inputs = [_input(walk, entry) for entry in graph.get("input", [])]
+    model.outputs = [_input(walk, entry) for entry in graph.get("output", [])]
+    return model
+
+
+def _record(walk: Walk, store: ModelBytes, index: int, node: Fields) -> NodeRecord:
+    inputs, outputs = tuple(node.get("input", ())), tuple(node.get("output", ()))
+    name, domain = one(node, "name", ""), one(node, "domain", "")
+    ports = max(len(inputs), len(outputs))
+    if ports > limits().ports:
+        raise ParseError(f"node {name!r} is too large: " + limits().exceeded("ports", ports), path=store.path)
+    attributes = Attributes(walk, store, node.get("attribute", []), 0)
+    domain = "" if domain == "ai.onnx" else domain
+    return NodeRecord(index, name, one(node, "op_type", ""), domain, inputs, outputs, attributes)
+
+
+def _input(walk: Walk, entry: Fields) -> ValueInfo:
+    tensor = one(one(entry, "type", {}), "tensor_type")
+    name = one(entry, "name", "")
+    if tensor is None:
+        return ValueInfo(name, "no tensor", None)
+    shape = one(tensor, "shape")
+    if shape is None:
+        return ValueInfo(name, type_name(one(tensor, "elem_type", 0)), None)
+    dims = [_size(dim) for dim in shape.get("dim", [])]
+    if len(dims) > limits().axes:
+        raise walk.bad(f"input {name!r}: " + limits().exceeded("axes", len(dims)), 0)
+    return ValueInfo(name, type_name(one(tensor, "elem_type", 0)), tuple(dims))
+
+
+def _size(dim: Fields) -> int | str:
+    """Return a size, or the name of one that the file leaves open; some writers say so by a size of 0 or -1."""
+    size: int = one(dim, "dim_value", 0)
+    return size if size > 0 else one(dim, "dim_param", "") or "?"

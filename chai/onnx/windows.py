@@ -1,0 +1,89 @@
+"""Windows of convolutions and pools: kernel, stride, padding and dilation of the attributes, in one or two dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..blob import Shape, show
+from ..util.rounding import ceil_div
+from .node import OnnxNode
+from .refusal import Refused
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A window of two axes. ``flat``: of one axis in the file, which is computed as a map of height 1."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    before: tuple[int, int]
+    after: tuple[int, int]
+    flat: bool = False
+
+    def pads(self, short: bool = False) -> dict[str, Any]:
+        """Return the padding as parameters of a layer; ``short``: pad_h and pad_w instead of pad: h, w."""
+        if self.before == self.after:
+            (h, w) = self.before
+            return {"pad_h": h, "pad_w": w} if short else {"pad": (h, w)} if h or w else {}
+        (t, le), (b, r) = self.before, self.after
+        return {"pad_t": t, "pad_l": le, "pad_b": b, "pad_r": r}
+
+
+def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
+    """Return the window of a node with this kernel over a blob of this shape. Raises Refused for other than 1 or 2 axes."""
+    rank = len(kernel)
+    if rank not in (1, 2) or len(shape) != rank + 2:
+        raise Refused(f"a kernel of {rank} axes over a blob {show(shape)}; 1 or 2 axes are computed")
+    read = node.attributes.integers
+    stride, dilation = (list(read(name) or [1] * rank) for name in ("strides", "dilations"))
+    pads = list(read("pads") or [0] * (2 * rank))
+    if len(stride) != rank or len(dilation) != rank or len(pads) != 2 * rank or min(*stride, *dilation) < 1:
+        raise Refused("strides, dilations and pads do not fit the kernel")
+    before, after = pads[:rank], pads[rank:]
+    auto = node.attributes.text("auto_pad", "NOTSET") or "NOTSET"
+    if auto.startswith("SAME"):
+        for i, size in enumerate(shape[2:]):
+            extent = (kernel[i] - 1) * dilation[i] + 1
+            total = max((ceil_div(size, stride[i]) - 1) * stride[i] + extent - size, 0)
+            before[i], after[i] = total // 2, total - total // 2
+        if auto == "SAME_LOWER":
+            before, after = after, before
+    elif auto == "VALID":
+        before, after = [0] * rank, [0] * rank
+    elif auto != "NOTSET":
+        raise Refused(f"auto_pad {auto!r}")
+    if min(*before, *after) < 0:
+        raise Refused("a negative padding")
+    if rank == 1:
+        kernel, stride, dilation = [1, *kernel], [1, *stride], [1, *dilation]
+        before, after = [0, *before], [0, *after]
+    pair = [(int(p[0]), int(p[1])) for p in (kernel, stride, dilation, before, after)]
+    return Geometry(pair[0], pair[1], pair[2], pair[3], pair[4], rank == 1)
+
+
+def padded_apart(node: OnnxNode, blob: str, window: Geometry, value: float = 0.0) -> tuple[str, Geometry]:
+    """Return a blob padded by a layer of its own, and the window without padding."""
+    (t, le), (b, r) = window.before, window.after
+    padded: str = node.part("Pad", blob, paddings=(0, 0, 0, 0, t, b, le, r), constant_values=value)
+    return padded, replace(window, before=(0, 0), after=(0, 0))
+
+
+def raised(node: OnnxNode, blob: str, window: Geometry) -> str:
+    """Return a blob (N, C, L) as a map of height 1 if the window has one axis."""
+    if not window.flat:
+        return blob
+    n, c, length = node.shape_of(blob)
+    return node.reshaped(blob, (n, c, 1, length), final=False)
+
+
+def lowered(node: OnnxNode, window: Geometry, type: str, blob: str, **layer: Any) -> None:
+    """Add the layer that writes the node's output, and for a window of one axis drop the height of 1 again."""
+    if not window.flat:
+        node.result(type, blob, **layer)
+        return
+    top = node.part(type, blob, **layer)
+    n, c, _, length = node.shape_of(top)
+    node.reshaped(top, (n, c, length))

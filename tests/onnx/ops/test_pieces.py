@@ -1,0 +1,118 @@
+"""Blobs joined, cut, padded and repeated, by numpy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chai.errors import UnsupportedNodes
+
+from ..common import model, node, numbers, one, run, types
+
+X = numbers(2, 6, 5, 7)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_concat(axis: int) -> None:
+    z = numbers(2, 6, 5, 7, seed=1)
+    file = model([node("Concat", ["x", "z", "x"], ["y"], axis=axis)], {"x": X.shape, "z": z.shape}, ["y"])
+    np.testing.assert_array_equal(run(file, x=X, z=z)[0], np.concatenate([X, z, X], axis))
+    np.testing.assert_array_equal(one("Concat", X, z, axis=axis)[0], np.concatenate([X, z], axis))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "attributes", "opset"),
+    [
+        ([1, 2, 3], {"axis": 1}, 13),
+        ([2, 2, 2], {"axis": 1}, 13),
+        ([1, 2, 3], {"axis": 1, "split": [1, 2, 3]}, 11),
+        ([3, 3, 1], {"axis": 3, "num_outputs": 3}, 18),
+        ([6], {"axis": -3}, 13),
+    ],
+)
+def test_split(sizes: list[int], attributes: dict[str, Any], opset: int) -> None:
+    given = len(set(sizes)) > 1 and opset == 13
+    pieces = one("Split", X, *([np.array(sizes)] if given else []), opset=opset, outputs=len(sizes), **attributes)
+    for piece, expected in zip(pieces, np.split(X, np.cumsum(sizes)[:-1], attributes["axis"])):
+        np.testing.assert_array_equal(piece, expected)
+
+
+@pytest.mark.parametrize(
+    ("index", "starts", "ends", "axes", "steps"),
+    [
+        (np.s_[:, 1:4], [1], [4], [1], None),
+        (np.s_[:, :, 1:, :-2], [1, 0], [2**63 - 1, -2], [2, 3], None),
+        (np.s_[0:1], [0], [1], [0], None),
+        (np.s_[:, :, ::2, 1::2], [0, 1], [9, 9], [2, 3], [2, 2]),
+        (np.s_[:, :, 1:5:3], [1], [5], [-2], [3]),
+        (np.s_[:, -3:-1], [-3], [-1], [1], None),
+    ],
+)
+def test_slice(index: Any, starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None) -> None:
+    constants = [np.array(c) for c in (starts, ends, axes, *([steps] if steps else []))]
+    np.testing.assert_array_equal(one("Slice", X, *constants)[0], X[index])
+    if steps is None:
+        np.testing.assert_array_equal(one("Slice", X, opset=9, starts=starts, ends=ends, axes=axes)[0], X[index])
+
+
+@pytest.mark.parametrize(
+    ("axis", "indices"), [(1, 2), (1, [1, 2, 3]), (1, [4, 0, 0, -1]), (0, [1]), (-1, [[6, 0], [3, 3]])]
+)
+def test_gather(axis: int, indices: Any) -> None:
+    np.testing.assert_array_equal(one("Gather", X, np.array(indices), axis=axis)[0], np.take(X, indices, axis))
+
+
+@pytest.mark.parametrize(
+    ("pads", "axes"),
+    [([0, 0, 1, 2, 0, 0, 3, 0], None), ([0, 0, -1, 2, 0, 0, 3, -2], None), ([1, 2, 0, 1], [1, 3])],
+)
+def test_pad(pads: list[int], axes: list[int] | None) -> None:
+    value = np.float32(1.5)
+    pairs = np.zeros((4, 2), int)
+    for i, axis in enumerate(axes or range(4)):
+        pairs[axis] = pads[i], pads[i + len(pads) // 2]
+    cropped = X[tuple(slice(max(-b, 0), size - max(-a, 0)) for (b, a), size in zip(pairs, X.shape))]
+    expected = np.pad(cropped, np.maximum(pairs, 0), constant_values=value)
+    more = [] if axes is None else [np.array(axes)]
+    np.testing.assert_array_equal(one("Pad", X, np.array(pads), value, *more, opset=18)[0], expected)
+    if axes is None:
+        np.testing.assert_array_equal(one("Pad", X, opset=10, pads=pads, value=1.5)[0], expected)
+
+
+def test_repeats() -> None:
+    np.testing.assert_array_equal(one("Tile", X, np.array([1, 2, 1, 3]))[0], np.tile(X, (1, 2, 1, 3)))
+    x = numbers(2, 1, 5, 1)
+    np.testing.assert_array_equal(one("Expand", x, np.array([3, 1, 4]))[0], np.broadcast_to(x, (2, 3, 5, 4)))
+
+
+def test_focus_is_cut_from_the_image() -> None:
+    """The slices of YOLOv5's first layer: each quarter has every second pixel."""
+    nodes, parts = [], []
+    for i, (row, column) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)]):
+        nodes.append(node("Slice", ["x", f"s{row}", "e", "h", "two"], [f"a{i}"]))
+        nodes.append(node("Slice", [f"a{i}", f"s{column}", "e", "w", "two"], [f"b{i}"]))
+        parts.append(f"b{i}")
+    nodes.append(node("Concat", parts, ["y"], axis=1))
+    constants = {"s0": [0], "s1": [1], "e": [2**62], "h": [2], "w": [3], "two": [2]}
+    x = numbers(2, 3, 6, 8)
+    file = model(nodes, {"x": x.shape}, ["y"], {name: np.array(c) for name, c in constants.items()})
+    quarters = [x[..., r::2, c::2] for r, c in ((0, 0), (1, 0), (0, 1), (1, 1))]
+    np.testing.assert_array_equal(run(file, x=x)[0], np.concatenate(quarters, 1))
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(UnsupportedNodes, match="a step of -1"):
+        one("Slice", X, np.array([4]), np.array([0]), np.array([1]), np.array([-1]))
+    with pytest.raises(UnsupportedNodes, match="without numbers"):
+        one("Slice", X, np.array([4]), np.array([4]), np.array([1]))
+    with pytest.raises(UnsupportedNodes, match="an index outside"):
+        one("Gather", X, np.array([6]), axis=1)
+    with pytest.raises(UnsupportedNodes, match="mode 'reflect'"):
+        one("Pad", X, np.array([0] * 8), mode="reflect")
+    with pytest.raises(UnsupportedNodes, match="pieces of"):
+        one("Split", X, np.array([1, 2]), outputs=2, axis=1)
+    assert types(model([node("Concat", ["x"], ["a"], axis=1), node("Relu", ["a"], ["y"])], {"x": (2, 3)}, ["y"])) == [
+        "ReLU"
+    ]

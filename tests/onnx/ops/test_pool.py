@@ -1,0 +1,103 @@
+"""Pools against loops over every window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chai.errors import UnsupportedNodes
+
+from ..common import model, node, numbers, one, types
+
+Array = np.ndarray
+
+
+def pooled(
+    x: Array,
+    kind: str,
+    kernel: list[int],
+    stride: list[int],
+    pads: list[int],
+    ceil: bool = False,
+    counted: bool = False,
+) -> Array:
+    """Each window by itself: those that begin beyond the image and the padding before it do not exist."""
+    n, c, h, w = x.shape
+    sizes = []
+    for i, size in enumerate((h, w)):
+        span = size + pads[i] + pads[i + 2] - kernel[i]
+        count = (-(-span // stride[i]) if ceil else span // stride[i]) + 1
+        while (count - 1) * stride[i] >= size + pads[i]:
+            count -= 1
+        sizes.append(count)
+    y = np.zeros((n, c, *sizes))
+    for i in range(sizes[0]):
+        for j in range(sizes[1]):
+            top, left = i * stride[0] - pads[0], j * stride[1] - pads[1]
+            bottom, right = top + kernel[0], left + kernel[1]
+            cut = x[:, :, max(top, 0) : min(bottom, h), max(left, 0) : min(right, w)].astype(np.float64)
+            if kind == "MaxPool":
+                y[:, :, i, j] = cut.max((2, 3))
+            else:
+                area = (min(bottom, h + pads[2]) - top) * (min(right, w + pads[3]) - left)
+                y[:, :, i, j] = cut.sum((2, 3)) / (area if counted else cut.shape[2] * cut.shape[3])
+    return y
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("ceil", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pads"),
+    [
+        ([3, 2], [1, 1], [0, 0, 0, 0]),
+        ([3, 3], [2, 2], [1, 1, 1, 1]),
+        ([2, 3], [2, 2], [1, 0, 0, 2]),
+        ([1, 2], [3, 4], [0, 0, 0, 0]),  # rounded up, a last window would begin after the image
+        ([2, 2], [3, 3], [0, 1, 0, 1]),
+    ],
+)
+def test_pools(kind: str, kernel: list[int], stride: list[int], pads: list[int], ceil: bool, counted: bool) -> None:
+    x = numbers(2, 3, 6, 9)
+    attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": stride, "pads": pads, "ceil_mode": ceil}
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = counted
+    (y,) = one(kind, x, **attributes)
+    expected = pooled(x, kind, kernel, stride, pads, ceil, counted)
+    assert y.shape == expected.shape
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("auto", "pads"), [("SAME_UPPER", [0, 0, 1, 1]), ("SAME_LOWER", [1, 1, 0, 0])])
+def test_padding_that_keeps_sizes(auto: str, pads: list[int]) -> None:
+    x = numbers(2, 3, 6, 9)
+    (y,) = one("MaxPool", x, kernel_shape=[2, 2], auto_pad=auto)
+    np.testing.assert_array_equal(y, pooled(x, "MaxPool", [2, 2], [1, 1], pads).astype(np.float32))
+
+
+def test_one_axis() -> None:
+    x = numbers(2, 3, 11)
+    for kind in ("MaxPool", "AveragePool"):
+        (y,) = one(kind, x, kernel_shape=[3], strides=[2], pads=[1, 0])
+        expected = pooled(x[:, :, None], kind, [1, 3], [1, 2], [0, 1, 0, 0])[:, :, 0]
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (2, 3, 7), (2, 3, 2, 5, 4)])
+def test_whole_maps(shape: tuple[int, ...]) -> None:
+    x, axes = numbers(*shape), tuple(range(2, len(shape)))
+    np.testing.assert_allclose(one("GlobalAveragePool", x)[0], x.mean(axes, keepdims=True), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(one("GlobalMaxPool", x)[0], x.max(axes, keepdims=True))
+
+
+def test_what_is_refused() -> None:
+    x = numbers(2, 3, 5, 7)
+    with pytest.raises(UnsupportedNodes, match="a pool with dilations is not yet computed"):
+        one("MaxPool", x, kernel_shape=[2, 2], dilations=[2, 2])
+    with pytest.raises(UnsupportedNodes, match="its kernel_shape is missing"):
+        one("MaxPool", x)
+    file = model([node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2])], {"x": x.shape}, ["y", "i"])
+    with pytest.raises(UnsupportedNodes, match="its output 'i' is used"):
+        types(file)
