@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..blob import Array, Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
