@@ -12,7 +12,6 @@ import sys
 from importlib import import_module
 
 from .. import __version__
-from ..errors import ChaiError
 from ..text import tell
 
 TYPE_CHECKING = False
@@ -146,6 +145,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 def _reported(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code; print the error if chai refuses or fails."""
+    from ..errors import ChaiError
     from . import output
 
     try:
