@@ -40,6 +40,7 @@ _HOME = {
     "check_custom": "evaluate.check_custom",
     "run_layer": "evaluate.replay",
     "xChangeLayer": "plugins.xchange",
+    "Pictures": "images.pictures",
     "Preprocess": "images.preprocess",
 }
 __all__ = sorted([*_HOME, *(name for name, value in vars(errors).items() if isinstance(value, type)), "__version__"])
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from . import cv as cv
     from .evaluate.check_custom import check_custom as check_custom
     from .evaluate.replay import run_layer as run_layer
+    from .images.pictures import Pictures as Pictures
     from .images.preprocess import Preprocess as Preprocess
     from .net import Net as Net
     from .plugins import custom as custom, load_custom as load_custom, shape as shape

@@ -24,6 +24,7 @@ from .runtime.times import Times
 from .text import visible
 from .util.interpreter import Uncollected
 from .util.keywords import method_of
+from .util.lazy_numpy import np
 from .util.paths import stem
 from .util.suggest import did_you_mean
 from .zoo import is_compiled
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from .blob import Array
     from .devices.base import Device
+    from .images.pictures import Pictures
+    from .images.preprocess import Preprocess
     from .offload.headroom import Basis
     from .offload.plan import Partition
     from .offload.schedule import Schedule
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from .runtime.source import Source
     from .zoo.card import Card
 
-    Feeds = dict[str, Array]
+    Feeds = dict[str, Any]  # arrays, or Pictures on an overlay
 
 
 def _opened(options: Options, partial: bool) -> Source:
@@ -230,6 +233,10 @@ class Net(Shared):
         They are preprocessed as in ``card``, else as in the data layer of a training net. Raises UsageError for a network
         with several inputs or unknown input size, ParseError for a file that is no picture.
         """
+        return self.pictures(pictures).floats()
+
+    def pictures(self, pictures: Iterable[str | Path | Image]) -> Pictures:
+        """Return pictures, or picture files, resized and cropped as by ``preprocess``, as a batch of bytes for ``forward``."""
         from .images.files import prepared
 
         shapes = self._shapes  # read once: another thread may change it
@@ -239,7 +246,10 @@ class Net(Shared):
                 hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
             )
         (blob,) = self.inputs
-        return prepared(pictures, self.card.preprocess_after(self.graph.transforms.get(blob)), shapes[blob])
+        return prepared(pictures, self._preprocess(blob), shapes[blob])
+
+    def _preprocess(self, blob: str) -> Preprocess:
+        return self.card.preprocess_after(self.graph.transforms.get(blob))
 
     def shapes_of(self, blob: str) -> Shape:
         """Return the shape of a blob by its id, for the current input sizes."""
@@ -277,8 +287,8 @@ class Net(Shared):
         """Run the network once.
 
         Inputs are arrays by blob name, a dict of them, or one array if there is one input: float32 (N, C, H, W), already
-        preprocessed. One that nothing reads may be left out. Their sizes may differ from the last pass's. Returns the output
-        blobs by Caffe's name, float32; with labels among the inputs the losses and measures that compare them, too.
+        preprocessed, or chai.Pictures. One that nothing reads may be left out. Their sizes may differ from the last pass's.
+        Returns the output blobs by Caffe's name, float32; with labels among the inputs the losses that compare them, too.
         """
         called = perf_counter()
         data, inputs = named(data, inputs)
@@ -288,7 +298,7 @@ class Net(Shared):
             return self._using(self._changing, self._forward, feeds, labels, called)
         return self._using(self._forward, feeds, labels, called)
 
-    def _forward(self, feeds: Feeds, labels: Feeds, called: float) -> dict[str, Array]:
+    def _forward(self, feeds: Feeds, labels: Mapping[str, Array], called: float) -> dict[str, Array]:
         shapes, planned, ready, shown = self._changing(self._planned, feeds)
         started = called if ready else None  # preparation for a new size does not count
         if planned is None:
@@ -317,7 +327,9 @@ class Net(Shared):
             return
         yield from self._streaming(self._stream(rest, first, labels.popleft))
 
-    def _stream(self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Feeds]) -> Iterator[dict[str, Array]]:
+    def _stream(
+        self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Mapping[str, Array]]
+    ) -> Iterator[dict[str, Array]]:
         shapes, offload, _, shown = self._changing(self._planned, first)
         assert offload is not None
         results = stream_batches(offload, alike(feeds, shapes), offload.needed(self._keep), first, shown)
@@ -329,11 +341,11 @@ class Net(Shared):
         finally:
             results.close()
 
-    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool, Written]:
+    def _planned(self, feeds: Feeds) -> tuple[dict[str, Shape], Execution | None, bool, Written]:
         """Return shapes for these inputs, what runs them on an overlay, whether they were known; see Source.calibrate."""
         self._check_open()
         before = self._shapes
-        self._resize({name: array.shape for name, array in feeds.items()}, self._renewing.begin())
+        self._resize({name: feed.shape for name, feed in feeds.items()}, self._renewing.begin())
         shapes, source, ready = self._shapes, self._source, self._shapes is before
         if source.overlay is None:
             return shapes, None, ready, {}
@@ -428,4 +440,9 @@ class Net(Shared):
 
     def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any], own: bool = False) -> Feeds:
         self._check_open()
-        return feeds_of(self.graph, self.name, data, inputs, own)
+        feeds, shapes = feeds_of(self.graph, self.name, data, inputs, own), self._shapes
+        for blob, feed in feeds.items():
+            if not isinstance(feed, np.ndarray):
+                pictures = feed.fitting(blob, shapes.get(blob), self._preprocess(blob))
+                feeds[blob] = pictures.floats() if self.overlay is None else pictures
+        return feeds

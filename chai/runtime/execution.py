@@ -24,6 +24,7 @@ from .times import ModelledTime, Steps, Times
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..images.pictures import Feed
     from .folded import Folded
     from .lanes import Pipeline
     from .measuring import Written
@@ -44,7 +45,7 @@ class Execution:
         self.formats, self.partition, self.schedule = plan.formats, plan.partition, plan.schedule
         self._executed = with_plain_inputs(plan.schedule, [*self._plain()])
         self._programs: dict[tuple[int, frozenset[str]], list[Program]] = {}
-        self._kept: dict[frozenset[str], Kept] = {}
+        self._kept: dict[tuple[frozenset[str], frozenset[str]], Kept] = {}
         self._compiling = Mutex()
         self._lifetime = Lifetime(self._release)
         for i, step in enumerate(self._executed.steps):
@@ -53,6 +54,8 @@ class Execution:
         self._steps = prepared(plan, self._executed, counting)
         self._emulation = ModelledTime(device.word, plan.batch, partial(_modelled_ms, plan)) if device.word else None
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
+        others = (read for step in self._executed.steps if not isinstance(step, Pack) for read in step.reads)
+        self._packed = frozenset(plan.graph.inputs).difference(blob for side, blob in others if side == "host")
 
     def _plain(self) -> Iterator[Pack]:
         """Yield the Packs that do not unfold on this device; none if Tasks are checked or dumped, as the overlay has them."""
@@ -104,7 +107,7 @@ class Execution:
 
     def run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         keep: Collection[str],
         started: float | None = None,
         shown: Written = NOTHING,
@@ -117,9 +120,10 @@ class Execution:
         return self._lifetime.run(self._run, feeds, keep, perf_counter() if started is None else started, shown)
 
     def _run(
-        self, feeds: Mapping[str, Array], keep: Collection[str], started: float, shown: Written
+        self, feeds: Mapping[str, Feed], keep: Collection[str], started: float, shown: Written
     ) -> tuple[Mapping[str, Array], Times]:
-        kept = self._kept_with(keep)
+        feeds = self._read(feeds, keep)
+        kept = self._kept_with(keep, (blob for blob, feed in feeds.items() if not isinstance(feed, np.ndarray)))
         alive = Alive() if kept.peak is None else None
         slot = Slot(feeds, kept, started, alive, shown)
         slot.feed = (perf_counter() - slot.started) * 1000
@@ -137,9 +141,16 @@ class Execution:
             for i in range(len(self._steps)):
                 self.step(i, slot)
 
-    def _kept_with(self, keep: Collection[str]) -> Kept:
-        blobs = frozenset(keep)
-        return self._kept.get(blobs) or self._kept.setdefault(blobs, self._keeping(blobs))
+    def _read(self, feeds: Mapping[str, Feed], keep: Collection[str]) -> Mapping[str, Feed]:
+        """Return the feeds as the steps read them: in float32, but Pictures where nothing but codes is made of them."""
+        for blob, feed in feeds.items():
+            if not (isinstance(feed, np.ndarray) or (blob in self._packed and blob not in keep and feed.by_byte)):
+                feeds = {**feeds, blob: feed.floats()}
+        return feeds
+
+    def _kept_with(self, keep: Collection[str], pictures: Iterable[str] = ()) -> Kept:
+        key = frozenset(keep), frozenset(pictures)  # which take less memory than float32
+        return self._kept.get(key) or self._kept.setdefault(key, self._keeping(key[0]))
 
     def _keeping(self, blobs: frozenset[str]) -> Kept:
         """Return what all passes that keep these blobs have in common."""
@@ -167,7 +178,7 @@ class Execution:
         return StepBlobs((*dropped, *_on_device(inner)), shared, _on_device(written), tops, programs)
 
     def stream(
-        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written = NOTHING
+        self, feeds: Iterable[Mapping[str, Feed]], keep: Collection[str], shown: Written = NOTHING
     ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
         """Run many batches like ``run`` and yield the results in order; host and device work in parallel.
 
@@ -176,11 +187,12 @@ class Execution:
         return self._lifetime.stream(self._stream(feeds, keep, shown))
 
     def _stream(
-        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str], shown: Written
+        self, feeds: Iterable[Mapping[str, Feed]], keep: Collection[str], shown: Written
     ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
-        slots = (Slot(feed, kept, started, Alive(), NOTHING if i else shown) for i, feed in enumerate(feeds))
+        read = (self._read(feed, keep) for feed in feeds)
+        slots = (Slot(feed, kept, started, Alive(), NOTHING if i else shown) for i, feed in enumerate(read))
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         images, finished = 0, self._pipeline(depth).stream(slots)
         try:

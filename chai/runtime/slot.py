@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .host.memory import Alive
 from .times import RunTimes
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..devices.base import Program
     from ..fixed import Format
+    from ..images.pictures import Feed
     from ..offload.schedule import Blobs, Side
     from .measuring import Written
 
@@ -76,7 +77,7 @@ class Decoded(Mapping[str, "Array"]):
 
 
 class Slot:
-    """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
+    """One batch in flight: its blobs on the host (float32, or Pictures to be packed) and on the device (codes), by blob id.
 
     A blob is dropped after its last reader, unless it is to be kept; ``left`` counts the readers of those that have
     several. ``alive`` measures the peak of memory, None if it is known. ``feed`` is the milliseconds before the first
@@ -86,13 +87,14 @@ class Slot:
 
     def __init__(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         kept: Kept,
         started: float,
         alive: Alive | None,
         shown: Written = NOTHING,
     ) -> None:
-        self.host, self.codes = dict(feeds), dict[str, "Array"]()
+        self.host: dict[str, Any] = dict(feeds)
+        self.codes: dict[str, Array] = {}
         self.sides: dict[Side, dict[str, Array]] = {"host": self.host, "device": self.codes}
         self.kept, self.left = kept, dict(kept.reads)
         self.started, self.feed, self.between = started, 0.0, 0.0
@@ -104,7 +106,7 @@ class Slot:
         for blob, feed in feeds.items():
             self.fed += feed.nbytes
             if alive is not None:
-                alive.add(("host", blob), feed)
+                alive.add(("host", blob), self.host[blob])
 
     def done(self, use: StepBlobs, run: RunTimes, begin: float) -> None:
         """Finish a step that began at ``begin``: note its times, and drop the blobs that it was the last to read."""

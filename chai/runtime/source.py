@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..devices.base import Device
     from ..fixed import Format
+    from ..images.pictures import Feed
     from ..offload.headroom import Basis
     from ..overlay import Overlay
     from ..parser.caffemodel import Weights
@@ -80,7 +81,7 @@ class Source(Protocol):
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
-    def calibrate(self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool) -> Written:
+    def calibrate(self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Feed]], asked: bool) -> Written:
         """Choose the formats, measured on these inputs if the network brings none.
 
         If the caller ``asked`` only for a pass over them, return what custom layers wrote, which need not run again.
@@ -196,7 +197,7 @@ class PrototxtSource:
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         return self._plans.host(shapes)
 
-    def calibrate(self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool) -> Written:
+    def calibrate(self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Feed]], asked: bool) -> Written:
         written = self._formats.choose(self._plans.plan(shapes), batches, asked)
         self._plans.replan()
         return written

@@ -22,6 +22,7 @@ from .times import Rows, RunTimes, StepTime
 if TYPE_CHECKING:
     from ..blob import Array
     from ..graph import Graph, Layer
+    from ..images.pictures import Feed
     from ..offload.plan import Plan
     from ..tasks import Task
 
@@ -91,7 +92,7 @@ class _Packing(_Conversion):
     def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         begin = perf_counter()
         try:
-            codes = pack(slot.host[self.source], self.format)
+            codes = self._packed(slot.host[self.source])
             self.count(codes, slot)
             if self.unfold is not None:
                 from ..kernels.unfold import unfolded  # which some devices do without
@@ -103,6 +104,9 @@ class _Packing(_Conversion):
             raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
         slot.codes[self.target] = codes.reshape(self.shape)
         return self.rows.run(begin, perf_counter(), slot.started)
+
+    def _packed(self, feed: Feed) -> Array:
+        return pack(feed, self.format) if isinstance(feed, np.ndarray) else feed.codes(self.format)
 
 
 class _Unpacking(_Conversion):
