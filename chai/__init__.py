@@ -27,6 +27,7 @@ _HOME = {
     "check_custom": "evaluate.check_custom",
     "run_layer": "evaluate.replay",
     "xChangeLayer": "plugins.xchange",
+    "Pictures": "images.pictures",
     "Preprocess": "images.preprocess",
     **dict.fromkeys(
         (
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     )
     from .evaluate.check_custom import check_custom as check_custom
     from .evaluate.replay import run_layer as run_layer
+    from .images.pictures import Pictures as Pictures
     from .images.preprocess import Preprocess as Preprocess
     from .net import Net as Net
     from .plugins import custom as custom, load_custom as load_custom, shape as shape

@@ -24,6 +24,7 @@ from .runtime.times import Times
 from .text import visible
 from .util.interpreter import Uncollected
 from .util.keywords import method_of
+from .util.lazy_numpy import np
 from .util.paths import stem
 from .util.suggest import did_you_mean
 from .zoo import is_compiled
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from .blob import Array
     from .devices.base import Device
+    from .images.pictures import Pictures
+    from .images.preprocess import Preprocess
     from .offload.headroom import Basis
     from .offload.plan import Partition
     from .offload.schedule import Schedule
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from .runtime.source import Source
     from .zoo.card import Card
 
-    Feeds = dict[str, Array]
+    Feeds = dict[str, Any]  # arrays, or Pictures on an overlay
 
 
 def _opened(options: Options, partial: bool) -> Source:
@@ -232,6 +235,10 @@ class Net(Shared):
         They are preprocessed as in ``card``, else as in the data layer of a training net. Raises UsageError for a network
         with several inputs or unknown input size, ParseError for a file that is no picture.
         """
+        return self.pictures(pictures).floats()
+
+    def pictures(self, pictures: Iterable[str | Path | Image]) -> Pictures:
+        """Return pictures, or picture files, resized and cropped as by ``preprocess``, as a batch of bytes for ``forward``."""
         from .images.files import prepared
 
         shapes = self._shapes  # read once: another thread may change it
@@ -241,7 +248,10 @@ class Net(Shared):
                 hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
             )
         (blob,) = self.inputs
-        return prepared(pictures, self.card.preprocess_after(self.graph.transforms.get(blob)), shapes[blob])
+        return prepared(pictures, self._preprocess(blob), shapes[blob])
+
+    def _preprocess(self, blob: str) -> Preprocess:
+        return self.card.preprocess_after(self.graph.transforms.get(blob))
 
     def shapes_of(self, blob: str) -> Shape:
         """Return the shape of a blob by its id, for the current input sizes."""
@@ -279,8 +289,8 @@ class Net(Shared):
         """Run the network once.
 
         Inputs are arrays by blob name, a dict of them, or one array if there is one input: float32 (N, C, H, W), already
-        preprocessed. One that nothing reads may be left out. Their sizes may differ from the last pass's. Returns the output
-        blobs by Caffe's name, float32; with labels among the inputs the losses and measures that compare them, too.
+        preprocessed, or chai.Pictures. One that nothing reads may be left out. Their sizes may differ from the last pass's.
+        Returns the output blobs by Caffe's name, float32; with labels among the inputs the losses that compare them, too.
         """
         called = perf_counter()
         data, inputs = named(data, inputs)
@@ -288,7 +298,7 @@ class Net(Shared):
         feeds = self._feeds(data, inputs, self._own)
         return self._using(self._forward, feeds, labels, called, self._renewing.batch())
 
-    def _forward(self, feeds: Feeds, labels: Feeds, called: float, written: Written) -> dict[str, Array]:
+    def _forward(self, feeds: Feeds, labels: Mapping[str, Array], called: float, written: Written) -> dict[str, Array]:
         values, times = self._renewing.planned(partial(self._pass, feeds, called, written))
         return self._finished(values, times, labels)
 
@@ -321,7 +331,9 @@ class Net(Shared):
             return
         yield from self._streaming(self._stream(rest, first, labels.popleft))
 
-    def _stream(self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Feeds]) -> Iterator[dict[str, Array]]:
+    def _stream(
+        self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Mapping[str, Array]]
+    ) -> Iterator[dict[str, Array]]:
         written = self._renewing.batch()
         shapes, offload, _ = self._changing(self._planned, first, written)
         assert offload is not None
@@ -342,11 +354,11 @@ class Net(Shared):
         for feed, written in batches.rest():
             yield self._forward(feed, labels(), perf_counter(), written)
 
-    def _planned(self, feeds: Mapping[str, Array], written: Written) -> tuple[dict[str, Shape], Execution | None, bool]:
+    def _planned(self, feeds: Feeds, written: Written) -> tuple[dict[str, Shape], Execution | None, bool]:
         """Return shapes for these inputs, what runs them on an overlay, and whether they were known."""
         self._check_open()
         before = self._shapes
-        self._resize({name: array.shape for name, array in feeds.items()}, written.sizes)
+        self._resize({name: feed.shape for name, feed in feeds.items()}, written.sizes)
         shapes, source, ready = self._shapes, self._source, self._shapes is before
         if source.overlay is None:
             return shapes, None, ready
@@ -442,4 +454,9 @@ class Net(Shared):
 
     def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any], own: bool = False) -> Feeds:
         self._check_open()
-        return feeds_of(self.graph, self.name, data, inputs, own)
+        feeds, shapes = feeds_of(self.graph, self.name, data, inputs, own), self._shapes
+        for blob, feed in feeds.items():
+            if not isinstance(feed, np.ndarray):
+                pictures = feed.fitting(blob, shapes.get(blob), self._preprocess(blob))
+                feeds[blob] = pictures.floats() if self.overlay is None else pictures
+        return feeds

@@ -11,8 +11,8 @@ import chai
 
 PUBLIC = {
     "ChaiError", "DeviceError", "FetchError", "MissingWeights", "ModelError", "Net", "ParseError", "PerfInfo", "PluginError",
-    "Preprocess", "ShapeError", "UnknownLayer", "UnsupportedNodes", "UsageError", "__version__", "check_custom", "custom", "cv",
-    "from_torch", "getPerfInfo", "load_custom",
+    "Pictures", "Preprocess", "ShapeError", "UnknownLayer", "UnsupportedNodes", "UsageError", "__version__", "check_custom",
+    "custom", "cv", "from_torch", "getPerfInfo", "load_custom",
         "shape", "run_layer", "xChangeLayer",
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from . import netpbm
 from .parts import essential
+from .pictures import Pictures
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -194,9 +195,9 @@ def batches(items: Iterable[tuple[ImagePart, Array]], size: int) -> Iterator[tup
         yield parts, np.stack(data)
 
 
-def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape) -> Array:
+def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape) -> Pictures:
     """Return pictures, or their files, as one batch for an input blob. Raises UsageError if there is no picture."""
-    items = [steps(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
+    items = [steps.resized(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
     if not items:
         raise UsageError("preprocess: there is no picture", hint="name at least one")
-    return np.stack(items)
+    return Pictures(np.stack(items), steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from ..blob import Array, Shape
+    from ..fixed import Format
     from ..graph.transform import Transform
 
 CHANNELS = ("BGR", "RGB", "gray")
@@ -76,14 +78,21 @@ class Preprocess:
 
     def __call__(self, image: Image, shape: Shape) -> Array:
         """Return the image as one item (C, H, W), float32, of an input blob of ``shape`` (N, C, H, W)."""
-        pixels = self.pixels(image, shape)
-        resize, crop = self.sizes(shape)
-        pixels = bilinear(pixels, resize)
-        top, left = ((r - c) // 2 for r, c in zip(resize, crop))
-        return self.item(pixels[top : top + crop[0], left : left + crop[1]], shape)
+        return self.item(self.resized(image, shape), shape)
+
+    def resized(self, image: Image, shape: Shape) -> Array:
+        """Return the image's pixels after resize and crop, uint8 (H, W) or (H, W, 3), for an input blob of ``shape``."""
+        from ..kernels.pixels import resized  # which a network without pictures does without
+
+        return resized(self.pixels(image, shape), *self.sizes(shape))
 
     def pixels(self, image: Image, shape: Shape) -> Array:
         """Return the image's pixels, uint8 (H, W) or (H, W, 3), for an input blob of ``shape`` (N, C, H, W)."""
+        mode = "L" if self.check_channels(shape) == 1 else "RGB"
+        return np.asarray(image if image.mode == mode else image.convert(mode))
+
+    def check_channels(self, shape: Shape) -> int:
+        """Return the channels of an input blob. Raises UsageError if pictures have others."""
         channels = self._channels(shape)
         wanted = 1 if channels == "gray" else 3
         if len(shape) != 4 or shape[1] != wanted:
@@ -91,14 +100,13 @@ class Preprocess:
                 f"a {channels} image has {wanted} channels, the input blob is {'x'.join(map(str, shape))}",
                 hint="--channels gray, BGR or RGB",
             )
-        mode = "L" if wanted == 1 else "RGB"
-        return np.asarray(image if image.mode == mode else image.convert(mode))
+        return wanted
 
     def item(self, pixels: Array, shape: Shape) -> Array:
         """Return pixels of the input's size as one item (C, H, W), float32."""
         pixels = np.asarray(pixels, np.float32)
         item = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-        if self._channels(shape) == "BGR":
+        if self.backwards(shape):
             item = item[::-1]
         if self.raw_scale != 255:
             item = item * np.float32(self.raw_scale / 255)
@@ -108,6 +116,32 @@ class Preprocess:
         if self.scale != 1:
             item = item * np.float32(self.scale)
         return np.ascontiguousarray(item, np.float32)
+
+    def backwards(self, shape: Shape) -> bool:
+        """Return whether the channels of an item are those of a picture (RGB) in the opposite order."""
+        return self._channels(shape) == "BGR"
+
+    def by_byte(self, channels: int) -> bool:
+        """Return whether an item's number depends on its byte and channel alone: with a mean image on its place, too."""
+        mean = np.asarray(self.mean)
+        return mean.ndim < 3 and mean.size in (0, 1, channels)
+
+    def codes_of_bytes(self, shape: Shape, format: Format) -> Array:
+        """Return the code of each byte in each channel of an item, int8 (C, 256), where ``by_byte``."""
+        channels = self.check_channels(shape)
+        if (codes := self._codes.get((channels, format))) is None:
+            from ..kernels.codes import pack
+
+            pixels = np.arange(256, dtype=np.uint8)[None]
+            item = self.item(
+                pixels if channels == 1 else np.repeat(pixels[..., None], channels, 2), (1, channels, 1, 256)
+            )
+            codes = self._codes[channels, format] = pack(item, format).reshape(channels, 256)
+        return codes
+
+    @cached_property
+    def _codes(self) -> dict[tuple[int, Format], Array]:
+        return {}
 
     def window(self, size: tuple[int, int], shape: Shape) -> tuple[float, float, float, float]:
         """Return left, top, right, bottom, in pixels of an image of ``size`` (width, height), of the input's window."""
@@ -153,30 +187,6 @@ def _within(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(_within, value))
     return bool(abs(value) <= LARGEST) if isinstance(value, (int, float)) else bool((abs(value) <= LARGEST).all())
-
-
-def bilinear(pixels: Array, size: tuple[int, int]) -> Array:
-    """Resize pixels (H, W) or (H, W, C), rounding to integers as cv::resize(INTER_LINEAR) does for bytes."""
-    return np.rint(interpolate(pixels, size), dtype=np.float32)
-
-
-def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
-    """Resize values (H, W) or (H, W, C) bilinearly; bytes become float32.
-
-    Half-pixel centres, no smoothing when shrinking, and repeated edges: as Caffe's cv::resize(INTER_LINEAR), with which
-    published networks were evaluated.
-    """
-    for axis, new in enumerate(size):
-        old = pixels.shape[axis]
-        if old == new:
-            continue
-        at = np.clip((np.arange(new) + 0.5) * (old / new) - 0.5, 0, old - 1)
-        low = np.minimum(at.astype(np.intp), max(old - 2, 0))
-        weight = (at - low).astype(np.float32).reshape((-1,) + (1,) * (pixels.ndim - 1 - axis))
-        kind = np.result_type(pixels, weight)
-        first = pixels.take(low, axis).astype(kind, copy=False)
-        pixels = first + (pixels.take(np.minimum(low + 1, old - 1), axis).astype(kind, copy=False) - first) * weight
-    return pixels
 
 
 def from_transform(transform: Transform) -> Preprocess:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ParseError
+from ..kernels.pixels import bilinear
 from ..util.lazy_numpy import np
 from .files import FORMATS, read
-from .preprocess import Preprocess, bilinear
+from .preprocess import Preprocess
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape, show
 from ..errors import UsageError
 from ..images.files import read
-from ..images.preprocess import interpolate
+from ..kernels.pixels import interpolate
 from ..util.lazy_numpy import np
 from .proto import caffe_pb2
 

@@ -15,6 +15,7 @@ from .times import joined as joined_times
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..graph import Graph
+    from ..images.pictures import Feed
     from ..offload.plan import Plan
     from .execution import Execution
     from .renewing import Written
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 def feeds_of(
     graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[str, Any], own: bool
-) -> dict[str, Array]:
-    """Return one C-contiguous float32 array per input, from arrays in the order of the inputs or by blob name.
+) -> dict[str, Feed]:
+    """Return Pictures or one C-contiguous float32 array per input, from those in the order of the inputs or by blob name.
 
     They are in memory of their ``own``, or may be the given arrays. Raises UsageError for a missing or unknown input, and for
     an array that does not hold numbers.
@@ -37,7 +38,16 @@ def feeds_of(
         if name not in arrays:
             hint = f"net.forward({', '.join(f'{n}=array' for n in names)})"
             raise UsageError(f"input {name!r} is missing", hint=hint)
-    return {input_of(graph, network, name): numbers(name, value, own) for name, value in arrays.items()}
+    return {input_of(graph, network, name): _feed(name, value, own) for name, value in arrays.items()}
+
+
+def _feed(name: str, value: Any, own: bool) -> Feed:
+    if not isinstance(value, np.ndarray):
+        from ..images.pictures import Pictures  # which most passes do without
+
+        if isinstance(value, Pictures):
+            return value.copy() if own else value
+    return numbers(name, value, own)
 
 
 def named(data: tuple[Any, ...], inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -48,10 +58,10 @@ def named(data: tuple[Any, ...], inputs: Mapping[str, Any]) -> tuple[tuple[Any, 
 
 
 def batches_of(
-    read: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Array]],
+    read: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Feed]],
     data: tuple[Any, ...],
     inputs: Mapping[str, Any],
-) -> Iterator[dict[str, Array]]:
+) -> Iterator[dict[str, Feed]]:
     """Yield the feeds of one batch; of several, each an array or {blob: array}, if ``data`` is one iterator."""
     if len(data) == 1 and isinstance(data[0], Iterator):
         return (read(*named((each,), {})) for each in data[0])
@@ -89,7 +99,7 @@ def input_of(graph: Graph, network: str, blob: str) -> str:
     return blob
 
 
-def alike(feeds: Iterable[dict[str, Array]], shapes: Mapping[str, Shape]) -> Iterator[dict[str, Array]]:
+def alike(feeds: Iterable[dict[str, Feed]], shapes: Mapping[str, Shape]) -> Iterator[dict[str, Feed]]:
     """Yield the feeds of a stream. Raises UsageError for one of another size than ``shapes``."""
     for feed in feeds:
         for name, array in feed.items():
@@ -103,7 +113,7 @@ def alike(feeds: Iterable[dict[str, Array]], shapes: Mapping[str, Shape]) -> Ite
 
 def run_batches(
     execution: Execution,
-    feeds: Mapping[str, Array],
+    feeds: Mapping[str, Feed],
     keep: Collection[str],
     started: float | None = None,
     written: Written | None = None,
@@ -126,9 +136,9 @@ def run_batches(
 
 def stream_batches(
     execution: Execution,
-    batches: Iterator[tuple[Mapping[str, Array], Written]],
+    batches: Iterator[tuple[Mapping[str, Feed], Written]],
     keep: Collection[str],
-    first: Mapping[str, Array],
+    first: Mapping[str, Feed],
 ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
     """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):
@@ -166,19 +176,17 @@ def _mixed(plan: Plan, rebatched: Mapping[str, Shape]) -> set[str]:
     return mixed
 
 
-def _fits(execution: Execution, feeds: Mapping[str, Array]) -> bool:
+def _fits(execution: Execution, feeds: Mapping[str, Feed]) -> bool:
     """Return whether the Plan's inputs have exactly these shapes."""
     shapes = execution.shapes
     return all(array.shape == shapes[name] for name, array in feeds.items())
 
 
-def _parts(feeds: Mapping[str, Array], count: int, own: int) -> Iterator[dict[str, Array]]:
+def _parts(feeds: Mapping[str, Feed], count: int, own: int) -> Iterator[dict[str, Feed]]:
     for first in range(0, count, own):
-        part = {name: array[first : first + own] for name, array in feeds.items()}
-        missing = own - min(own, count - first)
-        if missing:
-            part = {name: np.concatenate([a, np.repeat(a[-1:], missing, 0)]) for name, a in part.items()}
-        yield part
+        whole = first + own <= count
+        images = slice(first, first + own) if whole else np.minimum(np.arange(first, first + own), count - 1)
+        yield {name: feed[images] for name, feed in feeds.items()}
 
 
 def _joined(execution: Execution, parts: Sequence[Mapping[str, Array]], count: int) -> dict[str, Array]:

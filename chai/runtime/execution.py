@@ -27,6 +27,7 @@ from .times import ModelledTime, Steps, Times
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..images.pictures import Feed
     from .direct import Direct
     from .folded import Folded
     from .lanes import Pipeline
@@ -52,7 +53,7 @@ class Execution:
         if device.placed:
             self._executed = unpacking_at_once(self._executed)
         self._programs: dict[tuple[int, frozenset[str]], list[Program]] = {}
-        self._kept: dict[frozenset[str], Kept] = {}
+        self._kept: dict[tuple[frozenset[str], frozenset[str]], Kept] = {}
         self._compiling = Mutex()
         self._lifetime = Lifetime(self._release)
         for i, step in enumerate(self._executed.steps):
@@ -61,6 +62,8 @@ class Execution:
         self._steps = prepared(plan, self._executed, counting)
         self._emulation = ModelledTime(device.word, plan.batch, partial(_modelled_ms, plan)) if device.word else None
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
+        others = (read for step in self._executed.steps if not isinstance(step, Pack) for read in step.reads)
+        self._packed = frozenset(plan.graph.inputs).difference(blob for side, blob in others if side == "host")
 
     def _plain(self) -> Iterator[Pack]:
         """Yield the Packs that do not unfold on this device; none if Tasks run apart, as the overlay has them."""
@@ -112,7 +115,7 @@ class Execution:
 
     def run(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         keep: Collection[str],
         started: float | None = None,
         written: Written | None = None,
@@ -126,9 +129,10 @@ class Execution:
         return self._lifetime.run(self._run, feeds, keep, begin, written or Written())
 
     def _run(
-        self, feeds: Mapping[str, Array], keep: Collection[str], started: float, written: Written
+        self, feeds: Mapping[str, Feed], keep: Collection[str], started: float, written: Written
     ) -> tuple[Mapping[str, Array], Times]:
-        kept = self._kept_with(keep)
+        feeds = self._read(feeds, keep)
+        kept = self._kept_with(keep, (blob for blob, feed in feeds.items() if not isinstance(feed, np.ndarray)))
         log = BlobLog() if kept.peak is None else None
         slot = Slot(feeds, kept, started, log, written)
         slot.feed = (perf_counter() - slot.started) * 1000
@@ -152,9 +156,16 @@ class Execution:
             slot.lease.clear()  # in C: whatever comes after it, no set is lost
             slot.give_all_back()
 
-    def _kept_with(self, keep: Collection[str]) -> Kept:
-        blobs = frozenset(keep)
-        return self._kept.get(blobs) or self._kept.setdefault(blobs, self._keeping(blobs))
+    def _read(self, feeds: Mapping[str, Feed], keep: Collection[str]) -> Mapping[str, Feed]:
+        """Return the feeds as the steps read them: in float32, but Pictures where nothing but codes is made of them."""
+        for blob, feed in feeds.items():
+            if not (isinstance(feed, np.ndarray) or (blob in self._packed and blob not in keep and feed.by_byte)):
+                feeds = {**feeds, blob: feed.floats()}
+        return feeds
+
+    def _kept_with(self, keep: Collection[str], pictures: Iterable[str] = ()) -> Kept:
+        key = frozenset(keep), frozenset(pictures)  # which take less memory than float32
+        return self._kept.get(key) or self._kept.setdefault(key, self._keeping(key[0]))
 
     def _keeping(self, blobs: frozenset[str]) -> Kept:
         """Return what all passes that keep these blobs have in common."""
@@ -199,7 +210,7 @@ class Execution:
         return StepBlobs((*dropped, *_on_device(inner)), shared, _on_device(written), tops, programs)
 
     def stream(
-        self, batches: Iterable[tuple[Mapping[str, Array], Written]], keep: Collection[str]
+        self, batches: Iterable[tuple[Mapping[str, Feed], Written]], keep: Collection[str]
     ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
         """Run many batches like ``run`` and yield the results in order; host and device work in parallel.
 
@@ -208,11 +219,11 @@ class Execution:
         return self._lifetime.stream(self._stream(batches, keep))
 
     def _stream(
-        self, batches: Iterable[tuple[Mapping[str, Array], Written]], keep: Collection[str]
+        self, batches: Iterable[tuple[Mapping[str, Feed], Written]], keep: Collection[str]
     ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
-        slots = (Slot(feed, kept, started, BlobLog(), written) for feed, written in batches)
+        slots = (Slot(self._read(feed, keep), kept, started, BlobLog(), written) for feed, written in batches)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         for program in {use.direct.program for use in kept.uses if use.direct is not None}:
             program.reserve(SETS)

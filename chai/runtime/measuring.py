@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Shape
 from ..errors import ModelError
+from ..images.pictures import in_floats
 from ..offload.formats import calibrated, from_precision, given, marked_unsigned, unsigned_blobs
 from ..offload.headroom import Basis
 from ..passes.infer_shapes import infer_shapes
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Format
     from ..graph import Graph
+    from ..images.pictures import Feed
     from ..offload.plan import Plan
 
 log = logger("chai")
@@ -48,7 +50,7 @@ class Choice(NamedTuple):
 
 
 def choose(
-    graph: Graph, plan: Plan, batches: Iterable[Mapping[str, Array]], bits: int, scheme: str, keep: bool
+    graph: Graph, plan: Plan, batches: Iterable[Mapping[str, Feed]], bits: int, scheme: str, keep: bool
 ) -> Choice:
     """Return the formats of a network's blobs on an overlay: those that it brings, else measured on these batches.
 
@@ -103,7 +105,7 @@ def computing(graph: Graph, blobs: Iterable[str]) -> Graph:
     return replace(graph, layers=layers[::-1])
 
 
-def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Array]], keep: bool) -> Measured:
+def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Feed]], keep: bool) -> Measured:
     """Run batches through the layers that ``blobs`` are computed from; ``keep`` what custom layers wrote, of one batch."""
     part = computing(graph, blobs)
     custom = frozenset(layer.name for layer in part.layers if keep and layer.engine == "custom")
@@ -113,7 +115,7 @@ def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Array]
         if blob in blobs:  # np.maximum, unlike max, returns NaN if one of both is
             ranges[blob] = float(np.maximum(ranges.get(blob, 0.0), np.abs(values).max(initial=0)))
 
-    for feeds in batches:
+    for feeds in map(in_floats, batches):
         images += next((feed.shape[0] for feed in feeds.values() if feed.ndim), 1)
         for sizes, one in single(part, feeds):
             for blob, feed in one.items():

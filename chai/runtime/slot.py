@@ -6,7 +6,7 @@ from _thread import allocate_lock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .host.memory import BlobLog
 from .times import RunTimes
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..devices.base import Program
     from ..driver.memory import BlobSet
     from ..fixed import Format
+    from ..images.pictures import Feed
     from ..offload.schedule import Blobs, Side
     from .direct import Direct
     from .lanes import Pipeline
@@ -82,7 +83,7 @@ class Decoded(Mapping[str, "Array"]):
 
 
 class Slot:
-    """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
+    """One batch in flight: its blobs on the host (float32, or Pictures to be packed) and on the device (codes), by blob id.
 
     A blob is dropped after its last reader, unless it is to be kept; ``left`` counts the readers of those that have
     several. ``log`` is for the peak of memory, None if that is known. ``feed`` is the milliseconds before the first
@@ -93,13 +94,14 @@ class Slot:
 
     def __init__(
         self,
-        feeds: Mapping[str, Array],
+        feeds: Mapping[str, Feed],
         kept: Kept,
         started: float,
         log: BlobLog | None,
         written: Written,
     ) -> None:
-        self.host, self.codes = dict(feeds), dict[str, "Array"]()
+        self.host: dict[str, Any] = dict(feeds)
+        self.codes: dict[str, Array] = {}
         self.sides: dict[Side, dict[str, Array]] = {"host": self.host, "device": self.codes}
         self.kept, self.left = kept, dict(kept.reads)
         self.started, self.feed, self.between = started, 0.0, 0.0
@@ -113,7 +115,7 @@ class Slot:
         for blob, feed in feeds.items():
             self.fed += feed.nbytes
             if log is not None:
-                log.add(("host", blob), feed)
+                log.add(("host", blob), self.host[blob])
 
     def claim(self, direct: Direct, wake: Callable[[], object]) -> bool:
         """Return whether the batch has a set for these steps; if not, ``wake`` is called when there may be one."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..devices.base import Device
     from ..fixed import Format
+    from ..images.pictures import Feed
     from ..offload.headroom import Basis
     from ..overlay import Overlay
     from ..parser.stored import Stored
@@ -86,7 +87,7 @@ class Source(Protocol):
         """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
 
     def calibrate(
-        self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool
+        self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Feed]], asked: bool
     ) -> Mapping[str, Shown]:
         """Choose the formats, measured on these inputs if the network brings none.
 
@@ -210,7 +211,7 @@ class PrototxtSource:
         return self._plans.host(shapes)
 
     def calibrate(
-        self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Array]], asked: bool
+        self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Feed]], asked: bool
     ) -> Mapping[str, Shown]:
         written = self._formats.choose(self._plans.plan(shapes), batches, asked)
         self._plans.replan()

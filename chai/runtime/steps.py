@@ -22,6 +22,7 @@ from .times import Rows, RunTimes, StepTime
 if TYPE_CHECKING:
     from ..blob import Array
     from ..graph import Graph, Layer
+    from ..images.pictures import Feed
     from ..offload.plan import Plan
     from ..overlay.layout import DeviceBlob
     from ..tasks import Task
@@ -115,9 +116,13 @@ class _Packing(_Conversion):
             raise ModelError(f"{what}: {error.message}", layer=writer.name) from error.with_traceback(None)
         return self.rows.run(begin, perf_counter(), slot.started)
 
+    def _packed(self, feed: Feed) -> Array:
+        """Return the codes (int8, NCHW) of a blob's numbers, or of pictures."""
+        return pack(feed, self.format) if isinstance(feed, np.ndarray) else feed.codes(self.format)
+
     def _codes(self, slot: Slot) -> Array:
         """Return the codes (int8, NCHW), unfolded if they are to be."""
-        codes = pack(slot.host[self.source], self.format)
+        codes = self._packed(slot.host[self.source])
         self.count(codes, slot)
         if self.unfold is not None:
             from ..kernels.unfold import unfolded  # which some devices do without
@@ -127,14 +132,18 @@ class _Packing(_Conversion):
 
     def _in_place(self, slot: Slot, target: DeviceBlob) -> None:
         """Write the codes into a device's memory."""
-        from ..kernels.device_blobs import pack_into, unfold_into  # which some devices do without
+        from ..kernels.device_blobs import pack_into, store, unfold_into  # which some devices do without
 
-        if self.unfold is None:
-            pack_into(slot.host[self.source].reshape(self.shape), self.format, target)
+        feed = slot.host[self.source]
+        if self.unfold is None and isinstance(feed, np.ndarray):
+            pack_into(feed.reshape(self.shape), self.format, target)
             self.count_in(target, slot)
+            return
+        codes = self._packed(feed)
+        self.count(codes, slot)
+        if self.unfold is None:
+            store(codes.reshape(self.shape), target)
         else:
-            codes = pack(slot.host[self.source], self.format)
-            self.count(codes, slot)
             unfold_into(codes, self.unfold, self.format.zero, target)
 
 

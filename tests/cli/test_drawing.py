@@ -17,7 +17,8 @@ from chai.cli.drawing import Drawing
 from chai.errors import UsageError
 from chai.images import drawing as picture
 from chai.images.drawing import LabelledBox
-from chai.images.preprocess import Preprocess, bilinear
+from chai.images.preprocess import Preprocess
+from chai.kernels.pixels import bilinear
 from chai.layers import find
 from chai.util.paths import resource
 from tests.conftest import need_models

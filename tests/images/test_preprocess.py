@@ -10,7 +10,8 @@ from PIL import Image
 
 from chai import Preprocess, UsageError
 from chai.graph.params import SIZE
-from chai.images import files, preprocess
+from chai.images import files
+from chai.kernels import pixels as kernels
 from chai.zoo.card import read_card
 from tests.conftest import need_models
 
@@ -41,13 +42,13 @@ def naive_bilinear(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 @pytest.mark.parametrize("size", [(5, 7), (23, 17), (11, 29), (1, 2), (11, 13)])
 def test_bilinear_is_caffes(size: tuple[int, int]) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (11, 13, 3)).astype(np.float32)
-    found = preprocess.bilinear(pixels, size)
+    found = kernels.bilinear(pixels, size)
     assert found.shape == (*size, 3)
     assert np.abs(found - naive_bilinear(pixels, size)).max() <= 0.5 + 1e-3  # rounded to whole values
 
 
 def test_a_one_pixel_image_can_grow() -> None:
-    assert (preprocess.bilinear(np.full((1, 1, 3), 7, np.float32), (3, 2)) == 7).all()
+    assert (kernels.bilinear(np.full((1, 1, 3), 7, np.float32), (3, 2)) == 7).all()
 
 
 def test_order_of_the_steps() -> None:

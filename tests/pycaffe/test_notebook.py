@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chai.images.preprocess import interpolate
+from chai.kernels.pixels import interpolate
 from chai.util.paths import resource
 from chai.zoo import networks
 from tests.conftest import need_models

@@ -10,8 +10,8 @@ from ...util.log import logger
 from ...util.paths import stem
 
 if TYPE_CHECKING:
-    from ...blob import Array
     from ...fixed import Format
+    from ...images.pictures import Feed
     from ...offload.headroom import Basis
     from ...offload.plan import Plan
     from ..renewing import Shown
@@ -33,7 +33,7 @@ class NetworkFormats:
         self.basis: Basis | None = None
         self.calibrated = False
 
-    def choose(self, plan: Plan, batches: Iterable[Mapping[str, Array]], asked: bool) -> Mapping[str, Shown]:
+    def choose(self, plan: Plan, batches: Iterable[Mapping[str, Feed]], asked: bool) -> Mapping[str, Shown]:
         """Set the final ones, see Source.calibrate; ``plan`` is without formats."""
         from .. import measuring  # not needed by a float network
 
