@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
 
 class Written:
-    """What custom layers wrote for a batch, by layer: they do not run again for it.
+    """Tops that custom layers wrote for a batch, by layer: they do not run again for it.
 
     ``noted``  the layers that it is kept of; it is of those that gave other sizes, too
     ``shown``  in float32
