@@ -32,7 +32,10 @@ enum kind {
     SCALE,           /* input * second + bias, float32 planes, of which each channel has a factor and, unless bias is -1, an addend */
     NORMALISE,       /* (input - mean) / sqrt(variance + factor), float32 planes; each channel's mean is in the second place, its
                         variance at bias, both multiplied by a number that is in the array of a PRODUCT's weights */
-    LEAKY            /* input, or input * second where it is below 0, float32 planes, of which each channel has a slope */
+    LEAKY,           /* input, or input * second where it is below 0, float32 planes, of which each channel has a slope */
+    TABLE,           /* bytes of pixels to int8 planes through the 256 codes of each channel, second; channel c of a pixel is
+                        c bytes behind its first one, or before its last one */
+    RESIZE           /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */

@@ -11,7 +11,7 @@ from ...blob import is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
-from .table import FLOATS, Extent, Form, Kind, Operation, plain_strides
+from .table import FLOATS, PIXELS, Extent, Form, Kind, Operation, pixel_strides, plain_strides
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ SHARED = 20_000.0  # nanoseconds: a shorter operation takes less time than to wa
 class Single:
     """An operation from one contiguous array (N, C, H, W) to another, both int8 or float32, as its kind has them.
 
-    ``parameters`` are the sizes in bytes of its other arrays: weights and bias in the type of the input, its second input, or
-    the byte in which a PACK notes NaN. ``ns`` are the nanoseconds that one thread needs, roughly: a long operation runs in
+    Those of pictures are uint8 (N, H, W, C). ``parameters`` are the sizes in bytes of its other arrays: weights and bias in the
+    type of the input, its second input, the codes of a TABLE, or the byte in which a PACK notes NaN. ``ns`` are the nanoseconds that one thread needs, roughly: a long operation runs in
     several.
     """
 
@@ -42,9 +42,12 @@ class Single:
         input_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.PACK) else np.int8)
         output_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.UNPACK) else np.int8)
         inputs = [(INPUT, 0, *plain_strides(source, input_type.itemsize))]
+        output = (OUTPUT, 0, *plain_strides(target, output_type.itemsize))
         if form.kind in FLOATS:
             inputs.append((0, 0, *plain_strides(source, 4)))
-        output = OUTPUT, 0, *plain_strides(target, output_type.itemsize)
+        elif form.kind in PIXELS:
+            inputs = [(INPUT, *pixel_strides(source, form.backwards))]
+            output = (OUTPUT, *pixel_strides(target)) if form.kind == Kind.RESIZE else output
         operation = form.operation(source, target, inputs, output)
         for name, buffer in zip(OTHERS, others(range(SECOND, SECOND + len(parameters)))):
             setattr(operation, name, buffer)

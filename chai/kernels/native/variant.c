@@ -22,6 +22,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "float32.h"
 #include "planes.h"
 #include "elements.h"
+#include "pixels.h"
 #include "filters.h"
 #include "softmax.h"
 
@@ -84,6 +85,8 @@ static const kernel kernels[] = {
     [SCALE] = {planes_items, scale_run},
     [NORMALISE] = {planes_items, normalise_run},
     [LEAKY] = {planes_items, leaky_run},
+    [TABLE] = {row_items, table_run},
+    [RESIZE] = {resize_items, resize_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
