@@ -33,6 +33,7 @@ TESTS = {
         "tests/kernels/test_device_blobs.py",
         "tests/kernels/test_floats.py",
         "tests/kernels/test_elements.py",
+        "tests/kernels/test_pixels.py",
         "tests/kernels/test_softmax.py",
         "tests/kernels/test_weights.py",
         "tests/kernels/test_running.py",
@@ -45,6 +46,7 @@ TESTS = {
         "tests/kernels/test_conversions.py::test_conversions_in_pieces_have_the_codes_of_whole_ones",
         "tests/kernels/test_floats.py::test_lrn_has_the_same_bits_as_in_numpy",
         "tests/kernels/test_elements.py",
+        "tests/kernels/test_pixels.py::test_pieces_in_several_threads",
         "tests/runtime/test_together.py",
         *("-k", "not fork and not pinned_caller"),  # a forked process may start no thread under this sanitiser
     ],

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING
 
+from ..tasks.window import Window
 from ..util.lazy_numpy import np
+from . import SIZE
+from .native import library
+from .native.single import Single
+from .native.table import Form, Kind
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
+    from .native.library import Library
 
 Size = tuple[int, int]
+KEPT = 64  # operations in C: more than the sizes of a network's pictures
+LOOKED_UP, RESIZED = 1, 0.2  # bytes in a nanosecond, roughly
 
 
 def look_up(pixels: Array, codes: Array, backwards: bool) -> Array:
@@ -17,24 +27,47 @@ def look_up(pixels: Array, codes: Array, backwards: bool) -> Array:
 
     Channel c of the result has ``codes[c]`` (int8, of 256 bytes), and is that of the pixels, ``backwards`` the C-th from the end.
     """
-    return _looked_up(pixels.reshape(*pixels.shape[:3], -1), codes, backwards)
-
-
-def _looked_up(pixels: Array, codes: Array, backwards: bool) -> Array:
+    pixels = pixels.reshape(*pixels.shape[:3], -1)
     count, height, width, channels = pixels.shape
-    out = np.empty((count, channels, height, width), np.int8)
+    shape = count, channels, height, width
+    if (single := _table(library.library(), shape, backwards)) is not None:
+        return single.run(np.ascontiguousarray(pixels), codes)
+    out = np.empty(shape, np.int8)
     for c in range(channels):
         out[:, c] = codes[c][pixels[..., channels - 1 - c if backwards else c]]
     return out
 
 
+@lru_cache(maxsize=KEPT)
+def _table(used: Library | None, shape: Shape, backwards: bool) -> Single | None:
+    if used is None or max(shape) > SIZE:
+        return None
+    form = Form(Kind.TABLE, backwards=backwards)
+    return Single(used, form, shape, shape, (256 * shape[1],), prod(shape) / LOOKED_UP)
+
+
 def resized(pixels: Array, size: Size, crop: Size) -> Array:
-    """Return the centre ``crop`` of ``bilinear``, as bytes (uint8), of pixels (H, W) or (H, W, C)."""
+    """Return the centre ``crop`` of ``bilinear`` to a size, as bytes (uint8), of bytes (H, W) or (H, W, C)."""
     top, left = ((whole - part) // 2 for whole, part in zip(size, crop))
-    if pixels.shape[:2] == size:
-        return pixels[top : top + crop[0], left : left + crop[1]]
-    part: Array = bilinear(pixels, size)[top : top + crop[0], left : left + crop[1]]
-    return part.astype(np.uint8)
+    if pixels.shape[:2] != size:
+        channels = prod(pixels.shape[2:])
+        if (
+            single := _resize(library.library(), (1, channels, *pixels.shape[:2]), size, (top, left), crop)
+        ) is not None:
+            part = single.run(np.ascontiguousarray(pixels)).view(np.uint8)
+            return part.reshape(*crop, *pixels.shape[2:])
+        pixels = bilinear(pixels, size).astype(np.uint8)
+    return pixels[top : top + crop[0], left : left + crop[1]]
+
+
+@lru_cache(maxsize=KEPT)
+def _resize(used: Library | None, shape: Shape, size: Size, begin: Size, crop: Size) -> Single | None:
+    if used is None or max(*shape, *size) > SIZE:
+        return None
+    target = (*shape[:2], *crop)
+    return Single(
+        used, Form(Kind.RESIZE, window=Window(size, (1, 1), begin)), shape, target, (), prod(target) / RESIZED
+    )
 
 
 def bilinear(pixels: Array, size: tuple[int, int]) -> Array:

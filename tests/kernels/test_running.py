@@ -126,6 +126,10 @@ SINGLES = [
     (Form(Kind.SCALE, rectified=True), (5, 37, 1, 1), (5, 37, 1, 1), (37 * 4, 37 * 4)),
     (Form(Kind.NORMALISE, numbers=(1e-5,)), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4, 7 * 4, 4)),
     (Form(Kind.LEAKY), (2, 7, 9, 20), (2, 7, 9, 20), (7 * 4,)),
+    (Form(Kind.TABLE), (2, 3, 9, 20), (2, 3, 9, 20), (3 * 256,)),
+    (Form(Kind.TABLE, backwards=True), (2, 3, 9, 20), (2, 3, 9, 20), (3 * 256,)),
+    (Form(Kind.RESIZE, window=Window((7, 33), (1, 1), (2, 3))), (1, 3, 9, 20), (1, 3, 4, 29), ()),
+    (Form(Kind.RESIZE, window=Window((40, 11), (1, 1), (0, 1))), (2, 2, 9, 20), (2, 2, 39, 10), ()),
 ]
 
 

@@ -142,8 +142,11 @@ def in_two_lanes(net: Any) -> bool:
 
 
 def pictures(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
-    """Yield the row of reading a picture and preparing it as the network's input, several times."""
-    for whole in repeated("picture", lambda: net.preprocess([job["picture"]]), job, count):
+    """Yield the row of reading a picture and making codes for the network of it, several times."""
+    from chai.fixed import Format
+
+    format = Format("DynamicFixed", 8, 0)
+    for whole in repeated("picture", lambda: net.pictures([job["picture"]]).codes(format), job, count):
         yield [("picture", Path(job["picture"]).name, whole)]
 
 

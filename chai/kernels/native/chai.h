@@ -37,7 +37,10 @@ enum kind {
     UNPACK_WORDS,    /* an UNPACK of words */
     TO_WORDS,        /* int8 of the host to words */
     FROM_WORDS,      /* words to int8 of the host */
-    UNFOLD_WORDS     /* an UNFOLD of int8 of the host to words */
+    UNFOLD_WORDS,    /* an UNFOLD of int8 of the host to words */
+    TABLE,           /* bytes of pixels to int8 planes through the 256 codes of each channel, second; channel c of a pixel is
+                        c bytes behind its first one, or before its last one */
+    RESIZE           /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. Words of W channels each

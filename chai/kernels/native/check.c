@@ -164,6 +164,14 @@ static int notes(const table *t) {
     return inside(t, PLACE_OF(t->op, second), note, 1);
 }
 
+/* Return whether an array of bytes has the channels of a pixel side by side; ``step`` is 1, or -1 in the opposite order. */
+static int are_pixels(const table *t, place p, int64_t step, int64_t height, int64_t width, int writes) {
+    area all = {0, height - 1, 0, width - 1, t->op->channels};
+    if (p.channel != step || !between(0, p.offset, INT64_MAX / 2)) return 0;
+    if (step < 0) p.offset -= t->op->channels - 1;
+    return inside(t, p, all, writes);
+}
+
 /* Return whether one operation stays inside the buffers and inside the numbers that its kernel can hold. */
 static int valid(const table *t, const variant *v) {
     const operation *op = t->op;
@@ -254,6 +262,13 @@ static int valid(const table *t, const variant *v) {
                (op->bias < 0 || fits_constants(t, op->bias, op->channels, 4)) &&
                are_planes(t, input, op->channels, op->height, op->width, 0) &&
                are_planes(t, output, op->channels, op->height, op->width, 1);
+    case TABLE:
+        return same_shape(op) && are_pixels(t, input, input.channel < 0 ? -1 : 1, op->height, op->width, 0) &&
+               is_contiguous(t, output, 1, 1) && fits_buffer(t, op->second_buffer, op->second_offset, 256 * op->channels, 1);
+    case RESIZE:
+        return op->channels == op->outputs && op->pad_h + op->out_height <= op->kernel_h &&
+               op->pad_w + op->out_width <= op->kernel_w && are_pixels(t, input, 1, op->height, op->width, 0) &&
+               are_pixels(t, output, 1, op->out_height, op->out_width, 1);
     case PLUS:
     case TIMES:
     case GREATER:

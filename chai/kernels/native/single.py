@@ -11,7 +11,7 @@ from ...blob import is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
-from .table import FLOATS, PACKS, Extent, Form, Kind, Operation, plain_strides
+from .table import FLOATS, PACKS, PIXELS, Extent, Form, Kind, Operation, pixel_strides, plain_strides
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class Prepared:
 class Single(Prepared):
     """An operation from one contiguous array (N, C, H, W) to another, both int8 or float32, as its kind has them.
 
-    ``parameters`` are the sizes in bytes of its other arrays: weights and bias in the type of the input, its second input, or
-    the byte in which a PACK notes NaN.
+    Those of pictures are uint8 (N, H, W, C). ``parameters`` are the sizes in bytes of its other arrays: weights and bias in the
+    type of the input, its second input, the codes of a TABLE, or the byte in which a PACK notes NaN.
     """
 
     def __init__(
@@ -72,9 +72,12 @@ class Single(Prepared):
         input_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.PACK) else np.int8)
         output_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.UNPACK) else np.int8)
         inputs = [(INPUT, 0, *plain_strides(source, input_type.itemsize))]
+        output = (OUTPUT, 0, *plain_strides(target, output_type.itemsize))
         if form.kind in FLOATS:
             inputs.append((0, 0, *plain_strides(source, 4)))
-        output = OUTPUT, 0, *plain_strides(target, output_type.itemsize)
+        elif form.kind in PIXELS:
+            inputs = [(INPUT, *pixel_strides(source, form.backwards))]
+            output = (OUTPUT, *pixel_strides(target)) if form.kind == Kind.RESIZE else output
         operation = form.operation(source, target, inputs, output)
         operation.bias = 0 if len(parameters) > 1 else -1
         sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters

@@ -72,6 +72,8 @@ class Kind:
     TO_WORDS = 28
     FROM_WORDS = 29
     UNFOLD_WORDS = 30
+    TABLE = 31
+    RESIZE = 32
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -84,6 +86,7 @@ FLOATS = (  # on float32, in planes
     *(Kind.PLUS, Kind.TIMES, Kind.GREATER, Kind.LEAKY),
 )
 PACKS = Kind.PACK, Kind.PACK_WORDS  # which note NaN
+PIXELS = (Kind.TABLE, Kind.RESIZE)  # on bytes of pictures (N, H, W, C)
 
 
 class Operation(ctypes.Structure):
@@ -111,6 +114,7 @@ class Form:
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
     ``rectified``           whether a ReLU makes results of a PRODUCT, and from PLUS to NORMALISE, below 0 to 0
+    ``backwards``           whether a TABLE's channels are those of the pixels in the opposite order
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
     """
 
@@ -125,6 +129,7 @@ class Form:
     negative: tuple[int, ...] | None = None
     numbers: tuple[float, ...] = ()
     rectified: bool = False
+    backwards: bool = False
 
     @property
     def border(self) -> tuple[int, int]:
@@ -213,6 +218,15 @@ class Constants:
             table = memory[offset : offset + (count + SPARE) * type.itemsize].view(type)
             table[:count] = values.reshape(-1) * factor
             table[count:] = 0
+
+
+def pixel_strides(shape: Shape, backwards: bool = False) -> tuple[int, int, int, int, int]:
+    """Return the offset and image, channel, row and pixel of a contiguous array (N, H, W, C) of bytes; ``shape`` is (N, C, H, W).
+
+    ``backwards``: its channels are to be read from the last to the first.
+    """
+    _, c, h, w = shape
+    return c - 1 if backwards else 0, h * w * c, -1 if backwards else 1, w * c, c
 
 
 def plain_strides(shape: Shape, size: int = 1) -> tuple[int, int, int, int]:

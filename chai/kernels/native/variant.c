@@ -23,6 +23,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "float32.h"
 #include "planes.h"
 #include "elements.h"
+#include "pixels.h"
 #include "filters.h"
 #include "softmax.h"
 
@@ -90,6 +91,8 @@ static const kernel kernels[] = {
     [TO_WORDS] = {to_words_items, to_words_run},
     [FROM_WORDS] = {from_words_items, from_words_run},
     [UNFOLD_WORDS] = {unfold_words_items, unfold_words_run},
+    [TABLE] = {row_items, table_run},
+    [RESIZE] = {resize_items, resize_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
