@@ -33,6 +33,8 @@ class PlacedProgram(Program):
     A batch that has a set needs nothing else but the host's and the device's time until it gives the set back: it waits for
     no other set, and runs no layer. So to wait for a set ends. A thread that runs a layer does not wait, since a batch may
     need that thread, or that layer: it gets a further set.
+
+    ``failures``  how many runs did not end well, each of which took the memory with it
     """
 
     def __init__(self, segment: Executable, views: Mapping[str, View]) -> None:
@@ -44,6 +46,7 @@ class PlacedProgram(Program):
             for blob, first, channels in segment.wanted
             if len(shapes[blob]) == 4 and (first, channels) == (0, shapes[blob][1])
         )
+        self.failures = 0
         self._sets: list[BlobSet] = []
         self._count = 1
         self._waiting: list[Callable[[], object]] = []  # what wakes those who wait for a set
@@ -123,6 +126,14 @@ class PlacedProgram(Program):
             wake()
 
     def close(self) -> None:
+        self.release()
+
+    def failed(self) -> None:
+        """Release its memory after a run that did not end well."""
+        self.failures += 1
+        self.release()
+
+    def release(self) -> None:
         """Release its memory: sets that a batch has, when it gives them back."""
         with self._claiming:
             sets, self._sets = self._sets, []

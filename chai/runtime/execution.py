@@ -225,7 +225,9 @@ class Execution:
         kept = self._kept_with(keep)
         slots = (Slot(self._read(feed, keep), kept, started, BlobLog(), written) for feed, written in batches)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
-        for program in {use.direct.program for use in kept.uses if use.direct is not None}:
+        programs = [use.claims.program for use in kept.uses if use.claims is not None]
+        failures = [program.failures for program in programs]
+        for program in programs:
             program.reserve(SETS)
         images, finished = 0, self._pipeline(kept, depth).stream(slots)
         try:
@@ -235,6 +237,9 @@ class Execution:
                 yield blobs, replace(times, batch=images)  # wall time, too, counts from the start of the stream
         finally:
             finished.close()
+            for program, before in zip(programs, failures):
+                if program.failures > before:  # a later batch may have claimed new memory before the pipeline stopped
+                    program.release()
 
     def _pipeline(self, kept: Kept, depth: int) -> Pipeline:
         """Return host and device as two lanes, with as many batches in flight."""

@@ -58,7 +58,8 @@ class PynqProgram(PlacedProgram):
                 start = partial(board.run, self.segment, memory, self.seconds, self.expected)
                 device = used.run(blobs, self.views, start, packed, unpacked)
             except BaseException as error:
-                self._give_back(board.stuck, memory)
+                self._keep(board, memory)
+                self.failed()
                 if board.stuck or isinstance(error, Lost):
                     self.device.forget(board)
                 raise
@@ -68,19 +69,20 @@ class PynqProgram(PlacedProgram):
 
     def close(self) -> None:
         with self._busy:
-            board, memory = self._running or (None, None)
-            if board is not None and board.stuck:  # a signal's handler closes it while it runs
-                with suppress(DeviceError):
-                    board.stop()
-            self._give_back(board is not None and board.stuck, memory)
+            if self._running:
+                board, memory = self._running
+                if board.stuck:  # a signal's handler closes it while it runs
+                    with suppress(DeviceError):
+                        board.stop()
+                self._keep(board, memory)
+            self.release()
         self._opened = None
         self.device.released(self)
 
-    def _give_back(self, stuck: bool, running: Any) -> None:
-        """Release the memory, unless the board may still write to that of the ``running`` set, or to what all have in common."""
-        if stuck:
-            kept.append(running)
-        super().close()
+    def _keep(self, board: Board, memory: PynqBuffers) -> None:
+        """Keep the buffers of a set, and those that all have in common, if the board may still write there."""
+        if board.stuck:
+            kept.append(memory)
 
     def _board(self) -> Board:
         """Return the board, opened again if it has been closed. Raises DeviceError."""

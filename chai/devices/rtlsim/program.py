@@ -124,7 +124,7 @@ class RtlProgram(PlacedProgram):
                 start = partial(simulated.run, self.segment, memory)
                 cycles = used.run(blobs, self.views, start, packed, unpacked)
             except BaseException:
-                self.close()
+                self.failed()
                 raise
         return Ran(None, None if cycles is None else cycles / (self.segment.overlay.clock_mhz * 1000))
 

@@ -272,3 +272,28 @@ def test_a_reset_that_does_not_help_in_a_stream(board_of: Callable[..., Any], tm
     assert board.downloads == 2 and len(board.memory.held) == both
     other.close()
     assert not board.memory.held
+
+
+def test_what_a_later_batch_claims_before_the_stream_stops_is_released(
+    board_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lane may not know yet that the one before it has failed, and took the memory with it."""
+    board = board_of(exact=False)
+    _, other = calibrated(board, tmp_path)
+    frames = [image(seed) for seed in range(6)]
+    assert len(list(other.stream(frames))) == 6
+    (used_program,) = (one for listed in other.offload._programs.values() for one in listed)
+    failed = used_program.failed
+
+    def then_claimed() -> None:
+        failed()
+        lease = [object()]
+        assert used_program.claim(lease) is not None
+        lease.clear()
+        assert board.memory.held
+
+    monkeypatch.setattr(used_program, "failed", then_claimed)
+    board.accelerator.stop_at = (5, 0)
+    with pytest.raises(DeviceError, match="bus error while reading"):
+        list(other.stream(frames))
+    assert not board.memory.held

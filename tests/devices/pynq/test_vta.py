@@ -382,6 +382,7 @@ def test_ctrl_c(net: chai.Net, board: VtaBoard, wanted: Wanted, look: int) -> No
             raise KeyboardInterrupt
 
     board.accelerator.on_look = interrupt
+    board.accelerator.takes = 5e-3  # longer than in the model, so that there are several looks
     with pytest.raises(KeyboardInterrupt):
         net.forward(IMAGES[1])
     assert board.downloads == 2
