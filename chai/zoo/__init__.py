@@ -10,8 +10,6 @@ from os import fstat
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
-from ..parser.mistaken import HEAD, starts_like_onnx
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -29,6 +27,8 @@ def is_onnx(path: str | Path) -> bool:
     """Return whether a path is an ONNX file, by its name or its first bytes."""
     if str(path).endswith(".onnx"):
         return True
+    from ..parser.mistaken import HEAD, starts_like_onnx  # a compiled network needs no parser
+
     try:
         with open(path, "rb") as file:
             return S_ISREG(fstat(file.fileno()).st_mode) and starts_like_onnx(file.read(HEAD))
