@@ -97,7 +97,7 @@ class Pictures:
 
     @property
     def by_byte(self) -> bool:
-        """Whether a number depends on nothing but its byte and channel; not with a mean image."""
+        """Return whether a number depends on nothing but its byte and channel; not with a mean image."""
         return self._preprocess.by_byte(self.shape[1])
 
     def codes(self, format: Format) -> Array:
