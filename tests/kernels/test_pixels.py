@@ -139,8 +139,8 @@ def test_a_part_beyond_the_picture_is_refused(variant: str) -> None:
     shape, target = (1, 3, 5, 7), (1, 3, 4, 6)
     Single(known, Form(Kind.RESIZE, window=Window((6, 9), (1, 1), (2, 3))), shape, target)
     for begin in ((3, 3), (2, 4)):
-        with pytest.raises(DeviceError, match="resize .* would leave its memory"):
+        with pytest.raises(DeviceError, match=r"resize .* would leave its memory"):
             Single(known, Form(Kind.RESIZE, window=Window((6, 9), (1, 1), begin)), shape, target)
     Single(known, Form(Kind.TABLE), shape, shape, (3 * 256,))
-    with pytest.raises(DeviceError, match="table .* would leave its memory"):
+    with pytest.raises(DeviceError, match=r"table .* would leave its memory"):
         Single(known, Form(Kind.TABLE), shape, shape, (3 * 256 - 1,))

@@ -26,8 +26,8 @@ class Single:
     """An operation from one contiguous array (N, C, H, W) to another, both int8 or float32, as its kind has them.
 
     Those of pictures are uint8 (N, H, W, C). ``parameters`` are the sizes in bytes of its other arrays: weights and bias in the
-    type of the input, its second input, the codes of a TABLE, or the byte in which a PACK notes NaN. ``ns`` are the nanoseconds that one thread needs, roughly: a long operation runs in
-    several.
+    type of the input, its second input, the codes of a TABLE, or the byte in which a PACK notes NaN. ``ns`` are the nanoseconds
+    that one thread needs, roughly: a long operation runs in several.
     """
 
     def __init__(
