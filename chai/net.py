@@ -8,9 +8,9 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import devices, runtime
+from . import runtime
+from .artifact.opening import opened
 from .blob import Shape, show
-from .env import env
 from .errors import UsageError
 from .fixed import Format
 from .graph import Graph
@@ -22,12 +22,10 @@ from .runtime.renewing import Renewing, Resized, Taken
 from .runtime.shared import Shared
 from .runtime.times import Times
 from .text import visible
-from .util.interpreter import Uncollected
 from .util.keywords import method_of
 from .util.lazy_numpy import np
 from .util.paths import stem
 from .util.suggest import did_you_mean
-from .zoo import is_compiled
 from .zoo.options import Options
 
 if TYPE_CHECKING:
@@ -48,28 +46,9 @@ if TYPE_CHECKING:
     from .runtime import PerfInfo
     from .runtime.execution import Execution
     from .runtime.renewing import Written
-    from .runtime.source import Source
     from .zoo.card import Card
 
     Feeds = dict[str, Any]  # arrays, or Pictures on an overlay
-
-
-def _opened(options: Options, partial: bool) -> Source:
-    """Return the source of a network: a .chai file, an ONNX file, or a prototxt with weights, of which some may be missing."""
-    with Uncollected():
-        device = devices.open(options.device or env().device or devices.DEFAULT)
-    if not isinstance(options.prototxt, bytes) and is_compiled(options.prototxt):
-        changed = "a caffemodel" if options.caffemodel is not None else next(options.changed(), None)
-        if changed:
-            raise UsageError(
-                f"{options.prototxt} is compiled: {changed} cannot be given any more",
-                hint="give it to chai compile, or load the prototxt",
-            )
-        from .artifact.source import CompiledSource  # a prototxt needs none of it
-
-        with Uncollected():
-            return CompiledSource(options, device)
-    return runtime.PrototxtSource(options, device, partial)
 
 
 class Net(Shared):
@@ -116,7 +95,7 @@ class Net(Shared):
         super().__init__()
         self._last = FinishedPass({}, Times())
         self._shapes: dict[str, Shape] = {}
-        self._source = _opened(options, self._partial)
+        self._source = opened(options, self._partial)
         for layer in self.graph.layers:
             layer.enter(self, options.autotune, options.jit)
         self._renewing = Renewing(self.graph.layers)

@@ -16,7 +16,7 @@ from ..images import files as images
 from ..kernels.codes import warm_up
 from ..offload.headroom import CURE
 from ..report import timeline
-from ..runtime.ahead import ahead
+from ..runtime.batches import ahead
 from ..runtime.perf import CSV, Share, Speeds, Spread, StepTime, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np

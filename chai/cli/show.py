@@ -14,7 +14,7 @@ from ..fixed import Coarser
 from ..graph import Graph
 from ..parser.caffemodel import check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..report.dot import dot
+from ..report.dot import drawn
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, listed
 from ..util.interpreter import Uncollected
@@ -144,7 +144,7 @@ def execute(args: argparse.Namespace) -> int:
     elif args.listing:
         output.result(*(line for made in view.segments for line in made.listing()))
     elif args.dot:
-        output.result(*_dot(view.graph, view.content.layers))
+        output.result(*drawn(view.graph, view.content.layers))
     else:
         _print(view, args)
     if args.html:
@@ -438,16 +438,3 @@ def _facts(view: NetworkView) -> dict[str, str]:
         words = " ".join([text, ", ".join(items)]).strip()
         facts[label] = f"{facts[label]}; {words}" if label in facts else words
     return facts
-
-
-# -- as a Graphviz graph
-
-
-def _dot(graph: Graph, layers: list[LayerRow]) -> list[str]:
-    labels = [(row.name, f"{row.type} {size(row.shapes[0]) if row.shapes else ''}") for row in layers]
-    writer: dict[str, int] = {}
-    edges = []
-    for i, layer in enumerate(graph.layers):
-        edges += [(writer[b], i) for b in layer.bottoms]
-        writer.update(dict.fromkeys(layer.tops, i))
-    return dot(labels, edges)

@@ -18,8 +18,7 @@ from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..net import Net
 from ..offload.formats import given
-from ..runtime.ahead import ahead
-from ..runtime.batches import run_batches
+from ..runtime.batches import ahead, run_batches
 from ..runtime.execution import Execution
 from ..tasks.coarser import as_json
 from ..text import visible

@@ -64,7 +64,7 @@ class Pictures:
 
     @property
     def base(self) -> Array:
-        """The array that has the memory."""
+        """Return the array that has the memory."""
         return self.pixels if self.pixels.base is None else self.pixels.base
 
     def copy(self) -> Pictures:
@@ -97,7 +97,7 @@ class Pictures:
 
     @property
     def by_byte(self) -> bool:
-        """Return whether a number depends on nothing but its byte and channel; not with a mean image."""
+        """Return whether a number depends on nothing but its byte and channel: not with a mean image."""
         return self._preprocess.by_byte(self.shape[1])
 
     def codes(self, format: Format) -> Array:

@@ -22,7 +22,7 @@ from ..graph import Layer
 from ..offload.headroom import IMAGES
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import Renewed, infer_shapes
-from ..runtime.ahead import ahead
+from ..runtime.batches import ahead
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
 from ..runtime.renewing import Renewing, Written

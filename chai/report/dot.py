@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..graph import Graph
 from ..text import visible
+from .layer_rows import LayerRow, size
 
 
 def dot(labels: Sequence[Sequence[str]], edges: Iterable[tuple[int, int]], rankdir: str = "TB") -> list[str]:
@@ -27,3 +29,14 @@ def _quoted(lines: Sequence[str]) -> str:
     """Return a label as a DOT string. Backslashes, quotes and ampersands are escaped, as Graphviz expands them."""
     escaped = (visible(line).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for line in lines)
     return '"' + "\\n".join(escaped) + '"'
+
+
+def drawn(graph: Graph, layers: Sequence[LayerRow]) -> list[str]:
+    """Return the lines of a DOT file of a network, whose layers have these rows in the same order."""
+    labels = [(row.name, f"{row.type} {size(row.shapes[0]) if row.shapes else ''}") for row in layers]
+    writer: dict[str, int] = {}
+    edges = []
+    for i, layer in enumerate(graph.layers):
+        edges += [(writer[b], i) for b in layer.bottoms]
+        writer.update(dict.fromkeys(layer.tops, i))
+    return dot(labels, edges)

@@ -1,14 +1,16 @@
-"""Batches: the inputs of passes, checked and in float32; and passes of another size than the Plan's."""
+"""Batches: the inputs of passes, checked and in float32; passes of another size than the Plan's; formats from many batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..blob import show
 from ..errors import ChaiError, UsageError
+from ..offload.headroom import IMAGES
 from ..util.lazy_numpy import np
 from .times import joined as joined_times
 
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
     from ..offload.plan import Plan
     from .execution import Execution
     from .renewing import Written
+    from .source import Network
     from .times import Times
+
+Batch = TypeVar("Batch")
 
 
 def feeds_of(
@@ -208,3 +213,27 @@ def _joined(execution: Execution, parts: Sequence[Mapping[str, Array]], count: i
                 hint=f"feed {plan.batch} images at a time",
             )
     return joined
+
+
+def ahead(net: Network, batches: Iterable[Batch], feed: Callable[[Batch], Mapping[str, Feed]]) -> Iterator[Batch]:
+    """Return the batches, which ``forward`` is to get, after the formats of ``net`` were measured on the first of them.
+
+    These are so many that they have ``IMAGES`` images. A network that has formats, or has nothing on an overlay, needs none. If
+    a custom layer would have to run for it, which may have a state, the first pass measures them.
+    """
+    from .measuring import computing, given, stored  # which most passes do without
+
+    rest = iter(batches)
+    if net.overlay is None or net.calibrated or given(net.graph):
+        return rest
+    first, feeds, images = list[Batch](), list[Mapping[str, "Feed"]](), 0
+    while images < IMAGES and (batch := next(rest, None)) is not None:
+        first.append(batch)
+        feeds.append(feed(batch))
+        images += next((one.shape[0] for one in feeds[-1].values() if one.ndim), 1)
+    if feeds:
+        net.reshape(**{blob: one.shape for blob, one in feeds[0].items()})
+        layers = computing(net.graph, stored(net.offload.plan)).layers
+        if not any(layer.engine == "custom" for layer in layers):
+            net.calibrate(iter(feeds))
+    return chain(first, rest)

@@ -7,7 +7,7 @@ import pytest
 
 import chai
 from chai.offload.headroom import IMAGES
-from chai.runtime.ahead import ahead
+from chai.runtime.batches import ahead
 from tests.conftest import need_models
 
 CHOICES, OTHERS, TOLERANCE = 10, 32, 2

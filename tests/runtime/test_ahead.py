@@ -15,7 +15,7 @@ from chai import cli
 from chai.chaidnn import io_layer_info, xiExec, xiInit
 from chai.evaluate.compare import check
 from chai.offload.headroom import IMAGES, Basis
-from chai.runtime.ahead import ahead
+from chai.runtime.batches import ahead
 from tests.passes.common import network
 from tools.bench import engines
 

@@ -1,0 +1,33 @@
+"""Open a network: a compiled one from its .chai file, any other from its prototxt or ONNX file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import devices, runtime
+from ..env import env
+from ..errors import UsageError
+from ..util.interpreter import Uncollected
+from ..zoo import is_compiled
+from ..zoo.options import Options
+
+if TYPE_CHECKING:
+    from ..runtime.source import Source
+
+
+def opened(options: Options, partial: bool) -> Source:
+    """Return the source of a network: a .chai file, an ONNX file, or a prototxt with weights, of which some may be missing."""
+    with Uncollected():
+        device = devices.open(options.device or env().device or devices.DEFAULT)
+    if not isinstance(options.prototxt, bytes) and is_compiled(options.prototxt):
+        changed = "a caffemodel" if options.caffemodel is not None else next(options.changed(), None)
+        if changed:
+            raise UsageError(
+                f"{options.prototxt} is compiled: {changed} cannot be given any more",
+                hint="give it to chai compile, or load the prototxt",
+            )
+        from .source import CompiledSource  # a prototxt needs none of it
+
+        with Uncollected():
+            return CompiledSource(options, device)
+    return runtime.PrototxtSource(options, device, partial)
