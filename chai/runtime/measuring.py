@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..blob import Shape
 from ..errors import ModelError
 from ..images.pictures import in_floats
-from ..offload.formats import calibrated, from_precision, given, marked_unsigned, unsigned_blobs
+from ..offload.formats import calibrated, from_precision, given as given, marked_unsigned, unsigned_blobs
 from ..offload.headroom import Basis
 from ..passes.infer_shapes import infer_shapes
 from ..util.lazy_numpy import np
