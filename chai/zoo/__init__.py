@@ -6,7 +6,7 @@ Cards are loaded when they are first used: a pass needs none.
 from __future__ import annotations
 
 from importlib import import_module
-from os import fstat
+from os import stat
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,10 @@ def is_onnx(path: str | Path) -> bool:
     from ..parser.mistaken import HEAD, starts_like_onnx  # a compiled network needs no parser
 
     try:
+        if not S_ISREG(stat(path).st_mode):  # opening a pipe would wait for its writer
+            return False
         with open(path, "rb") as file:
-            return S_ISREG(fstat(file.fileno()).st_mode) and starts_like_onnx(file.read(HEAD))
+            return starts_like_onnx(file.read(HEAD))
     except OSError:  # the name of a shipped network, for one
         return False
 
