@@ -87,11 +87,18 @@ def streamed(net: chai.Net) -> Any:
     return same, other, mixed, net.blobs, list(net.stream([]))
 
 
-def pictures(net: chai.Net) -> Any:
+def images() -> list[Any]:
     from PIL import Image
 
-    images = [Image.fromarray(np.full((9, 11), 40 * i, np.uint8)) for i in range(3)]
-    return net.preprocess(images), error(lambda: net.preprocess([]))
+    return [Image.fromarray(np.full((9, 11), 40 * i, np.uint8)) for i in range(3)]
+
+
+def pictures(net: chai.Net) -> Any:
+    return net.pictures(images()).pixels, error(lambda: net.pictures([]))
+
+
+def preprocessed(net: chai.Net) -> Any:
+    return net.preprocess(images()), error(lambda: net.preprocess([]))
 
 
 def planned(net: chai.Net) -> Any:
@@ -130,8 +137,9 @@ MEMBERS: dict[str, Get] = {
         [net.partition.engine(name) for around in origins(net) for name in around],
     ),
     "perf": lambda net: ([(s.name, s.type, s.engine, s.macs, s.bytes) for s in net.perf.steps], net.perf.batch),
+    "pictures": pictures,
     "plan": planned,
-    "preprocess": pictures,
+    "preprocess": preprocessed,
     "reshape": resized,
     "schedule": lambda net: net.schedule.engines(),
     "shapes": lambda net: net.shapes,

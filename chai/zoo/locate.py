@@ -40,7 +40,9 @@ def locate(
     if is_onnx(path):
         _check(path, "an ONNX file")
         if weights is not None:
-            raise UsageError(f"{path} is an ONNX file, which has its weights: {caffemodel} cannot be given, too")
+            raise UsageError(
+                f"{path} is an ONNX file, which has its weights: {caffemodel} cannot be given, too", hint="leave it out"
+            )
         return path, path
     if is_compiled(path) and not compiled:
         raise UsageError(
@@ -122,7 +124,7 @@ def read_network(
     chosen = next((name for name in ("level", "stages") if how.get(name)), None)
     chosen = "phase" if how.get("phase", "TEST") != "TEST" else chosen
     if chosen is not None:
-        raise UsageError(f"{chosen}: an ONNX file has no phases, levels and stages")
+        raise UsageError(f"{chosen}: an ONNX file has no phases, levels and stages", hint="leave it out")
     with Uncollected():
         graph, stored = _onnx().load_onnx(path, registry_of(how.get("custom"), how.get("strict", False)), sizes)
     return graph, stored
