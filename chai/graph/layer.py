@@ -148,7 +148,7 @@ class Layer:
         return tops
 
     def renew(self) -> None:
-        """Determine the sizes of the tops anew, for ``shapes``, if it ``renews``."""
+        """Determine the sizes of the tops again, for ``shapes``, if it ``renews``."""
 
     def enter(self, net: object, autotune: bool, jit: bool) -> None:
         """Take the options that a network has for custom layers; release what the layer holds once ``net`` is dropped."""

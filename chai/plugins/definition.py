@@ -181,7 +181,7 @@ class CustomType(Definition):
         self.scratch = _copied(options.scratch)
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None
-        self.renew: Callable[[dict[str, Any]], None] | None = None  # has the shape rule determine sizes anew
+        self.renew: Callable[[dict[str, Any]], None] | None = None  # has the shape rule determine sizes again
         self.turn: Turn | None = None  # in common with other types, of which one layer runs at a time
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None
