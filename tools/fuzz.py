@@ -71,10 +71,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, metavar="NUMBER")
     parser.add_argument("--found", type=Path, default=Path("fuzz-found"))
+    parser.add_argument("--slower", type=float, default=1, help="let each file take so many times as long: a slow machine")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        return work()
+        return work(args.slower)
     kinds = args.kind or list(ENDINGS)
     files = seeds(args.seeds, kinds)
     counts: Counter[str] = Counter()
@@ -82,7 +83,7 @@ def main() -> int:
     end = time.monotonic() + 60 * args.minutes
     number = args.seed if args.only is None else args.only
     with tempfile.TemporaryDirectory() as folder:
-        worker = Worker()
+        worker = Worker(args.slower)
         while time.monotonic() < end:
             kind, path = write(number, files, kinds, Path(folder))
             verdict = worker.ask(path)
@@ -124,7 +125,8 @@ def write(number: int, files: dict[str, list[bytes]], kinds: list[str], folder: 
 class Worker:
     """A process that reads files; restarted when it dies or hangs."""
 
-    def __init__(self) -> None:
+    def __init__(self, slower: float) -> None:
+        self.slower = slower
         self.process: subprocess.Popen[str] | None = None
 
     def ask(self, path: Path) -> str:
@@ -133,7 +135,10 @@ class Worker:
 
         if self.process is None:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                [sys.executable, __file__, "--worker", "--slower", str(self.slower)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
             )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -155,7 +160,7 @@ class Worker:
             self.process.wait()
 
 
-def work() -> int:
+def work(slower: float) -> int:
     """Read the names of files from stdin, answer in JSON, one line each."""
     import logging
 
@@ -172,7 +177,7 @@ def work() -> int:
             verdict, run = f"traceback: {type(error).__name__}: {str(error)[:200]}", None
         seconds = time.process_time() - begin
         grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-        if seconds > (IMAGE_SECONDS if is_image else SECONDS):
+        if seconds > slower * (IMAGE_SECONDS if is_image else SECONDS):
             verdict = f"slow: {seconds:.1f} s ({verdict})"
         elif grown > (IMAGE_MEMORY if is_image else MEMORY) + os.path.getsize(line.strip()):
             verdict = f"memory: {grown / 1e6:.0f} MB ({verdict})"

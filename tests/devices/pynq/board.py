@@ -80,26 +80,28 @@ class Ddr:
     def __init__(self, begin: int, size: int, coherent: bool) -> None:
         self.begin, self.size, self.coherent = begin, size, coherent
         self.held: dict[int, Buffer] = {}
+        self._lock = threading.RLock()  # as the kernel's; garbage may be collected, and a buffer released, in allocate
         self.fail_at = 0
         self.on_release: Callable[[], None] = lambda: None
 
     def allocate(self, size: int) -> Buffer:
-        self.fail_at -= 1
-        room = -(-size // PAGE) * PAGE
-        address = self.begin
-        for buffer in sorted(self.held.values(), key=lambda b: b.address):
-            if buffer.address - address >= room + PAGE:
-                break
-            address = buffer.address + -(-buffer.size // PAGE) * PAGE + PAGE  # a page between any two
-        if self.fail_at == 0 or address + room > self.begin + self.size:
-            raise RuntimeError("BO allocation failed: Cannot allocate memory")
-        made = Buffer(address, size, self.coherent)
-        self.held[address] = made
-        return made
+        with self._lock:
+            self.fail_at -= 1
+            room = -(-size // PAGE) * PAGE
+            address = self.begin
+            for buffer in sorted(list(self.held.values()), key=lambda b: b.address):
+                if buffer.address - address >= room + PAGE:
+                    break
+                address = buffer.address + -(-buffer.size // PAGE) * PAGE + PAGE  # a page between any two
+            if self.fail_at == 0 or address + room > self.begin + self.size:
+                raise RuntimeError("BO allocation failed: Cannot allocate memory")
+            buffer = self.held[address] = Buffer(address, size, self.coherent)
+            return buffer
 
     def release(self, address: int) -> None:
         self.on_release()
-        del self.held[address]
+        with self._lock:
+            del self.held[address]
 
     def written(self, address: int) -> None:
         """Let the cache write back, after the accelerator wrote at an address, what is dirty of that buffer: over the results."""
@@ -115,7 +117,7 @@ class Ddr:
         return buffer.device[offset : offset + size]
 
     def around(self, address: int) -> Buffer:
-        for buffer in self.held.values():
+        for buffer in list(self.held.values()):  # another thread may allocate
             if buffer.address <= address < buffer.address + buffer.size:
                 return buffer
         raise BusError(f"{address:#x}: no buffer is there")
