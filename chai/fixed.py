@@ -120,8 +120,7 @@ def _quotient(x: Array, step: Array | float) -> Array:
         return (x.astype(np.float32) / np.asarray(step, np.float32)).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Requantization:
+class Requantization(NamedTuple):
     """Conversion of an accumulator to a code: clamp(((acc * m + R - (acc < 0)) >> shift) + zero).
 
     R = 2^(shift-1), 0 for no shift. The accumulator is the true sum: its sign decides rounding and multiplier. The zero
@@ -178,8 +177,7 @@ def multipliers(ratios: Array, bits: int, shift_max: int) -> tuple[Array, int] |
     return None
 
 
-@dataclass(frozen=True)
-class Coarser:
+class Coarser(NamedTuple):
     """The channels of a layer that have coarser steps, and the dB that this costs its weights in SQNR."""
 
     channels: int

@@ -17,7 +17,16 @@ SMALL = ["upgrade", "npy", "card", "mean", "journal", "list", "overlay", "kernel
 
 def fuzz(folder: Path, cases: int, *kinds: str, seed: int = 0) -> str:
     """The last lines of a run that has found nothing."""
-    command = [sys.executable, str(ROOT / "tools" / "fuzz.py"), "--minutes", "60", "--cases", str(cases), "--slower", "10"]
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "fuzz.py"),
+        "--minutes",
+        "60",
+        "--cases",
+        str(cases),
+        "--slower",
+        "10",
+    ]
     command += ["--seed", str(seed), "--found", str(folder), *(word for kind in kinds for word in ("--kind", kind))]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

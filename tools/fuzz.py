@@ -71,7 +71,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, metavar="NUMBER")
     parser.add_argument("--found", type=Path, default=Path("fuzz-found"))
-    parser.add_argument("--slower", type=float, default=1, help="let each file take so many times as long: a slow machine")
+    parser.add_argument(
+        "--slower", type=float, default=1, help="let each file take so many times as long: a slow machine"
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +124,7 @@ def _step(step: Step, chains: _Chains) -> dict[str, Any]:
     if isinstance(step, HostStep):
         return {"host": step.layer.name, "codes": step.codes}
     if not isinstance(step, DeviceStep):
-        unfold = {"unfold": asdict(step.unfold)} if isinstance(step, Pack) and step.unfold is not None else {}
+        unfold = {"unfold": step.unfold._asdict()} if isinstance(step, Pack) and step.unfold is not None else {}
         return {"convert": step.type, "blob": step.blob, **unfold}
     layers = [layer.name for layer in step.layers]
     edges = {"reads": list(step.inputs), "writes": list(step.outputs)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Shape
 from .layer import Layer
@@ -29,8 +29,7 @@ def last_readers(layers: list[Layer]) -> list[list[str]]:
     return ends[::-1]
 
 
-@dataclass(frozen=True)
-class Composed:
+class Composed(NamedTuple):
     """A layer of the prototxt that was replaced by others.
 
     ``parts``  the names of these layers, ``text`` a prototxt of them

@@ -8,7 +8,6 @@ as much time as they save on ``PAYS`` elements: it is loaded after so many.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -163,7 +162,7 @@ def _parts(channels: int, size: int) -> Iterator[slice]:
 def _of(part: slice, r: Requantization) -> Requantization:
     """Return ``r`` with the multipliers of some channels."""
     m, negative = (x if x is None or np.size(x) == 1 else x[part] for x in (r.multiplier, r.negative))
-    return replace(r, multiplier=np.asarray(m), negative=negative)
+    return r._replace(multiplier=np.asarray(m), negative=negative)
 
 
 @lru_cache(maxsize=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, show
@@ -62,7 +62,7 @@ class Eltwise(Layer):
         steps = np.array([c * target.formats[b].step for c, b in zip(coeff, self.bottoms)])
         r = target.requantization(steps, self.tops[0], self.slope, self.ceiling)
         negative = None if r.negative is None else tuple(map(int, r.negative))
-        factors, one = tuple(map(int, r.multiplier)), replace(r, multiplier=np.array(1), negative=None)
+        factors, one = tuple(map(int, r.multiplier)), r._replace(multiplier=np.array(1), negative=None)
         zeros = tuple(target.formats[b].zero for b in self.bottoms)
         return [_task()(self.bottoms, self.tops[0], self.origin, factors, negative, one, zeros)]
 

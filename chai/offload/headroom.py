@@ -7,7 +7,7 @@ lies beyond a format saturates; a wider format has coarser steps. So a margin de
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 IMAGES = 8  # that formats come from, where so many are given
 _WIDE = {1: 2.0, 2: 1.5, 8: 1.25, 32: 1.0}  # images at least -> factor of their largest values
@@ -22,8 +22,7 @@ _MARGINS: Mapping[tuple[int, str], Mapping[int, float]] = {
 CURE = "--calibration FOLDER or chai quantize"
 
 
-@dataclass(frozen=True)
-class Basis:
+class Basis(NamedTuple):
     """Basis of measured formats: the number of images, bits and scheme."""
 
     images: int

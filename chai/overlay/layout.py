@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from math import prod
 from operator import itemgetter
+from typing import NamedTuple
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
@@ -20,8 +21,7 @@ from ..util.rounding import ceil_div, round_up
 from .sections import Layout
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     """Location of a blob, in bytes.
 
     ``offset``         of the blob from the start of the buffer; a view has the offset of its parent

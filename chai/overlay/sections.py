@@ -1,22 +1,20 @@
-"""Parts of an overlay's manifest, as dataclasses: one for each kind of object in ``overlay.json``."""
+"""Parts of an overlay's manifest: a record for each kind of object in ``overlay.json``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 
-@dataclass(frozen=True)
-class BoardModel:
+class BoardModel(NamedTuple):
     """The usual name of a board, and Vivado's name of its chip."""
 
     name: str
     part: str
 
 
-@dataclass(frozen=True)
-class FpgaResources:
+class FpgaResources(NamedTuple):
     """Resources of the part: DSP slices, RAMB36, URAM288."""
 
     dsp: int
@@ -24,8 +22,7 @@ class FpgaResources:
     ultra_ram: int
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """``inputs`` x ``outputs`` channels for ``lanes`` pixels in each cycle.
 
     A DSP multiplies one input by two weights that are ``pack_shift`` bits apart; ``chain`` DSPs are summed before the two
@@ -39,16 +36,14 @@ class Array:
     pack_shift: int
 
 
-@dataclass(frozen=True)
-class Dsp:
+class Dsp(NamedTuple):
     """DSP slices used."""
 
     array: int
     requant: int
 
 
-@dataclass(frozen=True)
-class Requant:
+class Requant(NamedTuple):
     """Width of the unsigned multipliers in bits, largest shift in bits, results per cycle."""
 
     mult_bits: int
@@ -56,24 +51,21 @@ class Requant:
     lanes: int
 
 
-@dataclass(frozen=True)
-class WindowRate:
+class WindowRate(NamedTuple):
     """Bytes that the window engine reads and writes in each cycle."""
 
     read_bytes: int
     write_bytes: int
 
 
-@dataclass(frozen=True)
-class Overhead:
+class Overhead(NamedTuple):
     """Cycles that are spent without computing."""
 
     task_cycles: int
     tile_cycles: int
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """Speed of the board's processor (one thread), and its time to start a segment.
 
     ``macs_per_us`` of matrix products, ``elements_per_us`` read by any other layer, ``convert_bytes_per_us`` of float32
@@ -86,8 +78,7 @@ class Host:
     call_us: float
 
 
-@dataclass(frozen=True)
-class OnChipBuffer:
+class OnChipBuffer(NamedTuple):
     """An on-chip memory: ``copies`` times ``banks`` times ``depth`` words of ``word_bits``."""
 
     word_bits: int
@@ -102,8 +93,7 @@ class OnChipBuffer:
         return self.word_bits * self.depth * self.banks * self.copies // 8
 
 
-@dataclass(frozen=True)
-class OnChipBuffers:
+class OnChipBuffers(NamedTuple):
     """Buffers for input rows, weights, accumulators, and unfinished pooling windows."""
 
     input: OnChipBuffer
@@ -145,16 +135,14 @@ class TaskLimits:
 L = TypeVar("L", bound=TaskLimits)
 
 
-@dataclass(frozen=True)
-class TaskSection:
+class TaskSection(NamedTuple):
     """The manifest's section of one kind of Task: the names and values of its ``TaskLimits``."""
 
     kind: str
     limits: tuple[tuple[str, Any], ...]
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Layout of blobs in DDR, which only devices depend on; ``alignment`` is in bytes."""
 
     kind: str
@@ -163,8 +151,7 @@ class Layout:
     alignment: int
 
 
-@dataclass(frozen=True)
-class Bits:
+class Bits(NamedTuple):
     """A part of a register."""
 
     name: str
@@ -172,8 +159,7 @@ class Bits:
     width: int
 
 
-@dataclass(frozen=True)
-class Register:
+class Register(NamedTuple):
     """32 bits at ``offset`` bytes. ``access`` is r, w, rw or w1c; ``value`` is a constant's value, or None."""
 
     name: str

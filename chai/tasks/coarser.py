@@ -7,7 +7,6 @@ stay, with fewer bits. The weights of other channels do not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ..blob import Array
@@ -30,7 +29,7 @@ def listed(coarser: Mapping[str, Coarser]) -> list[str]:
 
 def as_json(coarser: Mapping[str, Coarser]) -> dict[str, Any]:
     """Return the layers with coarser steps as values for json.dumps."""
-    return {name: asdict(cost) for name, cost in coarser.items()}
+    return {name: cost._asdict() for name, cost in coarser.items()}
 
 
 class Sums(NamedTuple):

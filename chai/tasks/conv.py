@@ -281,7 +281,7 @@ class Conv(Task):
             zero_weights=sum(part.zero_weights + gap * prod(part.weights.shape[1:]) for part, gap in zip(parts, gaps)),
             weights=padded(np.asarray(part.weights) for part in parts),
             bias=padded(part.bias for part in parts),
-            requantization=replace(first.requantization, multiplier=above, negative=negative),
+            requantization=first.requantization._replace(multiplier=above, negative=negative),
         )
 
     @classmethod

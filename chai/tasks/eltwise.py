@@ -125,7 +125,7 @@ class Eltwise(Task):
             steps = np.array([(1 - 1.7 * i) * target.formats[blob].step for i, blob in enumerate(names)])
             r = target.requantization(steps, "y", slope)
             negative = None if r.negative is None else tuple(map(int, r.negative))
-            one = replace(r, multiplier=np.array(1), negative=None)
+            one = r._replace(multiplier=np.array(1), negative=None)
             zeros = tuple(target.formats[blob].zero for blob in names)
             task = cls(names, "y", ("eltwise",), tuple(map(int, r.multiplier)), negative, one, zeros)
             yield maker.probe(name, task, target)

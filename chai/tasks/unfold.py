@@ -6,7 +6,7 @@ use; over 42 channels it takes 4 kernel rows of 3 blocks, 12 passes. Only intege
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..blob import Array, Shape
 from ..util.lazy_numpy import np
@@ -14,8 +14,7 @@ from ..util.rounding import ceil_div
 from .window import Window
 
 
-@dataclass(frozen=True)
-class Unfold:
+class Unfold(NamedTuple):
     """The blob for a convolution with ``window`` (dilation 1): all columns of the kernel, and ``rows`` of its rows, as channels.
 
     Pixel (y, x) of channel (i * columns + j) * C + c is pixel (y * stride + i - pad, x * stride + j - pad) of channel c.

@@ -76,7 +76,7 @@ def fetched(step: DeviceStep, net: chai.Net) -> None:
     for blob, placed in made.regions.blobs.items():
         region, offset = split(placed.offset)
         assert 0 <= offset <= made.sizes[region] - placed.bytes
-        real[blob] = replace(placed, offset=base[region] + offset)
+        real[blob] = placed._replace(offset=base[region] + offset)
     for tag, task in enumerate(made.tasks):
         descriptor = memory[tag * size : (tag + 1) * size].tobytes()
         assert unpack(net.overlay.descriptor, descriptor)["tag"] == tag

@@ -3,8 +3,6 @@ and descriptors that say the Tasks at any address."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -49,7 +47,7 @@ def test_every_code_lies_where_the_words_say(
 ) -> None:
     """Against a loop over README's sentence: a word is so many channels of one pixel, a plane is row by row, an image
     its planes in order and begins at a multiple of 64 bytes; channels beyond the last are zero."""
-    layout = replace(Z2.layout, channels_per_word=word)
+    layout = Z2.layout._replace(channels_per_word=word)
     first, channels = word * planes, word * planes + c + more
     random = np.random.default_rng(seed)
     codes = random.integers(-128, 128, (n, c, h, w)).astype(np.int8)
@@ -71,7 +69,7 @@ def test_every_code_lies_where_the_words_say(
 
 
 def test_a_layout_that_nobody_knows_is_refused() -> None:
-    layout = replace(Z2.layout, images_per_word=2)
+    layout = Z2.layout._replace(images_per_word=2)
     with pytest.raises(DeviceError, match="layout of 2 images per word"):
         DeviceBlob(np.zeros(9999, np.uint8), layout, 3, (2, 3, 5, 7)).store(np.zeros((2, 3, 5, 7), np.int8))
 
@@ -156,7 +154,7 @@ def test_descriptors_say_the_tasks_wherever_the_regions_lie(name: str) -> None:
             address = {b: made.regions.blobs[b] for b in (*task.inputs, task.output)}
             address |= {p.parent: made.regions.blobs[p.parent] for p in address.values() if p.parent}
             real = {
-                b: replace(p, offset=base[p.offset >> REGION] + (p.offset & (1 << REGION) - 1))
+                b: p._replace(offset=base[p.offset >> REGION] + (p.offset & (1 << REGION) - 1))
                 for b, p in address.items()
             }
             again = decoded(found, fixed, offload.overlay, real, offload.shapes, base[FIXED], task)

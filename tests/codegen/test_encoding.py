@@ -168,7 +168,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         for blob in {*inputs, "out"}:
             place(blob, n, c, h, w)
         two = st.tuples(FACTORS, FACTORS)
-        r = replace(draw(requantizations(())), multiplier=np.array(1), negative=None)
+        r = draw(requantizations(()))._replace(multiplier=np.array(1), negative=None)
         zeros = draw(st.just(()) | st.tuples(ZEROS, ZEROS))
         task = Eltwise(inputs, "out", ("o",), draw(two), draw(st.none() | two), r, zeros)
     else:
@@ -420,7 +420,7 @@ def test_the_fields_of_zero_points() -> None:
     assert flags(conv(zero=-128)) == (1, 0, 0)
     assert flags(conv(requantization=r)) == (0, 0, 1)
     assert flags(eltwise(zeros=(0, -128))) == (0, 1, 0)
-    assert flags(eltwise(zeros=(-128, 0), requantization=replace(r, multiplier=np.array(1)))) == (1, 0, 1)
+    assert flags(eltwise(zeros=(-128, 0), requantization=r._replace(multiplier=np.array(1)))) == (1, 0, 1)
     assert flags(copy(requantization=r, zero=-128)) == (1, 0, 1)
     assert flags(copy(zero=-128)) == (0, 0, 0)
     assert flags(average(zero=-128)) == (1, 0, 0)

@@ -25,7 +25,7 @@ BUFFERS = Z2.buffers
 def tight(kind: str = "", overlay: dict[str, Any] | None = None, **limits: Any) -> Overlay:
     """The default overlay with other limits of a kind, or other values of its own."""
     sections = [
-        replace(section, limits=tuple({**dict(section.limits), **(limits if section.kind == kind else {})}.items()))
+        section._replace(limits=tuple({**dict(section.limits), **(limits if section.kind == kind else {})}.items()))
         for section in Z2.tasks
     ]
     return replace(Z2, tasks=tuple(sections), **(overlay or {}))
@@ -38,7 +38,7 @@ def grouped() -> Case:
 
 
 def depthwise(kind: type[Conv] = Conv, window: Window = POINT) -> Case:
-    leaky = replace(SCALED, negative=np.array(3))
+    leaky = SCALED._replace(negative=np.array(3))
     task = kind(("a",), "c", ("each",), np.ones((20, 1, *window.kernel), np.int8), np.arange(20), window, 20, leaky)
     return replace(copy(first=0), task=task, shapes={"a": (1, 20, 2, 3), "c": (1, 20, *window.sizes((2, 3)))})
 
@@ -46,11 +46,11 @@ def depthwise(kind: type[Conv] = Conv, window: Window = POINT) -> Case:
 def pooled(kernel: tuple[int, int], pad: int = 0) -> Case:
     window = Window(kernel, (2, 2), (pad, pad))
     out = window.sizes((4, 6))
-    case = average(window=window, out=out, requantization=replace(SCALED, low=-128))
+    case = average(window=window, out=out, requantization=SCALED._replace(low=-128))
     return replace(case, shapes={"a": (1, 20, 4, 6), "c": (1, 20, *out)})
 
 
-LEAKY = conv(requantization=replace(SCALED, negative=np.array([[[1]], [[2]]])))
+LEAKY = conv(requantization=SCALED._replace(negative=np.array([[[1]], [[2]]])))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ LEAKY = conv(requantization=replace(SCALED, negative=np.array([[[1]], [[2]]])))
             "'out' begins at channel 32, not at a",
         ),
         (conv(), tight("conv", leaky=False), tight(overlay={"batch_max": 1}), "2 images are more than the overlay's 1"),
-        (conv(), Z2, tight(overlay={"requant": replace(Z2.requant, shift_max=6)}), "shift: 7, expected at most 6"),
-        (conv(), Z2, tight(overlay={"requant": replace(Z2.requant, mult_bits=2)}), "multiplier = 6: expected 2 bits"),
+        (conv(), Z2, tight(overlay={"requant": Z2.requant._replace(shift_max=6)}), "shift: 7, expected at most 6"),
+        (conv(), Z2, tight(overlay={"requant": Z2.requant._replace(mult_bits=2)}), "multiplier = 6: expected 2 bits"),
         (
             conv(),
-            tight(overlay={"buffers": replace(BUFFERS, input=replace(BUFFERS.input, depth=28))}),
-            tight(overlay={"buffers": replace(BUFFERS, input=replace(BUFFERS.input, depth=27))}),
+            tight(overlay={"buffers": BUFFERS._replace(input=BUFFERS.input._replace(depth=28))}),
+            tight(overlay={"buffers": BUFFERS._replace(input=BUFFERS.input._replace(depth=27))}),
             "4 input rows take 448 bytes, the overlay stages 432",
         ),
         (LEAKY, Z2, tight("conv", leaky=False), "the overlay has no leaky conv"),
@@ -99,8 +99,8 @@ LEAKY = conv(requantization=replace(SCALED, negative=np.array([[[1]], [[2]]])))
         (pooled((2, 3)), tight("pool", methods=("AVE",)), tight("pool", methods=("MAX",)), "the overlay has no AVE"),
         (
             pooled((3, 3)),
-            tight(overlay={"buffers": replace(BUFFERS, pool=replace(BUFFERS.pool, depth=4))}),
-            tight(overlay={"buffers": replace(BUFFERS, pool=replace(BUFFERS.pool, depth=3))}),
+            tight(overlay={"buffers": BUFFERS._replace(pool=BUFFERS.pool._replace(depth=4))}),
+            tight(overlay={"buffers": BUFFERS._replace(pool=BUFFERS.pool._replace(depth=3))}),
             "its unfinished windows take 4 columns, the overlay holds 3",
         ),
         (

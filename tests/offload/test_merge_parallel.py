@@ -45,7 +45,7 @@ def conv(rng: np.random.Generator, name: str, outputs: int, leaky: bool = False,
     weights = codes(rng, outputs, SHAPE[1], *window.kernel, low=-127)
     bias = rng.integers(-(1 << 16), 1 << 16, outputs)
     task = Conv(("x",), name, (name, f"{name}/relu"), weights, bias, window, 1, r)
-    return replace(task, requantization=replace(r, **changes.pop("r", {})), **changes)
+    return replace(task, requantization=r._replace(**changes.pop("r", {})), **changes)
 
 
 def shapes(tasks: Iterable[Conv], x: Shape = SHAPE) -> dict[str, Shape]:
@@ -152,7 +152,7 @@ def test_nothing_is_merged_at_a_loss() -> None:
     """In blocks of 20, 17 and 19 channels are one each; as 24 + 19, since a part begins with a plane, they would be three."""
     rng = np.random.default_rng(0)
     tasks = [conv(rng, "a", 17), conv(rng, "b", 19)]
-    odd = replace(Z2, array=replace(Z2.array, outputs=20))
+    odd = replace(Z2, array=Z2.array._replace(outputs=20))
     assert not merge_parallel(tasks, {}, shapes(tasks, (1, 5, 60, 70)), odd).shapes
     small = (1, 5, 1, 2)  # a Task less is worth more than so small a block
     assert merge_parallel(tasks, {}, shapes(tasks, small), odd).shapes

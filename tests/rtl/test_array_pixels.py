@@ -24,8 +24,7 @@ RING, PIXELS = 256, 16
 
 def overlay(lanes: int) -> Overlay:
     found = overlays.load()
-    buffers = replace(
-        found.buffers,
+    buffers = found.buffers._replace(
         input=OnChipBuffer(64, RING, 1, lanes, "block"),
         accumulators=OnChipBuffer(8 * found.accumulator_bits, PIXELS, 2, lanes, "block"),
     )

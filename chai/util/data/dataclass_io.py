@@ -1,16 +1,16 @@
-"""Convert frozen dataclasses to JSON and back, checking annotations and the ranges and choices that fields declare.
+"""Convert records, which are dataclasses or named tuples, to JSON and back, checking annotations, ranges and choices.
 
-A field's metadata may have ``within`` (low, high) for a number or a tuple of them, and ``choice`` for allowed values.
+A dataclass's field may have metadata: ``within`` (low, high) for a number or a tuple of them, ``choice`` for allowed values.
 """
 
 from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
@@ -20,9 +20,9 @@ _PLAIN = bool, int, float, str
 
 
 def plain(value: Any) -> Any:
-    """Return a value of dataclasses, tuples, numbers and strings as JSON types. Fields at their default are omitted."""
-    if is_dataclass(value) and not isinstance(value, type):
-        values = ((f, getattr(value, f.name)) for f in fields(value))
+    """Return a value of records, tuples, numbers and strings as JSON types. Fields at their default are omitted."""
+    if _is_record(value) and not isinstance(value, type):
+        values = ((f, getattr(value, f.name)) for f in _fields(type(value)))
         return {f.name: plain(v) for f, v in values if v != f.default}
     if isinstance(value, (tuple, list)):
         return [plain(v) for v in value]
@@ -54,11 +54,29 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
     return None
 
 
-def _dataclass(cls: Any) -> Read:
+class _TupleField(NamedTuple):
+    """A field of a named tuple, as ``dataclasses`` describes its own."""
+
+    name: str
+    default: Any
+    metadata: Mapping[str, Any] = types.MappingProxyType({})
+
+
+def _is_record(value: Any) -> bool:
+    return is_dataclass(value) or hasattr(value, "_field_defaults")
+
+
+def _fields(cls: Any) -> Sequence[Field[Any] | _TupleField]:
+    if is_dataclass(cls):
+        return fields(cls)
+    return [_TupleField(name, cls._field_defaults.get(name, MISSING)) for name in cls._fields]
+
+
+def _record(cls: Any) -> Read:
     hints = get_type_hints(cls)
-    members = {f.name: (_read(hints[f.name]), f.metadata) for f in fields(cls)}
+    members = {f.name: (_read(hints[f.name]), f.metadata) for f in _fields(cls)}
     # most values are of the type that their field declares, and little else is asked of them
-    plain = {f.name: hints[f.name] for f in fields(cls) if hints[f.name] in _PLAIN and not f.metadata}
+    plain = {name: hints[name] for name, (_, metadata) in members.items() if hints[name] in _PLAIN and not metadata}
 
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if not isinstance(value, Mapping):
@@ -73,9 +91,9 @@ def _dataclass(cls: Any) -> Read:
                 raise refuse(place, "unknown key")
             member, metadata = members[name]
             values[name] = content = member(item, place, refuse)
-            for each in content if isinstance(content, tuple) else (content,):
+            for each in content if type(content) is tuple else (content,):
                 if metadata or isinstance(each, float):
-                    text = None if each is None or is_dataclass(each) else problem(metadata, each)
+                    text = None if each is None or _is_record(each) else problem(metadata, each)
                     if text:
                         raise refuse(place, text)
         try:
@@ -89,8 +107,8 @@ def _dataclass(cls: Any) -> Read:
 @lru_cache(maxsize=256)
 def _read(cls: Any) -> Read:
     """Return a function from a value of JSON, its place, and ``refuse`` to a value of type ``cls``."""
-    if is_dataclass(cls):
-        return _dataclass(cls)
+    if _is_record(cls):
+        return _record(cls)
     origin, inside = get_origin(cls), get_args(cls)
     if origin in (Union, types.UnionType):
         one, none = _read(next(i for i in inside if i is not type(None))), type(None) in inside

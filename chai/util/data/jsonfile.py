@@ -27,9 +27,9 @@ Pointer = tuple[str | int, ...]  # path of keys and indices to a value; () is th
 
 MAGNITUDE = 1 << 64  # nothing here is wider than a 64-bit word
 
-_BLANK = r"[ \t\r\n]*"
-_NUMBER = r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"
-_WORD = r"[A-Za-z0-9_+.-]+"
+_BLANK = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WORD = re.compile(r"[A-Za-z0-9_+.-]+")
 _STRING = json.JSONDecoder()
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
@@ -70,17 +70,17 @@ class Document:
         first = self.text[self.at : self.at + 1]
         if first > " " or not first:  # most do not follow a blank
             return first
-        blank = re.compile(_BLANK).match(self.text, self.at)
+        blank = _BLANK.match(self.text, self.at)
         assert blank is not None
         self.at = blank.end()
         return self.text[self.at : self.at + 1]
 
     def _found(self) -> str:
-        word = re.compile(_WORD).match(self.text, self.at)
+        word = _WORD.match(self.text, self.at)
         return ascii(word.group()[:40] if word else self.text[self.at]) if self.at < len(self.text) else "its end"
 
     def _error(self, message: str, hint: str | None = None) -> ParseError:
-        word = re.compile(_WORD).match(self.text, self.at)
+        word = _WORD.match(self.text, self.at)
         return self.source.error(message, self.at, word.end() if word else None, hint)
 
     def _value(self, pointer: Pointer, depth: int) -> Any:
@@ -101,7 +101,7 @@ class Document:
         elif first and first in "-0123456789":
             value = self._number()
         else:
-            word = re.compile(_WORD).match(self.text, start)
+            word = _WORD.match(self.text, start)
             if word is None or word.group() not in _CONSTANTS:
                 raise self._error(f"expected a value, found {self._found()}", _advice(word.group() if word else first))
             value = _CONSTANTS[word.group()]
@@ -165,8 +165,8 @@ class Document:
         return str(value)
 
     def _number(self) -> int | float:
-        found = re.compile(_NUMBER).match(self.text, self.at)
-        word = re.compile(_WORD).match(self.text, self.at)
+        found = _NUMBER.match(self.text, self.at)
+        word = _WORD.match(self.text, self.at)
         if found is None or word is None or found.end() != word.end():
             raise self._error(
                 f"{self._found()} is not a number of JSON", "decimal digits; no leading zero, sign or hex"

@@ -89,7 +89,7 @@ class Ddr:
             self.fail_at -= 1
             room = -(-size // PAGE) * PAGE
             address = self.begin
-            for buffer in sorted(list(self.held.values()), key=lambda b: b.address):
+            for buffer in sorted(self.held.values(), key=lambda b: b.address):
                 if buffer.address - address >= room + PAGE:
                     break
                 address = buffer.address + -(-buffer.size // PAGE) * PAGE + PAGE  # a page between any two
