@@ -9,25 +9,50 @@ from chai.errors import ModelError
 from chai.fixed import Format, Requantization
 from chai.kernels import codes as conversions
 from chai.kernels.native import library
-from chai.kernels.native.build import machine
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
 
 from .common import NAMES, VARIANTS, several, used
 
+SIGNED, UNSIGNED = (-128, 127, 0), (-128, 127, -128)  # least and largest code, zero point
 
-@pytest.mark.skipif(machine() == "armv7l", reason="there numpy's own division is approximate")
+
+def nearest(x: np.ndarray, step: float, clamp: tuple[int, int, int]) -> np.ndarray:
+    """The codes of quotients in float32: those in float64, which numpy divides exactly on ARMv7, too, round to the same."""
+    low, high, zero = clamp
+    with np.errstate(all="ignore"):
+        quotients = np.clip((x.astype(np.float64) / step).astype(np.float32).astype(np.float64), -1000, 1000)
+    return np.clip(np.copysign(np.floor(np.abs(quotients) + 0.5), quotients) + zero, low, high)
+
+
+def numbers(codes: np.ndarray, step: float, zero: int) -> np.ndarray:
+    """The products in float32: those in float64 are exact."""
+    return ((codes.astype(np.float64) - zero) * step).astype(np.float32)
+
+
+def pack(variant: str, count: int, step: float, clamp: tuple[int, int, int]) -> Single:
+    """A Pack of so many numbers."""
+    known = library.variant(variant)
+    assert known is not None
+    row, r = (1, 1, 1, count), Requantization(np.ones(1, np.int64), 0, *clamp[:2], zero=clamp[2])
+    return Single(known, Form(Kind.PACK, requantization=r, numbers=(step,)), row, row, (1,))
+
+
+def unpack(variant: str, count: int, step: float, zero: int) -> Single:
+    """An Unpack of so many codes."""
+    known, row = library.variant(variant), (1, 1, 1, count)
+    assert known is not None
+    return Single(known, Form(Kind.UNPACK, zeros=(zero,), numbers=(step,)), row, row)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("clamp", [(-128, 127, 0), (-127, 127, 0), (-128, 127, -128), (-128, -65, -128)])
+@pytest.mark.parametrize("clamp", [SIGNED, (-127, 127, 0), UNSIGNED, (-128, -65, -128), (-100, 90, 7)])
 @pytest.mark.parametrize("far", [False, True])
 def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far: bool) -> None:
     """A Pack multiplies where it can; the codes are those of a division for each of the nearest float32 numbers.
 
     Numbers of which one is ``far`` from all codes are divided together.
     """
-    used = library.variant(variant)
-    assert used is not None
-    low, high, zero = clamp
     rng = np.random.default_rng(0)
     halves = np.arange(-300, 301).repeat(9) + 0.5
     around = np.tile(np.arange(-4, 5, dtype=np.int32), 601)
@@ -41,19 +66,69 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far:
         beside = (beside.view(np.int32) + around).view(np.float32)
         x = np.concatenate([beside[np.isfinite(beside)], beyond, outside])
         x = np.append(rng.permutation(x), step)[1:]  # from no multiple of a vector on
-        with np.errstate(all="ignore"):
-            quotients = np.clip((x / step).astype(np.float64), -1000, 1000)
-        wanted = np.clip(np.copysign(np.floor(np.abs(quotients) + 0.5), quotients) + zero, low, high)
-        row, r = (1, 1, 1, x.size), Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
-        packing = Single(used, Form(Kind.PACK, requantization=r, numbers=(float(step),)), row, row, (1,))
-        unpacking = Single(used, Form(Kind.UNPACK, zeros=(zero,), numbers=(float(step),)), row, row)
-        nan = np.zeros(1, np.uint8)
-        found = packing.run(x, nan)
-        assert np.array_equal(found.ravel(), wanted)
-        assert np.array_equal(unpacking.run(found), (found.astype(np.float32) - zero) * step)
+        packing, nan = pack(variant, x.size, float(step), clamp), np.zeros(1, np.uint8)
+        codes = packing.run(x, nan)
+        assert np.array_equal(codes.ravel(), nearest(x, float(step), clamp))
+        assert np.array_equal(
+            unpack(variant, x.size, float(step), clamp[2]).run(codes), numbers(codes, float(step), clamp[2])
+        )
         assert not nan
         x[rng.integers(x.size)] = np.nan
         packing.run(x, nan)
+        assert nan
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("count", [300, pytest.param(10000, marks=pytest.mark.slow)])
+def test_quotients_so_far_from_a_half_that_products_decide(variant: str, count: int) -> None:
+    """The two numbers of float32 beside each middle, and those 2^-16 to 12 * 2^-16 of a step away from it.
+
+    Numbers of one distance follow each other: where none is near, none is divided.
+    """
+    rng = np.random.default_rng(count)
+    middles = np.arange(-256, 256) + 0.5
+    distances = np.arange(-12, 13).reshape(-1, 1) / 65536
+    nan = np.zeros(1, np.uint8)
+    steps = np.exp2(rng.uniform(-60, 60, count)).astype(np.float32)
+    steps[::3] = np.exp2(rng.integers(-60, 59, len(steps[::3]))) * (
+        2 - rng.integers(0, 1 << 10, len(steps[::3])) / 2.0**22 - 2.0**-23
+    )
+    for i, step in enumerate(steps.tolist()):  # every third with an inverse in the middle between two numbers
+        clamp = (SIGNED, UNSIGNED)[i % 2]
+        at = (middles * step).astype(np.float32)
+        x = np.concatenate(
+            [((middles + distances) * step).astype(np.float32).ravel(), np.nextafter(at, -at), np.nextafter(at, 2 * at)]
+        )
+        codes = pack(variant, x.size, step, clamp).run(x, nan)
+        assert np.array_equal(codes.ravel(), nearest(x, step, clamp)), step
+    assert not nan
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("step", [0.25, float(np.float32(0.37))])
+def test_any_number_of_numbers_at_any_place(variant: str, step: float) -> None:
+    """Vectors have fewer, and bytes beside the result stay as they are; NaN is noted in each place, infinity is not."""
+    rng, zero = np.random.default_rng(0), 3
+    for count in range(1, 150):
+        first, out = rng.integers(0, 17, 2)
+        x = (rng.integers(-150, 150, 170) * step / 2).astype(np.float32)[first : first + count]
+        whole, nan = np.full(170, 99, np.int8), np.zeros(1, np.uint8)
+        codes = whole[out : out + count]
+        packing = pack(variant, count, step, (-100, 90, zero))
+        packing.write(x, codes, nan)
+        assert np.array_equal(codes, nearest(x, step, (-100, 90, zero)))
+        assert (np.delete(whole, np.s_[out : out + count]) == 99).all()
+        floats = np.full(170, 99, np.float32)
+        unpack(variant, count, step, zero).write(codes, floats[first : first + count])
+        assert np.array_equal(floats[first : first + count], numbers(codes, step, zero))
+        assert (np.delete(floats, np.s_[first : first + count]) == 99).all()
+        at = rng.integers(count)
+        x[at], x[rng.integers(count)] = np.inf, -np.inf
+        packing.write(x, codes, nan)
+        assert np.array_equal(codes, nearest(x, step, (-100, 90, zero)))
+        assert not nan
+        x[at] = np.nan
+        packing.write(x, codes, nan)
         assert nan
 
 

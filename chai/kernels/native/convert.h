@@ -1,4 +1,12 @@
-/* Conversions between arrays of the host, one pixel after the other along a row, and codes, one channel after the other. */
+/* Conversions between arrays of the host, one pixel after the other along a row, and codes, one channel after the other.
+
+   Codes of float32 are computed without a division where that has the same codes. The instruction set's file defines
+     QUOTIENTS                                  numbers that it converts side by side
+     AT_ONCE, SCALED_BY                         numbers that are divided together; factor of the inverse in ``quotients``
+     nearest_codes(x, count, q, out)            writes the codes of a multiple of QUOTIENTS numbers, AT_ONCE at a time, and stops
+                                                where one is NaN or may have a wrong code; it returns how many are before these
+     floats_of_vectors(codes, step, zero, out)  writes (code - zero) * step
+     has_codes(q), has_floats(step, zero)       whether it does so for this step, which is from 2^-60 to 2^60 in ``q`` */
 
 #if defined __clang__ || __GNUC__ >= 12
 #define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -145,54 +153,44 @@ static inline int64_t count_to_line(const void *at, int64_t size, int64_t count)
     return min(count, (int64_t)(-(uintptr_t)at % 64 / size));
 }
 
-/* Write the nearest codes of x / step, clamped. Adding the largest float32 below a half and truncating rounds half away from
-   zero. The clamp comes first, where it cannot change a code. */
-static int codes_by_division(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
-    const float half = 0.49999997f, lowest = low - zero - 0.4f, highest = high - zero + 0.4f;
+/* Write the nearest codes of x / step, clamped; return whether one x is NaN. Adding the largest float32 below a half and truncating
+   rounds half away from zero. The clamp comes first, where it cannot change a code. */
+static int codes_by_division(const float *x, int64_t count, const quotients *q, int8_t *out) {
+    const float half = 0.49999997f, lowest = q->low - q->zero - 0.4f, highest = q->high - q->zero + 0.4f;
     int wrong = 0;
     for (int64_t i = 0; i < count; i++) {
-        float near = x[i] / step;
+        float near = x[i] / q->step;
         wrong |= near != near;
         near = near > lowest ? near : lowest;
         near = near < highest ? near : highest;
-        out[i] = (int8_t)((int32_t)(near + (near < 0 ? -half : half)) + zero);
+        out[i] = (int8_t)((int32_t)(near + (near < 0 ? -half : half)) + q->zero);
     }
     return wrong;
 }
 
-/* Return whether x * inverse + x * rest in float32, where inverse + rest is 1 / step in twice its bits, has the code of x / step
-   for each x (after Brisebarre, Muller and Raina, Accelerating correctly rounded floating-point division when the divisor is known
-   in advance, 2004).
-
-   The roundings before the last one move the quotient by less than 2^-47 of it. The last one ends at another code than a
-   division only if they pass the middle between a half, k + 1/2, and the number of float32 before it. As k < 256, that middle is
-   M * 2^j with M = 2^16 * i - 1 < 2^25. With the bits X and Y of x and step, the quotient differs from it by r / (M * Y) of it,
-   where X * 2^e = M * Y + r and e > 16. So r is Y modulo 2^16, and not 0; M * Y < 2^49, and |r| > 4 is far enough. */
-static inline int products_are_exact(float step) {
-    uint32_t bits, rest;
-    memcpy(&bits, &step, sizeof bits);
-    rest = bits % (1 << 16);
-    if (!(step > 0x1p-60f && step < 0x1p60f)) return 0; /* a product that counts might leave the normal numbers */
-    return !rest || (rest > 4 && rest < (1 << 16) - 4);
+/* The same for fewer than QUOTIENTS numbers, by products: the rest of a vector is 0. */
+static int few_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
+    float all[QUOTIENTS] = {0};
+    int8_t codes[QUOTIENTS];
+    memcpy(all, x, count * sizeof *x);
+    if (!nearest_codes(all, QUOTIENTS, q, codes)) return codes_by_division(x, count, q, out);
+    memcpy(out, codes, count);
+    return 0;
 }
 
-enum { CHUNK = 4096 }; /* numbers that are divided if a product may have a wrong code of one of them */
-
-/* Write the nearest codes of x / step, saturated; return whether one x is NaN. */
+/* The same for any step: by products, where they have the codes of a division. */
 static int floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
-    int wrong = 0;
-    int64_t i = 0;
-#ifdef QUOTIENTS
-    if (products_are_exact(step) && (!zero || (zero == INT8_MIN && low == INT8_MIN && high == INT8_MAX))) {
-        float inverse = 1 / step, rest = __builtin_fmaf(-inverse, step, 1) / step;
-        quotients q = {2 * inverse, 2 * rest, low, high, zero};
-        i = count_to_line(x, sizeof *x, count);
-        wrong = codes_by_division(x, i, step, low, high, zero, out);
-        for (int64_t n; (n = min(CHUNK, (count - i) / QUOTIENTS * QUOTIENTS)); i += n)
-            if (!nearest_codes(x + i, n, &q, out + i)) wrong |= codes_by_division(x + i, n, step, low, high, zero, out + i);
+    float inverse = 1 / step, rest = (float)((1 - (double)inverse * step) / step);
+    quotients q = {step, low, high, zero, inverse * SCALED_BY, rest * SCALED_BY};
+    if (!(step > 0x1p-60f && step < 0x1p60f && has_codes(&q))) return codes_by_division(x, count, &q, out);
+    int64_t i = count_to_line(x, sizeof *x, count), end = count - (count - i) % QUOTIENTS;
+    int wrong = i ? few_codes(x, i, &q, out) : 0;
+    while ((i += nearest_codes(x + i, end - i, &q, out + i)) < end) {
+        int64_t n = min(AT_ONCE, end - i);
+        wrong |= codes_by_division(x + i, n, &q, out + i);
+        i += n;
     }
-#endif
-    return wrong | codes_by_division(x + i, count - i, step, low, high, zero, out + i);
+    return i < count ? wrong | few_codes(x + i, count - i, &q, out + i) : wrong;
 }
 
 static void floats_by_product(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
@@ -201,14 +199,11 @@ static void floats_by_product(const int8_t *codes, int64_t count, float step, in
 
 static void codes_to_floats(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
     int64_t i = 0;
-#ifdef QUOTIENTS
-    float offset = (float)zero * -step;
-    if (__builtin_fmaf((float)zero, step, offset) == 0) { /* it is exact, so that both forms round once */
+    if (has_floats(step, zero)) {
         i = count_to_line(out, sizeof *out, count);
         floats_by_product(codes, i, step, zero, out);
-        for (; i + QUOTIENTS <= count; i += QUOTIENTS) floats_of_vectors(codes + i, step, offset, out + i);
+        for (; i + QUOTIENTS <= count; i += QUOTIENTS) floats_of_vectors(codes + i, step, zero, out + i);
     }
-#endif
     floats_by_product(codes + i, count - i, step, zero, out + i);
 }
 

@@ -97,11 +97,9 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
             for (int64_t i = 0; i < count; i++) to[i] = x[i]; \
     }
 
-/* Of x / step, for the instruction sets that compute QUOTIENTS codes at a time without a division: 1 / step as the sum of two
-   float32, scaled. nearest_codes(x, count, q, out) writes the codes for a multiple of QUOTIENTS numbers; it returns 0 if one is
-   NaN, or so far from the codes that it may have a wrong one. */
+/* How x / step becomes a code, for nearest_codes of an instruction set: 1 / step is the sum of two float32. */
 typedef struct {
-    float inverse, rest; /* of twice the quotient */
-    int32_t low, high;
-    int32_t zero; /* -128 with all of int8, or 0 */
+    float step;
+    int32_t low, high, zero;
+    float inverse, rest; /* times SCALED_BY; the rest is 0 if the step is a power of 2 */
 } quotients;

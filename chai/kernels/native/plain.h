@@ -58,3 +58,42 @@ static inline reals larger(reals a, reals b) {
     return a;
 }
 static inline reals every_second(const float *from) { return (reals){from[0], from[2], from[4], from[6]}; }
+
+/* For nearest.h. */
+typedef int32_t wholes __attribute__((vector_size(16)));
+typedef int16_t shorts __attribute__((vector_size(16)));
+typedef uint16_t fractions __attribute__((vector_size(16)));
+typedef int8_t sixteen __attribute__((vector_size(16)));
+
+static inline int32_t between(int32_t x, int32_t low, int32_t high) { return x < low ? low : x > high ? high : x; }
+static inline reals times(reals a, reals b) { return a * b; }
+static inline wholes truncated(reals x) {
+    wholes t;
+    for (int i = 0; i < 4; i++) t[i] = x[i] < 0x1p31f ? (x[i] > -0x1p31f ? (int32_t)x[i] : INT32_MIN) : INT32_MAX;
+    return t;
+}
+static inline wholes one_less_below_0(wholes t) { return t + ((t < 0) & (t > INT32_MIN)); }
+static inline shorts upper(wholes a, wholes b) {
+    shorts s;
+    for (int i = 0; i < 8; i++) s[i] = (int16_t)min(((int64_t)(i < 4 ? a[i] : b[i - 4]) + (1 << 15)) >> 16, INT16_MAX);
+    return s;
+}
+static inline fractions lower(wholes a, wholes b) {
+    fractions f;
+    for (int i = 0; i < 8; i++) f[i] = (uint16_t)(i < 4 ? a[i] : b[i - 4]);
+    return f;
+}
+static inline fractions least(fractions a, fractions b) {
+    for (int i = 0; i < 8; i++) a[i] = a[i] < b[i] ? a[i] : b[i];
+    return a;
+}
+static inline sixteen clamped(shorts a, shorts b, quotients q) {
+    sixteen codes;
+    for (int i = 0; i < 16; i++) codes[i] = (int8_t)between((i < 8 ? a[i] : b[i - 8]) + q.zero, q.low, q.high);
+    return codes;
+}
+static inline void widen_codes(const int8_t *codes, int32_t zero, reals *to) {
+    for (int i = 0; i < 16; i++) to[i / 4][i % 4] = (float)(codes[i] - zero);
+}
+
+#include "nearest.h"

@@ -1,6 +1,7 @@
 /* Codes of a convolution's weights, for which each output channel has a step. */
 
-enum { LANE = 16 }; /* numbers that are added side by side */
+enum { LANE = 16 };      /* numbers that are added side by side */
+enum { STRETCH = 4096 }; /* numbers at a time, which stay in the first cache */
 
 /* Add the squared distances of codes * step from x to ``sums``. */
 static void add_errors(const float *x, const int8_t *codes, int64_t count, double step, double *sums) {
@@ -39,7 +40,7 @@ static int quantize(const float *weights, int64_t rows, int64_t size, const doub
         float step = (float)steps[row];
         int64_t total = 0, magnitude = 0;
         double error = 0;
-        for (int64_t i = 0, n; (n = min(CHUNK, size - i)); i += n) { /* which stay in the first cache */
+        for (int64_t i = 0, n; (n = min(STRETCH, size - i)); i += n) {
             const float *x = weights + row * size + i;
             int8_t *to = codes + row * size + i;
             float peak = float_of(largest_bits(x, n)) / step;

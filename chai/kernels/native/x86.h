@@ -57,7 +57,25 @@ static inline void interleave_vectors(vec a, vec b, vec c, vec d, vec *to) {
 static inline reals broadcast(float x) { return OF(set1_ps)(x); }
 static inline reals multiply_add(reals a, reals b, reals sum) { return OF(fmadd_ps)(a, b, sum); }
 
+/* For convert.h. */
 #define QUOTIENTS (4 * LANES)
+#define AT_ONCE 4096
+#define SCALED_BY 2
+
+/* Return whether x * inverse + x * rest in float32 has the code of x / step for each x (after Brisebarre, Muller and Raina,
+   Accelerating correctly rounded floating-point division when the divisor is known in advance, 2004).
+
+   The roundings before the last one move the quotient by less than 2^-47 of it. The last one ends at another code than a
+   division only if they pass the middle between a half, k + 1/2, and the number of float32 before it. As k < 256, that middle is
+   M * 2^j with M = 2^16 * i - 1 < 2^25. With the bits X and Y of x and step, the quotient differs from it by r / (M * Y) of it,
+   where X * 2^e = M * Y + r and e > 16. So r is Y modulo 2^16, and not 0; M * Y < 2^49, and |r| > 4 is far enough. */
+static inline int has_codes(const quotients *q) {
+    uint32_t bits;
+    memcpy(&bits, &q->step, sizeof bits);
+    bits %= 1 << 16;
+    if (q->zero && !(q->zero == INT8_MIN && q->low == INT8_MIN && q->high == INT8_MAX)) return 0;
+    return !bits || (bits > 4 && bits < (1 << 16) - 4);
+}
 
 /* Return twice the quotients of a vector of numbers, truncated. */
 INLINE vec twice_quotients(const float *from, const quotients *q, int halves) {
@@ -109,19 +127,27 @@ INLINE void codes_in_range(const float *x, int64_t count, const quotients *q, in
 
 #define DONE __asm__ volatile("" ::: "memory") /* all stores, and the conversions before them */
 
-static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
-    if (_mm_getcsr() & _MM_EXCEPT_INVALID) _mm_setcsr(_mm_getcsr() & ~_MM_EXCEPT_INVALID);
-    DONE;
-    if (q->rest) /* 0 if step is a power of 2 */
-        codes_in_range(x, count, q, out, 1);
-    else
-        codes_in_range(x, count, q, out, 0);
-    DONE;
-    return !(_mm_getcsr() & _MM_EXCEPT_INVALID); /* as the processor notes of NaN, and of what leaves 32 bits */
+static int64_t nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = min(AT_ONCE, count - i);
+        if (_mm_getcsr() & _MM_EXCEPT_INVALID) _mm_setcsr(_mm_getcsr() & ~_MM_EXCEPT_INVALID);
+        DONE;
+        if (q->rest) /* 0 if step is a power of 2 */
+            codes_in_range(x + i, n, q, out + i, 1);
+        else
+            codes_in_range(x + i, n, q, out + i, 0);
+        DONE;
+        if (_mm_getcsr() & _MM_EXCEPT_INVALID) return i; /* as the processor notes of NaN, and of what leaves 32 bits */
+    }
+    return count;
 }
 
-static inline void floats_of_vectors(const int8_t *codes, float step, float offset, float *out) {
-    UNROLL for (int i = 0; i < QUOTIENTS; i += LANES) {
-        OF(storeu_ps)(out + i, multiply_add(OF(cvtepi32_ps)(widen(codes + i, LANES)), broadcast(step), broadcast(offset)));
-    }
+/* Return whether zero * step is exact, so that a product and sum of both round once. */
+static inline int has_floats(float step, int32_t zero) {
+    return __builtin_fmaf((float)zero, step, (float)zero * -step) == 0;
+}
+static inline void floats_of_vectors(const int8_t *codes, float step, int32_t zero, float *out) {
+    reals all = broadcast(step), offset = broadcast((float)zero * -step);
+    UNROLL for (int i = 0; i < QUOTIENTS; i += LANES)
+        OF(storeu_ps)(out + i, multiply_add(OF(cvtepi32_ps)(widen(codes + i, LANES)), all, offset));
 }
