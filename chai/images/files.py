@@ -15,12 +15,13 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from . import netpbm
 from .parts import essential
-from .pictures import Pictures
+from .pictures import Pictures, item_shape, stacked
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from ..blob import Array, Shape
+    from .pictures import Feed
     from .preprocess import Preprocess
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
@@ -162,14 +163,16 @@ class ImagePart(NamedTuple):
 
 def items(
     files: Iterable[Path], steps: Preprocess, shape: Shape, unread: Callable[[Path, ParseError], None]
-) -> Iterator[tuple[ImagePart, Array]]:
-    """Yield every image, and every item of a .npy, as an input (C, H, W); call ``unread`` for a file that cannot be read."""
+) -> Iterator[tuple[ImagePart, Feed]]:
+    """Yield every image as Pictures of one, and every item of a .npy in float32, for an input blob of ``shape``.
+
+    Call ``unread`` for a file that cannot be read.
+    """
     for file in files:
         try:
             if file.suffix.lower() != ".npy":
-                picture = read(file)
-                item = steps(picture, shape)
-                yield ImagePart(str(file), steps.window(picture.size, shape)), item
+                pictures, size = picture(file, steps, shape)
+                yield ImagePart(str(file), steps.window(size, shape)), pictures
                 continue
             array = read_array(file)
         except ParseError as error:
@@ -181,18 +184,24 @@ def items(
             yield ImagePart(name, (0, 0, *item.shape[:0:-1])) if item.ndim == 3 else ImagePart(name), item
 
 
-def batches(items: Iterable[tuple[ImagePart, Array]], size: int) -> Iterator[tuple[list[ImagePart], Array]]:
+def batches(items: Iterable[tuple[ImagePart, Feed]], size: int) -> Iterator[tuple[list[ImagePart], Feed]]:
     """Yield up to ``size`` consecutive inputs of one shape at a time, with what they show."""
     parts: list[ImagePart] = []
-    data: list[Array] = []
+    data: list[Feed] = []
     for part, item in items:
-        if len(data) == size or (data and data[0].shape != item.shape):
-            yield parts, np.stack(data)
+        if len(data) == size or (data and item_shape(data[0]) != item_shape(item)):
+            yield parts, stacked(data)
             parts, data = [], []
         parts.append(part)
         data.append(item)
     if data:
-        yield parts, np.stack(data)
+        yield parts, stacked(data)
+
+
+def picture(file: str | Path, steps: Preprocess, shape: Shape) -> tuple[Pictures, tuple[int, int]]:
+    """Return an image as Pictures of one for an input blob, and its width and height."""
+    image = read(file)
+    return Pictures(steps.resized(image, shape)[None], steps), image.size
 
 
 def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape) -> Pictures:

@@ -114,10 +114,18 @@ class Pictures:
         return self.preprocess or Preprocess()
 
 
+def item_shape(item: Feed) -> Shape:
+    """Return the shape (C, H, W) of an item of a batch, float32 or Pictures of one."""
+    return item.shape[1:] if isinstance(item, Pictures) else item.shape
+
+
 def stacked(items: Sequence[Feed]) -> Feed:
-    """Return items (C, H, W) as one batch: Pictures, if each is Pictures of one, else float32."""
+    """Return items (C, H, W) as one batch: Pictures, if each is Pictures of one ``by_byte``, else float32.
+
+    With a mean image every reader needs float32, which is made here, once.
+    """
     pictures = [item for item in items if isinstance(item, Pictures)]
-    if len(pictures) == len(items):
+    if len(pictures) == len(items) and pictures[0].by_byte:
         return Pictures(np.concatenate([item.pixels for item in pictures]), pictures[0].preprocess)
     return np.stack([item.floats()[0] if isinstance(item, Pictures) else item for item in items])
 
