@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -64,6 +64,7 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
         raw_scale=args.raw_scale,
         scale=args.scale,
     )
+    preprocess = replace(preprocess, fast_decode=getattr(args, "fast_decode", False))
     if transform is not None and transform.mean_file and mean is None:
         name = transform.mean_file
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")

@@ -114,7 +114,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     section(parser, "input").add_argument(
         "--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed"
     )
-    options.preprocessing(parser)
+    options.preprocessing(parser, fast_decode=True)
     options.execution(parser)
     _results(parser)
     _timing(parser)

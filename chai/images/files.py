@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,13 +43,26 @@ _UPRIGHT: dict[int, Any] = {
 
 def read(path: str | Path) -> Image:
     """Return an upright picture of bounded size. Raises ParseError unless it is a JPEG, PNG, BMP or PPM."""
+    return _read(path, None)[0]
+
+
+def _read(path: str | Path, least: tuple[int, int] | None) -> tuple[Image, tuple[int, int]]:
+    """Return an upright picture, and its width and height in the file.
+
+    A JPEG of at least twice the height and width ``least`` is decoded at the smallest part of its size, of a half, quarter and
+    eighth, that still has them.
+    """
     with _opened(path, sorted(set(FORMATS.values()))) as (image, orientation):
+        aside = orientation > 4  # its columns are the upright picture's rows
+        size = image.size[::-1] if aside else image.size
+        if least is not None:
+            image.draft(None, least if aside else least[::-1])
         if image.mode.startswith("I"):  # 16 bits a pixel
             from PIL import Image
 
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         image.load()
-        return image if orientation == 1 else image.transpose(_UPRIGHT[orientation])
+        return image if orientation == 1 else image.transpose(_UPRIGHT[orientation]), size
 
 
 def read_classes(path: str | Path) -> Array:
@@ -200,13 +214,19 @@ def batches(items: Iterable[tuple[ImagePart, Feed]], size: int) -> Iterator[tupl
 
 def picture(file: str | Path, steps: Preprocess, shape: Shape) -> tuple[Pictures, tuple[int, int]]:
     """Return an image as Pictures of one for an input blob, and its width and height."""
-    image = read(file)
-    return Pictures(steps.resized(image, shape)[None], steps), image.size
+    image, size = _read(file, steps.least(shape))
+    return Pictures(steps.resized(image, shape)[None], steps), size
 
 
-def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape) -> Pictures:
+def prepared(
+    pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape, fast_decode: bool = False
+) -> Pictures:
     """Return pictures, or their files, as one batch for an input blob. Raises UsageError if there is no picture."""
-    items = [steps.resized(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
+    how = replace(steps, fast_decode=fast_decode or steps.fast_decode)
+    items = [
+        picture(each, how, shape)[0].pixels[0] if isinstance(each, (str, Path)) else steps.resized(each, shape)
+        for each in pictures
+    ]
     if not items:
         raise UsageError("preprocess: there is no picture", hint="name at least one")
     return Pictures(np.stack(items), steps)

@@ -223,3 +223,16 @@ def test_evaluate_measures_formats_image_by_image(
     monkeypatch.setattr(Pictures, "floats", watched)
     printed(capsys, "evaluate", "digits", "--batch", 5, "--jobs", 1, "--images", *DIGITS[:COUNT])
     assert made == [1] * 8 + [5] * 3  # the formats', and the float side's
+
+
+def test_a_journal_is_that_of_runs_before(tmp_path: Path, capsys: pytest.CaptureFixture[str], here: None) -> None:
+    """Its key has the options that it had; fast decoding is one only if it is asked for."""
+    args = ["evaluate", "digits", "--jobs", 1, "--images", *DIGITS[:5], "--journal", tmp_path / "j.jsonl"]
+    printed(capsys, *args)
+    options = json.loads((tmp_path / "j.jsonl").read_text().splitlines()[0])["options"]
+    assert [*options["preprocess"]] == ["resize", "crop", "channels", "raw_scale", "mean", "scale", "chosen"]
+    assert cli.main([*map(str, args), "--fast-decode"]) == 2
+    assert "journal" in (words := capsys.readouterr().err) and "of another run: its options differ" in words
+    assert printed(capsys, *args, "--restart", "--fast-decode")["preprocess"].endswith(", fast decode")
+    options = json.loads((tmp_path / "j.jsonl").read_text().splitlines()[0])["options"]
+    assert options["preprocess"]["fast_decode"] is True
