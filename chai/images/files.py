@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ParseError, UsageError
+from ..kernels.native.library import computing
 from ..util.data import npy
 from ..util.files import content, in_its_place, text
 from ..util.lazy_numpy import np
@@ -214,6 +215,10 @@ def batches(items: Iterable[tuple[ImagePart, Feed]], size: int) -> Iterator[tupl
 
 def picture(file: str | Path, steps: Preprocess, shape: Shape) -> tuple[Pictures, tuple[int, int]]:
     """Return an image as Pictures of one for an input blob, and its width and height."""
+    return computing(_picture, file, steps, shape)
+
+
+def _picture(file: str | Path, steps: Preprocess, shape: Shape) -> tuple[Pictures, tuple[int, int]]:
     image, size = _read(file, steps.least(shape))
     return Pictures(steps.resized(image, shape)[None], steps), size
 
