@@ -208,16 +208,19 @@ class Net(Shared):
         """
         return self._changing(self._source.params)
 
-    def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
+    def preprocess(self, pictures: Iterable[str | Path | Image], fast_decode: bool = False) -> Array:
         """Return pictures, or picture files, as a batch for ``forward``: float32 (N, C, H, W).
 
         They are preprocessed as in ``card``, else as in the data layer of a training net. Raises UsageError for a network
         with several inputs or unknown input size, ParseError for a file that is no picture.
         """
-        return self.pictures(pictures).floats()
+        return self.pictures(pictures, fast_decode).floats()
 
-    def pictures(self, pictures: Iterable[str | Path | Image]) -> Pictures:
-        """Return pictures, or picture files, resized and cropped as by ``preprocess``, as a batch of bytes for ``forward``."""
+    def pictures(self, pictures: Iterable[str | Path | Image], fast_decode: bool = False) -> Pictures:
+        """Return pictures, or picture files, resized and cropped as by ``preprocess``, as a batch of bytes for ``forward``.
+
+        ``fast_decode``  decode JPEG files of at least twice the network's size in reduced size: other pixels than Caffe's
+        """
         from .images.files import prepared
 
         shapes = self._shapes  # read once: another thread may change it
@@ -227,7 +230,7 @@ class Net(Shared):
                 hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
             )
         (blob,) = self.inputs
-        return prepared(pictures, self._preprocess(blob), shapes[blob])
+        return prepared(pictures, self._preprocess(blob), shapes[blob], fast_decode)
 
     def _preprocess(self, blob: str) -> Preprocess:
         return self.card.preprocess_after(self.graph.transforms.get(blob))

@@ -10,6 +10,7 @@ from ..artifact.save import save
 from ..errors import UsageError
 from ..evaluate.compare import Report, compare
 from ..images import files as images
+from ..images.pictures import in_floats, stacked
 from ..offload.formats import given
 from ..zoo.card import Card
 from ..zoo.locate import locate
@@ -85,6 +86,6 @@ def execute(args: argparse.Namespace) -> int:
 
 def _measured(args: argparse.Namespace, job: jobs.LoadedNetwork, files: list[Path]) -> Report:
     """Compare the compiled network with float on a few images, one at a time."""
-    inputs = ({job.blob: item[None]} for _, item in jobs.items(files, job, []))
+    inputs = (in_floats({job.blob: stacked([item])}) for _, item in jobs.items(files, job, []))
     with options.load_network(args, device="float", keep="all", batch=1) as reference:
         return compare(reference, job.net, islice(inputs, MEASURED))

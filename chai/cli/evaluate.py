@@ -26,6 +26,7 @@ from ..evaluate.workers.dispatch import Crew, batches, drive
 from ..evaluate.workers.job import Job, Place, places
 from ..evaluate.workers.processes import Processes
 from ..images import files as images
+from ..images.preprocess import Preprocess
 from ..kernels.native.library import arithmetic
 from ..offload.formats import given
 from ..offload.headroom import IMAGES, Basis
@@ -122,7 +123,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.limit(parser)
     options.batch(parser, 8)
     options.calibration(parser)
-    options.preprocessing(parser)
+    options.preprocessing(parser, fast_decode=True)
     section(parser, "device").add_argument(
         "--device",
         action="append",
@@ -288,7 +289,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
         offload={**options.offload(args), "overlay": _anywhere(args.overlay)},
         input=prepared.blob,
         shape=tuple(prepared.shape),
-        preprocess={**asdict(prepared.preprocess), **({"mean": ()} if args.mean_file else {})},
+        preprocess=_preprocess(prepared.preprocess, args.mean_file),
         mean=os.path.abspath(args.mean_file) if args.mean_file else None,
         batch=min(args.batch, len(todo)),
         sample=todo[0][1],
@@ -300,6 +301,16 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
     several = Counter(file for _, file, _ in todo)
     named = [shown[file] + (f"[{item}]" if several[file] > 1 else "") for _, file, item in todo]
     return job, prepared, todo, named
+
+
+def _preprocess(how: Preprocess, mean_file: Path | None) -> dict[str, Any]:
+    """Return the preprocessing as plain values; with ``fast_decode`` only if it is asked for, as older journals know none."""
+    values = asdict(how)
+    if mean_file:
+        values["mean"] = ()  # the workers read it
+    if not how.fast_decode:
+        del values["fast_decode"]
+    return values
 
 
 _Name = TypeVar("_Name", str, "str | None")

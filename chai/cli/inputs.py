@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -14,6 +14,7 @@ from ..blob import Array, Shape, show
 from ..errors import ParseError, UsageError
 from ..images import files as images
 from ..images.files import ImagePart
+from ..images.pictures import Feed, in_floats, stacked
 from ..images.preprocess import Preprocess
 from ..kernels.native.library import lost
 from ..net import Net
@@ -63,6 +64,7 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
         raw_scale=args.raw_scale,
         scale=args.scale,
     )
+    preprocess = replace(preprocess, fast_decode=getattr(args, "fast_decode", False))
     if transform is not None and transform.mean_file and mean is None:
         name = transform.mean_file
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
@@ -179,11 +181,11 @@ def calibrate(args: argparse.Namespace, job: LoadedNetwork) -> None:
     first = next(inputs, None)
     if first is None:
         raise UsageError(f"--calibration {args.calibration}: no image there can be read", hint="see the errors above")
-    job.net.calibrate({job.blob: item[None]} for item in chain((first,), inputs))
+    job.net.calibrate({job.blob: stacked([item])} for item in chain((first,), inputs))
 
 
-def items(files: Iterable[Path], job: LoadedNetwork, failed: list[Failure]) -> Iterator[tuple[ImagePart, Array]]:
-    """Yield every image as an input (C, H, W); report those that cannot be read, and add them to ``failed``."""
+def items(files: Iterable[Path], job: LoadedNetwork, failed: list[Failure]) -> Iterator[tuple[ImagePart, Feed]]:
+    """Yield every image as one item of an input; report those that cannot be read, and add them to ``failed``."""
 
     def unread(file: Path, error: ParseError) -> None:
         output.report(error)
@@ -193,20 +195,24 @@ def items(files: Iterable[Path], job: LoadedNetwork, failed: list[Failure]) -> I
 
 
 def passes(
-    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Array]], job: LoadedNetwork
-) -> Iterator[tuple[list[ImagePart], dict[str, Array]]]:
+    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Feed]], job: LoadedNetwork
+) -> Iterator[tuple[list[ImagePart], Mapping[str, Feed]]]:
     """Return what the inputs of each pass show and what to feed; of a network without inputs one pass, of nothing."""
-    batches = images.batches(items, args.batch)
-    return ((parts, {job.blob: data}) for parts, data in batches) if job.blob else iter([([], {})])
+    if not job.blob:
+        yield [], {}
+        return
+    for parts, data in images.batches(items, args.batch):
+        fed = {job.blob: data}
+        yield parts, in_floats(fed) if job.net.overlay is None else fed  # before the pass, which is timed
 
 
 def feeds(
-    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Array]], job: LoadedNetwork, files: Sequence[Path]
+    args: argparse.Namespace, items: Iterable[tuple[ImagePart, Feed]], job: LoadedNetwork, files: Sequence[Path]
 ) -> Iterator[dict[str, Array]]:
-    """Yield what to feed of ``passes``. Raises ParseError if none of the files could be read."""
+    """Yield what to feed of ``passes``, in float32. Raises ParseError if none of the files could be read."""
     feed = None
     for _, feed in passes(args, items, job):
-        yield feed
+        yield in_floats(feed)
     if feed is None:
         raise ParseError("none of the images can be read", path=str(files[0]))
 

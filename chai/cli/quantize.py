@@ -12,9 +12,9 @@ from time import monotonic
 from typing import Any, TypedDict
 
 from .. import __version__
-from ..blob import Array
 from ..errors import UsageError
 from ..images import files as images
+from ..images.pictures import Feed
 from ..images.resized import resized, views
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
@@ -320,7 +320,7 @@ def _wider(texts: list[str], others: Widths) -> dict[str, int]:
 
 def _views(
     files: list[Path], job: inputs.LoadedNetwork, failed: list[inputs.Failure], copies: Collection[Path]
-) -> Iterator[tuple[images.ImagePart, Array]]:
+) -> Iterator[tuple[images.ImagePart, Feed]]:
     """Yield inputs for choosing ranges: two views of each of ``copies``, every other file as it is.
 
     To be read after the files themselves, when ``failed`` has those that cannot be.

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from ..blob import Array
 from ..errors import UsageError
 from ..images import files as images
+from ..images.pictures import Feed
 from ..kernels.codes import warm_up
 from ..offload.headroom import CURE
 from ..report import timeline
@@ -113,7 +114,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     section(parser, "input").add_argument(
         "--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed"
     )
-    options.preprocessing(parser)
+    options.preprocessing(parser, fast_decode=True)
     options.execution(parser)
     _results(parser)
     _timing(parser)
@@ -219,7 +220,7 @@ class _Results:
         self.count, self.best, self.speeds = 0, list[float](), Speeds()
         self.blobs: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
 
-    def add(self, parts: list[images.ImagePart], feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def add(self, parts: list[images.ImagePart], feeds: Mapping[str, Feed], outputs: Mapping[str, Array]) -> None:
         """Show the outputs of one pass."""
         self.speeds.add(tuple(data.shape for data in feeds.values()), self.job.net.perf)
         parts = parts or inputs.rows(self.args, outputs)
@@ -278,7 +279,7 @@ def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
             refuse(args, names, f"for {args.net}: none of its outputs has {' or '.join(kinds.values())}")
 
 
-def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: dict[str, Array], speeds: Speeds) -> None:
+def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: Mapping[str, Feed], speeds: Speeds) -> None:
     """Time passes of a size that has run before, and save the times, if any option asks for them."""
     if not (args.perf or args.perf_csv or args.trace):
         return

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..blob import Array, show
 from ..errors import UsageError
+from ..images.pictures import Feed
 from ..net import Net
 from .measure import Measure, Record, Side, Window, counted, interval, share, wilson
 from .outputs import Output, rows_of
@@ -152,7 +153,7 @@ class Boxes(Measure):
         super().__init__(output)
         self.threshold = threshold
 
-    def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
         value = net.forward(**feed)[self.output.blob]
         if value.shape[-1:] != (7,):
             raise UsageError(

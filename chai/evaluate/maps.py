@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..blob import Array
+from ..images.pictures import Feed
 from ..net import Net
 from ..util.lazy_numpy import np
 from .measure import LogitSums, Measure, Record, Window, forward, logit_rows, of_logits, share
@@ -128,7 +129,7 @@ class MapSums(LogitSums):
 class Maps(Measure):
     """One score, class or value per pixel."""
 
-    def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
         values, logits = forward(net, self.output, feed)
         return [Answer(v, x, class_map(v, self.output.decision)) for v, x in zip(values, logits)]
 

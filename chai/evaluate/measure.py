@@ -10,6 +10,7 @@ from typing import Any
 
 from ..blob import Array
 from ..errors import UsageError
+from ..images.pictures import Feed
 from ..net import Net
 from ..util.lazy_numpy import np
 from .outputs import Output
@@ -89,7 +90,7 @@ class Measure(ABC):
         self.output = output
 
     @abstractmethod
-    def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
         """Run a batch and return the answer for each image. Raises UsageError for outputs of another form."""
 
     @abstractmethod
@@ -105,10 +106,10 @@ class Measure(ABC):
         """Return the table's rows: the name of a figure, and a cell per side."""
 
 
-def forward(net: Net, output: Output, feed: Mapping[str, Array]) -> tuple[Array, Array]:
+def forward(net: Net, output: Output, feed: Mapping[str, Feed]) -> tuple[Array, Array]:
     """Return an output and its logits for a batch. Raises UsageError unless it has one row per image."""
     value = net.forward(**feed)[output.blob]
-    count = len(next(iter(feed.values())))
+    count = next(iter(feed.values())).shape[0]
     if len(value) != count:
         raise UsageError(
             f"evaluate: {output.blob!r} has {len(value)} rows for {count} images, expected one for each",

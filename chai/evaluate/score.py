@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..blob import Array
+from ..images.pictures import Feed
 from ..net import Net
 from ..util.lazy_numpy import np
 from .measure import LogitSums, Measure, Record, Window, counted, forward, interval, logit_rows, of_logits, wilson
@@ -56,7 +57,7 @@ class Evaluation(LogitSums):
 class Scores(Measure):
     """One score per class for each image."""
 
-    def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
         value, logits = forward(net, self.output, feed)
         return list(zip(value.reshape(len(value), -1), logits))
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ParseError, UsageError
+from ..kernels.native.library import computing
 from ..util.data import npy
 from ..util.files import content, in_its_place, text
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from . import netpbm
 from .parts import essential
-from .pictures import Pictures
+from .pictures import Pictures, item_shape, stacked
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from ..blob import Array, Shape
+    from .pictures import Feed
     from .preprocess import Preprocess
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
@@ -41,13 +44,26 @@ _UPRIGHT: dict[int, Any] = {
 
 def read(path: str | Path) -> Image:
     """Return an upright picture of bounded size. Raises ParseError unless it is a JPEG, PNG, BMP or PPM."""
+    return _read(path, None)[0]
+
+
+def _read(path: str | Path, least: tuple[int, int] | None) -> tuple[Image, tuple[int, int]]:
+    """Return an upright picture, and its width and height in the file.
+
+    A JPEG of at least twice the height and width ``least`` is decoded at the smallest part of its size, of a half, quarter and
+    eighth, that still has them.
+    """
     with _opened(path, sorted(set(FORMATS.values()))) as (image, orientation):
+        aside = orientation > 4  # its columns are the upright picture's rows
+        size = image.size[::-1] if aside else image.size
+        if least is not None:
+            image.draft(None, least if aside else least[::-1])
         if image.mode.startswith("I"):  # 16 bits a pixel
             from PIL import Image
 
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         image.load()
-        return image if orientation == 1 else image.transpose(_UPRIGHT[orientation])
+        return image if orientation == 1 else image.transpose(_UPRIGHT[orientation]), size
 
 
 def read_classes(path: str | Path) -> Array:
@@ -162,14 +178,16 @@ class ImagePart(NamedTuple):
 
 def items(
     files: Iterable[Path], steps: Preprocess, shape: Shape, unread: Callable[[Path, ParseError], None]
-) -> Iterator[tuple[ImagePart, Array]]:
-    """Yield every image, and every item of a .npy, as an input (C, H, W); call ``unread`` for a file that cannot be read."""
+) -> Iterator[tuple[ImagePart, Feed]]:
+    """Yield every image as Pictures of one, and every item of a .npy in float32, for an input blob of ``shape``.
+
+    Call ``unread`` for a file that cannot be read.
+    """
     for file in files:
         try:
             if file.suffix.lower() != ".npy":
-                picture = read(file)
-                item = steps(picture, shape)
-                yield ImagePart(str(file), steps.window(picture.size, shape)), item
+                pictures, size = picture(file, steps, shape)
+                yield ImagePart(str(file), steps.window(size, shape)), pictures
                 continue
             array = read_array(file)
         except ParseError as error:
@@ -181,23 +199,39 @@ def items(
             yield ImagePart(name, (0, 0, *item.shape[:0:-1])) if item.ndim == 3 else ImagePart(name), item
 
 
-def batches(items: Iterable[tuple[ImagePart, Array]], size: int) -> Iterator[tuple[list[ImagePart], Array]]:
+def batches(items: Iterable[tuple[ImagePart, Feed]], size: int) -> Iterator[tuple[list[ImagePart], Feed]]:
     """Yield up to ``size`` consecutive inputs of one shape at a time, with what they show."""
     parts: list[ImagePart] = []
-    data: list[Array] = []
+    data: list[Feed] = []
     for part, item in items:
-        if len(data) == size or (data and data[0].shape != item.shape):
-            yield parts, np.stack(data)
+        if len(data) == size or (data and item_shape(data[0]) != item_shape(item)):
+            yield parts, stacked(data)
             parts, data = [], []
         parts.append(part)
         data.append(item)
     if data:
-        yield parts, np.stack(data)
+        yield parts, stacked(data)
 
 
-def prepared(pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape) -> Pictures:
+def picture(file: str | Path, steps: Preprocess, shape: Shape) -> tuple[Pictures, tuple[int, int]]:
+    """Return an image as Pictures of one for an input blob, and its width and height."""
+    return computing(_picture, file, steps, shape)
+
+
+def _picture(file: str | Path, steps: Preprocess, shape: Shape) -> tuple[Pictures, tuple[int, int]]:
+    image, size = _read(file, steps.least(shape))
+    return Pictures(steps.resized(image, shape)[None], steps), size
+
+
+def prepared(
+    pictures: Iterable[str | Path | Image], steps: Preprocess, shape: Shape, fast_decode: bool = False
+) -> Pictures:
     """Return pictures, or their files, as one batch for an input blob. Raises UsageError if there is no picture."""
-    items = [steps.resized(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
+    how = replace(steps, fast_decode=fast_decode or steps.fast_decode)
+    items = [
+        picture(each, how, shape)[0].pixels[0] if isinstance(each, (str, Path)) else steps.resized(each, shape)
+        for each in pictures
+    ]
     if not items:
         raise UsageError("preprocess: there is no picture", hint="name at least one")
     return Pictures(np.stack(items), steps)

@@ -37,6 +37,7 @@ class Pictures:
     def __init__(self, array: Any, preprocess: Preprocess | None = None) -> None:
         self.pixels = pixels = np.asarray(array)
         self.preprocess = preprocess
+        self._coded: tuple[Format, Array] | None = None
         if pixels.dtype != np.uint8:
             hint = (
                 "numbers that are preprocessed already go to forward as they are" if pixels.dtype.kind == "f" else HINT
@@ -102,10 +103,18 @@ class Pictures:
 
     def codes(self, format: Format) -> Array:
         """Return the codes of ``floats``, int8 (N, C, H, W), from a table of each byte's; for pictures ``by_byte``."""
+        if self._coded is not None and self._coded[0] == format:
+            return self._coded[1]
         from ..kernels.pixels import look_up  # which most passes do without
 
         how = self._preprocess
         return look_up(self.pixels, how.codes_of_bytes(self.shape, format), how.backwards(self.shape))
+
+    def coded(self, format: Format) -> Pictures:
+        """Return them with their ``codes`` in a format, which are not looked up again."""
+        coded = Pictures(self.pixels, self.preprocess)
+        coded._coded = format, self.codes(format)
+        return coded
 
     @property
     def _preprocess(self) -> Preprocess:
@@ -114,10 +123,18 @@ class Pictures:
         return self.preprocess or Preprocess()
 
 
+def item_shape(item: Feed) -> Shape:
+    """Return the shape (C, H, W) of an item of a batch, float32 or Pictures of one."""
+    return item.shape[1:] if isinstance(item, Pictures) else item.shape
+
+
 def stacked(items: Sequence[Feed]) -> Feed:
-    """Return items (C, H, W) as one batch: Pictures, if each is Pictures of one, else float32."""
+    """Return items (C, H, W) as one batch: Pictures, if each is Pictures of one ``by_byte``, else float32.
+
+    With a mean image every reader needs float32, which is made here, once.
+    """
     pictures = [item for item in items if isinstance(item, Pictures)]
-    if len(pictures) == len(items):
+    if len(pictures) == len(items) and pictures[0].by_byte:
         return Pictures(np.concatenate([item.pixels for item in pictures]), pictures[0].preprocess)
     return np.stack([item.floats()[0] if isinstance(item, Pictures) else item for item in items])
 

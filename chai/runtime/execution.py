@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from ..blob import bases
 from ..devices.base import Device, Program
 from ..env import env
+from ..kernels.native.library import computing
+from ..kernels.native.threads import threads
 from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, with_plain_inputs
 from ..tasks.work import Work
@@ -64,6 +66,8 @@ class Execution:
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
         others = (read for step in self._executed.steps if not isinstance(step, Pack) for read in step.reads)
         self._packed = frozenset(plan.graph.inputs).difference(blob for side, blob in others if side == "host")
+        # lanes that compute, with that of the caller of a stream: where there are processors for both, it converts ahead
+        self._ahead = threads() > (2 if device.word else 1)
 
     def _plain(self) -> Iterator[Pack]:
         """Yield the Packs that do not unfold on this device; none if Tasks run apart, as the overlay has them."""
@@ -156,11 +160,18 @@ class Execution:
             slot.lease.clear()  # in C: whatever comes after it, no set is lost
             slot.give_all_back()
 
-    def _read(self, feeds: Mapping[str, Feed], keep: Collection[str]) -> Mapping[str, Feed]:
-        """Return the feeds as the steps read them: in float32, but Pictures where nothing but codes is made of them."""
+    def _read(self, feeds: Mapping[str, Feed], keep: Collection[str], ahead: bool = False) -> Mapping[str, Feed]:
+        """Return the feeds as the steps read them: in float32, but Pictures where nothing but codes is made of them.
+
+        ``ahead``: look their codes up now, not in their Pack.
+        """
         for blob, feed in feeds.items():
-            if not (isinstance(feed, np.ndarray) or (blob in self._packed and blob not in keep and feed.by_byte)):
+            if isinstance(feed, np.ndarray):
+                continue
+            if not (blob in self._packed and blob not in keep and feed.by_byte):
                 feeds = {**feeds, blob: feed.floats()}
+            elif ahead and blob in self.formats:
+                feeds = {**feeds, blob: feed.coded(self.formats[blob])}
         return feeds
 
     def _kept_with(self, keep: Collection[str], pictures: Iterable[str] = ()) -> Kept:
@@ -223,7 +234,7 @@ class Execution:
     ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
-        slots = (Slot(self._read(feed, keep), kept, started, BlobLog(), written) for feed, written in batches)
+        slots = (self._taken(feed, kept, started, written) for feed, written in batches)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         programs = [use.claims.program for use in kept.uses if use.claims is not None]
         failures = [program.failures for program in programs]
@@ -241,8 +252,19 @@ class Execution:
                 if program.failures > before:  # a later batch may have claimed new memory before the pipeline stopped
                     program.release()
 
+    def _taken(self, feeds: Mapping[str, Feed], kept: Kept, started: float, written: Written) -> Slot:
+        """Return a batch of a stream, in the thread that takes it from its source: beside the lanes, in its place."""
+        begin = perf_counter()
+        slot = Slot(computing(self._read, feeds, kept.blobs, self._ahead), kept, started, BlobLog(), written)
+        slot.feed = (perf_counter() - begin) * 1000
+        return slot
+
     def _pipeline(self, kept: Kept, depth: int) -> Pipeline:
-        """Return host and device as two lanes, with as many batches in flight."""
+        """Return host and device as two lanes, with as many batches in flight.
+
+        Whatever the host's lane runs, in C or Python, kernels of other threads leave it a processor. The device's lane waits
+        for an accelerator, or runs kernels itself.
+        """
         from .lanes import Pipeline, PipelineStage  # threads, which most passes do without
 
         if depth not in kept.pipelines:
@@ -251,7 +273,7 @@ class Execution:
                 PipelineStage(
                     _lane(step),
                     needs[i],
-                    partial(_run, run, use),
+                    partial(_run, run, use) if _lane(step) == "fpga" else partial(computing, _run, run, use),
                     partial(_claim, use.claims) if use.claims else None,
                 )
                 for i, (step, run, use) in enumerate(steps)

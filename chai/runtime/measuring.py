@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..blob import Shape
 from ..errors import ModelError
@@ -115,13 +115,14 @@ def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Feed]]
         if blob in blobs:  # np.maximum, unlike max, returns NaN if one of both is
             ranges[blob] = float(np.maximum(ranges.get(blob, 0.0), np.abs(values).max(initial=0)))
 
-    for feeds in map(in_floats, batches):
+    for feeds in batches:
         images += next((feed.shape[0] for feed in feeds.values() if feed.ndim), 1)
         for sizes, one in single(part, feeds):
-            for blob, feed in one.items():
+            values = in_floats(one)
+            for blob, feed in values.items():
                 watch(blob, feed)
             written = Written(custom) if keep else renewing.batch()
-            renewing.planned(partial(_run, part, sizes, one, watch, written))
+            renewing.planned(partial(_run, part, sizes, values, watch, written))
             shown.append(written.shown if keep else {})
     return Measured(images, ranges, _joined(shown))
 
@@ -148,7 +149,7 @@ def _joined(images: Sequence[Mapping[str, Shown]]) -> Mapping[str, Shown]:
     return joined
 
 
-def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[str, Shape], Mapping[str, Array]]]:
+def single(graph: Graph, feeds: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Shape], Mapping[str, Any]]]:
     """Yield each image of a batch on its own with the shapes of all blobs; the batch if it cannot be split.
 
     So memory does not grow with the images, and the numbers do not depend on how many a batch has: a matrix product may

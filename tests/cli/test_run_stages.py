@@ -35,7 +35,7 @@ def test_each_stage_of_a_run_is_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     watch(files, "read_labels", "options")
     watch(files, "read_mean", "options")
     watch(chai.Net, "__init__", "network")
-    watch(files, "read", "images")
+    watch(files, "picture", "images")
     watch(chai.Net, "forward", "run")
     watch(Answers, "of_image", "answers")
     watch(Drawing, "add", "drawing")

@@ -22,17 +22,17 @@ from ... import errors, plugins
 from ...blob import Array, show
 from ...errors import ChaiError, ParseError, UsageError
 from ...images import files as images
+from ...images.pictures import Feed, item_shape, stacked
 from ...images.preprocess import Preprocess
 from ...net import Net
 from ...overlay import load
 from ...util.data import npy
 from ...util.files import digest
-from ...util.lazy_numpy import np
 from ...zoo import is_compiled
 from ...zoo.locate import locate
 from ..kinds import measure
 from ..maps import IGNORED
-from ..measure import UNIT, Record, Window
+from ..measure import Record, Window
 from ..outputs import Output
 from ..truth import map_file
 
@@ -152,9 +152,9 @@ def _joint(paths: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class _Image:
-    """An input (C, H, W), its window in the image, the image's width and height, its true classes."""
+    """An item of an input, its window in the image, the image's width and height, its true classes."""
 
-    array: Array
+    item: Feed
     window: Window
     size: tuple[int, int]
     target: Array | None = None
@@ -200,7 +200,7 @@ class WorkerNetworks:
             if image is None:
                 records.append({"image": index, "error": error})
             else:
-                inputs.setdefault(image.array.shape, {})[index] = image
+                inputs.setdefault(item_shape(image.item), {})[index] = image
         for group in inputs.values():
             records += self._compare(group)
         return sorted(records, key=lambda r: int(r["image"]))
@@ -209,7 +209,7 @@ class WorkerNetworks:
         rows = {index % self.job.batch: image for index, image in group.items()}
         spare = next(iter(rows.values()))
         slots = [rows.get(slot, spare) for slot in range(self.job.batch)]
-        feed = {self.job.input: np.stack([image.array for image in slots])}
+        feed = {self.job.input: stacked([image.item for image in slots])}
         windows = [image.window for image in slots]
         answers = {side: self.measure.answers(net, feed, windows) for side, net in self.nets.items()}
         records = []
@@ -228,9 +228,8 @@ class WorkerNetworks:
 
     def _read(self, file: str, item: int | None) -> _Image:
         if not file.lower().endswith(".npy"):
-            picture = images.read(file)
-            window = self.preprocess.window(picture.size, self.job.shape) if len(self.job.shape) == 4 else UNIT
-            return _Image(self.preprocess(picture, self.job.shape), window, picture.size)
+            picture, size = images.picture(file, self.preprocess, self.job.shape)
+            return _Image(picture, self.preprocess.window(size, self.job.shape), size)
         mapped = npy.mapped(file)
         array = npy.floats(mapped if item is None else mapped[item], file)
         height, width = array.shape[1:] if array.ndim == 3 else (1, 1)
@@ -252,20 +251,19 @@ class WorkerNetworks:
 
     def _calibrate(self) -> None:
         read = [self._try(file, item, target=False)[0] for _, file, item in self.job.calibration]
-        inputs = [image.array for image in read if image is not None]
+        inputs = [image.item for image in read if image is not None]
         if self.job.calibration and not inputs:
             raise ParseError(
                 "none of the images that formats are to be taken from can be read",
                 path=self.job.calibration[0][1],
                 hint="--calibration DIR",
             )
-        if len({x.shape for x in inputs}) > 1:
-            shapes = " and ".join(sorted({show(x.shape) for x in inputs}))
+        if len(sizes := {item_shape(item) for item in inputs}) > 1:
+            shapes = " and ".join(sorted(map(show, sizes)))
             raise UsageError(f"inputs of {shapes}: formats are taken from inputs of one size", hint="--calibration DIR")
-        for net in map(self.nets.__getitem__, self.job.devices):
-            if inputs:
-                net.calibrate(**{self.job.input: np.stack(inputs)})
-                net.reshape(**{self.job.input: (self.job.batch, *inputs[0].shape)})
+        for net in map(self.nets.__getitem__, self.job.devices if inputs else ()):
+            net.calibrate(**{self.job.input: stacked(inputs)})
+            net.reshape(**{self.job.input: (self.job.batch, *item_shape(inputs[0]))})
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:

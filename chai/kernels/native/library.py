@@ -8,10 +8,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...env import env
 from ...errors import DeviceError, UsageError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...blob import Array
     from .table import Extent, Operation, Table
 
+T = TypeVar("T")
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library
 COMPLETE = 1  # a run: all operations are done
 PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
@@ -149,6 +150,20 @@ def arithmetic() -> str:
     """Return what computes: the variant in use, or numpy. Each has other last digits in sums of float32."""
     used = library()
     return "numpy" if used is None else used.name
+
+
+def computing(call: Callable[..., T], *arguments: Any) -> T:
+    """Return what ``call`` returns; meanwhile kernels of other threads leave this one a processor."""
+    used = library()
+    if used is None:
+        return call(*arguments)
+    note = used.calls.chai_computing
+    before = note(-1)
+    try:
+        note(1)
+        return call(*arguments)
+    finally:
+        note(before)  # in C: whatever comes after it, this thread is not counted for ever
 
 
 @lru_cache(maxsize=1)

@@ -5,8 +5,9 @@
    for a moment and sleeps: it has no piece then, and the caller does not wait for it, also if it gets no processor. If one lost
    its processor with a piece, so that the caller had to wait, the caller computes alone for a multiple of the time that it lost.
 
-   The workers belong to the process, and to one run at a time: the caller of another run computes alone. A forked process
-   has none and starts its own. */
+   The workers belong to the process, and to one run at a time: the caller of another run computes alone. A run has no more of them
+   than it may have threads, less those that compute elsewhere: callers of runs, and threads that say so (note_computing). If
+   these become more, a worker leaves it after its piece. A forked process has none and starts its own. */
 #define _GNU_SOURCE
 #include "pool.h"
 #include <pthread.h>
@@ -33,6 +34,7 @@ typedef struct {
     const operation *ops;
     int64_t count;
     int pieces, threads; /* threads at most */
+    int most, helpers;   /* threads that may compute in the process, and workers that may take part */
     uint8_t *const *buffers;
     double *ms, last;     /* ms of each Task, and when the last operation was complete */
     double longest, lost; /* the caller's longest piece, and how long it waited for threads without a processor */
@@ -45,16 +47,31 @@ static struct {
     pthread_mutex_t lock;       /* of all but the atomic numbers, and of each job's ``ms`` and ``last`` */
     pthread_cond_t work, rest;  /* workers wait for work, the caller for what they have not finished */
     job *shared_job;            /* the run in which workers may take part */
-    int worker_count, helpers;  /* workers that were started, and those that may take part */
+    int worker_count;           /* workers that were started */
     int sleepers, waiters;      /* workers that wait for ``work``, callers that wait for ``rest`` */
     pthread_t workers[WORKERS];
     int avoided_processor, placed_count; /* the processor that the first so many workers are kept off */
     atomic_int active;          /* workers in the run; changed with the lock only */
+    atomic_int computing;       /* threads that compute, but for workers */
     atomic_int generation;      /* changes when there may be work */
     atomic_int busy;            /* whether a caller has the workers */
     double alone_until, alone_ms; /* until when it leaves them alone, and for how long */
     double alone_factor;        /* as long as it had waited */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .rest = PTHREAD_COND_INITIALIZER};
+
+static _Thread_local int computing; /* whether this thread is counted */
+
+/* Count this thread among those that compute, or (0) no longer, or (-1) as before; return whether it was. */
+int note_computing(int on) {
+    int before = computing;
+    if (on < 0) return before;
+    computing = on;
+    atomic_fetch_add(&pool.computing, on - before);
+    return before;
+}
+
+/* Return how many workers may take part in a run now. */
+static int room(const job *j) { return (int)min(j->helpers, j->most - atomic_load(&pool.computing)); }
 
 static double now(void) {
     struct timespec t;
@@ -94,7 +111,7 @@ static void complete(job *j, int64_t k, int pieces) {
         j->last = time;
         atomic_store(&at->done, done);
         if (pool.shared_job == j) {
-            if (atomic_load(&at->taken) < j->pieces - 1) announce_work();
+            if (atomic_load(&at->taken) < j->pieces - 1 && atomic_load(&pool.active) < room(j)) announce_work();
             if (pool.waiters) pthread_cond_signal(&pool.rest);
         }
     }
@@ -120,16 +137,33 @@ static void note_wait(job *j, double begin) {
    Two threads that take turns at small ones would wait for each other's caches. */
 static int taken_at_once(const job *j, int left) { return j->threads > 1 ? (int)max(1, min(MAX_TAKEN, left / (2 * j->threads))) : 1; }
 
-/* Run pieces until none is left, or the caller's time is over, or a worker has nothing to do. */
-static void work(job *j, int leads) {
+/* Let a worker leave the run, with the lock. */
+static void leave(void) {
+    atomic_fetch_sub(&pool.active, 1);
+    if (pool.waiters) pthread_cond_signal(&pool.rest);
+}
+
+/* Let a worker leave the run if it has more than it may have; return whether it did. */
+static int make_room(const job *j) {
+    if (atomic_load(&pool.active) <= room(j)) return 0;
+    pthread_mutex_lock(&pool.lock);
+    int surplus = atomic_load(&pool.active) > room(j);
+    if (surplus) leave();
+    pthread_mutex_unlock(&pool.lock);
+    return surplus;
+}
+
+/* Run pieces until none is left, or the caller's time is over, or a worker has nothing to do. Return whether a worker has left. */
+static int work(job *j, int leads) {
     double last = j->begin;
     for (int64_t k = 0;;) {
         int piece = atomic_load(&j->at->taken);
-        if (piece >= j->pieces || atomic_load(&j->stop)) return;
+        if (piece >= j->pieces || atomic_load(&j->stop)) return 0;
+        if (!leads && make_room(j)) return 1;
         while (piece >= end_of(j->ops + k)) k++;
         const operation *op = j->ops + k;
         if (atomic_load(&j->at->done) < op->after) {
-            if (!leads) return;
+            if (!leads) return 0;
             SPIN_WHILE(atomic_load(&j->at->done) < op->after, SPIN_MS);
             if (atomic_load(&j->at->done) < op->after) {
                 sleep_until(j, op->after);
@@ -146,7 +180,7 @@ static void work(job *j, int leads) {
             double time = now();
             j->longest = time - last > j->longest ? time - last : j->longest;
             last = time;
-            if (time >= j->end) return;
+            if (time >= j->end) return 0;
         }
     }
 }
@@ -182,14 +216,13 @@ static void *worker(void *none) {
             pool.sleepers--;
         }
         seen = atomic_load(&pool.generation);
-        job *j = atomic_load(&pool.active) < pool.helpers ? pool.shared_job : 0; /* it may have been too late */
+        job *j = pool.shared_job; /* none if it is too late */
+        if (j && atomic_load(&pool.active) >= room(j)) j = 0;
         if (j) atomic_fetch_add(&pool.active, 1);
         pthread_mutex_unlock(&pool.lock);
-        if (!j) continue;
-        work(j, 0);
+        if (!j || work(j, 0)) continue;
         pthread_mutex_lock(&pool.lock);
-        atomic_fetch_sub(&pool.active, 1);
-        if (pool.waiters) pthread_cond_signal(&pool.rest);
+        leave();
         pthread_mutex_unlock(&pool.lock);
     }
     return none;
@@ -202,6 +235,7 @@ static void reset_after_fork(void) {
     pool.shared_job = 0;
     pool.worker_count = pool.placed_count = pool.sleepers = pool.waiters = 0;
     atomic_store(&pool.active, 0);
+    atomic_store(&pool.computing, computing);
     pool.alone_until = pool.alone_ms = 0;
     atomic_store(&pool.busy, 0);
 }
@@ -254,14 +288,14 @@ static void stay_alone(double lost) {
 }
 
 /* Run a job with the help of workers, if the caller does not leave them alone. */
-static void work_together(job *j, int helpers) {
+static void work_together(job *j) {
+    int rooms = room(j);
     pthread_mutex_lock(&pool.lock);
-    start_workers(helpers);
+    if (rooms > 0) start_workers(j->helpers);
     if (j->begin >= pool.alone_until) {
         pool.shared_job = j;
-        pool.helpers = helpers;
         keep_off();
-        announce_work();
+        if (rooms > 0) announce_work();
     }
     pthread_mutex_unlock(&pool.lock);
     work(j, 1);
@@ -285,20 +319,22 @@ static void work_together(job *j, int helpers) {
 int run_table(const variant *kernels, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads, double pause,
               double *ms, progress *at) {
     double begin = now();
-    job j = {kernels, ops, count, count ? end_of(ops + count - 1) : 0, 1, buffers, ms, begin, 0, 0, at, begin, begin + pause, 0};
+    int pieces = count ? end_of(ops + count - 1) : 0, counted = note_computing(1);
+    int helpers = (int)min(min(threads, pieces) - 1, WORKERS);
+    job j = {kernels, ops, count, pieces, 1, (int)min(threads, WORKERS + 1), helpers, buffers, ms, begin, 0, 0, at, begin, begin + pause, 0};
     if (!atomic_load(&at->taken))
         for (int64_t k = 0; k < count; k++) {
             atomic_init(&at->left[k], (int)ops[k].items);
             ms[ops[k].task] = 0;
         }
-    int helpers = (int)min(min(threads, j.pieces) - 1, WORKERS);
     if (helpers > 0 && !atomic_exchange(&pool.busy, 1)) {
         j.threads = helpers + 1;
-        work_together(&j, helpers);
+        work_together(&j);
         atomic_store(&pool.busy, 0);
     } else {
         work(&j, 1);
     }
+    note_computing(counted);
     int done = atomic_load(&at->done);
     if (done < count) {
         ms[ops[done].task] += now() - j.last;

@@ -13,6 +13,8 @@ typedef struct {
 
 int enough_stack(void);
 
+int note_computing(int on);
+
 int run_table(const variant *kernels, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads, double pause,
               double *ms, progress *at);
 #endif

@@ -38,6 +38,9 @@ EXPORTED int chai_quantize(int i, const float *weights, int64_t rows, int64_t si
     return variants[i]->quantize(weights, rows, size, steps, largest, codes, totals, magnitudes, errors);
 }
 
+/* Note whether the calling thread computes beside runs of others, which then leave it a processor; return whether it did. */
+EXPORTED int chai_computing(int on) { return note_computing(on); }
+
 EXPORTED int64_t chai_check(int i, operation *ops, int64_t count, const extent *buffers, int64_t buffer_count) {
     return first_invalid(ops, count, buffers, buffer_count, variants[i]);
 }
