@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,13 @@ from ..limits import limits
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
 from ..util.data.dataclass_io import problem
+from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
+from .codes import CodeSteps, DecodedTensor
 from .constants import FLOATS, Constant, OnnxWeights, TrainedBlob, TrainedLayer
+from .expand import expanded
 from .fold import fold, foldable
+from .formats import assign
 from .match import matched
 from .node import OnnxNode
 from .ops import operators
@@ -27,7 +31,7 @@ from .read import Model, NodeRecord, ValueInfo
 from .refusal import Refusal, Refused, error_of
 
 if TYPE_CHECKING:
-    pass
+    from ..fixed import Format
 
 OLDEST = 7  # opset; operators before it have other attributes
 
@@ -48,6 +52,10 @@ class Converter:
         self._reads.update(value.name for value in model.outputs)
         self._names: set[str] = set()
         self._spare = limits().folded_numbers + model.size // 4
+        self._nonnegative: set[str] = set()  # blobs
+        self._steps: dict[str, CodeSteps] = {}  # of values that are codes
+        self._formats: dict[str, Format] = {}  # of blobs that are codes in the file
+        self._thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer
 
     def run(self) -> tuple[Graph, OnnxWeights]:
         """Return the Graph and its trained parameters. Raises ParseError, ModelError and UnsupportedNodes."""
@@ -63,7 +71,7 @@ class Converter:
             refusal = self._convert(record, opset)
             if refusal is not None:
                 refusals.append(refusal)
-                self._lost.update(record.outputs)
+                self._lost.update(name for name in record.outputs if name not in self._steps)
         if refusals:
             raise error_of(self.model.path, refusals, len(self.model.nodes))
         self._outputs()
@@ -137,6 +145,8 @@ class Converter:
         written = {top for layer in self.graph.layers for top in layer.tops}
         named = {**{top: top for top in sorted(written)}, **self._blobs}
         self.graph.latest = {name: blob for name, blob in named.items() if blob in written}
+        if self._formats:
+            assign(self.graph, self._formats, self._thresholds)
 
     # -- nodes
 
@@ -149,21 +159,8 @@ class Converter:
             kind = record.operator
         before = len(self.graph.layers)
         try:
-            self._check(record)
-            compute = self._operator(record)
-            if not self._lost.isdisjoint(record.inputs):  # what it reads is not known: nothing more can be said
-                self._lost.update(record.outputs)
-                return None
-            node = OnnxNode(record, opset, self)
-            arrays = None if compute is None else fold(node)
-            if arrays is not None:
-                for name, array in zip(record.outputs, arrays):
-                    if name:
-                        self._constants[name] = Constant(array)
-            elif compute is not None:
-                compute(node)
-            else:
-                self._custom(record)
+            for part in expanded(record):
+                self._compute(part, opset)
             return None
         except Refused as refused:
             self._drop(before)
@@ -172,6 +169,28 @@ class Converter:
             self._drop(before)
             reason = error.message.partition("): ")[2] or error.message
             return Refusal(record.label, kind, version, reason, error.hint)
+
+    def _compute(self, record: NodeRecord, opset: int) -> None:
+        """Add the layers of one node, or compute it if its inputs are constants."""
+        self._check(record)
+        compute = self._operator(record)
+        if not self._lost.isdisjoint(record.inputs):  # what it reads is not known: nothing more can be said
+            self._lost.update(record.outputs)
+            return
+        codes = next((self._steps[name] for name in record.inputs if name in self._steps), None)
+        if codes is not None and record.operator not in _ON_CODES:
+            raise Refused("it computes with codes, of which only the numbers are known")
+        node = OnnxNode(record, opset, self)
+        arrays = None if compute is None else fold(node)
+        if arrays is not None:
+            for name, array in zip(record.outputs, arrays):
+                self.define(name, Constant(array))
+        elif compute is not None:
+            compute(node)
+        else:
+            self._custom(record)
+        if codes is not None and record.operator != "DequantizeLinear":
+            self._steps.update(dict.fromkeys(filter(None, record.outputs), codes))
 
     def _check(self, record: NodeRecord) -> None:
         """Raise ParseError for a value that is written twice, or read before it is written."""
@@ -203,9 +222,9 @@ class Converter:
             raise Refused("its custom type is composed of layers, which is not yet possible in ONNX files")
         if (record.domain, name) in self.model.functions:
             raise Refused("it is a function that the file defines, which is not yet read", hint="export it inlined")
-        if name in _QUANTISED:
-            hint = "export the float network: chai quantises it itself"
-            raise Refused("quantised files are not yet read", hint=hint)
+        if name in _DYNAMIC:
+            hint = "quantise it with fixed scales (quantize_static), or export the float network: chai quantises it"
+            raise Refused("the scale of its codes depends on the image; formats are fixed", hint=hint)
         hint = f'a custom layer can: @chai.custom("{name}") gets its attributes as named arguments'
         raise Refused("no layer of chai computes this operator", hint=hint)
 
@@ -251,6 +270,29 @@ class Converter:
             params = {"shape": BlobShape(constant.shape)}
             self._make("Parameter", name, (), (name,), params, [TrainedBlob(constant, constant.shape)])
         return self._blobs[name]
+
+    def define(self, name: str, constant: Constant) -> None:
+        """Let a value be a constant."""
+        if name:
+            self._constants[name] = constant
+
+    def steps(self, name: str) -> CodeSteps | None:
+        """Return what the codes of a value stand for; None if it has none."""
+        return self._steps.get(name)
+
+    def encode(self, name: str, steps: CodeSteps) -> None:
+        """Let a value be codes."""
+        self._steps[name] = steps
+
+    def format(self, name: str, format: Format) -> None:
+        """Let the blob of a value have a format."""
+        own = self._formats.setdefault(self._blobs[name], format)
+        if own != format:
+            raise Refused(f"its input has steps of {own.step:g} already, which cannot be {format.step:g}, too")
+
+    def nonnegative(self, blob: str) -> bool:
+        """Return whether a blob cannot be negative."""
+        return blob in self._nonnegative
 
     def writer(self, blob: str) -> Layer | None:
         """Return the layer that writes a blob."""
@@ -325,6 +367,10 @@ class Converter:
             if prod(shape) == 0:
                 raise Refused(f"a blob of shape {show(shape)}, without numbers")
             self._shapes[top], self._blobs[top], self._writers[top] = shape, top, layer
+        if not layer.source and layer.nonnegative([bottom in self._nonnegative for bottom in bottoms]):
+            self._nonnegative.update(tops)
+        if layer.weighted and blobs and isinstance(blobs[0].constant, DecodedTensor):
+            self._thresholds[layer.name] = _thresholds(blobs[0], blobs[0].constant)
         self.graph.layers.append(layer)
         if len(self.graph.layers) > limits().layers:
             raise ModelError("too many layers: " + limits().exceeded("layers", len(self.graph.layers)))
@@ -348,14 +394,26 @@ class Converter:
         del self.graph.layers[count:]
 
 
-_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
-_QUANTISED |= {"ConvInteger", "MatMulInteger"}
+_DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
+# operators that compute the same with codes as with numbers
+_ON_CODES = {"DequantizeLinear", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split"}
+_ON_CODES |= {"Shape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def _constants_only(node: OnnxNode) -> None:
     """Refuse a node that only constants can be put through."""
     blob = next(name for i, name in enumerate(node.inputs) if name and not node.is_constant(i))
     raise Refused(f"it is computed from constants alone, but layers compute its input {blob!r}")
+
+
+def _thresholds(blob: TrainedBlob, codes: DecodedTensor) -> tuple[float, ...]:
+    """Return the threshold of each output's weights. Raises Refused if an output's weights have several."""
+    rows = replace(blob, constant=codes.thresholds).load()
+    rows = np.abs(rows).reshape(len(rows), -1)
+    largest = rows.max(1)
+    if (rows[:, 0] != largest).any() and (np.where(rows > 0, rows, largest[:, None]).min(1) != largest).any():
+        raise Refused("its weights have scales along another axis than that of its outputs")
+    return tuple(map(float, largest))
 
 
 def _listed(value: Any) -> tuple[Any, ...]:
