@@ -11,6 +11,7 @@ codes       what codes stand for, and constants made of them
 node        what an operator's file sees of a node
 ops         one file for each operator or family
 formats     formats of layers, from the codes of their blobs
+formats_file   formats in a file of their own
 convert     nodes to layers, with the shapes of blobs
 refusal     what cannot run, as one error
 """
