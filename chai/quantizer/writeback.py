@@ -13,7 +13,7 @@ from textwrap import wrap
 import chai
 
 from ..blob import Array
-from ..graph import Composed, Graph, Layer
+from ..graph import Composed, Graph, Layer, formats_file
 from ..graph.params import Precision
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
@@ -43,8 +43,6 @@ def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
 
 def save_formats(path: Path, model: Path, quantised: Graph, note: str) -> None:
     """Write the formats of an ONNX file."""
-    from ..onnx import formats_file  # a network of Caffe needs none of it
-
     formats_file.write(path, model, _formats(quantised), note, chai.__version__)
 
 

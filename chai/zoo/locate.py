@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,8 +131,8 @@ def read_network(
     if chosen is not None:
         raise UsageError(f"{chosen}: an ONNX file has no phases, levels and stages", hint="leave it out")
     with Uncollected():
-        onnx = import_module("chai.onnx")  # which a network of Caffe does not need
-        graph, stored = onnx.load_onnx(path, registry_of(how.get("custom"), how.get("strict", False)), sizes)
-        if weights is not None and weights != path:
-            import_module("chai.onnx.formats_file").apply(weights, path, graph)
+        from ..onnx import load_onnx  # a network of Caffe needs none of it
+
+        registry = registry_of(how.get("custom"), how.get("strict", False))
+        graph, stored = load_onnx(path, registry, sizes, None if weights == path else weights)
     return graph, stored

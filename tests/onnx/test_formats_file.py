@@ -15,8 +15,8 @@ from PIL import Image
 import chai
 from chai.cli import main
 from chai.errors import ParseError, UsageError
+from chai.graph.formats_file import apply, write
 from chai.graph.params import SINGLE, Precision
-from chai.onnx.formats_file import apply, write
 from chai.quantizer import Recipe, quantize
 
 from .networks import mobilenet_v2, resnet18

@@ -1,4 +1,4 @@
-"""The formats of an ONNX network as a file of their own, FILE.formats.json, bound to the model by its SHA-256.
+"""Formats of an ONNX network as a file of their own, FILE.formats.json, bound to the model by its SHA-256.
 
 One JSON: {"schema": "chai.formats/1", "model": {"file", "sha256"}, "note", "layers": [...]}. A layer has its name and the
 fields of precision_param that are set.
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ..fixed import SCHEMES
-from ..graph import Graph
-from ..graph.params import SINGLE, Precision
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import plain
 from ..util.data.schema import validate
 from ..util.files import complete, digest
 from ..util.suggest import did_you_mean
+from .network import Graph
+from .params import SINGLE, Precision
 
 NAME, VERSION = "chai.formats", 1
 LARGE = 16  # times as large as a file that is written by hand: each output of a layer has a threshold
