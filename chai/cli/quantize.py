@@ -23,7 +23,7 @@ from ..report import page as reports
 from ..text import visible
 from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
-from ..zoo import card as cards
+from ..zoo import card as cards, is_onnx
 from ..zoo.locate import locate
 from . import inputs, options, output, worst
 from .parsing import refuse, section
@@ -32,8 +32,10 @@ EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt
   chai quantize net.prototxt net.caffemodel --calibration cal/ --bits 6 --effort best -o net_int6.prototxt
   chai quantize net.prototxt net.caffemodel --calibration cal/ --scheme DynamicFixed -o net_df.prototxt --html q.html
+  chai quantize model.onnx --calibration cal/ -o model.formats.json
 
-The weights are written to OUT.caffemodel. Use both files together."""
+The weights are written to OUT.caffemodel. Use both files together. Of an ONNX file only formats are chosen: they are
+given with it, as in chai check model.onnx model.formats.json."""
 NARROW = "note: on the overlays, 6-bit codes take as many cycles and bytes as 8-bit ones, which lose less accuracy"
 WIDTH = 80
 
@@ -103,8 +105,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=output.file,
         required=True,
-        metavar="OUT.prototxt",
-        help="file to write, with OUT.caffemodel",
+        metavar="OUT",
+        help="file to write: OUT.prototxt, with OUT.caffemodel; for an ONNX file OUT.formats.json",
     )
     group.add_argument("--html", type=output.file, metavar="FILE", help="write a report as a page")
     options.as_json(parser)
@@ -151,7 +153,8 @@ def _search(parser: argparse.ArgumentParser) -> None:
         "--effort",
         choices=("fast", "normal", "best"),
         default="normal",
-        help="search formats only (fast), weights too (normal, default), or try more combinations (best)",
+        help="search formats only (fast), weights too (normal, default), or try more combinations (best); of an ONNX file "
+        "the weights are kept",
     )
     group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="random seed for sampled positions (default: 0)"
@@ -168,7 +171,7 @@ def execute(args: argparse.Namespace) -> int:
     inputs.warn_of_defaults(job, files)
     if args.widths not in (8, (8, 8, 8)) and not args.quiet:
         output.say(NARROW)
-    card = _Card(args, path, job)
+    card = None if is_onnx(path) else _Card(args, path, job)  # an ONNX file keeps its own
     copies = resized(files, job.preprocess)
     if copies:
         size = "x".join(map(str, job.preprocess.resize or ()))
@@ -184,14 +187,16 @@ def execute(args: argparse.Namespace) -> int:
     shared = {**options.of_net(args, "overlay", "phase", "stages", "shapes"), "batch": min(args.batch, len(files))}
     return_large_arrays()
     result = quantize(path, weights, feeds, args.output, views=others, watch=_Watch(args.quiet), **settings, **shared)
-    card.write()
+    if card is not None:
+        card.write()
     outcome = verdict(result, path, weights, **shared)
     _report(args, outcome, inputs.describe(job), failed)
-    if card.news:
+    if card is not None and card.news:
         output.say(card.news)
-    output.say(f"wrote {result.prototxt} and {result.caffemodel.name}")
+    output.say(f"wrote {result.caffemodel if card is None else f'{result.prototxt} and {result.caffemodel.name}'}")
     if not args.quiet:
-        judge = f"chai check {result.prototxt} {result.caffemodel} -i IMAGES{card.mean_option}"
+        mean = card.mean_option if card is not None else ""
+        judge = f"chai check {result.prototxt} {result.caffemodel} -i IMAGES{mean}"
         output.say(f"next: {judge}   on images not used here")
     return 65 if failed else 0
 

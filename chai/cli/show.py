@@ -14,6 +14,7 @@ from ..fixed import Coarser
 from ..graph import Graph
 from ..parser.caffemodel import check_fit
 from ..passes.infer_shapes import infer_shapes
+from ..report import split_lines
 from ..report.dot import drawn
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, listed
@@ -84,6 +85,7 @@ class Show(output.Schema):
     merged: list[list[str]] | None = None
     tasks: int | None = None
     segments: int | None = None
+    splits: split_lines.Splits | None = None
     cycles: int | None = None
     modelled_fps: float | None = None
     modelled_fps_batch_1: float | None = None
@@ -222,11 +224,8 @@ def _planned(args: argparse.Namespace) -> NetworkView:
     brought = options.check_formats(args, net.graph)
     options.check_custom(args, net.graph)
     net.plan()
-    from ..offload.cost import costs
-
     formats = "of its precision_param" if brought else f"{args.bits}-bit {options.scheme(args)}, at first batch"
-    estimates = tuple(costs(net.schedule, net.overlay, net.offload.shapes))
-    return _on_overlay(net, net.graph.path, formats, estimates)
+    return _on_overlay(net, net.graph.path, formats)
 
 
 def _compiled(args: argparse.Namespace) -> NetworkView:
@@ -240,12 +239,14 @@ def _compiled(args: argparse.Namespace) -> NetworkView:
     return _on_overlay(net, str(args.net), None)
 
 
-def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> NetworkView:
+def _on_overlay(net: Net, file: str, formats: str | None) -> NetworkView:
     """Return the NetworkView of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
     from ..codegen.compile import executable, footprint
+    from ..offload import cost, splits
 
     overlay, plan = net.overlay, net.offload.plan
     assert overlay is not None
+    estimates = () if formats is None else tuple(cost.costs(net.schedule, overlay, net.offload.shapes))
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
     chains = [s.chain or executable(s.work(overlay, shapes, views)) for s in steps]
@@ -279,6 +280,10 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         merged=_merged(net),
         tasks=sum(len(step.tasks) for step in steps),
         segments=len(steps),
+        splits={
+            "by_reason": [{"reason": x.reason, "layers": x.layers, "without": x.without} for x in splits.splits(plan)],
+            "joined": splits.joined(plan),
+        },
         cycles=cycles,
         modelled_fps=per_second / cycles * net.batch if cycles else 0.0,
         modelled_fps_batch_1=per_second / alone if alone else 0.0,
@@ -388,13 +393,13 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
         yield "fpga?", "planned as if its sums fitted the accumulator, which its weights decide:", content.open_sums
     if plan.coarser:
         yield "coarser", f"{SENTENCE}:", listed(plan.coarser)
-    segments = f"{content.segments} segment{'s' * (content.segments != 1)}"
-    yield "fpga", f"{content.tasks} Tasks in {segments}", []
+    yield "fpga", f"{content.tasks} Tasks in {split_lines.segments(content.segments or 0)}", []
     yield "convert", f"{len(content.conversions or ())}:", content.conversions or []
     if content.merged:
         yield "merge", f"{len(content.merged)}:", [" + ".join(names) for names in content.merged]
     for reason, _ in Counter(row.reason for row in content.layers if row.reason).most_common():
         yield "why host", f"{reason}:", [row.name for row in content.layers if row.reason == reason]
+    yield from split_lines.lines(content.splits)
     yield "memory", str(view.memory), []
     if content.formats:
         yield "formats", content.formats, []

@@ -13,6 +13,8 @@ from ..util.lazy_numpy import np
 class ArgMax(Layer):
     """Indices as float32, largest value first; among equal values the highest index comes first, as in Caffe.
 
+    With chai_first the lowest does, as in ONNX.
+
     With ``axis``: that axis gets length top_k and holds indices, or values if out_max_val.
     Without: (N, 1, top_k) of indices, or (N, 2, top_k) of indices and values if out_max_val.
     """
@@ -27,6 +29,7 @@ class ArgMax(Layer):
         out_max_val: bool = False
         top_k: int = size(1)
         axis: int | None = axis_index(None)
+        chai_first: bool = False
 
     @property
     def decision(self) -> str | None:
@@ -61,9 +64,11 @@ class ArgMax(Layer):
         along = 1 if p.axis is None else self.axis(p.axis, x.shape)
         values = x.reshape(len(x), -1) if p.axis is None else x
         size = values.shape[along]
-        # a stable sort of the reversed axis puts the last of equal values first
-        order = np.argsort(-np.flip(values, along), axis=along, kind="stable")
-        index = size - 1 - np.take(order, np.arange(p.top_k), along)
+        if p.chai_first:
+            index = np.take(np.argsort(-values, axis=along, kind="stable"), np.arange(p.top_k), along)
+        else:  # a stable sort of the reversed axis puts the last of equal values first
+            order = np.argsort(-np.flip(values, along), axis=along, kind="stable")
+            index = size - 1 - np.take(order, np.arange(p.top_k), along)
         if p.axis is None and p.out_max_val:
             best = np.take_along_axis(values, index, along)
             return (np.stack([index, best], 1).astype(np.float32).reshape(top),)

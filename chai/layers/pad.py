@@ -1,4 +1,4 @@
-"""Pad: a blob with a constant border."""
+"""Pad: a blob with a border."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
 from ..graph import Layer
-from ..graph.params import margin
+from ..graph.params import choice, margin
 from ..util.lazy_numpy import np
 
 
@@ -18,10 +18,11 @@ class Pad(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """paddings: before and after axis 0, before and after axis 1, ..."""
+        """paddings: before and after axis 0, before and after axis 1, ...; chai_mode: what is there instead of a constant."""
 
         paddings: tuple[int, ...] = margin(())
         constant_values: float = 0.0
+        chai_mode: str = choice("CONSTANT", "REFLECT", "EDGE", "WRAP", default="CONSTANT")
 
     @property
     def _pairs(self) -> list[tuple[int, int]]:
@@ -32,7 +33,16 @@ class Pad(Layer):
         shape, paddings = bottoms[0], self.params.paddings
         if len(paddings) != 2 * len(shape):
             raise self.wrong(f"{len(paddings)} paddings for {show(shape)}; expected two for each axis")
+        for size, pair in zip(shape, self._pairs):
+            most = {"REFLECT": size - 1, "WRAP": size}.get(self.params.chai_mode, max(pair))
+            if max(pair) > most:
+                raise self.wrong(
+                    f"a padding of {max(pair)} of an axis of {size}; {self.params.chai_mode} has {most} at most"
+                )
         return (tuple(d + before + after for d, (before, after) in zip(shape, self._pairs)),)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return (np.pad(bottoms[0], self._pairs, constant_values=np.float32(self.params.constant_values)),)
+        p, x = self.params, bottoms[0]
+        if p.chai_mode == "CONSTANT":
+            return (np.pad(x, self._pairs, constant_values=np.float32(p.constant_values)),)
+        return (np.pad(x, self._pairs, mode=p.chai_mode.lower()),)

@@ -107,12 +107,16 @@ def marked_unsigned(graph: Graph) -> list[str]:
 def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Format]:
     """Return the formats of all blobs from the layers' precision_param.
 
-    A blob's format is its producer's layer_out; a network input takes its first reader's layer_in. A missing format is
-    taken from the producer of the bottom, else CHaiDNN's default (6 bits, fl 3, th 16) is used with one warning. A blob
-    that is not in ``unsigned`` has the signed format with the same range.
+    A blob's format is its producer's layer_out; a network input takes the layer_in of the first reader that has one. A
+    missing format is taken from the producer of the bottom, else CHaiDNN's default (6 bits, fl 3, th 16) is used with one
+    warning. A blob that is not in ``unsigned`` has the signed format with the same range.
     """
     formats: dict[str, Format] = {}
     missing: list[str] = []
+    for layer in graph.layers:
+        read = _precision(layer, "in")
+        if read is not None:
+            formats.update({b: read.signed for b in layer.bottoms if b in graph.inputs and b not in formats})
     for layer in graph.layers:
         if layer.source:
             continue
@@ -165,7 +169,8 @@ def _check(layer: Layer, p: Precision) -> None:
 
 
 def _precision_default(layer: Layer, side: str, missing: list[str]) -> Format:
-    missing.append(layer.name)
+    if not single(layer):
+        missing.append(layer.name)
     scheme = layer.precision.quant_type if layer.precision is not None and not single(layer) else "DynamicFixed"
     value = getattr(DEFAULT, f"{'th' if scheme == 'Xilinx' else 'fl'}_layer_{side}")
     return Format(scheme, getattr(DEFAULT, f"bw_layer_{side}"), value)

@@ -105,6 +105,11 @@ def _better_in_float(graph: Graph, layer: Layer) -> str | None:
     return None
 
 
+def segment_count(graph: Graph, engines: Mapping[str, str]) -> int:
+    """Return the number of segments on the overlay."""
+    return sum(segment.engine == "fpga" for segment in _order(graph, engines))
+
+
 def _order(graph: Graph, engines: Mapping[str, str]) -> list[Segment]:
     """Return a topological order that changes the engine only when it has to wait; the better of both first engines."""
     return min((_walk(graph, engines, first) for first in ("fpga", "host")), key=len)

@@ -39,6 +39,7 @@ _OTHERS = {8: "string", 14: "complex64", 15: "complex128", 17: "float8e4m3fn", 1
 _OTHERS |= {20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2"}
 
 
+WHOLE = ("int64", "int32")  # what layers have as float32 if they are indices or truth values
 FLOATS = ("float32", "float16", "float64", "bfloat16")  # what layers compute as float32
 
 

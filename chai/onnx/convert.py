@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from math import prod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from .. import layers, plugins
+from .. import plugins
 from ..blob import Shape, show
 from ..errors import ModelError, ParseError, ShapeError
-from ..graph import Graph, Layer, check_shape
+from ..graph import Graph
 from ..graph.params import BlobShape
-from ..limits import limits
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
-from ..util.data.dataclass_io import problem
 from ..util.suggest import did_you_mean
-from .constants import FLOATS, Constant, OnnxWeights, TrainedBlob, TrainedLayer
+from .constants import WHOLE, Constant, OnnxWeights, TrainedBlob
+from .draft import Draft, LayerDraft
+from .expand import expanded
 from .fold import fold, foldable
 from .match import matched
 from .node import OnnxNode
 from .ops import operators
+from .ops.pieces import cut
 from .read import Model, NodeRecord, ValueInfo
 from .refusal import Refusal, Refused, error_of
 
-if TYPE_CHECKING:
-    pass
-
-OLDEST = 7  # opset; operators before it have other attributes
+OLDEST = 6  # opset; operators before it have other attributes
 
 
 class Converter:
-    """A Graph under construction. ``sizes`` has the shapes that the user gives for inputs."""
+    """Goes through the nodes of a model. ``sizes`` has the shapes that the user gives for inputs."""
 
     def __init__(self, model: Model, registry: Registry, sizes: Mapping[str, Shape]) -> None:
         self.model, self.registry, self._sizes = model, registry, sizes
-        self.graph = Graph(model.name, [], {}, [], {}, path=model.path, fixed=True)
-        self.stored: dict[str, TrainedLayer] = {}
-        self._constants = dict(model.tensors)
-        self._shapes: dict[str, Shape] = {}
-        self._blobs: dict[str, str] = {}  # names of values -> blob ids
-        self._writers: dict[str, Layer] = {}
+        self.draft = Draft(model)
         self._lost: set[str] = set()  # values that refused nodes do not write
-        self._reads = Counter(name for node in model.nodes for name in node.inputs)
-        self._reads.update(value.name for value in model.outputs)
-        self._names: set[str] = set()
-        self._spare = limits().folded_numbers + model.size // 4
+        self._measured: dict[str, OnnxNode] = {}  # shapes of blobs, by the values that they are
 
     def run(self) -> tuple[Graph, OnnxWeights]:
         """Return the Graph and its trained parameters. Raises ParseError, ModelError and UnsupportedNodes."""
@@ -56,23 +43,23 @@ class Converter:
             hint = "export it again, or convert it with onnx.version_converter"
             raise ModelError(f"{self.model.path}: opset {opset}, expected {OLDEST} or newer", hint=hint)
         for value in self.model.inputs:
-            if value.name not in self._constants:
+            if value.name not in self.draft.constants:
                 self._input(value)
         refusals = []
         for record in matched(self.model):
             refusal = self._convert(record, opset)
             if refusal is not None:
                 refusals.append(refusal)
-                self._lost.update(record.outputs)
+                self._lost.update(name for name in record.outputs if self.draft.steps(name) is None)
         if refusals:
             raise error_of(self.model.path, refusals, len(self.model.nodes))
         self._outputs()
-        return self.graph, OnnxWeights(self.model.path, self.stored)
+        return self.draft.graph, OnnxWeights(self.model.path, self.draft.stored)
 
     # -- inputs and outputs
 
     def _input(self, value: ValueInfo) -> None:
-        if not self._reads[value.name]:
+        if not self.draft.used(value.name):
             return
         shape = self._size_of(value)
         if value.dtype != "float32":
@@ -80,8 +67,8 @@ class Converter:
             what = f"{self.model.path}: input {value.name!r} has {value.dtype} numbers; networks are fed with float32"
             raise ModelError(what, hint=hint)
         params = BlobShape(shape)
-        self._make("Input", value.name, (), (value.name,), {"shape": (params,)})
-        self._shapes[value.name] = self.graph.inputs[value.name] = shape
+        self.draft.add(value.name, LayerDraft("Input", (), (value.name,), params={"shape": (params,)}))
+        self.draft.graph.inputs[value.name] = shape
 
     def _size_of(self, value: ValueInfo) -> Shape:
         """Return an input's shape: the user's, else the file's, with a batch of 1 if that is open."""
@@ -104,39 +91,54 @@ class Converter:
         return tuple(int(dim) for dim in dims)
 
     def _output(self, value: ValueInfo) -> None:
-        if value.dtype not in ("float32", "type 0"):
+        if value.name in self._measured:
+            self._measure(value.name, self._measured[value.name])
+        if value.dtype not in ("float32", "type 0", *((*WHOLE, "bool") if self.draft.is_whole(value.name) else ())):
             raise Refused(f"it has {value.dtype} numbers; networks return float32")
-        blob = self.live(value.name)
-        if blob in self.graph.inputs:  # an output is a blob of its own
-            top = value.name if value.name not in self._shapes else f"{value.name}/output"
-            self._make("Split", value.name, (blob,), (top,), {})
-            self._blobs[value.name] = top
-        self.graph.outputs.append(value.name)
+        blob = self.draft.live(value.name)
+        if blob in self.draft.graph.inputs:  # an output is a blob of its own
+            top = value.name if value.name not in self.draft.graph.inputs else f"{value.name}/output"
+            self.draft.add(value.name, LayerDraft("Split", (blob,), (top,)))
+            self.draft.blobs[value.name] = top
+        self.draft.graph.outputs.append(value.name)
+
+    def _measure(self, name: str, node: OnnxNode) -> None:
+        """Add the layers whose top is a shape that is returned: for the batch of the pass, not of the file."""
+        start, end, _ = slice(node.attributes.integer("start"), node.attributes.integer("end")).indices(
+            len(node.shape())
+        )
+        sizes = node.part("ShapeOf", node.input())
+        if node.operator == "Size":
+            node.result("Reduction", sizes, operation="PROD")
+        else:
+            node.name(0, cut(node, sizes, 0, start, end))
+        self.draft.whole_numbers(name)
 
     def _outputs(self) -> None:
         for value in self.model.outputs:
-            if value.name not in self._blobs and value.name not in self._constants:
+            if value.name not in self.draft.blobs and value.name not in self.draft.constants:
                 raise ParseError(f"no node writes the output {value.name!r}", path=self.model.path)
             try:
                 self._output(value)
             except Refused as refused:
                 raise ModelError(f"{self.model.path}: output {value.name!r}: {refused.reason}") from None
-        if not self.graph.outputs:
+        if not self.draft.graph.outputs:
             raise ParseError("this file names no output", path=self.model.path)
-        read = {self._blobs[name] for name in self.graph.outputs}
+        read = {self.draft.blobs[name] for name in self.draft.graph.outputs}
         kept = []
-        for layer in reversed(self.graph.layers):
+        for layer in reversed(self.draft.graph.layers):
             if layer.source or not read.isdisjoint(layer.tops):
                 read.update(layer.bottoms)
                 kept.append(layer)
             else:
-                self.stored.pop(layer.name, None)
-        self.graph.layers = kept[::-1]
-        if all(layer.source for layer in self.graph.layers):
+                self.draft.stored.pop(layer.name, None)
+        self.draft.graph.layers = kept[::-1]
+        if all(layer.source for layer in self.draft.graph.layers):
             raise ModelError(f"{self.model.path}: nothing is computed: no output depends on a layer")
-        written = {top for layer in self.graph.layers for top in layer.tops}
-        named = {**{top: top for top in sorted(written)}, **self._blobs}
-        self.graph.latest = {name: blob for name, blob in named.items() if blob in written}
+        written = {top for layer in self.draft.graph.layers for top in layer.tops}
+        named = {**{top: top for top in sorted(written)}, **self.draft.blobs}
+        self.draft.graph.latest = {name: blob for name, blob in named.items() if blob in written}
+        self.draft.finish()
 
     # -- nodes
 
@@ -147,42 +149,54 @@ class Converter:
             kind = f"{record.domain}.{record.operator}"
         else:
             kind = record.operator
-        before = len(self.graph.layers)
+        before = len(self.draft.graph.layers)
         try:
-            self._check(record)
-            compute = self._operator(record)
-            if not self._lost.isdisjoint(record.inputs):  # what it reads is not known: nothing more can be said
-                self._lost.update(record.outputs)
-                return None
-            node = OnnxNode(record, opset, self)
-            arrays = None if compute is None else fold(node)
-            if arrays is not None:
-                for name, array in zip(record.outputs, arrays):
-                    if name:
-                        self._constants[name] = Constant(array)
-            elif compute is not None:
-                compute(node)
-            else:
-                self._custom(record)
+            for part in expanded(record):
+                self._compute(part, opset)
             return None
         except Refused as refused:
-            self._drop(before)
+            self.draft.drop(before)
             return Refusal(record.label, kind, version, refused.reason, refused.hint)
         except ShapeError as error:
-            self._drop(before)
+            self.draft.drop(before)
             reason = error.message.partition("): ")[2] or error.message
             return Refusal(record.label, kind, version, reason, error.hint)
+
+    def _compute(self, record: NodeRecord, opset: int) -> None:
+        """Add the layers of one node, or compute it if its inputs are constants."""
+        self._check(record)
+        compute = self._operator(record)
+        if not self._lost.isdisjoint(record.inputs):  # what it reads is not known: nothing more can be said
+            self._lost.update(record.outputs)
+            return
+        codes = next(filter(None, map(self.draft.steps, record.inputs)), None)
+        if codes is not None and record.operator not in _ON_CODES:
+            raise Refused("it computes with codes, of which only the numbers are known")
+        node = OnnxNode(record, opset, self.draft)
+        arrays = None if compute is None else fold(node)
+        if arrays is not None:
+            for name, array in zip(record.outputs, arrays):
+                self.draft.define(name, Constant(array))
+            if record.operator in ("Shape", "Size") and not node.is_constant(0):
+                self._measured[record.outputs[0]] = node
+        elif compute is not None:
+            compute(node)
+        else:
+            self._custom(record)
+        if codes is not None and record.operator != "DequantizeLinear":
+            for name in filter(None, record.outputs):
+                self.draft.encode(name, codes)
 
     def _check(self, record: NodeRecord) -> None:
         """Raise ParseError for a value that is written twice, or read before it is written."""
         for name in filter(None, record.outputs):
-            if name in self._blobs or name in self._constants or name in self._lost:
+            if name in self.draft.blobs or name in self.draft.constants or name in self._lost:
                 raise ParseError(
                     f"node {record.label!r} writes {name!r}, which is written before", path=self.model.path
                 )
         for name in filter(None, record.inputs):
-            if name not in self._blobs and name not in self._constants and name not in self._lost:
-                near = did_you_mean(name, [*self._blobs, *self._constants])
+            if name not in self.draft.blobs and name not in self.draft.constants and name not in self._lost:
+                near = did_you_mean(name, [*self.draft.blobs, *self.draft.constants])
                 what = f"node {record.label!r} reads {name!r}, which no node before it writes"
                 raise ParseError(what, path=self.model.path, hint=near)
         if not any(record.outputs):
@@ -203,17 +217,17 @@ class Converter:
             raise Refused("its custom type is composed of layers, which is not yet possible in ONNX files")
         if (record.domain, name) in self.model.functions:
             raise Refused("it is a function that the file defines, which is not yet read", hint="export it inlined")
-        if name in _QUANTISED:
-            hint = "export the float network: chai quantises it itself"
-            raise Refused("quantised files are not yet read", hint=hint)
+        if name in _DYNAMIC:
+            hint = "quantise it with fixed scales (quantize_static), or export the float network: chai quantises it"
+            raise Refused("the scale of its codes depends on the image; formats are fixed", hint=hint)
         hint = f'a custom layer can: @chai.custom("{name}") gets its attributes as named arguments'
         raise Refused("no layer of chai computes this operator", hint=hint)
 
     def _custom(self, record: NodeRecord) -> None:
         """Add the custom layer of a node: attributes are its named arguments, constants its trained parameters."""
-        bottoms = [self.blob(name) for name in record.inputs if name and name not in self._constants]
-        blobs = [TrainedBlob(c, c.shape) for c in map(self._constants.get, record.inputs) if c is not None]
-        name = self._unique(record.label)
+        bottoms = [self.draft.blob(name) for name in record.inputs if name and name not in self.draft.constants]
+        blobs = [TrainedBlob(c, c.shape) for c in map(self.draft.constants.get, record.inputs) if c is not None]
+        name = self.draft.unique(record.label)
 
         def values() -> dict[str, tuple[Any, ...]]:
             read = {key: record.attributes.value(key) for key in record.attributes.names()}
@@ -224,132 +238,13 @@ class Converter:
         layer = plugins.make(self.registry, entry, False)
         assert layer is not None
         layer.blobs = [blob.load() for blob in blobs]
-        self._enter(layer, bottoms, [top for top in record.outputs if top], blobs)
-
-    # -- for OnnxNode
-
-    def constant(self, name: str) -> Constant | None:
-        """Return a constant by its name; None if layers compute it."""
-        return self._constants.get(name)
-
-    def shape(self, name: str) -> Shape:
-        """Return the shape of a value or blob."""
-        if name in self._constants:
-            return self._constants[name].shape
-        return self._shapes[self._blobs.get(name, name)]
-
-    def blob(self, name: str) -> str:
-        """Return the blob of a value that layers compute."""
-        return self._blobs[name]
-
-    def live(self, name: str) -> str:
-        """Return the blob of a value; a constant becomes the top of a Parameter layer."""
-        if name in self._constants and name not in self._blobs:
-            constant = self._constants[name]
-            if constant.dtype not in FLOATS:
-                raise Refused(f"constant {name!r} has numbers of type {constant.dtype}; layers compute float32")
-            params = {"shape": BlobShape(constant.shape)}
-            self._make("Parameter", name, (), (name,), params, [TrainedBlob(constant, constant.shape)])
-        return self._blobs[name]
-
-    def writer(self, blob: str) -> Layer | None:
-        """Return the layer that writes a blob."""
-        return self._writers.get(blob)
-
-    def used(self, name: str) -> bool:
-        """Return whether a node reads a value, or it is an output."""
-        return self._reads[name] > 0
-
-    def readers(self, name: str) -> int:
-        """Return how often a value is read."""
-        return self._reads[name]
-
-    def rename(self, name: str, blob: str) -> None:
-        """Let a value be another name of a blob."""
-        self._blobs[name] = blob
-
-    def claim(self, count: int) -> None:
-        """Count numbers that are computed. Raises Refused if they are too many."""
-        self._spare -= count
-        if self._spare < 0:
-            raise Refused("constants too large: " + limits().exceeded("folded_numbers", count))
-
-    def add(
-        self,
-        record: NodeRecord,
-        type: str,
-        bottoms: Sequence[str],
-        tops: Sequence[str],
-        blobs: Sequence[TrainedBlob],
-        params: Any,
-    ) -> None:
-        """Add a layer of chai's own. Raises Refused if its parameters or sizes are outside what it takes."""
-        name = record.label if tops[0] in record.outputs else f"{record.label}/{type}"
-        self._make(type, name, bottoms, tops, params, blobs)
-
-    def _make(
-        self,
-        type: str,
-        name: str,
-        bottoms: Sequence[str],
-        tops: Sequence[str],
-        params: Mapping[str, Any],
-        blobs: Sequence[TrainedBlob] = (),
-    ) -> None:
-        cls = layers.find(type)
-        assert cls is not None
-        self._enter(cls(self._unique(name), params=_checked(cls, params)), bottoms, tops, blobs)
-
-    def _enter(self, layer: Layer, bottoms: Sequence[str], tops: Sequence[str], blobs: Sequence[TrainedBlob]) -> None:
-        layer.bottoms, layer.tops = tuple(bottoms), tuple(tops)
-        layer.place = f"{self.model.path}: node {layer.name}"
-        for what, ports, (least, most) in (
-            ("bottom", bottoms, layer.bottoms_allowed),
-            ("top", tops, layer.tops_allowed),
-        ):
-            if len(ports) < least or (most is not None and len(ports) > most):
-                raise Refused(
-                    f"{len(ports)} {what}s; {layer.type} takes {least} to {'any number' if most is None else most}"
-                )
-        if layer.source:
-            shapes = [shape.dim for shape in layer.params.shape]
-        else:
-            sizes = tuple(self._shapes[b] for b in bottoms)
-            shapes = list(layer.shapes(*sizes))
-            expected = [blob.shape for blob in blobs]
-            if not layer.free_weights and expected != list(layer.weight_shapes(*sizes)):
-                needed = ", ".join(map(show, layer.weight_shapes(*sizes)))
-                raise Refused(f"its weights are {', '.join(map(show, expected)) or 'missing'}, expected {needed}")
-        for top, shape in zip(tops, shapes):
-            check_shape(layer, shape)
-            if prod(shape) == 0:
-                raise Refused(f"a blob of shape {show(shape)}, without numbers")
-            self._shapes[top], self._blobs[top], self._writers[top] = shape, top, layer
-        self.graph.layers.append(layer)
-        if len(self.graph.layers) > limits().layers:
-            raise ModelError("too many layers: " + limits().exceeded("layers", len(self.graph.layers)))
-        if blobs:
-            self.stored[layer.name] = TrainedLayer(layer.name, layer.type, list(blobs))
-
-    def _unique(self, name: str) -> str:
-        """Return a name that no layer has."""
-        unique, number = name, 2
-        while unique in self._names:
-            unique, number = f"{name}.{number}", number + 1
-        self._names.add(unique)
-        return unique
-
-    def _drop(self, count: int) -> None:
-        """Drop the layers after the first ``count``."""
-        for layer in self.graph.layers[count:]:
-            self.stored.pop(layer.name, None)
-            for top in layer.tops:
-                self._blobs.pop(top, None)
-        del self.graph.layers[count:]
+        self.draft.enter(layer, bottoms, [top for top in record.outputs if top], blobs)
 
 
-_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"}
-_QUANTISED |= {"ConvInteger", "MatMulInteger"}
+_DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
+# operators that compute the same with codes as with numbers
+_ON_CODES = {"DequantizeLinear", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split"}
+_ON_CODES |= {"Shape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def _constants_only(node: OnnxNode) -> None:
@@ -362,14 +257,3 @@ def _listed(value: Any) -> tuple[Any, ...]:
     if isinstance(value, (int, float, str)):
         return (value,)
     return tuple(value) if isinstance(value, tuple) else tuple(value.reshape(-1).tolist())
-
-
-def _checked(cls: type[Layer], params: Mapping[str, Any]) -> Any:
-    """Return the parameters of a layer. Raises Refused for a value outside its range."""
-    metadata = {field.name: field.metadata for field in fields(cls.Params)}
-    for name, value in params.items():
-        for item in value if isinstance(value, tuple) else (value,):
-            wrong = None if item is None or "nested" in metadata[name] else problem(metadata[name], item)
-            if wrong:
-                raise Refused(f"{name}: {wrong}")
-    return cls.Params(**params)

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
 from ..graph.params import BlobShape
 from .constants import FLOATS, Constant, TrainedBlob
+from .draft import Draft, LayerDraft
 from .read import NodeRecord
 from .refusal import Refused
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..graph import Layer
-
-
-class Draft(Protocol):
-    """The Graph under construction."""
-
-    def constant(self, name: str) -> Constant | None: ...
-    def shape(self, name: str) -> Shape: ...
-    def blob(self, name: str) -> str: ...
-    def live(self, name: str) -> str: ...
-    def writer(self, blob: str) -> Layer | None: ...
-    def used(self, name: str) -> bool: ...
-    def add(
-        self,
-        record: NodeRecord,
-        type: str,
-        bottoms: Sequence[str],
-        tops: Sequence[str],
-        blobs: Sequence[TrainedBlob],
-        params: Any,
-    ) -> None: ...
-    def rename(self, name: str, blob: str) -> None: ...
-    def claim(self, count: int) -> None: ...
 
 
 class OnnxNode:
@@ -132,16 +110,35 @@ class OnnxNode:
         self._parts += 1
         stem = f"{self.outputs[0]}/{self._parts}"
         names = [stem] if tops == 1 else [f"{stem}.{i}" for i in range(tops)]
-        self.draft.add(self.record, type, bottoms, names, blobs, params)
+        self._add(LayerDraft(type, bottoms, names, blobs, params))
         return stem if tops == 1 else names
 
     def result(self, type: str, *bottoms: str, blobs: Sequence[TrainedBlob] = (), **params: Any) -> None:
         """Add the layer that writes the node's first output."""
-        self.draft.add(self.record, type, bottoms, self.outputs[:1], blobs, params)
+        self._add(LayerDraft(type, bottoms, self.outputs[:1], blobs, params))
 
     def results(self, type: str, *bottoms: str, **params: Any) -> None:
         """Add the layer that writes all of the node's outputs."""
-        self.draft.add(self.record, type, bottoms, self.outputs, (), params)
+        self._add(LayerDraft(type, bottoms, self.outputs, (), params))
+
+    def _add(self, draft: LayerDraft) -> None:
+        label = self.record.label
+        self.draft.add(label if draft.tops[0] in self.record.outputs else f"{label}/{draft.type}", draft)
+
+    def name(self, index: int, blob: str) -> None:
+        """Let an output be another name of a blob."""
+        self.draft.rename(self.record.outputs[index], blob)
+
+    def whole_numbers(self, index: int) -> None:
+        """Say that an output holds whole numbers."""
+        if self.record.outputs[index]:
+            self.draft.whole_numbers(self.record.outputs[index])
+
+    def constant_blob(self, array: Array) -> str:
+        """Return a blob of these numbers."""
+        numbers = TrainedBlob(Constant(array), array.shape)
+        name: str = self.part("Parameter", blobs=[numbers], shape=BlobShape(array.shape))
+        return name
 
     def same(self, blob: str) -> None:
         """Let the node's first output be another name of a blob."""

@@ -40,7 +40,12 @@ class Attributes:
 
     def none(self) -> Attributes:
         """Return no attributes."""
-        return Attributes(self._walk, self._store, [], self._at)
+        return self.only()
+
+    def only(self, **integers: int) -> Attributes:
+        """Return these attributes instead."""
+        parts: list[Fields] = [{"name": [name], "i": [value]} for name, value in integers.items()]
+        return Attributes(self._walk, self._store, parts, self._at)
 
     def names(self) -> list[str]:
         """Return the names of all attributes."""

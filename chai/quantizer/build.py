@@ -92,6 +92,7 @@ class RecipeBuilder:
     ``graph``    the rewritten graph; its layers are never changed
     ``original`` the graph of the prototxt
     ``placed``   layers that run on the overlay, except those in ``single``, whose precision_param sends them to the host
+    ``kept``     whether weights are those of the file: only formats are chosen
     """
 
     def __init__(
@@ -104,12 +105,13 @@ class RecipeBuilder:
         single: Collection[str] = (),
         seed: int = 0,
         tick: Callable[[], None] = lambda: None,
+        kept: bool = False,
     ) -> None:
         self.graph, self.original, self.observed = graph, original, observed
         self.codes, self.overlay, self.scheme = codes, codes.overlay, codes.scheme
         self.single = set(single)
         self.placed = set(placed) - self.single
-        self.seed, self.tick = seed, tick
+        self.seed, self.tick, self.kept = seed, tick, kept
         on_host = {layer.name for layer in graph.layers} - self.placed
         self.unsigned = frozenset[str]() if codes.signed else unsigned_blobs(graph, codes.overlay, on_host)
         self.groups: Groups = groups(graph, self.placed, codes.bits, codes.wider, self.unsigned)
@@ -193,7 +195,7 @@ class RecipeBuilder:
             if bits and source and layer.precision is not None and layer.precision.quant_type != SINGLE:
                 coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
-        changes = recipe.fits or (self.folded and recipe.weights != "max")
+        changes = recipe.fits or (self.folded and recipe.weights != "max" and not self.kept)
         fitting = _Fitting(self, recipe, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick(), observed.shelf)
         judging = slice(observed.fitted if observed.held else 0, None)
@@ -331,13 +333,14 @@ class RecipeBuilder:
         p = layer.precision
         assert p is not None
         bits = self.groups.weights[layer.name]
+        method = "max" if self.kept else recipe.weights  # of folded weights, whose steps no precision_param has
         if p.quant_type == "DynamicFixed":
             format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
-            format = format or weights.one_fraction(layer.weight_rows, recipe.weights, bits)
+            format = format or weights.one_fraction(layer.weight_rows, method, bits)
             return weight_steps(layer.weight_rows, format, None, source.step)
         thresholds = np.array(p.th_params, np.float32) if p.th_params else None
         if layer.name in self.folded:
-            thresholds = weights.thresholds(layer.weight_rows, recipe.weights, bits)
+            thresholds = weights.thresholds(layer.weight_rows, method, bits)
         return weight_steps(layer.weight_rows, Format(p.quant_type, bits, 0.0), thresholds, source.step)
 
 

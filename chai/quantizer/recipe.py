@@ -90,6 +90,11 @@ EFFORTS: dict[str, tuple[SearchStage, ...]] = {
 }
 
 
+def of_formats(stages: tuple[SearchStage, ...]) -> tuple[SearchStage, ...]:
+    """Return the stages that change no weights, for a network whose weights are kept."""
+    return tuple(stage for stage in stages if all(change.keys() <= {"ranges", "weights"} for change in stage.changes))
+
+
 def changed(recipe: Recipe, stage: SearchStage) -> list[Recipe]:
     """Return the distinct recipes of a stage that differ from ``recipe``."""
     recipes = (replace(recipe, **change) for change in stage.changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from time import monotonic
@@ -21,16 +22,16 @@ from ..util.keywords import function_of
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo import is_onnx
-from ..zoo.locate import locate
+from ..zoo.locate import FORMATS, locate
 from ..zoo.options import Reading
 from . import alone
 from .build import Built, Codes, RecipeBuilder
 from .groups import Bits, Widths, scores, spelled
 from .observe import READ_IMAGES, Observed, batches_of, observe, ranged
 from .progress import Known, run_of
-from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, SearchStage, changed
+from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, SearchStage, changed, of_formats
 from .walk import Batch
-from .writeback import check_form, save
+from .writeback import check_form, save, save_formats
 
 log = logger("chai.quantizer")
 VIEWS = 2  # of an image
@@ -69,20 +70,34 @@ class Request(Reading):
             raise UsageError(f"seed {self.seed}: expected 0 or more", hint="the default is 0")
         if not 0 <= self.budget <= 1:
             raise UsageError(f"budget {self.budget:g}: expected a share of the multiply-accumulates, 0 to 1")
+        if self.recipe is not None and self.onnx and (self.recipe.fits or self.recipe.equalise):
+            raise UsageError(f"recipe {self.recipe}: the weights of an ONNX file are kept")
+        if self.chaidnn and self.onnx:
+            raise UsageError("chaidnn: CHaiDNN reads no ONNX files")
         widths = self.bits if isinstance(self.bits, tuple) else (self.bits,)
         if not self.mixed and (len(widths) not in (1, 3) or not set(widths) <= {8, 6}):
             raise UsageError(f"bits {spelled(self.bits)}: expected 8 or 6, three of them, or mixed")
         if self.effort not in EFFORTS:
             raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}")
-        if is_onnx(self.prototxt):
-            raise UsageError(
-                f"{self.prototxt}: ONNX files are not yet quantised by themselves",
-                hint="evaluate, check and compile choose formats on --calibration DIR",
-            )
         self._check_output(Path(self.output))
 
+    @cached_property
+    def onnx(self) -> bool:
+        """Return whether it is an ONNX file, whose formats are a file of their own, and whose weights are kept."""
+        return is_onnx(self.prototxt)
+
+    @property
+    def searched(self) -> tuple[SearchStage, ...]:
+        """Return the stages of the search."""
+        return of_formats(EFFORTS[self.effort]) if self.onnx else EFFORTS[self.effort]
+
     def _check_output(self, output: Path) -> None:
-        if output.suffix != ".prototxt":
+        if self.onnx and not output.name.endswith(FORMATS):
+            raise UsageError(
+                f"{str(output)!r}: the output for an ONNX file is a {FORMATS}, which is given with it",
+                hint=f"name it {output.with_name(output.name.partition('.')[0] + FORMATS)}",
+            )
+        if not self.onnx and output.suffix != ".prototxt":
             raise UsageError(
                 f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder",
                 hint=f"name it {output.with_suffix('.prototxt')}",
@@ -92,7 +107,7 @@ class Request(Reading):
                 f"there is no folder {str(output.parent)!r} to write into", hint=f"mkdir -p {output.parent}"
             )
         for source in (self.prototxt, self.caffemodel or self.prototxt):
-            for target in (output, output.with_suffix(".caffemodel")):
+            for target in (output, *(() if self.onnx else (output.with_suffix(".caffemodel"),))):
                 if target.exists() and Path(source).exists() and target.samefile(source):
                     message = f"{str(target)!r} would be written over what it is made from"
                     raise UsageError(message, hint="name another output")
@@ -112,6 +127,7 @@ class Request(Reading):
 class Result:
     """The files that ``quantize`` wrote, and a record of the search.
 
+    ``prototxt``, ``caffemodel``   the quantised network; of an ONNX file the model as it was, and its formats
     ``tried``    every recipe with its cost, in order: KL(float || fixed) in nats per image for class probabilities, error
                  energy / signal energy for other outputs
     ``plain``    cost of formats that cover the largest values, the usual choice with CHaiDNN
@@ -145,11 +161,12 @@ class Result:
 
 @function_of(Request, UsageError)
 def quantize(request: Request) -> Result:
-    """Write a prototxt whose layers have formats for an overlay, and the weights that belong to it.
+    """Write a prototxt whose layers have formats for an overlay, and the weights that belong to it; for ONNX, formats alone.
 
     ``inputs``   calibration batches, float32 (N, C, H, W) or {blob: array}, already preprocessed; consumed one by one.
                  Recipes are judged on the first 64 images; ranges use all
-    ``output``   the .prototxt to write; the .caffemodel is written next to it
+    ``output``   the .prototxt to write; the .caffemodel is written next to it. For an ONNX file a .formats.json, which is
+                 given with it: ``Net("net.onnx", "net.formats.json")``. Weights and biases are kept then
     ``bits``     8 or 6, or three widths, used unchanged: of the network's inputs, weights and other blobs. With a
                  single 6, inputs, the first layer and blobs that no multiplier reads keep 8. "mixed" is 6, with 8 for
                  the layers that are worth it
@@ -172,7 +189,8 @@ def quantize(request: Request) -> Result:
     """
     started = monotonic()
     with Net(request.prototxt, request.caffemodel, "emulator", scheme=request.scheme, **request.reading) as net:
-        check_form(net.graph.path)
+        if not request.onnx:
+            check_form(net.graph.path)
         return _quantized(net, request, started)
 
 
@@ -180,7 +198,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
     """Search the recipe of a loaded network, write its files, and return the Result."""
     graph, observed = _observed(net, request)
     observing = monotonic() - started
-    progress = _Progress(request.watch, request.recipe, request.effort, len(graph.layers))
+    progress = _Progress(request.watch, request.recipe, request.searched, len(graph.layers))
     output = Path(request.output)
     # from here on batches run side by side, and products are small: threads of BLAS would only wait for each other
     with threadpool_limits(1, "blas"):
@@ -195,14 +213,19 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
         }
         run = run_of(*locate(request.prototxt, request.caffemodel), observed, choices)
         with closing(Known(request.journal, run, request.restart, sum(observed.sizes))) as known:
-            kept, tried, plain = _search(builder, request.recipe, EFFORTS[request.effort], progress, known)
+            kept, tried, plain = _search(builder, request.recipe, request.searched, progress, known)
         candidate = _built(builder, kept, plain, progress)
         costs = alone.of_layers(builder, candidate) if request.effort != "fast" else {}
         note = f"{spelled(request.bits)}-bit {builder.scheme}, {candidate.recipe}, {observed.images} images"
-        weights = save(output, net.graph, candidate.graph, f"{note}, seed {request.seed}")
+        note = f"{note}, seed {request.seed}"
+        if request.onnx:
+            save_formats(output, Path(request.prototxt), candidate.graph, note)
+            files = Path(request.prototxt), output
+        else:
+            files = output, save(output, net.graph, candidate.graph, note)
     return Result(
-        prototxt=output,
-        caffemodel=weights,
+        prototxt=files[0],
+        caffemodel=files[1],
         built=candidate,
         tried=tried,
         plain=plain,
@@ -244,7 +267,9 @@ def _builder(
 
     def builder_of(bits: Bits, wider: Mapping[str, int]) -> RecipeBuilder:
         codes = Codes(target, target.scheme(request.scheme), bits, wider, request.chaidnn)
-        return RecipeBuilder(graph, net.graph, observed, codes, placed, single, request.seed, progress.tick)
+        return RecipeBuilder(
+            graph, net.graph, observed, codes, placed, single, request.seed, progress.tick, request.onnx
+        )
 
     wider = dict(request.wider or {})
     builder = builder_of(6 if request.bits == "mixed" else request.bits, wider)
@@ -321,10 +346,12 @@ def _finished(builder: RecipeBuilder, judged: Built, progress: _Progress) -> Bui
 class _Progress:
     """Progress in layers run: plain maxima, every recipe (twice if cross-validated), and the last build."""
 
-    def __init__(self, watch: Callable[[str, float], None], only: Recipe | None, effort: str, layers: int) -> None:
+    def __init__(
+        self, watch: Callable[[str, float], None], only: Recipe | None, stages: Sequence[SearchStage], layers: int
+    ) -> None:
         networks = 2 if only is None else 4
         fitted = False
-        for stage in EFFORTS[effort] if only is None else ():
+        for stage in stages if only is None else ():
             fitted = fitted or stage is TOGETHER  # recipes of later stages are fitted too
             networks += len(stage.changes) * (2 if fitted else 1)
         self.watch = watch

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import wrap
 
+import chai
+
 from ..blob import Array
-from ..graph import Composed, Graph, Layer
+from ..graph import Composed, Graph, Layer, formats_file
 from ..graph.params import Precision
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
@@ -30,16 +32,23 @@ def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
     ``original`` is the graph of the prototxt with its weights, ``quantised`` the rewritten one. Raises ParseError for a
     file in Caffe's oldest form (V0), whose layers have no room for formats.
     """
-    formats = {}
-    for layer in quantised.layers:
-        if layer.precision is not None:
-            formats[layer.origin[0]] = layer.precision
+    formats = _formats(quantised)
     weights = path.with_suffix(".caffemodel")
     blobs = unfolded(original, quantised)
     named = [(x.name, x.type, blobs.get(x.name, x.blobs)) for x in original.layers if x.blobs]
     write_caffemodel(weights, original.name, named)
     write_prototxt(path, original, formats, weights, note)
     return weights
+
+
+def save_formats(path: Path, model: Path, quantised: Graph, note: str) -> None:
+    """Write the formats of an ONNX file."""
+    formats_file.write(path, model, _formats(quantised), note, chai.__version__)
+
+
+def _formats(quantised: Graph) -> dict[str, Precision]:
+    """Return the formats of the rewritten graph by layers of the file."""
+    return {layer.origin[0]: layer.precision for layer in quantised.layers if layer.precision is not None}
 
 
 def write_prototxt(path: Path, original: Graph, formats: Mapping[str, Precision], weights: Path, note: str) -> None:

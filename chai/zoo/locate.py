@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..env import env
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ..parser.stored import Stored
 
 log = logger("chai.weights")
+FORMATS = ".formats.json"  # how the name of a file with formats ends
 
 
 def locate(
@@ -31,19 +31,23 @@ def locate(
 ) -> tuple[Path, Path | None]:
     """Return the files of a network, given the name of a shipped one or paths.
 
-    An ONNX file is both. Without ``caffemodel`` a shipped network uses its shipped weights, else its fetched ones;
-    NAME.prototxt, if ``adjacent``, the NAME.caffemodel in its folder. A bare file name that is not in the current folder
-    may be that of fetched weights. Raises UsageError if there is no such network, or for a compiled network unless
-    ``compiled``.
+    An ONNX file is both; formats may be given with it in place of weights. Without ``caffemodel`` a shipped network uses
+    its shipped weights, else its fetched ones; NAME.prototxt, if ``adjacent``, the NAME.caffemodel in its folder. A bare
+    file name that is not in the current folder may be that of fetched weights. Raises UsageError if there is no such
+    network, or for a compiled network unless ``compiled``.
     """
     path, weights = Path(prototxt), None if caffemodel is None else _stored(Path(caffemodel))
     if is_onnx(path):
         _check(path, "an ONNX file")
-        if weights is not None:
+        if weights is None or weights == path:
+            return path, path
+        _check(weights, f"a {FORMATS}")
+        if not weights.name.endswith(FORMATS):
             raise UsageError(
-                f"{path} is an ONNX file, which has its weights: {caffemodel} cannot be given, too", hint="leave it out"
+                f"{path} is an ONNX file, which has its weights: {caffemodel} cannot be given, too",
+                hint=f"leave it out; formats of chai quantize are FILE{FORMATS}",
             )
-        return path, path
+        return path, weights
     if is_compiled(path) and not compiled:
         raise UsageError(
             f"{path} is compiled, expected a prototxt",
@@ -117,7 +121,8 @@ def read_network(
 ) -> tuple[Graph, Stored | None]:
     """Return the Graph of a network that ``locate`` has found, and its trained parameters; ``how``: as ``read_graph``.
 
-    ``path`` may be the bytes of an ONNX file. ``sizes`` are shapes of inputs, for an ONNX file, in place of its own.
+    ``path`` may be the bytes of an ONNX file, ``weights`` the formats of an ONNX file. ``sizes`` are shapes of inputs, for an
+    ONNX file, in place of its own.
     """
     if not isinstance(path, bytes) and not is_onnx(path):
         return read_graph(path, **how), Weights(weights) if weights is not None else None
@@ -126,12 +131,8 @@ def read_network(
     if chosen is not None:
         raise UsageError(f"{chosen}: an ONNX file has no phases, levels and stages", hint="leave it out")
     with Uncollected():
-        graph, stored = _onnx().load_onnx(path, registry_of(how.get("custom"), how.get("strict", False)), sizes)
+        from ..onnx import load_onnx  # a network of Caffe needs none of it
+
+        registry = registry_of(how.get("custom"), how.get("strict", False))
+        graph, stored = load_onnx(path, registry, sizes, None if weights == path else weights)
     return graph, stored
-
-
-def _onnx() -> ModuleType:
-    """Return the code that reads ONNX files, which a network of Caffe does not need."""
-    from .. import onnx
-
-    return onnx

@@ -128,7 +128,7 @@ def test_help_groups_its_options(chai_command) -> None:  # type: ignore[no-untyp
         (["show", "googlent"], 2, "hint: did you mean googlenet?"),
         (["show", "zzz"], 2, "hint: shipped: "),
         (["show"], 2, "required: NET"),
-        (["quantize", "lenet"], 2, "usage: chai quantize NET [WEIGHTS] --calibration DIR... -o OUT.prototxt [options]"),
+        (["quantize", "lenet"], 2, "usage: chai quantize NET [WEIGHTS] --calibration DIR... -o OUT [options]"),
         (["quantize", "lenet"], 2, "hint: chai quantize --help lists the options"),
         (["run", "lenet", "--random-weights"], 2, "hint: -i IMAGE, for input data"),
         (["show", "googlenett"], 2, "no shipped network of that name"),

@@ -1,4 +1,4 @@
-"""Types that ONNX files brought: Erf, LayerNorm, MatMul, Resize, and the further operations of Reduction.
+"""Types that ONNX files brought: Compare, Erf, LayerNorm, MatMul, Resize, ShapeOf, and further operations of others.
 
 Every rule of Resize is compared with its definition in tests/onnx/ops/test_resize.py.
 """
@@ -70,3 +70,31 @@ def test_a_last_window_begins_inside(run: Run) -> None:
     (y,) = run("Pooling", f"pooling_param {{ {sizes} chai_begin_inside: true }}", X)
     close(y, pooling(X[:, :, :4], "MAX", (1, 1), (3, 3), (0, 0)))
     assert y.shape == (2, 3, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("operation", "symbol"),
+    [("GREATER", ">"), ("GREATER_EQUAL", ">="), ("LESS", "<"), ("LESS_EQUAL", "<="), ("EQUAL", "==")],
+)
+def test_compare(run: Run, operation: str, symbol: str) -> None:
+    x, z = np.round(X), np.round(numbers(5, 1, seed=2))
+    (y,) = run("Compare", f"compare_param {{ operation: {operation} }}", x, z)
+    np.testing.assert_array_equal(y, eval(f"x {symbol} z", {"x": x, "z": z}).astype(np.float32))
+    assert 0 < y.mean() < 1
+
+
+def test_shape_of(run: Run) -> None:
+    assert run("ShapeOf", "", X)[0].tolist() == [2, 3, 5, 7]
+
+
+def test_the_first_of_equal_values(run: Run) -> None:
+    x = np.array([[1, 3, 3, 2, 3]], np.float32)
+    assert run("ArgMax", "argmax_param { axis: 1 top_k: 4 chai_first: true }", x)[0].tolist() == [[1, 2, 4, 3]]
+    assert run("ArgMax", "argmax_param { axis: 1 top_k: 4 }", x)[0].tolist() == [[4, 2, 1, 3]]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("REFLECT", [3, 2, 1, 2, 3, 2]), ("EDGE", [1, 1, 1, 2, 3, 3])])
+def test_pad_with_the_blob_itself(run: Run, mode: str, expected: list[int]) -> None:
+    paddings = "paddings: 0 paddings: 0 paddings: 2 paddings: 1"
+    x = np.array([[1, 2, 3]], np.float32)
+    assert run("Pad", f"pad_param {{ {paddings} chai_mode: {mode} }}", x)[0].tolist() == [expected]

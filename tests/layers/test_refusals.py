@@ -189,6 +189,8 @@ CASES = [
     of("Filter", "", "", [IMAGE, (3,)], "bottom 0 is 2x3x5x7", "selector 3"),
     of("Squeeze", "squeeze_param", "axis: 1", [IMAGE], "axis 1", "3 long"),
     of("Pad", "pad_param", "paddings: 1 paddings: 1", [IMAGE], "2 paddings", "2x3x5x7"),
+    of("Pad", "pad_param", "paddings: 0 paddings: 3 chai_mode: REFLECT", [(3,)], "a padding of 3", "an axis of 3", "2 at most"),
+    of("ShapeOf", "", "", [()], "a scalar has no axes"),
     of("ShuffleChannel", "shuffle_channel_param", "group: 2", [IMAGE], "2x3x5x7", "2 groups"),
     of("DepthToSpace", "", "", [IMAGE], "block_size is missing"),
     of("DepthToSpace", "depth_to_space_param", 'block_size: 1 data_format: "CHW"', [IMAGE], "'CHW'", "NHWC"),

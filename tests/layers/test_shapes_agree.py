@@ -27,6 +27,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("bn_param { frozen: true }", [(2, 3, 4, 5)], 1),
     ],
     "BNLL": [("", [(2, 3)], 1)],
+    "Compare": [("", [(2, 3), (3,)], 1), ("compare_param { operation: EQUAL }", [(2, 1, 4), (3, 1)], 1)],
     "Clip": [("clip_param { min: 0 max: 1 }", [(2, 3)], 1)],
     "DepthToSpace": [
         ("depth_to_space_param { block_size: 2 }", [(2, 3, 5, 8)], 1),
@@ -79,6 +80,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     ],
     "RNN": [("recurrent_param { num_output: 3 expose_hidden: true }", [(4, 2, 5), (4, 2), (1, 2, 3)], 2)],
     "ROIPooling": [("roi_pooling_param { pooled_h: 2 pooled_w: 3 }", [(1, 3, 4, 5), (2, 5)], 1)],
+    "ShapeOf": [("", [(2, 3, 5)], 1)],
     "ShuffleChannel": [("shuffle_channel_param { group: 2 }", [(2, 4, 3)], 1)],
     "SPP": [
         ("spp_param { pyramid_height: 1 }", [(2, 3, 4, 5)], 1),

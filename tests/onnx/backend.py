@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,29 @@ def arrays(values: Sequence[Any]) -> list[Any]:
     from onnx import TensorProto, numpy_helper
 
     return [numpy_helper.to_array(value) if isinstance(value, TensorProto) else value for value in values]
+
+
+def exported_cases() -> Iterator[tuple[str, Any, list[Any], list[Any]]]:
+    """The networks of onnx's folders pytorch-*, each with its first inputs and outputs."""
+    import onnx
+    import onnx.backend.test
+    from onnx import numpy_helper
+
+    for path in sorted((Path(onnx.backend.test.__file__).parent / "data").glob("pytorch-*/*/model.onnx")):
+        data = path.parent / "test_data_set_0"
+        inputs, outputs = (
+            [numpy_helper.to_array(onnx.load_tensor(str(f))) for f in sorted(data.glob(f"{kind}_*.pb"))]
+            for kind in ("input", "output")
+        )
+        yield path.parent.name, onnx.load(path), inputs, outputs
+
+
+def wholes(values: Sequence[Any]) -> bool:
+    """Whether all are arrays of float32, whole numbers or truth values, and not all of float32."""
+    kinds = [value.dtype.kind if isinstance(value, (np.ndarray, np.generic)) else "?" for value in values]
+    names = [str(value.dtype) for value in values if isinstance(value, (np.ndarray, np.generic))]
+    plain = len(names) == len(values) and set(names) <= {"float32", "int64", "int32", "bool"}
+    return plain and not all(kind == "f" for kind in kinds)
 
 
 def floats(values: Sequence[Any]) -> bool:

@@ -37,10 +37,19 @@ class Writer:
         return self.tensor((self.rng.standard_normal(shape) * spread).astype(np.float32))
 
     def conv(
-        self, x: str, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, group: int = 1, bias: bool = True
+        self,
+        x: str,
+        inputs: int,
+        outputs: int,
+        kernel: int = 1,
+        stride: int = 1,
+        group: int = 1,
+        bias: bool = True,
+        pad: int | None = None,
     ) -> str:
         weights = [self.drawn(outputs, inputs // group, kernel, kernel), *([self.drawn(outputs)] if bias else [])]
-        sizes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4, "group": group}
+        pads = [kernel // 2 if pad is None else pad] * 4
+        sizes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads, "group": group}
         return self.add("Conv", x, *weights, dilations=[1, 1], **sizes)
 
     def norm(self, x: str, channels: int) -> str:
@@ -49,13 +58,16 @@ class Writer:
             "BatchNormalization", x, scale, self.drawn(channels), self.drawn(channels), variance, epsilon=1e-5
         )
 
-    def classified(self, x: str, channels: int, classes: int) -> bytes:
+    def classified(self, x: str, channels: int, classes: int, size: int = 32) -> bytes:
         flat = self.add("Flatten", self.add("GlobalAveragePool", x), axis=1)
         y = self.add("Gemm", flat, self.drawn(classes, channels), self.drawn(classes), alpha=1.0, beta=1.0, transB=1)
-        return model(self.nodes, {"input": ("batch", 3, 32, 32)}, [y], self.tensors)
+        return self.model(y, size)
+
+    def model(self, y: str, size: int = 32) -> bytes:
+        return model(self.nodes, {"input": ("batch", 3, size, size)}, [y], self.tensors)
 
 
-def resnet18(width: int = 8, classes: int = 10) -> bytes:
+def resnet18(width: int = 8, classes: int = 10, size: int = 32) -> bytes:
     """Blocks of two convolutions and a sum, batch normalisation apart."""
     w, c = Writer(), width
     x = w.add("Relu", w.norm(w.conv("input", 3, c, 7, 2, bias=False), c))
@@ -67,7 +79,7 @@ def resnet18(width: int = 8, classes: int = 10) -> bytes:
             y = w.norm(w.conv(y, outputs, outputs, 3, bias=False), outputs)
             short = x if stride == 1 and c == outputs else w.norm(w.conv(x, c, outputs, 1, stride, bias=False), outputs)
             x, c = w.add("Relu", w.add("Add", y, short)), outputs
-    return w.classified(x, c, classes)
+    return w.classified(x, c, classes, size)
 
 
 def mobilenet_v2(width: int = 8, classes: int = 10) -> bytes:

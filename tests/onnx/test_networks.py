@@ -13,7 +13,7 @@ from PIL import Image
 
 import chai
 from chai.cli import main
-from chai.errors import ChaiError, UsageError
+from chai.errors import ChaiError
 
 from .networks import NETWORKS, Writer, mobilenet_v2, resnet18
 
@@ -138,18 +138,9 @@ def test_sizes_on_the_command_line(folder: Path, capsys: pytest.CaptureFixture[s
 
 def test_what_commands_refuse(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "net.onnx", "net.caffemodel", "-i", "images/0.png"]) != 0
-    assert main(["quantize", "net.onnx", "--calibration", "images", "-o", "q.prototxt"]) != 0
-    assert "ONNX files are not yet quantised" in capsys.readouterr().err
     (folder / "torch.pt").write_bytes(b"PK\x03\x04" + bytes(30) + b"archive/data.pkl" + bytes(600))
     assert main(["run", "torch.pt", "-i", "images/0.png", "--random-weights"]) != 0
     assert "export it as ONNX" in capsys.readouterr().err
-
-
-def test_quantize_from_python(folder: Path) -> None:
-    from chai.quantizer import quantize
-
-    with pytest.raises(UsageError, match="not yet quantised"):
-        quantize("net.onnx", None, [{"input": X[:1]}], "q.prototxt")
 
 
 def test_the_reader_is_not_loaded_for_a_network_of_caffe(folder: Path) -> None:

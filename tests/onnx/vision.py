@@ -16,13 +16,17 @@ ReduceSumSquare Relu Reshape Resize RoiAlign Selu Shape Sigmoid Size Slice Softm
 Sqrt Squeeze Sub Sum Swish Tanh ThresholdedRelu Tile Transpose Unsqueeze Upsample
 """
 OPERATORS = frozenset(NAMES.split())
+# operators whose outputs are whole numbers or truth values
+CHOICE_NAMES = "ArgMax ArgMin TopK Greater GreaterOrEqual Less LessOrEqual Equal And Or Not IsInf IsNaN"
+CHOICES = frozenset(CHOICE_NAMES.split())
 
 # why cases of these operators do not pass: each refusal of such a case has to have one of these texts
 REASONS = {
     "is used, which no layer computes": "Mean and InvStdDev of LayerNormalization, indices of pools: outputs for training",
     "no layer of chai computes this operator": "GridSample, RoiAlign: not yet",
     "1 or 2 axes are computed": "volumes",
-    "a pool with dilations is not yet computed": "",
+    "dilations": "of pools with ceil_mode, or over three axes",
+    "the padding of a mean over three axes": "",
     "training mode": "",
     "the file leaves its size open": "blobs without numbers",
     "without numbers": "blobs without numbers",

@@ -68,7 +68,7 @@ def test_the_least_cost_goes_on_and_some_changes_need_not_be_better() -> None:
     table: Any = Table({PLAIN: [9, 9], mse: [4, 6], kl: [3, 5], together: [3.5, 4.8], tuned: [6, 7]})
     both = SearchStage(({"rounding": "compensated"}, {"rounding": "compensated", "bias": "tuned"}), evidence=-1.0)
     stages = [SearchStage(({"ranges": "mse", "weights": "mse"},)), SearchStage(({"ranges": "kl"},)), both]
-    progress = _Progress(lambda what, share: None, None, "fast", 1)
+    progress = _Progress(lambda what, share: None, None, EFFORTS["fast"], 1)
     kept, tried, plain = _search(table, None, stages, progress, Known(None, {}))
     assert [found.recipe for found in kept] == [
         PLAIN,
@@ -88,7 +88,7 @@ def test_the_least_cost_goes_on_and_some_changes_need_not_be_better() -> None:
 def test_nothing_is_worse_than_plain_maxima(judged: float, fitted: float, wins: int) -> None:
     """Neither by cross-validation nor when it is fitted on all images; then the best one before it is taken."""
     recipes = [PLAIN, Recipe("mse", "max"), Recipe("mse", "max", 0.0, "compensated")]
-    progress = _Progress(lambda what, share: None, None, "fast", 1)
+    progress = _Progress(lambda what, share: None, None, EFFORTS["fast"], 1)
 
     class Fitted:
         def build(self, recipe: Recipe) -> Built:

@@ -33,6 +33,8 @@ def prelu(node: OnnxNode) -> None:
     if len(shape) < 2:
         raise Refused("a blob without channels")
     padded = (*(1 for _ in range(len(shape) - len(slope.shape))), *slope.shape)
+    if node.opset < 7 and slope.shape == shape[1:2]:
+        padded = (1, size, *shape[2:])
     if size == 1:
         node.result("PReLU", node.input(), blobs=[slope.then((), _flat)], channel_shared=True)
     elif padded[1] == shape[1] == size:

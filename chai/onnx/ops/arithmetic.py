@@ -22,6 +22,8 @@ def pair(node: OnnxNode) -> None:
     if len(constants) == 1 and _with_constant(node, 1 - constants[0]):
         return
     x, y, alike = node.input(0), node.input(1), node.shape(0) == node.shape(1)
+    if not alike and node.opset < 7:
+        y = node.reshaped(y, _facing(node, 1, len(node.shape(0))), final=False)
     if node.operator == "Add":
         node.result("Eltwise", x, y, operation="SUM") if alike else node.result("Add", x, y)
     elif node.operator == "Mul":
@@ -44,7 +46,7 @@ def _with_constant(node: OnnxNode, index: int) -> bool:
         return True
     if node.operator == "Div" and not first:
         return False
-    sizes = (*(1 for _ in range(len(shape) - len(other.shape))), *other.shape)
+    sizes = _facing(node, 1 - index, len(shape))
     axes = [i for i, size in enumerate(sizes) if size > 1]
     if len(other.shape) > len(shape) or not axes:
         return False
@@ -60,6 +62,13 @@ def _with_constant(node: OnnxNode, index: int) -> bool:
         x = node.part("Power", x, scale=-1.0) if node.operator == "Sub" and not first else x
         node.result("Bias", x, blobs=[operand], **where)
     return True
+
+
+def _facing(node: OnnxNode, index: int, rank: int) -> tuple[int, ...]:
+    """Return the shape of an operand with ones before it, and before opset 7 after it, if it says from which axis on it is."""
+    shape, axis = node.shape(index), node.attributes.integer("axis") if node.opset < 7 else None
+    before = rank - len(shape) if axis is None else node.axis(axis, rank)
+    return (*(1 for _ in range(before)), *shape, *(1 for _ in range(rank - before - len(shape))))
 
 
 def _same(array: Array) -> Array:

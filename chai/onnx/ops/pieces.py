@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ...graph.params import BlobShape
 from ...util.lazy_numpy import np
-from ..constants import Constant, TrainedBlob
 from ..fold import clamped, pieces, slices
 from ..node import OnnxNode
 from ..refusal import Refused
@@ -45,7 +43,7 @@ def slice_(node: OnnxNode) -> None:
         assert last is not None
         blob = cut(node, blob, axis, first, last)
         if step > 1:
-            blob = _every(node, blob, axis, step)
+            blob = every(node, blob, axis, step)
     node.same(blob)
 
 
@@ -62,7 +60,7 @@ def cut(node: OnnxNode, blob: str, axis: int, first: int, last: int) -> str:
     return top
 
 
-def _every(node: OnnxNode, blob: str, axis: int, step: int) -> str:
+def every(node: OnnxNode, blob: str, axis: int, step: int) -> str:
     """Return every ``step``th part of a blob along an axis: the first of each run of so many."""
     shape = list(node.shape_of(blob))
     runs = -(-shape[axis] // step)
@@ -96,8 +94,7 @@ def gather(node: OnnxNode) -> None:
 
 def _picked(node: OnnxNode, picks: list[int], axis: int, rank: int) -> str:
     """Return the parts of the input at some places of an axis, in any order."""
-    numbers = TrainedBlob(Constant(np.array(picks, np.float32)), (len(picks),))
-    places = node.part("Parameter", blobs=[numbers], shape=BlobShape((len(picks),)))
+    places = node.constant_blob(np.array(picks, np.float32))
     order = (axis, *(a for a in range(rank) if a != axis))
     moved = node.part("Permute", node.input(), order=order) if axis else node.input()
     rows = node.part("BatchReindex", moved, places)
@@ -109,8 +106,8 @@ def _picked(node: OnnxNode, picks: list[int], axis: int, rank: int) -> str:
 def pad(node: OnnxNode) -> None:
     shape = node.shape()
     mode = node.attributes.text("mode", "constant")
-    if mode != "constant":
-        raise Refused(f"mode {mode!r} is not yet computed")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise Refused(f"mode {mode!r}")
     pads = node.integers("pads", 1) or []
     axes = [node.axis(axis, len(shape)) for axis in node.integers("axes", 3) or range(len(shape))]
     value = float(node.constant(2, "value").reshape(-1)[0]) if node.has(2) else node.attributes.number("value", 0.0)
@@ -123,7 +120,7 @@ def pad(node: OnnxNode) -> None:
             blob = cut(node, blob, axis, max(-before, 0), node.shape_of(blob)[axis] - max(-after, 0))
         paddings[2 * axis], paddings[2 * axis + 1] = max(before, 0), max(after, 0)
     if any(paddings):
-        node.result("Pad", blob, paddings=tuple(paddings), constant_values=value)
+        node.result("Pad", blob, paddings=tuple(paddings), constant_values=value, chai_mode=mode.upper())
     else:
         node.same(blob)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ..constants import FLOATS, type_name
+from ..constants import FLOATS, WHOLE, type_name
 from ..fold import reshape_target, unsqueezed
 from ..node import OnnxNode
 from ..refusal import Refused
@@ -21,9 +21,12 @@ def cast(node: OnnxNode) -> None:
     dtype = type_name(node.attributes.integer("to", 0))
     if node.operator == "CastLike":
         dtype = node.dtype(1)
-    if dtype not in FLOATS:
+    whole = node.draft.is_whole(node.inputs[0])
+    if dtype not in FLOATS and not (whole and dtype in WHOLE):
         raise Refused(f"a cast to {dtype}: layers compute float32")
     node.same(node.input())
+    if whole:
+        node.whole_numbers(0)
 
 
 @operator("Dropout")

@@ -37,11 +37,12 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 class Document:
     """The ``value`` of a text (dict, list, str, int, float, bool, None), with start and end of its ``values`` and ``keys``.
 
-    Raises ParseError unless it is exactly one value, with at most VALUES inside it, DEPTH of them inside each other.
+    Raises ParseError unless it is exactly one value, with at most VALUES inside it, DEPTH of them inside each other;
+    ``times`` as many in a file that a program writes.
     """
 
-    def __init__(self, text: str, path: str) -> None:
-        self.text = text
+    def __init__(self, text: str, path: str, times: int = 1) -> None:
+        self.text, self._most = text, times * VALUES
         self.source = SourceText(text, path)
         self.at = 0
         self.values: dict[Pointer, tuple[int, int]] = {}
@@ -88,8 +89,8 @@ class Document:
         start = self.at
         if depth > DEPTH:
             raise self._error(f"more than {DEPTH} objects and lists inside each other")
-        if len(self.values) >= VALUES:
-            raise self._error(f"more than {VALUES:,} values")
+        if len(self.values) >= self._most:
+            raise self._error(f"more than {self._most:,} values")
         self.values[pointer] = start, start + 1
         value: Any
         if first == "{":
@@ -181,9 +182,12 @@ class Document:
         return int(number) if number == int(number) else number  # 1e3 and 100.0 are integers too
 
 
-def load(path: str | Path) -> Document:
-    """Return the file at ``path``. Raises ParseError unless it is one bounded JSON value in UTF-8, or OSError."""
-    return parse(read(path), path)
+def load(path: str | Path, times: int = 1) -> Document:
+    """Return the file at ``path``, which may be ``times`` as large as one that is written by hand.
+
+    Raises ParseError unless it is one bounded JSON value in UTF-8, or OSError.
+    """
+    return Document(read(path, times), str(path), times)
 
 
 def parse(text: str, path: str | Path) -> Document:
@@ -191,12 +195,13 @@ def parse(text: str, path: str | Path) -> Document:
     return Document(text, str(path))
 
 
-def read(path: str | Path) -> str:
+def read(path: str | Path, times: int = 1) -> str:
     """Return the text of a file. Raises ParseError unless it is of bounded size and UTF-8, or OSError."""
+    most = times * BYTES
     with opened(path) as file:
-        data = file.read(BYTES + 1)
-    if len(data) > BYTES:
-        raise ParseError(f"the file is larger than {BYTES:,} bytes", path=str(path))
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ParseError(f"the file is larger than {most:,} bytes", path=str(path))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -100,3 +100,9 @@ def test_limits_of_what_overflows() -> None:
     x = np.array([[-200, 200, 0, -1e30]], np.float32)
     assert one("Sigmoid", x)[0].tolist() == [[0, 1, 0.5, 0]]
     np.testing.assert_allclose(one("Mish", x)[0], [[0, 200, 0, 0]], atol=1e-6)
+
+
+def test_slopes_of_channels_before_opset_7() -> None:
+    x, slope = numbers(2, 3, 5, 7), numbers(3, seed=1)
+    expected = np.where(x > 0, x, x * slope[:, None, None])
+    np.testing.assert_allclose(one("PRelu", x, slope, opset=6)[0], expected, rtol=1e-6)

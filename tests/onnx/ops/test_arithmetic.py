@@ -100,3 +100,16 @@ def test_what_is_refused() -> None:
     file = model([node("Max", ["x", "z"], ["y"])], {"x": (2, 3), "z": (3,)}, ["y"])
     with pytest.raises(UnsupportedNodes, match="inputs of different shapes"):
         types(file)
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("constant", [False, True])
+def test_axes_before_opset_7(operator: str, constant: bool) -> None:
+    """The second operand lies over the first from an axis on."""
+    x, y = numbers(2, 3, 5, 7), numbers(3, 5, seed=1, low=1, high=2)
+    function = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}[operator]
+    nodes = [node(operator, ["x", "y"], ["z"], broadcast=1, axis=1)]
+    inputs = {"x": x.shape} if constant else {"x": x.shape, "y": y.shape}
+    file = model(nodes, inputs, ["z"], {"y": y} if constant else {}, opset=6)
+    (z,) = run(file, x=x, **({} if constant else {"y": y}))
+    np.testing.assert_allclose(z, function(x, y[:, :, None]), rtol=1e-5, atol=1e-6)

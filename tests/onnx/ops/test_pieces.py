@@ -102,6 +102,21 @@ def test_focus_is_cut_from_the_image() -> None:
     np.testing.assert_array_equal(run(file, x=x)[0], np.concatenate(quarters, 1))
 
 
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_borders_of_the_image_itself(mode: str) -> None:
+    """Every pixel of the top is one of the bottom: mirrored, the nearest, or from the other side."""
+    x, (t, le, b, r) = numbers(2, 3, 5, 7), (2, 3, 4, 1)
+    (y,) = one("Pad", x, np.array([0, 0, t, le, 0, 0, b, r]), mode=mode)
+
+    def source(i: int, size: int) -> int:
+        if mode == "edge":
+            return min(max(i, 0), size - 1)
+        return i % size if mode == "wrap" else size - 1 - abs(size - 1 - abs(i))
+
+    rows, columns = ([source(i, size) for i in range(-a, size + z)] for a, z, size in ((t, b, 5), (le, r, 7)))
+    np.testing.assert_array_equal(y, x[:, :, rows][..., columns])
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(UnsupportedNodes, match="a step of -1"):
         one("Slice", X, np.array([4]), np.array([0]), np.array([1]), np.array([-1]))
@@ -109,8 +124,10 @@ def test_what_is_refused() -> None:
         one("Slice", X, np.array([4]), np.array([4]), np.array([1]))
     with pytest.raises(UnsupportedNodes, match="an index outside"):
         one("Gather", X, np.array([6]), axis=1)
-    with pytest.raises(UnsupportedNodes, match="mode 'reflect'"):
-        one("Pad", X, np.array([0] * 8), mode="reflect")
+    with pytest.raises(UnsupportedNodes, match="mode 'mirror'"):
+        one("Pad", X, np.array([0] * 8), mode="mirror")
+    with pytest.raises(UnsupportedNodes, match="a padding of 9 of an axis of 5; REFLECT has 4 at most"):
+        one("Pad", numbers(2, 3, 5, 7), np.array([0, 0, 9, 0, 0, 0, 0, 0]), mode="reflect")
     with pytest.raises(UnsupportedNodes, match="pieces of"):
         one("Split", X, np.array([1, 2]), outputs=2, axis=1)
     assert types(model([node("Concat", ["x"], ["a"], axis=1), node("Relu", ["a"], ["y"])], {"x": (2, 3)}, ["y"])) == [

@@ -92,10 +92,57 @@ def test_whole_maps(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(one("GlobalMaxPool", x)[0], x.max(axes, keepdims=True))
 
 
+def by_window(x: Array, kind: str, kernel: list[int], stride: list[int], pads: list[int], dilation: list[int]) -> Array:
+    """Any number of axes, each window by itself; a mean counts the padding."""
+    rank = len(kernel)
+    before, after = pads[:rank], pads[rank:]
+    border = -np.inf if kind == "MaxPool" else 0
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *zip(before, after)), constant_values=border)
+    counts = [(s - d * (k - 1) - 1) // t + 1 for s, k, t, d in zip(x.shape[2:], kernel, stride, dilation)]
+    y = np.zeros((*x.shape[:2], *counts))
+    for place in np.ndindex(*counts):
+        at = (slice(p * t, p * t + d * (k - 1) + 1, d) for p, t, k, d in zip(place, stride, kernel, dilation))
+        window = x[(slice(None), slice(None), *at)].reshape(*x.shape[:2], -1)
+        y[(slice(None), slice(None), *place)] = window.max(-1) if kind == "MaxPool" else window.mean(-1)
+    return y
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "stride", "pads", "dilation"),
+    [
+        ((2, 3, 9, 11), [3, 2], [1, 1], [0, 0, 0, 0], [2, 3]),
+        ((2, 3, 9, 11), [2, 3], [2, 3], [1, 2, 0, 1], [3, 2]),
+        ((2, 3, 12), [3], [2], [1, 2], [4]),
+        ((2, 3, 8, 6), [1, 2], [3, 1], [0, 0, 0, 0], [2, 5]),
+    ],
+)
+def test_dilations(kind: str, shape: Any, kernel: Any, stride: Any, pads: Any, dilation: Any) -> None:
+    x = numbers(*shape)
+    window = {"kernel_shape": kernel, "strides": stride, "pads": pads, "dilations": dilation}
+    (y,) = one(kind, x, opset=19, **window, **({"count_include_pad": 1} if kind == "AveragePool" else {}))
+    np.testing.assert_allclose(y, by_window(x, kind, kernel, stride, pads, dilation), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("stride", [[1, 1, 1], [2, 1, 3]])
+def test_three_axes(kind: str, stride: list[int]) -> None:
+    x, kernel = numbers(2, 3, 5, 6, 7), [2, 3, 4]
+    pads = [1, 0, 2, 0, 1, 1] if kind == "MaxPool" else [0] * 6
+    (y,) = one(kind, x, kernel_shape=kernel, strides=stride, pads=pads)
+    np.testing.assert_allclose(y, by_window(x, kind, kernel, stride, pads, [1, 1, 1]), rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_refused() -> None:
     x = numbers(2, 3, 5, 7)
-    with pytest.raises(UnsupportedNodes, match="a pool with dilations is not yet computed"):
-        one("MaxPool", x, kernel_shape=[2, 2], dilations=[2, 2])
+    with pytest.raises(UnsupportedNodes, match="dilations with ceil_mode"):
+        one("MaxPool", x, kernel_shape=[2, 2], dilations=[2, 2], ceil_mode=1)
+    with pytest.raises(UnsupportedNodes, match="a mean that leaves out the padding"):
+        one("AveragePool", x, kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1], opset=19)
+    with pytest.raises(UnsupportedNodes, match="a window of 7 over an axis of 5"):
+        one("MaxPool", x, kernel_shape=[3, 2], dilations=[3, 2])
+    with pytest.raises(UnsupportedNodes, match="the padding of a mean over three axes"):
+        one("AveragePool", numbers(2, 3, 4, 5, 6), kernel_shape=[2, 2, 2], pads=[1] * 6)
     with pytest.raises(UnsupportedNodes, match="its kernel_shape is missing"):
         one("MaxPool", x)
     file = model([node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2])], {"x": x.shape}, ["y", "i"])

@@ -1,0 +1,35 @@
+"""Compare: 1 where the numbers of two blobs are in a relation, else 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..graph.params import choice
+from ..util.lazy_numpy import np
+from ._broadcast import PairLayer
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+
+class Compare(PairLayer):
+    """Truth values as float32, as of ONNX's Greater, Less and Equal; the smaller blob is repeated as by Mul."""
+
+    message = "compare_param"
+    fork = "ONNX"
+    indices = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """The relation of the first bottom to the second."""
+
+        operation: str = choice("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL", default="GREATER")
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return True
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        compare: Any = getattr(np, self.params.operation.lower())
+        return (compare(*bottoms).astype(np.float32),)

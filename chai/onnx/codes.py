@@ -1,0 +1,94 @@
+"""Codes of quantised files: what QuantizeLinear and DequantizeLinear say of them, as formats and as constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..fixed import Format
+from ..util.lazy_numpy import np
+from .constants import Constant
+from .refusal import Refused
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+BOUNDS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
+STORED = (*BOUNDS, "int32")  # types of constants
+_SYMMETRIC = 'quantise with extra_options={"ActivationSymmetric": True, "WeightSymmetric": True} of onnxruntime'
+
+
+@dataclass(frozen=True, eq=False)
+class CodeSteps:
+    """The values of codes: value = (code - zero) * scale.
+
+    ``scale``   float32 (n,), one number or one for each index of ``axis``
+    ``zero``    zero points, int64 (n,)
+    """
+
+    dtype: str
+    scale: Array
+    zero: Array
+    axis: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CodeSteps) and self.dtype == other.dtype and self._numbers() == other._numbers()
+
+    def _numbers(self) -> tuple[list[float], list[int]]:
+        return self.scale.tolist(), self.zero.tolist()
+
+    def along(self, array: Array, rank: int) -> Array:
+        """Return numbers of ``scale`` or ``zero`` in a shape that broadcasts over codes of so many axes."""
+        return (
+            array.reshape([-1 if axis == self.axis else 1 for axis in range(rank)]) if self.axis is not None else array
+        )
+
+    @property
+    def format(self) -> Format:
+        """Return the same steps as a format of chai. Raises Refused if there is none."""
+        if self.dtype not in ("uint8", "int8"):
+            raise Refused(f"codes of type {self.dtype}; formats have 8 bits, uint8 or int8")
+        if self.axis is not None:
+            raise Refused("a scale for each channel of a blob; a format has one")
+        zero = int(self.zero[0]) - BOUNDS[self.dtype][0]
+        if zero not in (0, 128):
+            low = BOUNDS[self.dtype][0]
+            what = (
+                f"its zero point is {int(self.zero[0])}; formats have {low + 128} (both signs) or {low} (none below 0)"
+            )
+            raise Refused(what, hint=_SYMMETRIC)
+        unsigned = zero == 0
+        threshold = np.float32(self.scale[0]) * np.float32(255 if unsigned else 127)
+        return Format("Xilinx", 8, float(threshold), unsigned)
+
+    def encode(self, values: Array) -> Array:
+        """Return the codes of numbers, rounded half to even and saturated."""
+        low, high = BOUNDS[self.dtype]
+        steps = np.rint(values.astype(np.float32) / self.along(self.scale, values.ndim))
+        codes: Array = np.clip(steps + self.along(self.zero, values.ndim), low, high).astype(self.dtype)
+        return codes
+
+
+class DecodedTensor(Constant):
+    """A constant of codes, whose numbers are computed when they are asked for."""
+
+    def __init__(self, codes: Constant, steps: CodeSteps) -> None:
+        self.shape, self.dtype = codes.shape, "float32"
+        self._codes, self._steps = codes, steps
+
+    def array(self) -> Array:
+        steps, codes = self._steps, self._codes.array()
+        wide: Array = codes.astype(np.int64) if codes.dtype.itemsize > 2 else codes.astype(np.int32)
+        return ((wide - steps.along(steps.zero, wide.ndim)) * steps.along(steps.scale, wide.ndim)).astype(np.float32)
+
+    @property
+    def thresholds(self) -> Constant:
+        """Return for each number the threshold of its step. Raises Refused for codes that weights cannot have."""
+        steps = self._steps
+        if steps.dtype not in ("uint8", "int8"):
+            raise Refused(f"its weights have codes of type {steps.dtype}; weights have 8 bits, uint8 or int8")
+        middle = BOUNDS[steps.dtype][0] + 128
+        if odd := [zero for zero in steps.zero.tolist() if zero != middle]:
+            raise Refused(f"its weights have zero point {odd[0]}, expected {middle}", hint=_SYMMETRIC)
+        each = steps.along(steps.scale * np.float32(127), len(self.shape))
+        return Constant(np.broadcast_to(each, self.shape))

@@ -1,0 +1,225 @@
+"""The Graph under construction: its layers so far, and what is known of the values of an ONNX file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from .. import layers
+from ..blob import Shape, show
+from ..errors import ModelError
+from ..graph import Graph, Layer, check_shape
+from ..graph.params import BlobShape
+from ..limits import limits
+from ..util.data.dataclass_io import problem
+from ..util.lazy_numpy import np
+from .codes import CodeSteps, DecodedTensor
+from .constants import FLOATS, Constant, TrainedBlob, TrainedLayer
+from .formats import assign
+from .read import Model
+from .refusal import Refused
+
+if TYPE_CHECKING:
+    from ..fixed import Format
+
+
+@dataclass(frozen=True)
+class LayerDraft:
+    """A layer of chai's own that is to be added, with its trained parameters and the values of its others."""
+
+    type: str
+    bottoms: Sequence[str]
+    tops: Sequence[str]
+    blobs: Sequence[TrainedBlob] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Draft:
+    """A Graph under construction: values are blobs, constants or codes, by their names in the file.
+
+    ``graph``      the layers so far
+    ``stored``     their trained parameters
+    ``constants``  values that are known
+    ``blobs``      blob ids of the values that layers compute
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.graph = Graph(model.name, [], {}, [], {}, path=model.path, fixed=True)
+        self.stored: dict[str, TrainedLayer] = {}
+        self.constants = dict(model.tensors)
+        self.blobs: dict[str, str] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._writers: dict[str, Layer] = {}
+        self._reads = Counter(name for node in model.nodes for name in node.inputs)
+        self._reads.update(value.name for value in model.outputs)
+        self._names: set[str] = set()
+        self._spare = limits().folded_numbers + model.size // 4
+        self._nonnegative: set[str] = set()  # blobs
+        self._whole: set[str] = set()  # values that are whole numbers, as float32
+        self._steps: dict[str, CodeSteps] = {}  # of values that are codes
+        self._formats: dict[str, Format] = {}  # of blobs that are codes in the file
+        self._thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer
+
+    def constant(self, name: str) -> Constant | None:
+        """Return a constant by its name; None if layers compute it."""
+        return self.constants.get(name)
+
+    def shape(self, name: str) -> Shape:
+        """Return the shape of a value or blob."""
+        if name in self.constants:
+            return self.constants[name].shape
+        return self._shapes[self.blobs.get(name, name)]
+
+    def blob(self, name: str) -> str:
+        """Return the blob of a value that layers compute."""
+        return self.blobs[name]
+
+    def live(self, name: str) -> str:
+        """Return the blob of a value; a constant becomes the top of a Parameter layer."""
+        if name in self.constants and name not in self.blobs:
+            constant = self.constants[name]
+            if constant.dtype not in FLOATS:
+                raise Refused(f"constant {name!r} has numbers of type {constant.dtype}; layers compute float32")
+            blobs = [TrainedBlob(constant, constant.shape)]
+            self.add(name, LayerDraft("Parameter", (), (name,), blobs, {"shape": BlobShape(constant.shape)}))
+        return self.blobs[name]
+
+    def whole_numbers(self, name: str) -> None:
+        """Let a value be known to be whole numbers."""
+        self._whole.add(name)
+
+    def is_whole(self, name: str) -> bool:
+        """Return whether a value is known to be whole numbers."""
+        return name in self._whole
+
+    def define(self, name: str, constant: Constant) -> None:
+        """Let a value be a constant."""
+        if name:
+            self.constants[name] = constant
+
+    def steps(self, name: str) -> CodeSteps | None:
+        """Return what the codes of a value stand for; None if it has none."""
+        return self._steps.get(name)
+
+    def encode(self, name: str, steps: CodeSteps) -> None:
+        """Let a value be codes."""
+        self._steps[name] = steps
+
+    def format(self, name: str, format: Format) -> None:
+        """Let the blob of a value have a format."""
+        own = self._formats.setdefault(self.blobs[name], format)
+        if own != format:
+            raise Refused(f"its input has steps of {own.step:g} already, which cannot be {format.step:g}, too")
+
+    def nonnegative(self, blob: str) -> bool:
+        """Return whether a blob cannot be negative."""
+        return blob in self._nonnegative
+
+    def writer(self, blob: str) -> Layer | None:
+        """Return the layer that writes a blob."""
+        return self._writers.get(blob)
+
+    def used(self, name: str) -> bool:
+        """Return whether a node reads a value, or it is an output."""
+        return self._reads[name] > 0
+
+    def rename(self, name: str, blob: str) -> None:
+        """Let a value be another name of a blob."""
+        self.blobs[name] = blob
+
+    def claim(self, count: int) -> None:
+        """Count numbers that are computed. Raises Refused if they are too many."""
+        self._spare -= count
+        if self._spare < 0:
+            raise Refused("constants too large: " + limits().exceeded("folded_numbers", count))
+
+    # -- layers
+
+    def add(self, name: str, draft: LayerDraft) -> None:
+        """Add a layer of chai's own. Raises Refused if its parameters or sizes are outside what it takes."""
+        cls = layers.find(draft.type)
+        assert cls is not None
+        layer = cls(self.unique(name), params=_checked(cls, draft.params))
+        self.enter(layer, draft.bottoms, draft.tops, draft.blobs)
+
+    def enter(self, layer: Layer, bottoms: Sequence[str], tops: Sequence[str], blobs: Sequence[TrainedBlob]) -> None:
+        """Add a layer, whose top's shapes are known then. Raises Refused if its ports or weights do not fit it."""
+        layer.bottoms, layer.tops = tuple(bottoms), tuple(tops)
+        layer.place = f"{self.model.path}: node {layer.name}"
+        for what, ports, (least, most) in (
+            ("bottom", bottoms, layer.bottoms_allowed),
+            ("top", tops, layer.tops_allowed),
+        ):
+            if len(ports) < least or (most is not None and len(ports) > most):
+                raise Refused(
+                    f"{len(ports)} {what}s; {layer.type} takes {least} to {'any number' if most is None else most}"
+                )
+        if layer.source:
+            shapes = [shape.dim for shape in layer.params.shape]
+        else:
+            sizes = tuple(self._shapes[b] for b in bottoms)
+            shapes = list(layer.shapes(*sizes))
+            expected = [blob.shape for blob in blobs]
+            if not layer.free_weights and expected != list(layer.weight_shapes(*sizes)):
+                needed = ", ".join(map(show, layer.weight_shapes(*sizes)))
+                raise Refused(f"its weights are {', '.join(map(show, expected)) or 'missing'}, expected {needed}")
+        for top, shape in zip(tops, shapes):
+            check_shape(layer, shape)
+            if prod(shape) == 0:
+                raise Refused(f"a blob of shape {show(shape)}, without numbers")
+            self._shapes[top], self.blobs[top], self._writers[top] = shape, top, layer
+        if not layer.source and layer.nonnegative([bottom in self._nonnegative for bottom in bottoms]):
+            self._nonnegative.update(tops)
+        if layer.weighted and blobs and isinstance(blobs[0].constant, DecodedTensor):
+            self._thresholds[layer.name] = _thresholds(blobs[0], blobs[0].constant)
+        self.graph.layers.append(layer)
+        if len(self.graph.layers) > limits().layers:
+            raise ModelError("too many layers: " + limits().exceeded("layers", len(self.graph.layers)))
+        if blobs:
+            self.stored[layer.name] = TrainedLayer(layer.name, layer.type, list(blobs))
+
+    def unique(self, name: str) -> str:
+        """Return a name that no layer has."""
+        unique, number = name, 2
+        while unique in self._names:
+            unique, number = f"{name}.{number}", number + 1
+        self._names.add(unique)
+        return unique
+
+    def drop(self, count: int) -> None:
+        """Drop the layers after the first ``count``."""
+        for layer in self.graph.layers[count:]:
+            self.stored.pop(layer.name, None)
+            for top in layer.tops:
+                self.blobs.pop(top, None)
+        del self.graph.layers[count:]
+
+    def finish(self) -> None:
+        """Give the layers of a quantised file their formats."""
+        if self._formats:
+            assign(self.graph, self._formats, self._thresholds)
+
+
+def _thresholds(blob: TrainedBlob, codes: DecodedTensor) -> tuple[float, ...]:
+    """Return the threshold of each output's weights. Raises Refused if an output's weights have several."""
+    rows = replace(blob, constant=codes.thresholds).load()
+    rows = np.abs(rows).reshape(len(rows), -1)
+    largest = rows.max(1)
+    if (rows[:, 0] != largest).any() and (np.where(rows > 0, rows, largest[:, None]).min(1) != largest).any():
+        raise Refused("its weights have scales along another axis than that of its outputs")
+    return tuple(map(float, largest))
+
+
+def _checked(cls: type[Layer], params: Mapping[str, Any]) -> Any:
+    """Return the parameters of a layer. Raises Refused for a value outside its range."""
+    metadata = {field.name: field.metadata for field in fields(cls.Params)}
+    for name, value in params.items():
+        for item in value if isinstance(value, tuple) else (value,):
+            wrong = None if item is None or "nested" in metadata[name] else problem(metadata[name], item)
+            if wrong:
+                raise Refused(f"{name}: {wrong}")
+    return cls.Params(**params)

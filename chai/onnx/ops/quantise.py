@@ -1,0 +1,78 @@
+"""QuantizeLinear and DequantizeLinear: the format of a blob, and constants that are stored as codes.
+
+Both change no number of the network in float32: an overlay computes with the codes, the host with the numbers.
+"""
+
+from __future__ import annotations
+
+from ...util.lazy_numpy import np
+from ..codes import BOUNDS, STORED, CodeSteps, DecodedTensor
+from ..constants import FLOATS, Constant, type_name
+from ..node import OnnxNode
+from ..refusal import Refused
+from . import operator
+
+SIX = 2.0**-20  # the largest error of a threshold that stands for 6
+
+
+@operator("QuantizeLinear")
+def quantize(node: OnnxNode) -> None:
+    dtype = node.dtype(2) if node.has(2) else type_name(node.attributes.integer("output_dtype", 0) or 2)
+    steps = _steps(node, dtype)
+    if node.is_constant(0):
+        if dtype not in BOUNDS:
+            raise Refused(f"codes of type {dtype}")
+        node.draft.define(node.outputs[0], Constant(steps.encode(node.constant(0, "input"))))
+        return
+    blob = node.input()
+    node.same(blob)
+    node.draft.encode(node.outputs[0], steps)  # known even if it is refused: the nodes after it are judged, too
+    format = steps.format
+    if format.unsigned and not node.draft.nonnegative(blob):  # saturation at 0 is a ReLU
+        node.result("ReLU", blob, relu6=abs(format.value / 6 - 1) < SIX)
+    node.draft.format(node.outputs[0], format)
+
+
+@operator("DequantizeLinear")
+def dequantize(node: OnnxNode) -> None:
+    name = node.inputs[0] if node.inputs else ""
+    codes = node.draft.constant(name)
+    own = codes.dtype if codes is not None else "uint8"
+    steps = _steps(node, node.dtype(2) if node.has(2) else own)
+    if codes is not None:
+        if codes.dtype not in STORED or steps.dtype != codes.dtype:
+            raise Refused(f"codes of type {codes.dtype} with a zero point of type {steps.dtype}")
+        node.draft.define(node.outputs[0], DecodedTensor(codes, steps))
+        return
+    encoded = node.draft.steps(name)
+    if encoded is None:
+        raise Refused("its input has no codes that a node of the file makes")
+    if not node.has(2):
+        steps = CodeSteps(encoded.dtype, steps.scale, steps.zero, steps.axis)
+    if encoded != steps:
+        raise Refused("scale or zero point differ from those of the node that makes its codes")
+    node.same(node.input())
+
+
+def _steps(node: OnnxNode, dtype: str) -> CodeSteps:
+    """Return the scale and the zero point of a node, which are constants. Raises Refused for others."""
+    if node.attributes.integer("block_size", 0):
+        raise Refused("a scale for each block of numbers")
+    for i, what in ((1, "scale"), (2, "zero point")):
+        if node.has(i) and not node.is_constant(i):
+            raise Refused(f"its {what} is computed by other nodes, or fed; expected a constant in the file")
+    if node.dtype(1) not in FLOATS:
+        raise Refused(f"a scale of type {node.dtype(1)}")
+    scale = np.asarray(node.constant(1, "scale"), np.float32)
+    zero = node.constant(2, "zero point") if node.has(2) else np.zeros(scale.shape, np.int64)
+    if zero.dtype.kind not in "iu" or zero.size not in (1, scale.size) or scale.ndim > 1 or not scale.size:
+        raise Refused(f"scales of shape {list(scale.shape)} with zero points {zero.dtype} of shape {list(zero.shape)}")
+    if not (np.isfinite(scale).all() and scale.min() > 0 and scale.max() < 1e27):
+        raise Refused("a scale that is not above 0 and finite")
+    rank, axis = len(node.shape()), None
+    if scale.size > 1:
+        axis = node.axis(node.attributes.integer("axis", 1), rank)
+        if node.shape()[axis] != scale.size:
+            raise Refused(f"{scale.size} scales for an axis of {node.shape()[axis]}")
+    zeros = np.broadcast_to(zero.reshape(-1), scale.reshape(-1).shape).astype(np.int64)
+    return CodeSteps(dtype, scale.reshape(-1), zeros, axis)

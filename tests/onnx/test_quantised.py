@@ -1,0 +1,321 @@
+"""Quantised files: scales become formats, what no format can hold is refused by node, and the numbers are onnxruntime's."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai.errors import UnsupportedNodes
+from chai.graph.params import SINGLE
+
+from .common import model, node, numbers, run
+from .networks import NETWORKS
+
+Array = np.ndarray
+X = numbers(2, 3, 7, 5)
+S, T = np.float32(0.02), np.float32(0.03)  # steps of x and y
+W = np.random.default_rng(1).integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
+U = np.array([0.004, 0.01, 0.002, 0.007], np.float32)  # of the weights of each output
+B = np.array([100, -2000, 30, 4000], np.int32)
+MICROSOFT = "com.microsoft"
+
+
+def qdq(
+    dtype: str = "int8", x: int = 0, y: int = 0, w: Array = W, zero: int = 0, relu: bool = False, **wrong: Any
+) -> bytes:
+    """x -> Q -> DQ -> Conv -> Q -> DQ, with zero points x and y; ``wrong`` are constants in place of others."""
+    tensors: dict[str, Any] = {"sx": S, "zx": np.array(x, dtype), "sy": T, "zy": np.array(y, dtype)}
+    tensors |= {"w": w, "sw": U, "zw": np.full(4, zero, w.dtype), "b": B, "sb": (S * U).astype(np.float32)}
+    tensors |= {"zb": np.zeros(4, np.int32), **wrong}
+    return model(
+        [
+            node("QuantizeLinear", ["x", "sx", "zx"], ["xq"], "first"),
+            node("DequantizeLinear", ["xq", "sx", "zx"], ["xd"]),
+            node("DequantizeLinear", ["w", "sw", "zw"], ["wd"], axis=0),
+            node("DequantizeLinear", ["b", "sb", "zb"], ["bd"], axis=0),
+            node("Conv", ["xd", "wd", "bd"], ["c"], "conv", pads=[1, 1, 1, 1], strides=[2, 1]),
+            *([node("Relu", ["c"], ["r"])] if relu else []),
+            node("QuantizeLinear", ["r" if relu else "c", "sy", "zy"], ["yq"], "last"),
+            node("DequantizeLinear", ["yq", "sy", "zy"], ["y"]),
+        ],
+        {"x": X.shape},
+        ["y"],
+        tensors,
+    )
+
+
+def qlinear(dtype: str = "int8", x: int = 0, y: int = 0) -> bytes:
+    """The same as one QLinearConv."""
+    tensors: dict[str, Any] = {"sx": S, "zx": np.array(x, dtype), "sy": T, "zy": np.array(y, dtype)}
+    tensors |= {"w": W, "sw": U, "zw": np.zeros(4, np.int8), "b": B}
+    inputs = ["xq", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"]
+    return model(
+        [
+            node("QuantizeLinear", ["x", "sx", "zx"], ["xq"], "first"),
+            node("QLinearConv", inputs, ["yq"], "conv", pads=[1, 1, 1, 1], strides=[2, 1]),
+            node("DequantizeLinear", ["yq", "sy", "zy"], ["y"]),
+        ],
+        {"x": X.shape},
+        ["y"],
+        tensors,
+    )
+
+
+def steps_of(x: Array, step: float, low: int, high: int) -> Array:
+    """Numbers in steps, rounded and saturated."""
+    return np.clip(np.rint(x.astype(np.float64) / step), low, high)
+
+
+def convolved(x: Array) -> Array:
+    """The sums of the integer convolution of steps of x, with the bias; one window after the other."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    sums = np.zeros((2, 4, 4, 5))
+    for i in range(4):
+        for j in range(5):
+            window = padded[:, :, 2 * i : 2 * i + 3, j : j + 3]
+            sums[:, :, i, j] = np.einsum("nchw,mchw->nm", window, W.astype(np.float64))
+    return sums + B[:, None, None]
+
+
+@pytest.mark.parametrize("file", [qdq, qlinear])
+@pytest.mark.parametrize(
+    ("dtype", "x", "y", "in_steps", "out_steps"),
+    [
+        ("int8", 0, 0, (-128, 127), (-128, 127)),
+        ("uint8", 128, 128, (-128, 127), (-128, 127)),
+        ("uint8", 128, 0, (-128, 127), (0, 255)),
+        ("int8", -128, -128, (0, 255), (0, 255)),
+        ("uint8", 0, 128, (0, 255), (-128, 127)),
+    ],
+)
+def test_codes(file: Any, dtype: str, x: int, y: int, in_steps: Any, out_steps: Any) -> None:
+    """The emulator has the codes of integer arithmetic, but for one step where a sum lies between two; float is near."""
+    with chai.Net(file(dtype, x, y), device="emulator") as net:
+        (result,) = net.forward(x=X).values()
+        assert net.partition.engine("conv") == "fpga" and net.calibrated and net.basis is None
+    codes = steps_of(X, float(S), *in_steps)
+    exact = convolved(codes) * (float(S) * U.astype(np.float64))[:, None, None] / float(T)
+    expected = np.clip(np.rint(exact), *out_steps)
+    got = np.rint(result / float(T))
+    np.testing.assert_allclose(result, got * float(T), rtol=1e-5)
+    # the multipliers have 16 bits, and a Pack rounds halves away from zero
+    assert np.abs(got - expected).max() <= 1 and (got != expected).mean() < 0.02
+    assert len(np.unique(got)) > 20
+    (in_float,) = run(file(dtype, x, y), x=np.clip(X, *(float(S) * bound for bound in in_steps)).astype(np.float32))
+    inside = (expected > out_steps[0]) & (expected < out_steps[1])
+    assert np.abs(in_float - result)[inside].max() < 3 * float(T)
+
+
+def test_formats() -> None:
+    """th = scale * 127, or scale * 255 of unsigned codes; each output's weights have their own."""
+    with chai.Net(qdq("uint8", 128, 0, relu=True), device="float") as net:
+        conv, relu = (next(layer for layer in net.graph.layers if layer.type == t) for t in ("Convolution", "ReLU"))
+    p = conv.precision
+    assert (p.quant_type, p.bw_layer_in, p.bw_layer_out, p.bw_params) == ("Xilinx", 8, 8, 8)
+    assert math.isclose(p.th_layer_in, 127 * 0.02, rel_tol=1e-6) and not p.chai_unsigned_in
+    np.testing.assert_allclose(p.th_params, 127 * U, rtol=1e-6)
+    assert math.isclose(relu.precision.th_layer_out, 255 * 0.03, rel_tol=1e-6) and relu.precision.chai_unsigned_out
+
+
+def test_saturation_at_zero_is_a_relu() -> None:
+    """A quantiser drops the Relu before codes that begin at 0; one that is there is not doubled."""
+    for relu in (False, True):
+        with chai.Net(qdq("uint8", 128, 0, relu=relu), device="float") as net:
+            assert [layer.type for layer in net.graph.layers] == ["Input", "Convolution", "ReLU"]
+            (y,) = net.forward(x=X).values()
+            assert y.min() == 0
+
+
+def test_saturation_at_six_is_a_relu6() -> None:
+    with chai.Net(qdq("uint8", 128, 0, sy=np.float32(6 / 255)), device="float") as net:
+        assert net.graph.layers[-1].params.relu6
+        (y,) = net.forward(x=20 * X).values()
+        assert y.max() == 6
+
+
+def test_weights_of_uint8() -> None:
+    """Codes around 128 are the same weights."""
+    shifted = (W.astype(np.int16) + 128).astype(np.uint8)
+    (one,), (same,) = run(qdq(), x=X), run(qdq(w=shifted, zero=128), x=X)
+    np.testing.assert_array_equal(one, same)
+
+
+def refusal(file: bytes) -> UnsupportedNodes:
+    with pytest.raises(UnsupportedNodes) as caught:
+        chai.Net(file, device="float")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "reason"),
+    [
+        (qdq("uint8", 114, 128), "first", "zero point is 114"),
+        (qdq("int8", 5, 0), "first", "zero point is 5"),
+        (qdq("int16", 0, 0), "first", "codes of type int16"),
+        (qdq(zero=3), "conv", "its weights have zero point 3"),
+        (qdq(sx=np.full(3, S), zx=np.zeros(3, np.int8)), "first", "a scale for each channel"),
+        (qdq(sx=np.full(2, S), zx=np.zeros(2, np.int8)), "first", "2 scales for an axis of 3"),
+        (qdq(sx=np.float32(0)), "first", "not above 0"),
+        (qdq(sx=np.float32(np.nan)), "first", "not above 0"),
+        (qdq(sx=np.array(2)), "first", "a scale of type int64"),
+        (qdq(zx=np.float32(0)), "first", "zero points float32"),
+        (qdq(zw=np.zeros(4, np.uint8)), "wd", "codes of type int8 with a zero point of type uint8"),
+    ],
+)
+def test_what_no_format_holds_is_refused(file: bytes, name: str, reason: str) -> None:
+    error = refusal(file)
+    assert error.nodes[0]["node"] == name and reason in error.nodes[0]["reason"]
+
+
+def test_all_zero_points_are_named() -> None:
+    """A refused node does not hide the next one."""
+    error = refusal(qdq("uint8", 114, 99))
+    assert [entry["node"] for entry in error.nodes] == ["first", "last"]
+    assert "5 of 7 nodes would run" in str(error) and "ActivationSymmetric" in str(error.hint)
+
+
+def with_nodes(*nodes: bytes, **tensors: Any) -> bytes:
+    known = {"s": S, "z": np.int8(0), "t": T, **tensors}
+    first = node("QuantizeLinear", ["x", "s", "z"], ["q"])
+    return model([first, *nodes], {"x": X.shape}, ["y"], known)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ([node("DequantizeLinear", ["q", "t", "z"], ["y"])], "scale or zero point differ"),
+        ([node("Relu", ["q"], ["r"]), node("DequantizeLinear", ["r", "s", "z"], ["y"])], "it computes with codes"),
+        ([node("DequantizeLinear", ["x", "s", "z"], ["y"])], "no codes that a node of the file makes"),
+        (
+            [node("QuantizeLinear", ["x", "t", "z"], ["p"]), node("DequantizeLinear", ["p", "t", "z"], ["y"])],
+            "has steps of 0.02 already",
+        ),
+        ([node("DynamicQuantizeLinear", ["x"], ["y", "ys", "yz"])], "depends on the image"),
+        ([node("DequantizeLinear", ["q", "s", "z"], ["y"], block_size=4)], "a scale for each block"),
+    ],
+)
+def test_what_cannot_be_said_by_formats_is_refused(nodes: list[bytes], reason: str) -> None:
+    assert reason in refusal(with_nodes(*nodes)).nodes[0]["reason"]
+
+
+def test_copies_of_codes_have_their_format() -> None:
+    """A pool and a transposition of codes are those of the numbers."""
+    file = with_nodes(
+        node("MaxPool", ["q"], ["m"], kernel_shape=[2, 2]),
+        node("Transpose", ["m"], ["p"], perm=[0, 2, 3, 1]),
+        node("DequantizeLinear", ["p", "s", "z"], ["y"]),
+    )
+    pools = np.lib.stride_tricks.sliding_window_view(X, (2, 2), (2, 3)).max((4, 5))
+    np.testing.assert_array_equal(run(file, x=X)[0], pools.transpose(0, 2, 3, 1))
+
+
+def test_layers_without_codes_run_in_float32() -> None:
+    """The file has no codes for what Sigmoid writes, so the convolution that reads it is not one of codes."""
+    tensors = {"w": W, "u": U, "v": np.zeros(4, np.int8), "b": numbers(4, seed=3)}
+    file = with_nodes(
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "u", "v"], ["wd"], axis=0),
+        node("Conv", ["d", "wd", "b"], ["c"], "one", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", ["c", "t", "z"], ["e"]),
+        node("DequantizeLinear", ["e", "t", "z"], ["f"]),
+        node("Sigmoid", ["f"], ["g"], "free"),
+        node("Conv", ["g", "kernel"], ["y"], "two"),
+        **tensors,
+        kernel=numbers(3, 4, 2, 2, seed=5),
+    )
+    with chai.Net(file, device="emulator") as net:
+        assert (net.partition.engine("one"), net.partition.engine("two")) == ("fpga", "host")
+        assert {layer.name: layer.precision.quant_type for layer in net.graph.layers if layer.precision} == {
+            "one": "Xilinx",
+            "free": SINGLE,
+            "two": SINGLE,
+        }
+
+
+def test_matrices_of_codes() -> None:
+    """QLinearMatMul with a scale for each column, and QGemm whose output has no codes."""
+    x, w = numbers(2, 6), np.random.default_rng(2).integers(-127, 128, (6, 4)).astype(np.int8)
+    known = {"s": S, "z": np.int8(0), "t": T, "w": w, "u": U, "v": np.zeros(4, np.int8), "b": B}
+    first = node("QuantizeLinear", ["x", "s", "z"], ["q"])
+    values = steps_of(x, float(S), -127, 127) * float(S) @ (w * U)
+    product = node("QLinearMatMul", ["q", "s", "z", "w", "u", "v", "t", "z"], ["p"])
+    last = node("DequantizeLinear", ["p", "t", "z"], ["y"])
+    y = run(model([first, product, last], {"x": x.shape}, ["y"], known), x=x)[0]
+    np.testing.assert_allclose(y, x @ (w * U).astype(np.float32), rtol=1e-5, atol=1e-5)
+    assert np.abs(y - values).max() < float(S) * 0.51 * np.abs(w * U).sum(0).max()
+    gemm = node("QGemm", ["q", "s", "z", "w", "u", "v", "b"], ["y"], domain=MICROSOFT)
+    y = run(model([first, gemm], {"x": x.shape}, ["y"], known, domains={MICROSOFT: 1}), x=x)[0]
+    np.testing.assert_allclose(y, x @ (w * U) + B * (S * U), rtol=1e-4, atol=1e-4)
+
+
+# -- files of onnxruntime's quantiser
+
+IMAGES = np.random.default_rng(0).normal(0, 1, (16, 3, 32, 32)).astype(np.float32)
+# Of the largest output: the rounding of some dozen layers, in float32 on the one side and in codes on the other
+NEAR = 0.1
+
+
+def quantised(folder: Path, name: str, operators: bool, activations: str, weights: str, symmetric: bool) -> Path:
+    """The file of quantize_static with a scale per channel of the weights."""
+    quantization = pytest.importorskip("onnxruntime.quantization", reason="onnxruntime is not installed")
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.images = iter(IMAGES)
+
+        def get_next(self) -> dict[str, Array] | None:
+            image = next(self.images, None)
+            return None if image is None else {"input": image[None]}
+
+    source, path = folder / "float.onnx", folder / "quantised.onnx"
+    source.write_bytes(NETWORKS[name]())
+    quantization.quantize_static(
+        source,
+        path,
+        Reader(),
+        quant_format=quantization.QuantFormat.QOperator if operators else quantization.QuantFormat.QDQ,
+        activation_type=quantization.QuantType[activations],
+        weight_type=quantization.QuantType[weights],
+        per_channel=True,
+        extra_options={"ActivationSymmetric": symmetric, "WeightSymmetric": True},
+    )
+    return path
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("operators", [False, True], ids=["qdq", "qoperator"])
+@pytest.mark.parametrize(("activations", "weights"), [("QInt8", "QInt8"), ("QUInt8", "QInt8"), ("QUInt8", "QUInt8")])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_numbers_of_onnxruntime(tmp_path: Path, name: str, operators: bool, activations: str, weights: str) -> None:
+    """With symmetric activations every file loads; float and fixed point are near what onnxruntime computes."""
+    path = quantised(tmp_path, name, operators, activations, weights, True)
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    session = onnxruntime.InferenceSession(path)
+    expected = np.concatenate([session.run(None, {"input": x[None]})[0] for x in IMAGES[:4]])
+    for device in ("float", "emulator"):
+        with chai.Net(path, device=device) as net:
+            (y,) = net.forward(input=IMAGES[:4]).values()
+            convolutions = [layer.name for layer in net.graph.layers if layer.type == "Convolution"]
+            if device == "emulator" and name != "transformer":  # whose convolution has a stride of 8
+                assert net.calibrated and all(net.partition.engine(layer) == "fpga" for layer in convolutions)
+        assert np.abs(y - expected).max() < NEAR * np.abs(expected).max()
+        assert np.corrcoef(y.reshape(-1), expected.reshape(-1))[0, 1] > 0.99
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("operators", [False, True], ids=["qdq", "qoperator"])
+@pytest.mark.parametrize("activations", ["QInt8", "QUInt8"])
+def test_other_zero_points_are_refused_by_operator(tmp_path: Path, operators: bool, activations: str) -> None:
+    """The quantiser's default, activations whose zero point lies anywhere."""
+    error = refusal(quantised(tmp_path, "resnet18", operators, activations, "QInt8", False).read_bytes())
+    listed = {entry["operator"] for entry in error.nodes}
+    assert listed <= {"QuantizeLinear", "QLinearConv", *(f"{MICROSOFT}.{n}" for n in ("QLinearAdd", "QGemm"))} | {
+        f"{MICROSOFT}.QLinearGlobalAveragePool"
+    }
+    assert all("zero point is" in entry["reason"] for entry in error.nodes)
+    assert "ActivationSymmetric" in str(error.hint)
