@@ -16,11 +16,12 @@ import pytest
 
 import chai
 from chai.kernels.native import build
+from chai.report.host_rows import medians, rows_of
 from chai.runtime.times import StepTime
 from tests.conftest import ROOT, need_models, report
 from tools.arm_cost import debian, guest, measure
 from tools.arm_cost.__main__ import PAGE, SHIPPED, main
-from tools.arm_cost.cost import MARKS, PARTS, Cost, markdown, medians, millions, replaced
+from tools.arm_cost.cost import MARKS, PARTS, Cost, markdown, millions, replaced
 
 GOALS = {"googlenet": 30e6, "googlenet_nolrn": 6e6, "squeezenet_v1.1": 4e6, "face SSD": 20e6}  # a pass on armv7l
 SHARE = 0.8  # of them, on aarch64
@@ -67,7 +68,7 @@ def test_rows_of_a_pass_add_up_to_all_of_it() -> None:
     steps = [step("Pack a", "Pack", "host", 100), step("a .. b", "segment", "fpga", 900), step("n", "LRN", "host", 40)]
     times = SimpleNamespace(steps=steps, feed_ms=7000, between_ms=11000)
     moves = [("store", "a", 300), ("load", "b", 200)]
-    rows = guest.rows_of(times, moves, 1100)
+    rows = rows_of(times, moves, 1100, guest.PER_MS)
     assert rows == [
         ("pack", "Pack a", 100),
         ("LRN", "n", 40),
@@ -161,8 +162,10 @@ def test_the_board_page_has_the_table_of_all_shipped_networks() -> None:
 
 def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     for words, text in (
-        ([], "expected NET, or --table alone"),
-        (["digits", "--table"], "expected NET, or --table alone"),
+        ([], "expected NET, or --table or --fit alone"),
+        (["digits", "--table"], "expected NET, or --table or --fit alone"),
+        (["digits", "--fit"], "expected NET, or --table or --fit alone"),
+        (["--table", "--fit"], "expected NET, or --table or --fit alone"),
         (["digits", "--repeat", "0"], "--repeat 0: expected at least 1"),
         (["digits", "--machine", "mips"], "invalid choice: 'mips'"),
     ):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from statistics import median_low
 from typing import Any
 
+from chai.report.host_rows import Row
 from chai.util.table import plain
-
-from .guest import Row
 
 PARTS = {  # of a pass, with the kinds of row in each; all other rows are layers on the host
     "Pack": ("pack",),
@@ -64,19 +62,6 @@ class Cost:
         """Return the content of --json."""
         rows = [dict(zip(("kind", "name", "instructions"), row)) for row in self.rows]
         return {**asdict(self), "rows": rows, "parts": self.parts(), "instructions": self.sum}
-
-
-def medians(passes: Sequence[Sequence[Row]]) -> tuple[Row, ...]:
-    """Return the median of each row over passes of the same rows, in the order of the first. Raises ValueError for others."""
-    numbers: dict[tuple[str, str, int], list[int]] = {}
-    for rows in passes:
-        seen: dict[tuple[str, str], int] = {}
-        for kind, name, number in rows:
-            seen[kind, name] = seen.get((kind, name), -1) + 1  # a blob may be stored for several segments
-            numbers.setdefault((kind, name, seen[kind, name]), []).append(number)
-    if any(len(counts) != len(passes) for counts in numbers.values()):
-        raise ValueError("passes of one network have different rows")
-    return tuple((kind, name, median_low(counts)) for (kind, name, _), counts in numbers.items())
 
 
 def millions(number: int) -> str:
