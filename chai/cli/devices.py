@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -151,6 +152,7 @@ def _test(args: argparse.Namespace) -> int:
 def _measure(args: argparse.Namespace) -> int:
     device, on = _chosen(args)
     board.check(device)
+    logging.getLogger("chai").setLevel(logging.ERROR)  # the weights of these networks are random
     samples, steps = [], board.measure(device, on)
     for some in output.progress(steps, board.STEPS, "steps", args.quiet):
         samples += some

@@ -38,7 +38,7 @@ def host_lines(host: HostSpeed | None) -> Iterator[Line]:
     if host["guessed"]:
         yield "guess", "layers whose type has no figures of its own:", host["guessed"]
     if host["left_out"]:
-        yield "left out", "custom layers, whose time nobody knows:", host["left_out"]
+        yield "left out", "custom layers, whose time is not known:", host["left_out"]
 
 
 def span(numbers: Sequence[float], digits: int = 1) -> str:

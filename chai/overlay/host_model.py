@@ -121,8 +121,8 @@ def _read(document: Document, at: Pointer) -> HostModel:
             for group, kinds in costs.items()
         },
         board=value.get("board", ""),
-        clock_mhz=value.get("clock_mhz"),
-        cycles=Span(*value["cycles"]) if clocked else None,
+        clock_mhz=float(value["clock_mhz"]) if clocked else None,
+        cycles=Span(*map(float, value["cycles"])) if clocked else None,
     )
 
 

@@ -40,7 +40,7 @@ class HostSpeed(TypedDict):
     """Figures of a board's host and overlay together: ``alone`` for inputs that are there, ``picture`` for a JPEG that is read.
 
     ``parts`` are the amount of an image by what it is for. ``guessed`` are layers of types that the model has no numbers for,
-    ``left_out`` custom layers, of which nobody knows what they take.
+    ``left_out`` custom layers, whose time is not known.
     """
 
     measured: bool

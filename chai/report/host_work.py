@@ -46,7 +46,7 @@ def host_work(execution: Execution, chains: Sequence[Any] | None = None) -> list
     schedule = unpacking_at_once(execution.schedule)  # as on a board
     steps, readers, shapes = schedule.steps, Readers(schedule), execution.plan.device_shapes
     layout, graph = execution.overlay.layout, execution.graph
-    compiled = iter(_chains(execution) if chains is None else chains)
+    segments = iter(compiled(execution) if chains is None else chains)
     conversions = sum(isinstance(step, (Pack, Unpack)) for step in steps)
     around = {"call": 1, "conversion": conversions, "step": len(steps) - conversions}
     work = [HostWork("driver", PASS, "", around)]
@@ -63,12 +63,12 @@ def host_work(execution: Execution, chains: Sequence[Any] | None = None) -> list
             counts = layer_counts(step.layer, execution.shapes)
             work.append(HostWork("layers", step.layer.type, step.layer.name, counts, step.layer.engine == "custom"))
         else:
-            work += _segment(i, step, readers, execution, next(compiled))
+            work += _segment(i, step, readers, execution, next(segments))
     return work
 
 
-def _chains(execution: Execution) -> Iterator[Any]:
-    """Yield the segments compiled."""
+def compiled(execution: Execution) -> Iterator[Any]:
+    """Yield the segments of a pass as what they are compiled to."""
     for step in execution.schedule.segments:
         work = step.work(execution.overlay, execution.plan.device_shapes, execution.schedule.views)
         yield step.chain or executable(work)

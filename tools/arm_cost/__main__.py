@@ -13,7 +13,7 @@ from chai.errors import ChaiError
 from chai.kernels.native.build import Failed
 from chai.overlay.sections import HOST_MODEL
 
-from . import fit
+from . import fit, readme
 from .cost import markdown, replaced
 from .debian import FOLDER, MACHINES, ROOT, Unavailable
 from .measure import OVERLAYS, REPEAT, Job, measure
@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if args.fit:
             output.say(f"wrote {HOST_MODEL} of {', '.join(fit.write(fit.fit(args.root)))}")
+            readme.update()
+            output.say(f"wrote {readme.PAGE.name}")
             return 0
         names = ("network", "weights", "machine", "cpu", "overlay", "picture", "repeat")
         cost = measure(Job(**{name: getattr(args, name) for name in names}), args.root)
@@ -93,7 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--table", action="store_true", help="write the table of docs/board.md")
     parser.add_argument(
-        "--fit", action="store_true", help="write host_model into manifests, from passes of small networks"
+        "--fit",
+        action="store_true",
+        help="write host_model into manifests, from passes of small networks; and README.md",
     )
     return parser
 

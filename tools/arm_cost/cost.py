@@ -80,9 +80,9 @@ def markdown(costs: Iterable[Cost], pictures: Iterable[Cost]) -> str:
     return "\n".join(lines)
 
 
-def replaced(page: str, table: str) -> str:
-    """Return a page with another table between the marks. Raises ValueError for a page without them."""
-    begin, end = MARKS
+def replaced(page: str, table: str, marks: tuple[str, str] = MARKS) -> str:
+    """Return a page with another table, or other text, between the marks. Raises ValueError for a page without them."""
+    begin, end = marks
     before, first, rest = page.partition(begin)
     _, last, after = rest.partition(end)
     if not first or not last:

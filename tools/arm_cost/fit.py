@@ -15,7 +15,6 @@ from chai.evaluate.host.fit import GUESSED, HostSample, fitted, samples
 from chai.evaluate.host.probes import HostProbe, probes
 from chai.overlay.host_model import INSTRUCTIONS, layout
 from chai.overlay.sections import HOST_MODEL
-from chai.report.host_rows import Row
 from chai.report.host_speed import PICTURE, PICTURE_SIZE
 from chai.report.host_work import HostWork, host_work
 from chai.util.data import jsonfile
@@ -29,10 +28,14 @@ COUNTED = "counted"
 
 
 class Clock(NamedTuple):
-    """What nobody has measured: a processor's clock, and the least and most cycles of an instruction; where each is from."""
+    """Assumptions: a processor's clock, that of some overlays' boards, and the least and most cycles of an instruction.
+
+    With where each is from.
+    """
 
     processor: str
     mhz: float
+    others: Mapping[str, float]
     cycles: tuple[float, float]
     about_clock: str
     about_cycles: str
@@ -42,16 +45,18 @@ CLOCKS = {
     "armv7l": Clock(
         "Cortex-A9",
         650,
+        {},
         (1.0, 1.7),
         "assumed: that of PYNQ-Z1 and PYNQ-Z2; a ZedBoard has 667 MHz",
-        "assumed: of code whose data is in the caches; nobody has counted them on a board",
+        "assumed: of code whose data is in the caches; not counted on a board",
     ),
     "aarch64": Clock(
         "Cortex-A53",
         1200,
+        {"kv260": 1333},
         (1.0, 1.7),
-        "assumed: that of Ultra96, ZCU102 and ZCU104; a KV260 has 1333 MHz",
-        "assumed: as of the Cortex-A9; nobody has counted them on a board",
+        "assumed: 1200 MHz on Ultra96, ZCU102 and ZCU104, 1333 MHz on KV260",
+        "assumed: as of the Cortex-A9; not counted on a board",
     ),
 }
 
@@ -112,7 +117,10 @@ def write(sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
     names = overlays.names()
     for name in names:
         overlay = overlays.load(name)
-        text = with_section(overlay.path.read_text(encoding="utf-8"), sections[families[overlay.family]])
+        machine = families[overlay.family]
+        clock = CLOCKS[machine].others.get(name, CLOCKS[machine].mhz)
+        content = {**sections[machine], "clock_mhz": clock}
+        text = with_section(overlay.path.read_text(encoding="utf-8"), content)
         with complete(overlay.path) as part:
             part.write_text(text, encoding="utf-8")
     return names
@@ -126,9 +134,3 @@ def with_section(text: str, content: Mapping[str, Any]) -> str:
     else:
         before, after = f"{text.rstrip()[:-1].rstrip()},\n  ", "\n}\n"
     return f"{before}{json.dumps(HOST_MODEL)}: {layout(content, 1)}{after}"
-
-
-def errors(model: Any, work: Sequence[HostWork], rows: Sequence[Row]) -> float:
-    """Return by how much a model's amount for a pass differs from what was counted, as a share of it."""
-    counted = sum(number for *_, number in rows)
-    return float(sum(model.amount(one.group, one.kind, one.counts) for one in work) / counted - 1)

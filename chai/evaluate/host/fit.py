@@ -15,7 +15,7 @@ from ...util.lazy_numpy import np
 if TYPE_CHECKING:
     from ...blob import Array
 
-AROUND = ("feed", "between", "call")  # kinds of row that a pass consists of beside its steps
+AROUND = ("feed", "between", "call")  # kinds of row around the steps of a pass
 MOVES = {"store": STORE, "fetch": LOAD}
 TERMS = {  # what may count in a group; more would follow the samples and not the work
     "driver": ("call", "conversion", "step", "element"),

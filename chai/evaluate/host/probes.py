@@ -230,10 +230,10 @@ def _chain(count: int) -> list[Line]:
 
 
 def _branch(count: int) -> list[Line]:
-    """Return a branch of the host's own beside a chain."""
+    """Return a branch of the host's own, parallel to a chain."""
     return [
-        _layer("beside", "TanH", ["data"]),
-        _layer("both", "Concat", ["beside", f"f{count - 1}"], "concat_param { axis: 1 }"),
+        _layer("aside", "TanH", ["data"]),
+        _layer("both", "Concat", ["aside", f"f{count - 1}"], "concat_param { axis: 1 }"),
     ]
 
 
