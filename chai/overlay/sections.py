@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
+
 
 class BoardModel(NamedTuple):
     """The usual name of a board, and Vivado's name of its chip."""
