@@ -70,7 +70,7 @@ def test_layers_without_samples_are_the_median_of_those_that_have_some() -> None
     assert costs["layers"]["others"] == {"source": "guess", "call": 45, "element": 5, "mac": 2}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(5, 9))
 def test_least_squares_are_those_of_trying_all(seed: int, columns: int, rows: int) -> None:
     """Of every set of columns whose plain least squares are not negative, the best."""
