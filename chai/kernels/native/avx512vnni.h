@@ -147,6 +147,7 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 #define WIDTH 16
 #define HEIGHTS(P) P(8) P(4) P(2) P(1)
 #define ACROSS 3
+#define DOT_OUTPUTS 4
 
 static inline __mmask16 first_lanes(int64_t count) { return (__mmask16)((1u << count) - 1); }
 static inline reals load_floats(const float *from, int64_t count) {

@@ -11,6 +11,7 @@
      WIDTH, reals               float32 of a vector; the vector
      HEIGHTS                    outputs of a block, largest first, down to 1
      ACROSS                     vectors of a panel, at most: 2 or 3
+     DOT_OUTPUTS                outputs of an inner product that are summed together, each in PARTS numbers
      broadcast(number), multiply_add(a, b, sum)
      load_floats(from, count), store_floats(to, vector, count)    which touch ``count`` numbers alone */
 
@@ -144,12 +145,11 @@ static int64_t panels_of(const shape *s) { return ceil_div(vectors_across(s), AC
 
 /* Inner products: the only pixel of the output sees the whole input, whose numbers lie side by side like those of the weights.
    Vectors lie along them. The PARTS sums of an output are added pairwise at the end. */
-enum { PARTS = 16, DOT_OUTPUTS = 4, PIECE_DOTS = 1 << 16 /* products */ };
+enum { PARTS = 16, PIECE_DOTS = 1 << 16 /* products */ };
 
-static inline __attribute__((always_inline)) void add_dots(const float *w, int64_t row, const float *x, int64_t left, int outputs,
-                                                           reals sums[][PARTS / WIDTH]) {
+INLINE void add_dots(const float *w, intptr_t row, const float *x, intptr_t left, int outputs, reals sums[][PARTS / WIDTH]) {
     UNROLL for (int v = 0; v < PARTS / WIDTH; v++) {
-        int64_t count = max(0, min(WIDTH, left - v * WIDTH));
+        intptr_t count = max(0, min(WIDTH, left - v * WIDTH));
         reals in = load_floats(x + v * WIDTH, count);
         UNROLL for (int m = 0; m < outputs; m++)
             sums[m][v] = multiply_add(load_floats(w + m * row + v * WIDTH, count), in, sums[m][v]);
@@ -165,13 +165,27 @@ static inline float sum_of_lanes(const reals *sums) {
     return parts[0];
 }
 
-static inline __attribute__((always_inline)) void dots(const float *w, int64_t row, const float *x, int64_t depth, int outputs,
-                                                       float *y, epilogue end) {
+/* Write the sums of the first ``depth`` products, whole PARTS. They stay in registers in functions of their own: clang spills some
+   where the remaining products follow. */
+INLINE void add_whole_dots(const float *w, intptr_t row, const float *x, intptr_t depth, int outputs, reals to[][PARTS / WIDTH]) {
     reals sums[DOT_OUTPUTS][PARTS / WIDTH];
     UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < PARTS / WIDTH; v++) sums[m][v] = broadcast(0);
-    int64_t k = 0;
-    for (; k + PARTS <= depth; k += PARTS) add_dots(w + k, row, x + k, PARTS, outputs, sums);
-    if (k < depth) add_dots(w + k, row, x + k, depth - k, outputs, sums);
+    for (const float *end = x + depth; x < end; x += PARTS, w += PARTS) add_dots(w, row, x, PARTS, outputs, sums);
+    memcpy(to, sums, outputs * sizeof *sums);
+}
+static __attribute__((noinline)) void add_one(const float *w, intptr_t row, const float *x, intptr_t depth, reals to[][PARTS / WIDTH]) {
+    add_whole_dots(w, row, x, depth, 1, to);
+}
+static __attribute__((noinline)) void add_some(const float *w, intptr_t row, const float *x, intptr_t depth, reals to[][PARTS / WIDTH]) {
+    add_whole_dots(w, row, x, depth, DOT_OUTPUTS, to);
+}
+
+/* Write the products of an input with 1 or DOT_OUTPUTS rows of weights, a constant. */
+INLINE void dots(const float *w, intptr_t row, const float *x, intptr_t depth, int outputs, float *y, epilogue end) {
+    reals sums[DOT_OUTPUTS][PARTS / WIDTH];
+    intptr_t whole = depth / PARTS * PARTS;
+    (outputs == 1 ? add_one : add_some)(w, row, x, whole, sums);
+    if (whole < depth) add_dots(w + whole, row, x + whole, depth - whole, outputs, sums);
     for (int m = 0; m < outputs; m++) {
         y[m] = sum_of_lanes(sums[m]);
         if (end.bias) y[m] += end.bias[m];
@@ -219,7 +233,7 @@ static void dots_run(const operation *op, uint8_t *const *buffers, int64_t item)
         for (int64_t n = 0; n < op->images; n++) {
             const float *x = input_of(op, buffers, n) + g * s.depth;
             float *y = output_of(op, buffers, n) + g * s.outputs + m;
-            if (count == 1) /* a constant, so that the sums stay in registers */
+            if (count == 1)
                 dots(w, s.depth, x, s.depth, 1, y, end);
             else
                 dots(w, s.depth, x, s.depth, DOT_OUTPUTS, y, end);

@@ -47,6 +47,7 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 #define WIDTH 4
 #define HEIGHTS(P) P(4) P(2) P(1)
 #define ACROSS 3
+#define DOT_OUTPUTS 4
 
 typedef float reals __attribute__((vector_size(4 * WIDTH)));
 

@@ -3,8 +3,10 @@
 #define ACROSS 3
 #if defined __aarch64__
 #define HEIGHTS(P) P(8) P(4) P(2) P(1)
+#define DOT_OUTPUTS 4
 #else
 #define HEIGHTS(P) P(3) P(2) P(1) /* of 16 registers */
+#define DOT_OUTPUTS 2
 #endif
 
 typedef float32x4_t reals;

@@ -112,6 +112,7 @@ FROM_REGISTERS
 /* float32 */
 #define WIDTH 8
 #define HEIGHTS(P) P(6) P(4) P(2) P(1)
+#define DOT_OUTPUTS 4
 #define ACROSS 2 /* with 4 outputs and 3 vectors, which take all of 16 registers, clang spills */
 
 static inline __m256i first_lanes(int64_t count) {

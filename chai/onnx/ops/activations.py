@@ -93,7 +93,7 @@ def mish(node: OnnxNode) -> None:
 @operator("Gelu")
 def gelu(node: OnnxNode) -> None:
     x = node.input()
-    if node.attributes.text("approximate", "none") == "tanh":
+    if node.attributes.integer("tanh", 0) or node.attributes.text("approximate", "none") == "tanh":
         cube = node.part("Power", x, power=3.0)
         inner = node.part("Eltwise", x, cube, operation="SUM", coeff=(sqrt(2 / pi), 0.044715 * sqrt(2 / pi)))
         share = node.part("TanH", inner)

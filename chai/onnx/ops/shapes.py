@@ -39,7 +39,31 @@ def dropout(node: OnnxNode) -> None:
 
 @operator("Reshape")
 def reshape(node: OnnxNode) -> None:
-    node.reshaped(node.input(), reshape_target(node, node.shape()))
+    target = reshape_target(node, node.shape())
+    source, groups = _shuffled(node, target)
+    if groups:
+        node.result("ShuffleChannel", source, group=groups)
+    else:
+        node.reshaped(node.input(), target)
+
+
+def _shuffled(node: OnnxNode, target: list[int]) -> tuple[str, int]:
+    """Return the blob and the groups of which (N, groups, C / groups, H, W), transposed, is a shuffle; 0 if it is none.
+
+    The layers that were added for the nodes before are dropped if nothing else reads them.
+    """
+    turned = node.draft.writer(node.input())
+    if turned is None or turned.type != "Permute" or turned.params.order != (0, 2, 1, 3, 4):
+        return "", 0
+    split = node.draft.writer(turned.bottoms[0])
+    if split is None or split.type != "Reshape":
+        return "", 0
+    source = node.shape_of(split.bottoms[0])
+    n, groups, each, h, w = node.shape_of(split.tops[0])
+    whole = source == (n, groups * each, h, w)
+    sizes = [source[0] if size == -1 else size for size in target[:1]] + target[1:]
+    known = [s if size == -1 else size for s, size in zip(source, sizes)]
+    return (split.bottoms[0], groups) if whole and len(target) == 4 and tuple(known) == source else ("", 0)
 
 
 @operator("Flatten")
@@ -83,6 +107,20 @@ def transpose(node: OnnxNode) -> None:
 def depth_to_space(node: OnnxNode) -> None:
     form = node.attributes.text("mode", "DCR")
     node.result("DepthToSpace", node.input(), block_size=node.attributes.integer("blocksize", 0), data_format=form)
+
+
+@operator("Focus")
+def focus(node: OnnxNode) -> None:
+    """Put the four pixels of each square into blocks of channels, column by column: what YOLOv5 begins with."""
+    shape = node.spatial() if node.attributes.integer("negative", 0) else node.shape()
+    if len(shape) < 4:
+        raise Refused(f"a blob of {len(shape)} axes, of which the third and the fourth are cut")
+    n, c, h, w, *rest = shape
+    if h % 2 or w % 2:
+        raise Refused(f"every second pixel of a map of {h}x{w}, of which four make no whole one")
+    squares = node.reshaped(node.input(), (n, c, h // 2, 2, w // 2, 2, *rest), final=False)
+    order = (0, 5, 3, 1, 2, 4, *range(6, 6 + len(rest)))
+    node.reshaped(node.part("Permute", squares, order=order), (n, 4 * c, h // 2, w // 2, *rest))
 
 
 @operator("SpaceToDepth")
