@@ -23,7 +23,7 @@ from ..zoo import is_compiled
 from ..zoo.locate import locate, read_network
 from . import options, output, refused
 from .parsing import refuse, section
-from .show_content import NetworkView, Show, of_graph, on_overlay
+from .show_content import NetworkView, Show, of_graph
 from .show_host import Line, host_lines, host_model
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _planned(args: argparse.Namespace) -> NetworkView:
     options.check_custom(args, net.graph)
     net.plan()
     formats = "of its precision_param" if brought else f"{args.bits}-bit {options.scheme(args)}, at first batch"
-    return on_overlay(net, net.graph.path, formats, host_model(args, net))
+    return _on_overlay(net, net.graph.path, formats, args)
 
 
 def _compiled(args: argparse.Namespace) -> NetworkView:
@@ -175,7 +175,13 @@ def _compiled(args: argparse.Namespace) -> NetworkView:
         hint="name what it was compiled from",
     )
     net: Net = options.load_network(args, device="null", overlay=args.overlay)
-    return on_overlay(net, str(args.net), None, host_model(args, net))
+    return _on_overlay(net, str(args.net), None, args)
+
+
+def _on_overlay(net: Net, file: str, formats: str | None, args: argparse.Namespace) -> NetworkView:
+    from .show_plan import on_overlay  # Tasks and what runs them, for this alone
+
+    return on_overlay(net, file, formats, host_model(args, net))
 
 
 # -- as text

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from ..util.data.jsonfile import Document, Pointer
 
+PASS, LANES, SEGMENT, STORE, LOAD, FLUSH, PICTURE = "pass", "lanes", "segment", "store", "load", "flush", "picture"
+UNFOLDED = "Pack unfolded"
 INSTRUCTIONS, NANOSECONDS = "instructions", "nanoseconds"
 OTHERS = "others"  # layers of any type without numbers of its own
 _CLOCKED = ("clock_mhz", "cycles")

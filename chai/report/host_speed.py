@@ -7,13 +7,15 @@ host run in one, what starts segments and waits for them in the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from ..overlay.host_model import HostModel
-from .host_work import FLUSH, LANES, LOAD, OF_THE_OVERLAY, PASS, SEGMENT, STORE, HostWork
+from ..overlay.host_model import FLUSH, LANES, LOAD, PASS, PICTURE, SEGMENT, STORE, HostModel
 
-PICTURE = "picture"
+if TYPE_CHECKING:
+    from .host_work import HostWork
+
 PICTURE_SIZE = "640x480"
+OF_THE_OVERLAY = (SEGMENT, STORE, LOAD, FLUSH)  # what the thread does in a stream that waits for the overlay
 PARTS = {  # of a pass, with the kinds in each of the group driver; the others are groups or kinds
     "Pack": (),
     "Unpack": (),

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, count, on_device, show
 from ..codegen.compile import executable
+from ..codegen.memory_map import READ, WRITTEN
 from ..offload.schedule import DeviceStep, HostStep, Pack, Unpack
+from ..overlay.host_model import FLUSH, LANES, LOAD, PASS, SEGMENT, STORE, UNFOLDED
 from ..overlay.layout import planes
 from ..runtime.direct import Readers, unpacking_at_once
 
@@ -18,10 +20,6 @@ if TYPE_CHECKING:
     from ..graph import Layer
     from ..overlay import Layout
     from ..runtime.execution import Execution
-
-PASS, LANES, SEGMENT, STORE, LOAD, FLUSH = "pass", "lanes", "segment", "store", "load", "flush"
-UNFOLDED = "Pack unfolded"
-OF_THE_OVERLAY = (SEGMENT, STORE, LOAD, FLUSH)  # what the thread does in a stream that waits for the overlay
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,8 @@ def _segment(i: int, step: DeviceStep, readers: Readers, execution: Execution, c
     name = step.layers[0].name if step.layers else ""
     yield HostWork("driver", SEGMENT, name, {"call": 1})
     if not overlay.coherent:
-        regions = (*chain.written, *chain.read)
-        size = sum(chain.sizes.get(region, 0) for region in regions)
+        regions = [region for crossed in (WRITTEN, READ) for region in chain.sizes if region in crossed]
+        size = sum(chain.sizes[region] for region in regions)
         yield HostWork("driver", FLUSH, name, {"call": len(regions), "element": size})
     packed = {readers.steps[j].writes[0][1] for j in readers.packs(i)}
     unpacked = {readers.steps[j].reads[0][1] for j in readers.unpacks(i)}
@@ -112,7 +110,8 @@ def layer_counts(layer: Layer, shapes: Mapping[str, Shape]) -> dict[str, float]:
     read, written = (sum(map(count, shapes)) for shapes in ([] if layer.constant else bottoms, tops))
     macs = layer.macs(tuple(bottoms), tuple(tops))
     if not macs and layer.engine == "custom":
-        macs = bottoms[0][0] * sum(blob.size for blob in layer.blobs)  # as many as its weights, for each image
+        images = bottoms[0][0] if bottoms and bottoms[0] else 1
+        macs = images * sum(blob.size for blob in layer.blobs)  # as many as its weights, for each image
     return {
         "call": 1,
         "blob": len(bottoms) + len(tops),

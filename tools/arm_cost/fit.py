@@ -13,9 +13,9 @@ import chai
 from chai import overlay as overlays
 from chai.evaluate.host.fit import GUESSED, HostSample, fitted, samples
 from chai.evaluate.host.probes import HostProbe, probes
-from chai.overlay.host_model import INSTRUCTIONS, layout
+from chai.overlay.host_model import INSTRUCTIONS, PICTURE, layout
 from chai.overlay.sections import HOST_MODEL
-from chai.report.host_speed import PICTURE, PICTURE_SIZE
+from chai.report.host_speed import PICTURE_SIZE
 from chai.report.host_work import HostWork, host_work
 from chai.util.data import jsonfile
 from chai.util.files import complete

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...overlay.host_model import OTHERS
+from ...overlay.host_model import LANES, LOAD, OTHERS, PASS, SEGMENT, STORE
 from ...report.host_rows import Row
-from ...report.host_work import LANES, LOAD, PASS, SEGMENT, STORE, HostWork, summed
+from ...report.host_work import HostWork, summed
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
