@@ -12,12 +12,17 @@ from ..util.data.jsonfile import Document, Pointer
 from ..util.data.schema import validate
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
+from . import host_model
+from .sections import HOST_MODEL
+
+NO_ARCHITECTURES = ("overlay", HOST_MODEL)  # what else has a schema
 
 
 def check(document: Document, array: str) -> None:
     """Check a manifest; ``array`` is the architecture of chai's own accelerator. Raises ParseError, with the line."""
     architecture = _architecture(document, array)
     validate(document, _schema("overlay" if architecture == array else architecture))
+    host_model.check(document)
     if architecture == array:
         for section in ("descriptor", "table"):
             _check_record(document, section)
@@ -30,8 +35,8 @@ def _architecture(document: Document, array: str) -> str:
     value = document.value
     name = value.get("architecture", array) if isinstance(value, dict) else array
     files, ending = os.listdir(shipped("hw_overlays")), ".schema.json"
-    known = [array, *sorted(file.removesuffix(ending) for file in files if file.endswith(ending))]
-    known.remove("overlay")
+    schemas = sorted(file.removesuffix(ending) for file in files if file.endswith(ending))
+    known = [array, *(name for name in schemas if name not in NO_ARCHITECTURES)]
     if name not in known:
         hint = did_you_mean(str(name), known, listed="architectures")
         raise document.error(f"architecture: there is no {name!r}", ("architecture",), hint=hint)

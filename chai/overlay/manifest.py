@@ -21,6 +21,7 @@ from ..util.files import sha256
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
 from .sections import (
+    HOST_MODEL,
     Array,
     BoardModel,
     Dsp,
@@ -46,7 +47,18 @@ default = "pynq-z2"
 ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest without the key describes
 
 # changing these does not invalidate a bitstream or a compiled network
-_PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about", "coherent")
+_PROSE = (
+    "title",
+    "boards",
+    "assumed",
+    "clock_mhz",
+    "memory_mb_per_s",
+    "overhead",
+    "host",
+    HOST_MODEL,
+    "about",
+    "coherent",
+)
 
 
 @dataclass(frozen=True)
@@ -205,7 +217,7 @@ def _overlay(path: str, digest: str, value: Mapping[str, Any], own: Mapping[str,
         for kind, limits in every["tasks"].items()
     ]
     facts = {key: {"name": key, **every[key]} for key in ("descriptor", "table")}
-    known = {f.name for f in fields(Overlay)} if own else every.keys() - {"schema"}
+    known = {f.name for f in fields(Overlay)} if own else every.keys() - {"schema", HOST_MODEL}
     facts |= {key: item for key, item in every.items() if key in known and key not in (*facts, "tasks")}
     whole = {**facts, "file": path, "tasks": sections, "digest": digest}
     return restore(Overlay, whole, lambda where, text: ParseError(f"{where.lstrip('.')}: {text}", path=path))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
+
 
 @dataclass(frozen=True)
 class BoardModel:

@@ -27,13 +27,18 @@ _CHECKED = {
 _WORDS = {"$schema", "$id", "$defs", "title", "description"}
 
 
-def validate(document: Document, schema: Mapping[str, Any]) -> None:
-    """Check a document against a JSON schema (2020-12). Raises ParseError for the first violation.
+def validate(document: Document, schema: Mapping[str, Any], at: Pointer = ()) -> None:
+    """Check a document, or the value ``at`` a place of it, against a JSON schema (2020-12).
+
+    Raises ParseError for the first violation.
 
     Supported: the keywords above, ``const`` and ``enum`` with plain values, and ``$ref`` to "#/$defs/...". Raises ValueError
     for a schema with any other keyword, since ignoring it would accept what it forbids.
     """
-    _Validator(document, schema).check(document.value, schema, ())
+    value = document.value
+    for key in at:
+        value = value[key]
+    _Validator(document, schema).check(value, schema, at)
 
 
 class _Validator:
@@ -87,9 +92,12 @@ class _Validator:
                 about = properties.get(key, {}).get("description")
                 message = f"{_path(pointer)}: the key {_show(key)} is missing"
                 raise self.document.error(message, pointer, hint=f"{key}: {about}" if about else None)
+        others = schema.get("additionalProperties")
         for key, item in value.items():
             if key in properties:
                 self.check(item, properties[key], (*pointer, key))
+            elif isinstance(others, dict):
+                self.check(item, others, (*pointer, key))
 
     def _wrong(self, pointer: Pointer, expected: str, found: Any, hint: str | None = None) -> ParseError:
         return self.document.error(f"{_path(pointer)}: expected {expected}, found {_show(found)}", pointer, hint=hint)

@@ -1,0 +1,146 @@
+"""Host models: numbers for each kind of step of a pass on a board's processor, in a manifest or in a measured file.
+
+It is for printed figures alone. Which engine runs a layer, plans and files do not depend on it: that is ``host``'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..util.data import jsonfile
+from ..util.data.schema import validate
+from ..util.paths import shipped
+from .sections import HOST_MODEL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..util.data.jsonfile import Document, Pointer
+
+PASS, LANES, SEGMENT, STORE, LOAD, FLUSH, PICTURE = "pass", "lanes", "segment", "store", "load", "flush", "picture"
+UNFOLDED = "Pack unfolded"
+INSTRUCTIONS, NANOSECONDS = "instructions", "nanoseconds"
+OTHERS = "others"  # layers of any type without numbers of its own
+_CLOCKED = ("clock_mhz", "cycles")
+
+
+class Span(NamedTuple):
+    """The least and the most that a figure may be."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class HostModel:
+    """Costs by group (driver, conversions, layers), kind and count, in its ``unit``; ``assumed`` figures were never measured.
+
+    ``clock_mhz`` and ``cycles`` of an instruction are None where the unit is nanoseconds, which ``board`` measured.
+    """
+
+    machine: str
+    processor: str
+    unit: str
+    assumed: tuple[str, ...]
+    sources: Mapping[str, str]
+    costs: Mapping[str, Mapping[str, Mapping[str, float]]]
+    board: str = ""
+    clock_mhz: float | None = None
+    cycles: Span | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Return whether a board measured it."""
+        return self.unit == NANOSECONDS
+
+    def knows(self, group: str, kind: str) -> bool:
+        """Return whether it has numbers for a kind of step."""
+        return kind in self.costs[group]
+
+    def amount(self, group: str, kind: str, counts: Mapping[str, float]) -> float:
+        """Return what a step takes; nothing for a kind of ``driver`` that is not there, ``others`` for a layer's."""
+        kinds = self.costs[group]
+        fallback = {"layers": OTHERS, "conversions": "Pack"}.get(group)
+        cost = kinds.get(kind) or (kinds[fallback] if fallback else {})
+        return sum(number * counts.get(name, 0) for name, number in cost.items())
+
+    def ms(self, amount: float) -> Span:
+        """Return the milliseconds of an amount in its unit."""
+        if self.clock_mhz is None or self.cycles is None:
+            return Span(amount / 1e6, amount / 1e6)
+        return Span(*(amount * cycles / self.clock_mhz / 1000 for cycles in self.cycles))
+
+
+def of_manifest(path: str | Path) -> HostModel | None:
+    """Return the host model of an overlay's manifest; None if it has none. Raises ParseError (with line) and OSError."""
+    document = jsonfile.load(path)
+    return _read(document, (HOST_MODEL,)) if HOST_MODEL in document.value else None
+
+
+def load(path: str | Path) -> HostModel:
+    """Return the host model in a file of ``chai devices --measure``. Raises ParseError (with line) and OSError."""
+    return _read(jsonfile.load(path), ())
+
+
+def check(document: Document) -> None:
+    """Check the section of a manifest, if it is there. Raises ParseError (with line)."""
+    if HOST_MODEL in document.value:
+        _read(document, (HOST_MODEL,))
+
+
+def _read(document: Document, at: Pointer) -> HostModel:
+    schema = jsonfile.load(shipped("hw_overlays", f"{HOST_MODEL}.schema.json")).value
+    validate(document, schema, at)
+    value = document.value[at[0]] if at else document.value
+    clocked = value["unit"] == INSTRUCTIONS
+    for key in _CLOCKED:
+        if clocked and key not in value:
+            raise document.error(f"{_name(at)}: instructions take no time without the key {key!r}", at)
+        if clocked and key not in value["sources"]:
+            raise document.error(f"{_name(at)}: sources: it does not say where {key} is from", (*at, "sources"))
+        if not clocked and key in value:
+            raise document.error(f"{_name(at)}: {key} of nanoseconds, which are a time already", (*at, key), key=True)
+    if clocked and not (len(value["cycles"]) == 2 and value["cycles"][0] <= value["cycles"][1]):
+        raise document.error(f"{_name(at)}: cycles: expected two numbers, least and most", (*at, "cycles"))
+    costs = {group: value[group] for group in ("driver", "conversions", "layers")}
+    for group, kinds in costs.items():
+        for kind, cost in kinds.items():
+            if cost["source"] not in value["sources"]:
+                message = f"{group}.{kind}: there is no source {jsonfile.quoted(cost['source'])}"
+                hint = f"sources: {', '.join(value['sources'])}"
+                raise document.error(message, (*at, group, kind, "source"), hint=hint)
+    return HostModel(
+        machine=value["machine"],
+        processor=value["processor"],
+        unit=value["unit"],
+        assumed=tuple(value["assumed"]),
+        sources=value["sources"],
+        costs={
+            group: {kind: {name: n for name, n in cost.items() if name != "source"} for kind, cost in kinds.items()}
+            for group, kinds in costs.items()
+        },
+        board=value.get("board", ""),
+        clock_mhz=float(value["clock_mhz"]) if clocked else None,
+        cycles=Span(*map(float, value["cycles"])) if clocked else None,
+    )
+
+
+def _name(at: Pointer) -> str:
+    return str(at[0]) if at else "the file"
+
+
+def layout(section: Mapping[str, Any], depth: int = 0) -> str:
+    """Return a host model as JSON: a line for each cost."""
+    tab = "  " * (depth + 1)
+
+    def value(key: str, content: Any) -> str:
+        if key in ("driver", "conversions", "layers", "sources"):
+            lines = (f"{tab}  {json.dumps(kind)}: {json.dumps(cost)}" for kind, cost in content.items())
+            return "{\n" + ",\n".join(lines) + f"\n{tab}}}"
+        return json.dumps(content)
+
+    lines = (f"{tab}{json.dumps(key)}: {value(key, content)}" for key, content in section.items())
+    return "{\n" + ",\n".join(lines) + "\n" + "  " * depth + "}"
