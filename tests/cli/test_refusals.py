@@ -248,8 +248,8 @@ ACTS = {  # options that always do something, or whose command refuses them else
     "--bound": "a goal", "--truth": "refused if it knows no image", "--reference": "float's files",
     "--timeout": "a bound", "--chaidnn": "fields that are written", "--effort": "how much is tried", "--seed": "positions",
     "--rounds": "passes", "--threads": "of each engine", "--start": "figures",
-    "--against": "the peers", "--dir": "where files are", "--test": "the test", "--measure": "the figures", "--source": "the output",
-    "--scheduler": "the workers",
+    "--against": "the peers", "--dir": "where files are", "--test": "the test", "--measure": "the figures",
+    "--source": "the output", "--scheduler": "the workers",
 }  # fmt: skip
 IMAGES = {"--resize", "--crop", "--channels", "--mean", "--mean-file", "--raw-scale", "--scale"}
 ALSO = {  # in these commands, too
