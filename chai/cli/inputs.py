@@ -121,9 +121,12 @@ def tell_kernels() -> None:
 
 
 def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None:
-    """Raise UsageError for options of preprocessing if all inputs are arrays: these are used unchanged."""
-    if all(file.suffix.lower() == ".npy" for file in files):
+    """Raise UsageError for options of preprocessing if all inputs are arrays, which are used unchanged; or no one is a JPEG."""
+    kinds = {file.suffix.lower() for file in files}
+    if kinds <= {".npy"}:
         refuse(args, options.PREPROCESSING, "for .npy inputs, which are taken as they are")
+    if all(images.FORMATS.get(kind, "JPEG") != "JPEG" for kind in kinds - {".npy"}):
+        refuse(args, ("fast_decode",), "where no image is a JPEG")
 
 
 def warn_of_defaults(job: LoadedNetwork, files: Iterable[Path]) -> None:

@@ -227,7 +227,10 @@ def test_evaluate_measures_formats_image_by_image(
 
 def test_a_journal_is_that_of_runs_before(tmp_path: Path, capsys: pytest.CaptureFixture[str], here: None) -> None:
     """Its key has the options that it had; fast decoding is one only if it is asked for."""
-    args = ["evaluate", "digits", "--jobs", 1, "--images", *DIGITS[:5], "--journal", tmp_path / "j.jsonl"]
+    files = [tmp_path / f"{file.stem}.jpg" for file in DIGITS[:5]]
+    for file, digit in zip(files, DIGITS):
+        Image.open(digit).save(file)
+    args = ["evaluate", "digits", "--jobs", 1, "--images", *files, "--journal", tmp_path / "j.jsonl"]
     printed(capsys, *args)
     options = json.loads((tmp_path / "j.jsonl").read_text().splitlines()[0])["options"]
     assert [*options["preprocess"]] == ["resize", "crop", "channels", "raw_scale", "mean", "scale", "chosen"]

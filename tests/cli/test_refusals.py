@@ -68,7 +68,9 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
     (f"run features.prototxt {RANDOM} --draw out", "none of its outputs has boxes or scores of classes or a map"),
     ("run digits -i x.npy --draw out", "for .npy inputs"),
     *((f"run digits -i x.npy {option}", "for .npy inputs") for option in (
-        "--resize 8x8", "--crop 8x8", "--channels gray", "--mean 1", "--mean-file x.npy", "--raw-scale 1", "--scale 2")),
+        "--resize 8x8", "--crop 8x8", "--channels gray", "--mean 1", "--mean-file x.npy", "--raw-scale 1", "--scale 2",
+        "--fast-decode")),
+    ("run digits -i x.png --fast-decode", "where no image is a JPEG"),
     *((f"run digits -i x.png --device float {option}", "on device float") for option in (
         "--overlay pynq-z2", "--engine pool1=host", "--bits 6", "--scheme Xilinx", "--calibration x.png")),
     (f"run lenet {RANDOM} --autotune", "which has no custom layers"),
@@ -251,7 +253,7 @@ ACTS = {  # options that always do something, or whose command refuses them else
     "--against": "the peers", "--dir": "where files are", "--test": "the test", "--measure": "the figures",
     "--source": "the output", "--scheduler": "the workers",
 }  # fmt: skip
-IMAGES = {"--resize", "--crop", "--channels", "--mean", "--mean-file", "--raw-scale", "--scale"}
+IMAGES = {"--resize", "--crop", "--channels", "--mean", "--mean-file", "--raw-scale", "--scale", "--fast-decode"}
 ALSO = {  # in these commands, too
     "quantize": {*IMAGES, "--calibration", "--bits", "--scheme"},  # the first go into the card of what is written
     "compile": {*IMAGES, "--calibration", "--labels"},
