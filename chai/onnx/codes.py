@@ -39,9 +39,9 @@ class CodeSteps:
 
     def along(self, array: Array, rank: int) -> Array:
         """Return numbers of ``scale`` or ``zero`` in a shape that broadcasts over codes of so many axes."""
-        return (
-            array.reshape([-1 if axis == self.axis else 1 for axis in range(rank)]) if self.axis is not None else array
-        )
+        if self.axis is None:
+            return array.reshape(())
+        return array.reshape([-1 if axis == self.axis else 1 for axis in range(rank)])
 
     @property
     def format(self) -> Format:
@@ -78,8 +78,11 @@ class DecodedTensor(Constant):
 
     def array(self) -> Array:
         steps, codes = self._steps, self._codes.array()
-        wide: Array = codes.astype(np.int64) if codes.dtype.itemsize > 2 else codes.astype(np.int32)
-        return ((wide - steps.along(steps.zero, wide.ndim)) * steps.along(steps.scale, wide.ndim)).astype(np.float32)
+        # codes of up to 16 bits, and their differences from a zero point, are float32 exactly
+        values: Array = codes.astype(np.float32 if codes.dtype.itemsize < 4 else np.float64)
+        values -= steps.along(steps.zero, values.ndim).astype(values.dtype)
+        values *= steps.along(steps.scale, values.ndim)
+        return values.astype(np.float32, copy=False)
 
     @property
     def thresholds(self) -> Constant:

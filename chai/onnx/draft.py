@@ -207,7 +207,7 @@ class Draft:
 def _thresholds(blob: TrainedBlob, codes: DecodedTensor) -> tuple[float, ...]:
     """Return the threshold of each output's weights. Raises Refused if an output's weights have several."""
     rows = replace(blob, constant=codes.thresholds).load()
-    rows = np.abs(rows).reshape(len(rows), -1)
+    rows = np.abs(rows, out=rows).reshape(len(rows), -1)
     largest = rows.max(1)
     if (rows[:, 0] != largest).any() and (np.where(rows > 0, rows, largest[:, None]).min(1) != largest).any():
         raise Refused("its weights have scales along another axis than that of its outputs")
