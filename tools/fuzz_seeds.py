@@ -18,6 +18,8 @@ from chai.artifact.save import save
 from chai.parser.schema import message_class
 from chai.util.data.journal import Journal
 from tests.onnx.networks import NETWORKS
+from tests.onnx.test_match import MATCHES
+from tests.onnx.test_quantised import qdq, qlinear
 from tests.passes.common import network
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -180,7 +182,8 @@ def seeds(paths: list[Path], kinds: Collection[str]) -> dict[str, list[bytes]]:
     examples["card"].append(CARD)
     examples["list"].append(LIST)
     examples["kernels"].append(KERNELS)
-    examples["onnx"] += [write() for write in NETWORKS.values()]
+    examples["onnx"] += [write() for write in NETWORKS.values()] + [qdq("uint8", 128, 0, relu=True), qlinear()]
+    examples["onnx"] += [write() for write, _ in MATCHES.values()]
     examples["npy"] += arrays()
     examples["mean"] += means()
     examples["journal"] += journals()

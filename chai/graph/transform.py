@@ -8,7 +8,7 @@ from .params import SIZE, nested, within
 
 
 @dataclass(frozen=True)
-class Resize:
+class TransformResize:
     """The fields of SSD's resize_param that set a network's input size."""
 
     height: int = within(0, SIZE, 0)
@@ -24,7 +24,7 @@ class Transform:
     crop_size: int = within(0, SIZE, 0)
     crop_h: int = within(0, SIZE, 0)
     crop_w: int = within(0, SIZE, 0)
-    resize_param: tuple[Resize, ...] = nested(Resize, repeated=True)
+    resize_param: tuple[TransformResize, ...] = nested(TransformResize, repeated=True)
     mean_file: str = ""
     mean_value: tuple[float, ...] = ()
     force_color: bool = False

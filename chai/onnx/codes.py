@@ -39,9 +39,9 @@ class CodeSteps:
 
     def along(self, array: Array, rank: int) -> Array:
         """Return numbers of ``scale`` or ``zero`` in a shape that broadcasts over codes of so many axes."""
-        return (
-            array.reshape([-1 if axis == self.axis else 1 for axis in range(rank)]) if self.axis is not None else array
-        )
+        if self.axis is None:
+            return array.reshape(())
+        return array.reshape([-1 if axis == self.axis else 1 for axis in range(rank)])
 
     @property
     def format(self) -> Format:

@@ -20,7 +20,7 @@ class Links:
         self.model = model
         self.writers = {name: node for node in model.nodes for name in node.outputs}
         self.readers: dict[str, list[NodeRecord]] = {}
-        for node in model.nodes:
+        for node in filter(_whole, model.nodes):
             for name in node.inputs:
                 self.readers.setdefault(name, []).append(node)
         self.outputs = {value.name for value in model.outputs}
@@ -65,12 +65,22 @@ class Links:
         self.gone.update(node.index for node in nodes)
 
 
+def _whole(node: NodeRecord) -> bool:
+    """Return whether a node has inputs and outputs, as all in a match but Constant."""
+    return bool(node.inputs and node.outputs)
+
+
 def matched(model: Model) -> Iterator[NodeRecord]:
     """Yield the nodes of a file in order, with one node for each group that was matched."""
     links = Links(model)
     replaced: dict[int, NodeRecord] = {}
     for node in model.nodes:
-        if not node.domain and (match := _MATCHES.get(node.operator)) is not None and node.index not in links.gone:
+        if (
+            not node.domain
+            and _whole(node)
+            and (match := _MATCHES.get(node.operator)) is not None
+            and node.index not in links.gone
+        ):
             try:
                 group = match(links, node)
             except Refused:  # which the node's operator says with its reason
@@ -166,7 +176,11 @@ def _tanh(links: Links, node: NodeRecord) -> NodeRecord | None:
         if product is None or power is None or power.operator != "Pow" or power.inputs[:1] != (x,):
             continue
         parts = [power, product, total, outer]
-        if links.is_number(power.inputs[1], 3) and all(links.only_reader(part.outputs[0]) for part in parts):
+        if (
+            len(power.inputs) == 2
+            and links.is_number(power.inputs[1], 3)
+            and all(links.only_reader(part.outputs[0]) for part in parts)
+        ):
             return _halved(links, node, x, parts, tanh=1)
     return None
 
@@ -188,7 +202,13 @@ def _shifted(links: Links, node: NodeRecord) -> NodeRecord | None:
     for i, name in enumerate(node.inputs[1:3]):
         values = links.numbers(name)
         bounds[i] = values[0] if values else None
-    if bounds != [0, 6] or plus is None or plus.operator != "Add" or links.only_reader(node.inputs[0]) is not node:
+    if (
+        bounds != [0, 6]
+        or plus is None
+        or plus.operator != "Add"
+        or len(plus.inputs) != 2
+        or links.only_reader(node.inputs[0]) is not node
+    ):
         return None
     x = next((a for a, b in (plus.inputs, plus.inputs[::-1]) if links.is_number(b, 3)), None)
     chain, left = [node], {"x", "sixth"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from math import pi, sqrt
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import chai
+from chai.errors import ChaiError
 
 from .common import model, node, numbers, types
 
@@ -167,3 +169,28 @@ def test_a_value_that_others_read_stays() -> None:
     with chai.Net(content, device="float") as net:
         result = net.forward(x=X)
     np.testing.assert_allclose(result["y"], X * (result["b"] + 1) / 2, rtol=1e-5, atol=1e-6)
+
+
+def test_nodes_of_a_match_without_inputs_or_outputs_are_named_errors() -> None:
+    """Any node of any group, cut down to what a damaged file may leave."""
+    chains = {
+        "gelu": ["Div", "Erf", "Add", "Mul", "Mul"],
+        "tanh": ["Pow", "Mul", "Add", "Mul", "Tanh", "Add", "Mul", "Mul"],
+        "hardswish": ["Add", "Clip", "Mul", "Div"],
+        "swish": ["Sigmoid", "Mul"],
+    }
+    for operators in chains.values():
+        for i in range(len(operators)):
+            for inputs, outputs in (([], True), (["in"], True), (["in", "x"], False), ([], False)):
+                nodes = []
+                for j, operator in enumerate(operators):
+                    before = "x" if j == 0 else f"v{j - 1}"
+                    reads = [before, "one"] if operator not in ("Erf", "Tanh", "Clip", "Sigmoid") else [before]
+                    writes = [f"v{j}"]
+                    if j == i:
+                        reads = [before if name == "in" else name for name in inputs]
+                        writes = writes if outputs else []
+                    nodes.append(node(operator, reads, writes))
+                content = model(nodes, {"x": X.shape}, [f"v{len(operators) - 1}"], {"one": np.float32(1)})
+                with suppress(ChaiError):
+                    chai.Net(content, device="float").close()
