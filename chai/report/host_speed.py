@@ -70,10 +70,11 @@ def host_speed(model: HostModel, work: Sequence[HostWork], images: int, fpga_ms:
     parts = dict.fromkeys(PARTS, 0.0)
     for one in counted:
         parts[part_of(one)] += model.amount(one.group, one.kind, one.counts)
-    overlay = sum(model.amount(one.group, one.kind, one.counts) for one in counted if one.kind in OF_THE_OVERLAY)
+    driver = [one for one in work if one.group == "driver"]  # a layer's type may have any name
+    overlay = sum(model.amount(one.group, one.kind, one.counts) for one in driver if one.kind in OF_THE_OVERLAY)
     host = sum(parts.values()) - overlay
-    around = next(one.counts for one in work if one.kind == PASS)
-    in_two = any(one.kind == LANES for one in work)
+    around = next(one.counts for one in driver if one.kind == PASS)
+    in_two = any(one.kind == LANES for one in driver)
     threads = 0.0 if in_two else model.amount("driver", LANES, {**around, "call": 0})  # which a stream has, too
     picture = model.amount("driver", PICTURE, {"call": images})
 

@@ -63,6 +63,13 @@ def test_parts_are_the_sums_of_their_steps(tmp_path: Path) -> None:
     assert (speed["measured"], speed["machine"], speed["cycles"]) == (False, "armv7l", [1.5, 4])
 
 
+def test_a_layers_type_may_be_called_as_the_driver_s_steps(tmp_path: Path) -> None:
+    named = [HostWork("layers", kind, kind, {"call": 1}) for kind in ("lanes", "store", "pass")]
+    speed = host_speed(model(tmp_path), [*WORK, *named], 1, 5.0, False)
+    assert speed["parts"] == {**AMOUNTS, "host layers": AMOUNTS["host layers"] + 3 * 60}
+    assert speed["alone"]["overlapping"][1] == pytest.approx(1000 / (5 + 7085 * 1.5 / 500_000))
+
+
 def test_in_turn_both_take_their_time_and_overlapping_the_slower_one(tmp_path: Path) -> None:
     of_model, images, fpga_ms = model(tmp_path, driver__lanes={"source": "guess", "call": 9e6, "step": 50}), 5, 0.1
     speed = host_speed(of_model, WORK, images, fpga_ms, False)
