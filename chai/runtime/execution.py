@@ -136,7 +136,7 @@ class Execution:
         log = BlobLog() if kept.peak is None else None
         slot = Slot(feeds, kept, started, log, written)
         slot.feed = (perf_counter() - slot.started) * 1000
-        if self._branches:
+        if self.branches:
             for _ in self._pipeline(kept, 1).stream([slot]):
                 pass
         else:
@@ -276,7 +276,7 @@ class Execution:
         return needs
 
     @cached_property
-    def _branches(self) -> bool:
+    def branches(self) -> bool:
         """Return whether a layer on the host and a segment are independent of each other."""
         steps = self._executed.steps
         before = list[frozenset[int]]()  # all direct and indirect dependencies of each step
