@@ -14,15 +14,17 @@ from .reader import Reader
 def read(reader: Reader, card: Mapping[str, Any]) -> Card:
     """Return title, labels and preprocessing. Raises ParseError, UsageError."""
     preprocess = dict(card["preprocess"])
-    mean = preprocess.pop("mean", [])
+    mean, scale = preprocess.pop("mean", []), preprocess.pop("scale", 1.0)
     settings = reader.restore(Preprocess, preprocess, "preprocess")
-    value = reader.array(mean) if isinstance(mean, dict) else _mean(reader, mean)
+    value = reader.array(mean) if isinstance(mean, dict) else _numbers(reader, "mean", mean)
     settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
-    return Card(card["title"], tuple(card["labels"]), replace(settings, mean=value))
+    return Card(
+        card["title"], tuple(card["labels"]), replace(settings, mean=value, scale=_numbers(reader, "scale", scale))
+    )
 
 
-def _mean(reader: Reader, value: Any) -> float | tuple[float, ...]:
+def _numbers(reader: Reader, name: str, value: Any) -> float | tuple[float, ...]:
     """Return one number, or one per channel."""
     if isinstance(value, list):
-        return tuple(reader.restore(float, v, "mean") for v in value)
-    return reader.restore(float, value, "mean")
+        return tuple(reader.restore(float, v, name) for v in value)
+    return reader.restore(float, value, name)

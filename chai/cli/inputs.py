@@ -24,8 +24,8 @@ from ..zoo.locate import locate
 from . import options, output
 from .parsing import refuse
 
-# its mean, and 1 / the mean of its three standard deviations, of pixels from 0 to 255
-TORCHVISION = "--channels RGB --mean 123.675,116.28,103.53 --scale 0.01735 --resize 256x256"
+# its mean, and 1 / its standard deviations, of pixels from 0 to 255
+TORCHVISION = "--channels RGB --mean 123.675,116.28,103.53 --scale 0.0171248,0.017507,0.0174292 --resize 256x256"
 
 
 class Failure(TypedDict):

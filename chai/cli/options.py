@@ -91,7 +91,12 @@ def preprocessing(parser: argparse.ArgumentParser, fast_decode: bool = False) ->
     means.add_argument("--mean", type=_numbers, metavar="M,M,M", help="mean to subtract per channel, in channel order")
     means.add_argument("--mean-file", type=Path, metavar="FILE", help="mean image to subtract: .npy or .binaryproto")
     group.add_argument("--raw-scale", type=float, metavar="S", help="range of pixels: 0 to S (default: 255)")
-    group.add_argument("--scale", type=float, metavar="S", help="factor after mean subtraction (default: 1)")
+    group.add_argument(
+        "--scale",
+        type=_scale,
+        metavar="S[,S,S]",
+        help="factor after mean subtraction, one or one per channel (default: 1)",
+    )
     if fast_decode:
         group.add_argument(
             "--fast-decode",
@@ -301,6 +306,11 @@ def fraction(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 1")
     return value
+
+
+def _scale(text: str) -> float | tuple[float, ...]:
+    numbers = _numbers(text)
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ class Preprocess:
     ``channels``   "BGR", "RGB" or "gray"; None: as in Caffe, BGR for three channels and gray for one
     ``raw_scale``  pixels range from 0 to this (pycaffe's name; default 255)
     ``mean``       is subtracted: one number, one per channel in that order, or an array (C, H, W)
-    ``scale``      multiplies the result
+    ``scale``      multiplies the result: one number, or one per channel in that order, as torchvision's 1 / deviation
     ``chosen``     False if everything is default: uncertain results then come with a hint
     ``fast_decode``  decode JPEGs of at least twice the size of ``resize`` at a half, quarter or eighth of theirs, as libjpeg
                    can: faster, but the pixels are smoothed, and others than Caffe's
@@ -40,7 +40,7 @@ class Preprocess:
     channels: str | None = None
     raw_scale: float = 255.0
     mean: Any = ()
-    scale: float = 1.0
+    scale: float | tuple[float, ...] = 1.0
     chosen: bool = False
     fast_decode: bool = False
 
@@ -76,7 +76,7 @@ class Preprocess:
         if self.raw_scale != 255:
             words.append(f"raw_scale {self.raw_scale:g}")
         if self.scale != 1:
-            words.append(f"scale {self.scale:g}")
+            words.append("scale " + " ".join(f"{s:g}" for s in np.atleast_1d(self.scale)))
         if self.fast_decode:
             words.append("fast decode")
         return ", ".join(words)
@@ -90,7 +90,11 @@ class Preprocess:
         from ..kernels.pixels import resized  # which a network without pictures does without
 
         pixels, (resize, crop) = self.pixels(image, shape), self.sizes(shape)
-        self._mean(np.asarray(self.mean, np.float32), self.check_channels(shape), crop)  # raises its error here already
+        channels = self.check_channels(shape)
+        (
+            self._mean(np.asarray(self.mean, np.float32), channels, crop),
+            self._scale(channels),
+        )  # raise their errors already here
         return resized(pixels, resize, crop)
 
     def least(self, shape: Shape) -> tuple[int, int] | None:
@@ -128,7 +132,7 @@ class Preprocess:
         if mean.size:
             item = item - mean
         if self.scale != 1:
-            item = item * np.float32(self.scale)
+            item = item * self._scale(len(item))
         return np.ascontiguousarray(item, np.float32)
 
     def backwards(self, shape: Shape) -> bool:
@@ -174,6 +178,12 @@ class Preprocess:
             raise UsageError(f"the mean is {found}; expected {wanted}", hint="e.g. one number for all channels")
         top, left = ((m - s) // 2 for m, s in zip(mean.shape[1:], size))
         return mean[:, top : top + size[0], left : left + size[1]]
+
+    def _scale(self, channels: int) -> Array:
+        scale = np.asarray(self.scale, np.float32)
+        if scale.size not in (1, channels):
+            raise UsageError(f"{scale.size} scales; expected 1 or {channels}, one per channel", hint="--scale 0.017")
+        return scale.reshape(-1, 1, 1)
 
     def _channels(self, shape: Shape) -> str:
         return self.channels or ("gray" if len(shape) == 4 and shape[1] == 1 else "BGR")

@@ -127,7 +127,7 @@ def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
         elif key == "mean" and not isinstance(value, np.ndarray) and len(np.atleast_1d(value)):
             yield key, str([float(m) for m in np.atleast_1d(value)])
         elif key in ("raw_scale", "scale") and value != getattr(Preprocess, key):
-            yield key, repr(float(value))
+            yield key, str([float(s) for s in value]) if isinstance(value, tuple) else repr(float(value))
 
 
 def _preprocess(table: Any, path: Path) -> Preprocess:
@@ -149,7 +149,12 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
             raise ParseError(f"{key}: expected numbers, found {str(value)[:80]}", path=str(path))
         if key in ("resize", "crop") and (len(numbers) != 2 or not all(isinstance(n, int) for n in numbers)):
             raise ParseError(f"{key}: expected [height, width], found {value!r}", path=str(path))
-        options[key] = tuple(numbers) if key in ("resize", "crop", "mean") else float(numbers[0])
+        if key == "raw_scale" and isinstance(value, list):
+            raise ParseError(f"{key}: expected one number, found {str(value)[:80]}", path=str(path))
+        several = key in ("resize", "crop", "mean") or isinstance(value, list)
+        options[key] = (
+            tuple(map(float, numbers)) if key == "scale" and several else tuple(numbers) if several else float(value)
+        )
     try:
         return Preprocess().with_options(**options) if options else Preprocess()
     except UsageError as error:

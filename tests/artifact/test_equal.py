@@ -120,11 +120,12 @@ def test_digits_with_its_card(tmp_path: Path) -> None:
 def test_a_mean_image_and_labels_come_along(tmp_path: Path) -> None:
     mean = np.random.default_rng(0).random((3, 5, 7)).astype(np.float32)
     net, path = made(tmp_path, "codes")
-    card = Card("small", ("cat", "dög"), Preprocess((9, 11), (5, 7), "RGB", 1.0, mean, 0.5, True))
+    card = Card("small", ("cat", "dög"), Preprocess((9, 11), (5, 7), "RGB", 1.0, mean, (0.5, 0.25, 3.0), True))
     save(net, path, card)
     found = load(path).card
     assert found.labels == card.labels and found.title == "small"
     assert np.array_equal(found.preprocess.mean, mean)
+    assert found.preprocess.scale == (0.5, 0.25, 3.0)
     assert found.preprocess.describe((2, 3, 5, 7)) == card.preprocess.describe((2, 3, 5, 7))
 
 

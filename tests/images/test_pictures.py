@@ -32,6 +32,7 @@ WAYS = {
     "all": Preprocess(channels="BGR", raw_scale=1.0, mean=(0.485, 0.456, 0.406), scale=4.3),
     "one mean": Preprocess(mean=127.5, scale=1 / 128),
     "an array": Preprocess(mean=np.float32([1, 2, 3])),
+    "scales": Preprocess(channels="RGB", mean=(123.675, 116.28, 103.53), scale=(0.017, 0.0175, 0.0181)),
 }
 IMAGES = {"an image": Preprocess(mean=IMAGE), "an image of one pixel": Preprocess(mean=IMAGE[:, :5, :7], scale=0.5)}
 
@@ -41,7 +42,7 @@ def naive(pixels: np.ndarray, how: Preprocess) -> np.ndarray:
     n, h, w = pixels.shape[:3]
     channels = 1 if pixels.ndim == 3 else 3
     out = np.zeros((n, channels, h, w), np.float32)
-    mean = np.asarray(how.mean, np.float32)
+    mean, scale = np.asarray(how.mean, np.float32), np.atleast_1d(np.float32(how.scale))
     for i, c, y, x in np.ndindex(out.shape):
         value = np.float32(pixels[i, y, x] if channels == 1 else pixels[i, y, x, c if how.channels == "RGB" else 2 - c])
         value = np.float32(value * np.float32(how.raw_scale / 255))
@@ -49,7 +50,7 @@ def naive(pixels: np.ndarray, how: Preprocess) -> np.ndarray:
             value -= mean[c, y + (mean.shape[1] - h) // 2, x + (mean.shape[2] - w) // 2]
         elif mean.size:
             value -= mean.reshape(-1)[c % mean.size]
-        out[i, c, y, x] = np.float32(value * np.float32(how.scale))
+        out[i, c, y, x] = np.float32(value * scale[c % scale.size])
     return out
 
 

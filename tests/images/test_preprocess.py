@@ -61,6 +61,22 @@ def test_order_of_the_steps() -> None:
     assert item.flags.c_contiguous
 
 
+def test_a_scale_for_each_channel() -> None:
+    """As torchvision's Normalize: one over the standard deviation of each channel, in the order of the input."""
+    deviations = np.array([58.395, 57.12, 57.375])
+    way = Preprocess(channels="RGB", mean=(123.675, 116.28, 103.53), scale=tuple(1 / deviations))
+    item = way(picture(), (1, 3, *GRADIENT.shape[:2]))
+    expected = (GRADIENT - [123.675, 116.28, 103.53]) / deviations
+    assert np.allclose(item, expected.transpose(2, 0, 1), atol=1e-6)
+    assert way.describe((1, 3, 5, 7)).endswith("scale 0.0171248 0.017507 0.0174292")
+
+
+@pytest.mark.parametrize("scale", [(), (1.0, 2.0), (1.0, 2.0, 3.0, 4.0)])
+def test_scales_for_other_channels(scale: tuple[float, ...]) -> None:
+    with pytest.raises(UsageError, match=f"{len(scale)} scales; expected 1 or 3"):
+        Preprocess(scale=scale)(picture(), (1, 3, 5, 7))
+
+
 @pytest.mark.parametrize(("channels", "shape", "first"), [(None, 3, 2), ("RGB", 3, 0), ("BGR", 3, 2)])
 def test_channel_order(channels: str | None, shape: int, first: int) -> None:
     item = Preprocess(channels=channels)(picture(), (1, shape, 11, 13))

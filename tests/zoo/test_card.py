@@ -21,6 +21,8 @@ from chai.zoo import card as cards
         ("[preprocess]\nresize = 256", r"resize: expected \[height, width\]"),
         ("[preprocess]\nmean = ['a']", "mean: expected numbers"),
         ("[preprocess]\nscale = true", "scale: expected numbers"),
+        ("[preprocess]\nscale = [1, 'a']", "scale: expected numbers"),
+        ("[preprocess]\nraw_scale = [1, 2]", "raw_scale: expected one number"),
         ("[preprocess]\nresize = [0, 5]", "resize"),
         ("preprocess = 3", "expected a table"),
         ("labels = 'synset_words.txt'", "labels: expected a list of texts"),  # a file names no other file
@@ -41,6 +43,12 @@ def test_a_card(tmp_path: Path) -> None:
     card = cards.read_card(tmp_path / "net.prototxt")
     assert card.labels == ("a", "b")
     assert card.preprocess == Preprocess(mean=(1, 2.5, 3), crop=(5, 7), chosen=True)
+
+
+def test_a_scale_for_each_channel_is_read_and_written(tmp_path: Path) -> None:
+    how = Preprocess().with_options(scale=(0.5, 1e-7, 2.0))
+    (tmp_path / "net.toml").write_text(cards.with_preprocess("", how, Path("net.toml")))
+    assert cards.read_card(tmp_path / "net.prototxt").preprocess == how
 
 
 CARD = """# mine
