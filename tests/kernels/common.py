@@ -55,6 +55,19 @@ def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.uniform(-2, 2, shape).astype(np.float32)
 
 
+def nearest(x: np.ndarray, step: float, clamp: tuple[int, int, int]) -> np.ndarray:
+    """The codes of quotients in float32: those in float64, which numpy divides exactly on ARMv7, too, round to the same."""
+    low, high, zero = clamp
+    with np.errstate(all="ignore"):
+        quotients = np.clip((x.astype(np.float64) / step).astype(np.float32).astype(np.float64), -1000, 1000)
+    return np.clip(np.copysign(np.floor(np.abs(quotients) + 0.5), quotients) + zero, low, high)
+
+
+def products(codes: np.ndarray, step: float, zero: int) -> np.ndarray:
+    """The products in float32: those in float64 are exact."""
+    return ((codes.astype(np.float64) - zero) * step).astype(np.float32)
+
+
 def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Return how many operations the library has run."""
     kinds: list[int] = []

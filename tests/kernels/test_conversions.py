@@ -12,22 +12,9 @@ from chai.kernels.native import library
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
 
-from .common import NAMES, VARIANTS, several, used
+from .common import NAMES, VARIANTS, nearest, products, several, used
 
 SIGNED, UNSIGNED = (-128, 127, 0), (-128, 127, -128)  # least and largest code, zero point
-
-
-def nearest(x: np.ndarray, step: float, clamp: tuple[int, int, int]) -> np.ndarray:
-    """The codes of quotients in float32: those in float64, which numpy divides exactly on ARMv7, too, round to the same."""
-    low, high, zero = clamp
-    with np.errstate(all="ignore"):
-        quotients = np.clip((x.astype(np.float64) / step).astype(np.float32).astype(np.float64), -1000, 1000)
-    return np.clip(np.copysign(np.floor(np.abs(quotients) + 0.5), quotients) + zero, low, high)
-
-
-def numbers(codes: np.ndarray, step: float, zero: int) -> np.ndarray:
-    """The products in float32: those in float64 are exact."""
-    return ((codes.astype(np.float64) - zero) * step).astype(np.float32)
 
 
 def pack(variant: str, count: int, step: float, clamp: tuple[int, int, int]) -> Single:
@@ -70,7 +57,7 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far:
         codes = packing.run(x, nan)
         assert np.array_equal(codes.ravel(), nearest(x, float(step), clamp))
         assert np.array_equal(
-            unpack(variant, x.size, float(step), clamp[2]).run(codes), numbers(codes, float(step), clamp[2])
+            unpack(variant, x.size, float(step), clamp[2]).run(codes), products(codes, float(step), clamp[2])
         )
         assert not nan
         x[rng.integers(x.size)] = np.nan
@@ -120,7 +107,7 @@ def test_any_number_of_numbers_at_any_place(variant: str, step: float) -> None:
         assert (np.delete(whole, np.s_[out : out + count]) == 99).all()
         floats = np.full(170, 99, np.float32)
         unpack(variant, count, step, zero).write(codes, floats[first : first + count])
-        assert np.array_equal(floats[first : first + count], numbers(codes, step, zero))
+        assert np.array_equal(floats[first : first + count], products(codes, step, zero))
         assert (np.delete(floats, np.s_[first : first + count]) == 99).all()
         at = rng.integers(count)
         x[at], x[rng.integers(count)] = np.inf, -np.inf

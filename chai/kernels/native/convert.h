@@ -168,43 +168,46 @@ static int codes_by_division(const float *x, int64_t count, const quotients *q, 
     return wrong;
 }
 
-/* The same for fewer than QUOTIENTS numbers, by products: the rest of a vector is 0. */
-static int few_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
-    float all[QUOTIENTS] = {0};
-    int8_t codes[QUOTIENTS];
-    memcpy(all, x, count * sizeof *x);
-    if (!nearest_codes(all, QUOTIENTS, q, codes)) return codes_by_division(x, count, q, out);
-    memcpy(out, codes, count);
-    return 0;
+/* The same for a multiple of QUOTIENTS numbers: by products, where these have the codes of a division. */
+static int codes_by_products(const float *x, intptr_t count, const quotients *q, int8_t *out) {
+    int wrong = 0;
+    for (intptr_t i = 0, n; (i += nearest_codes(x + i, count - i, q, out + i)) < count; i += n) {
+        n = min(AT_ONCE, count - i);
+        wrong |= codes_by_division(x + i, n, q, out + i);
+    }
+    return wrong;
 }
 
-/* The same for any step: by products, where they have the codes of a division. */
-static int floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
+/* The same for any step and count. The first and the last vector overlap with others, which begin with a line of the cache. */
+static int floats_to_codes(const float *x, intptr_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
     float inverse = 1 / step, rest = (float)((1 - (double)inverse * step) / step);
     quotients q = {step, low, high, zero, inverse * SCALED_BY, rest * SCALED_BY};
     if (!(step > 0x1p-60f && step < 0x1p60f && has_codes(&q))) return codes_by_division(x, count, &q, out);
-    int64_t i = count_to_line(x, sizeof *x, count), end = count - (count - i) % QUOTIENTS;
-    int wrong = i ? few_codes(x, i, &q, out) : 0;
-    while ((i += nearest_codes(x + i, end - i, &q, out + i)) < end) {
-        int64_t n = min(AT_ONCE, end - i);
-        wrong |= codes_by_division(x + i, n, &q, out + i);
-        i += n;
+    if (count < QUOTIENTS) {
+        float all[QUOTIENTS] = {0};
+        int8_t codes[QUOTIENTS];
+        memcpy(all, x, count * sizeof *x);
+        int wrong = codes_by_products(all, QUOTIENTS, &q, codes);
+        memcpy(out, codes, count);
+        return wrong;
     }
-    return i < count ? wrong | few_codes(x + i, count - i, &q, out + i) : wrong;
+    intptr_t first = count_to_line(x, sizeof *x, count), last = count - QUOTIENTS, whole = (count - first) / QUOTIENTS * QUOTIENTS;
+    int wrong = codes_by_products(x + first, whole, &q, out + first);
+    if (first) wrong |= codes_by_products(x, QUOTIENTS, &q, out);
+    if (first + whole < count) wrong |= codes_by_products(x + last, QUOTIENTS, &q, out + last);
+    return wrong;
 }
 
-static void floats_by_product(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
-    for (int64_t i = 0; i < count; i++) out[i] = (float)(codes[i] - zero) * step;
-}
-
-static void codes_to_floats(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
-    int64_t i = 0;
-    if (has_floats(step, zero)) {
-        i = count_to_line(out, sizeof *out, count);
-        floats_by_product(codes, i, step, zero, out);
-        for (; i + QUOTIENTS <= count; i += QUOTIENTS) floats_of_vectors(codes + i, step, zero, out + i);
+/* Write (code - zero) * step, with vectors as above. */
+static void codes_to_floats(const int8_t *codes, intptr_t count, float step, int32_t zero, float *out) {
+    if (count < QUOTIENTS || !has_floats(step, zero)) {
+        for (intptr_t i = 0; i < count; i++) out[i] = (float)(codes[i] - zero) * step;
+        return;
     }
-    floats_by_product(codes + i, count - i, step, zero, out + i);
+    intptr_t first = count_to_line(out, sizeof *out, count), last = count - QUOTIENTS;
+    if (first) floats_of_vectors(codes, step, zero, out);
+    for (intptr_t i = first; i < last; i += QUOTIENTS) floats_of_vectors(codes + i, step, zero, out + i);
+    floats_of_vectors(codes + last, step, zero, out + last);
 }
 
 enum { PIECE = 1 << 14 }; /* numbers of one piece of work */

@@ -31,7 +31,7 @@ static inline int any(wholes lanes) {
 
 static inline int has_codes(const quotients *q) { return (void)q, 1; }
 
-INLINE int64_t codes_of_products(const float *x, intptr_t count, quotients q, int8_t *out, int exact) {
+INLINE intptr_t codes_of_products(const float *x, intptr_t count, quotients q, int8_t *out, int exact) {
     reals inverse = broadcast(q.inverse);
     for (intptr_t i = 0, end; i < count; i = end) {
         reals largest = broadcast(0);
@@ -59,7 +59,7 @@ INLINE int64_t codes_of_products(const float *x, intptr_t count, quotients q, in
     return count;
 }
 
-static int64_t nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
+static intptr_t nearest_codes(const float *x, intptr_t count, const quotients *q, int8_t *out) {
     return q->rest ? codes_of_products(x, count, *q, out, 0) : codes_of_products(x, count, *q, out, 1);
 }
 

@@ -127,8 +127,8 @@ INLINE void codes_in_range(const float *x, int64_t count, const quotients *q, in
 
 #define DONE __asm__ volatile("" ::: "memory") /* all stores, and the conversions before them */
 
-static int64_t nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
-    for (int64_t i = 0, n; i < count; i += n) {
+static intptr_t nearest_codes(const float *x, intptr_t count, const quotients *q, int8_t *out) {
+    for (intptr_t i = 0, n; i < count; i += n) {
         n = min(AT_ONCE, count - i);
         if (_mm_getcsr() & _MM_EXCEPT_INVALID) _mm_setcsr(_mm_getcsr() & ~_MM_EXCEPT_INVALID);
         DONE;
