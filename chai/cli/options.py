@@ -91,12 +91,8 @@ def preprocessing(parser: argparse.ArgumentParser, fast_decode: bool = False) ->
     means.add_argument("--mean", type=_numbers, metavar="M,M,M", help="mean to subtract per channel, in channel order")
     means.add_argument("--mean-file", type=Path, metavar="FILE", help="mean image to subtract: .npy or .binaryproto")
     group.add_argument("--raw-scale", type=float, metavar="S", help="range of pixels: 0 to S (default: 255)")
-    group.add_argument(
-        "--scale",
-        type=_scale,
-        metavar="S[,S,S]",
-        help="factor after mean subtraction, one or one per channel (default: 1)",
-    )
+    scale = "factor after mean subtraction (default: 1); S,S,S is one per channel"
+    group.add_argument("--scale", type=_scale, metavar="S", help=scale)
     if fast_decode:
         group.add_argument(
             "--fast-decode",
