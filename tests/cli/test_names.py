@@ -35,7 +35,7 @@ LETTERS = (
 )
 COLOUR = re.compile(r"\x1b\[(?:0|1|3[26]|38;5;\d+|(?:1;)?38;2;\d+;\d+;\d+)?m")  # rich's, for tables and bars
 BAR = re.compile(
-    r"\r?\x1b\[(?:\?25[lh]|1A|2K)"
+    r"\r?\x1b\[(?:\?25[lh]|1A|2K)(?:\r(?!\n))?"
 )  # the progress of a slow machine: hide the cursor, go up, clear the line
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import chai
+from chai.fixed import Requantization
 from chai.passes.rewrite import rewrite
 from tests.conftest import need_models
 from tools.bench.onnx import onnx
@@ -67,7 +68,7 @@ def numbers_of(task: Any) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return {name: plain(v) for name, v in vars(value).items()} if hasattr(value, "multiplier") else value
+    return {name: plain(v) for name, v in value._asdict().items()} if isinstance(value, Requantization) else value
 
 
 @pytest.mark.parametrize("name", ["squeezenet_v1.1"])
