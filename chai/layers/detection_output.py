@@ -133,7 +133,7 @@ class DetectionOutput(Layer):
         return (rows.reshape(1, 1, -1, 7),)
 
     def _candidates(self, scores: Array) -> _Candidates:
-        """Return boxes of each class whose scores exceed the threshold, the top_k and their equals, best first.
+        """Return boxes of each class whose scores exceed the threshold, the best top_k, best first.
 
         ``scores`` are (images, boxes, classes).
         """
@@ -183,8 +183,6 @@ class DetectionOutput(Layer):
             first = len(kept)
             for own in _runs(found.label[image]):
                 part = slice(image.start + own.start, image.start + own.stop)
-                if self._most is not None:
-                    part = slice(part.start, min(part.stop, part.start + self._most))
                 kept += [part.start + i for i in suppress(low[:, part], high[:, part], area[part], rule)]
             if 0 <= keep < len(kept) - first:
                 best = np.argsort(-found.score[kept[first:]], kind="stable")[:keep]
@@ -216,14 +214,20 @@ class _Candidates(NamedTuple):
 
 
 def _limit(exceeding: Array, scores: Array, most: int) -> None:
-    """Have only the ``most`` largest scores of each class of an image exceed, and those that equal the last of them."""
+    """Have only the ``most`` largest scores of each class of an image exceed; of equal ones the first boxes'."""
     if np.count_nonzero(exceeding) <= most:
+        return
+    if most == 0:
+        exceeding[...] = False
         return
     for own, values in zip(exceeding, scores):  # (boxes, classes)
         for label in range(own.shape[1]):
             chosen, column = own[:, label], values[:, label]
-            if np.count_nonzero(chosen) > most > 0:
-                chosen &= column >= np.partition(column[chosen], -most)[-most]
+            if np.count_nonzero(chosen) > most:
+                least = np.partition(column[chosen], -most)[-most]
+                equal = np.flatnonzero(column == least)
+                chosen[...] = column > least
+                chosen[equal[: most - np.count_nonzero(chosen)]] = True
 
 
 def _columns(rows: Array, which: Array) -> Array:
