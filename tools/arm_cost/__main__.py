@@ -11,7 +11,9 @@ from pathlib import Path
 from chai.cli import output
 from chai.errors import ChaiError
 from chai.kernels.native.build import Failed
+from chai.overlay.sections import HOST_MODEL
 
+from . import fit, readme
 from .cost import markdown, replaced
 from .debian import FOLDER, MACHINES, ROOT, Unavailable
 from .measure import OVERLAYS, REPEAT, Job, measure
@@ -25,6 +27,7 @@ EPILOG = """examples:
   python -m tools.arm_cost net.chai
   python -m tools.arm_cost googlenet --picture 640x480
   python -m tools.arm_cost --table
+  python -m tools.arm_cost --fit
 
 Weights that are not here are random: only layers that look at values take other
 counts. Tasks are not computed: their codes are zeros. Not counted are the
@@ -33,16 +36,21 @@ read and prepared as the network's input; no pass follows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the instructions of a network, or write the table of docs/board.md."""
+    """Print the instructions of a network, write the table of docs/board.md, or the host models of manifests."""
     parser = _parser()
     args = parser.parse_args(arguments)
-    if args.table == (args.network is not None):
-        parser.error("expected NET, or --table alone")
+    if (args.network is not None) + args.table + args.fit != 1:
+        parser.error("expected NET, or --table or --fit alone")
     if args.repeat < 1:
         parser.error(f"--repeat {args.repeat}: expected at least 1")
     try:
         if args.table:
             write_table(args.root)
+            return 0
+        if args.fit:
+            output.say(f"wrote {HOST_MODEL} of {', '.join(fit.write(fit.fit(args.root)))}")
+            readme.update()
+            output.say(f"wrote {readme.PAGE.name}")
             return 0
         names = ("network", "weights", "machine", "cpu", "overlay", "picture", "repeat")
         cost = measure(Job(**{name: getattr(args, name) for name in names}), args.root)
@@ -85,7 +93,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeat", type=int, default=REPEAT, metavar="N", help=f"passes to count (default: {REPEAT})")
     parser.add_argument("--root", type=Path, default=FOLDER, metavar="DIR", help="of Debians (default: build/arm)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--table", action="store_true", help="write the table of docs/board.md; takes half an hour")
+    parser.add_argument("--table", action="store_true", help="write the table of docs/board.md")
+    parser.add_argument(
+        "--fit",
+        action="store_true",
+        help="write host_model into manifests, from passes of small networks; and README.md",
+    )
     return parser
 
 

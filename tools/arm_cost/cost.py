@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from statistics import median_low
 from typing import Any
 
+from chai.report.host_rows import Row
 from chai.util.table import plain
-
-from .guest import Row
 
 PARTS = {  # of a pass, with the kinds of row in each; all other rows are layers on the host
     "Pack": ("pack",),
@@ -66,19 +64,6 @@ class Cost:
         return {**asdict(self), "rows": rows, "parts": self.parts(), "instructions": self.sum}
 
 
-def medians(passes: Sequence[Sequence[Row]]) -> tuple[Row, ...]:
-    """Return the median of each row over passes of the same rows, in the order of the first. Raises ValueError for others."""
-    numbers: dict[tuple[str, str, int], list[int]] = {}
-    for rows in passes:
-        seen: dict[tuple[str, str], int] = {}
-        for kind, name, number in rows:
-            seen[kind, name] = seen.get((kind, name), -1) + 1  # a blob may be stored for several segments
-            numbers.setdefault((kind, name, seen[kind, name]), []).append(number)
-    if any(len(counts) != len(passes) for counts in numbers.values()):
-        raise ValueError("passes of one network have different rows")
-    return tuple((kind, name, median_low(counts)) for (kind, name, _), counts in numbers.items())
-
-
 def millions(number: int) -> str:
     """Return a number in millions, to two digits below 1 and one digit after the point above."""
     return f"{number / 1e6:.1f}" if number >= 1e6 else f"{number / 1e6:.2f}"
@@ -95,9 +80,9 @@ def markdown(costs: Iterable[Cost], pictures: Iterable[Cost]) -> str:
     return "\n".join(lines)
 
 
-def replaced(page: str, table: str) -> str:
-    """Return a page with another table between the marks. Raises ValueError for a page without them."""
-    begin, end = MARKS
+def replaced(page: str, table: str, marks: tuple[str, str] = MARKS) -> str:
+    """Return a page with another table, or other text, between the marks. Raises ValueError for a page without them."""
+    begin, end = marks
     before, first, rest = page.partition(begin)
     _, last, after = rest.partition(end)
     if not first or not last:

@@ -17,7 +17,8 @@ from typing import Any
 
 Count = Callable[[], int]
 Row = tuple[str, str, int]  # kind, name, instructions
-BRANCHES = "_branches"  # of an Execution: whether a pass runs in two lanes
+BRANCHES = "branches"  # of an Execution: whether a pass runs in two lanes
+PER_MS = 1e-3  # instructions in a millisecond of a clock whose seconds they are
 INTERVAL = 10.0  # seconds after which a thread lets another one run: Python's 5 ms are of a board, qemu takes 100 times as long
 
 
@@ -51,7 +52,7 @@ class Moves:
         return wrapper
 
     def move(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method of a blob in the board's memory that moves it, and adds a row with its sizes."""
+        """Return a function that moves a blob into or out of the board's memory, and adds a row with its sizes."""
 
         @wraps(method)
         def wrapper(blob: Any, *rest: Any) -> Any:
@@ -65,8 +66,8 @@ class Moves:
 
 
 @contextmanager
-def wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
-    """Wrap a method inside the context, if there is one."""
+def wrapped(owner: object, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    """Wrap a method or a module's function inside the context, if there is one."""
     method = getattr(owner, name, None)
     if method is not None:
         setattr(owner, name, wrap(method))
@@ -75,30 +76,6 @@ def wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> Iterator[None
     finally:
         if method is not None:
             setattr(owner, name, method)
-
-
-def rows_of(times: Any, moves: list[Row], whole: int) -> list[Row]:
-    """Return the rows of a pass of ``whole`` instructions: its steps, moves of blobs, and what is around them.
-
-    Segments without their moves are the driver's own Python.
-    """
-    rows, segments = list[Row](), list[int]()
-    for step in times.steps:
-        if step.kind == "fpga":
-            segments.append(instructions(step.ms))
-        else:
-            rows.append((step.type if step.kind == "host" else step.kind, step.name, instructions(step.ms)))
-    rows += moves
-    rows.append(("driver", f"segments: {len(segments)}", sum(segments) - sum(number for *_, number in moves)))
-    rows.append(("feed", "before the first step", instructions(times.feed_ms)))
-    rows.append(("between", "between steps", instructions(times.between_ms)))
-    rows.append(("call", "around the pass", whole - sum(number for *_, number in rows)))
-    return rows
-
-
-def instructions(ms: float) -> int:
-    """Return the instructions in a time of the clock, whose seconds they are."""
-    return round(ms / 1000)
 
 
 def passes(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
@@ -110,7 +87,8 @@ def passes(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
     import numpy as np
 
     from chai.devices.pynq.program import PynqProgram
-    from chai.overlay.layout import DeviceBlob
+    from chai.kernels import device_blobs
+    from chai.report.host_rows import rows_of
 
     random = np.random.default_rng(0)
     feeds = {blob: random.uniform(-100, 100, net.shapes[blob]).astype(np.float32) for blob in net.inputs}
@@ -124,11 +102,11 @@ def passes(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
     vars(net.offload)[BRANCHES] = False
     with (
         wrapped(PynqProgram, "run_in", moves.program),
-        wrapped(DeviceBlob, "store", moves.move),
-        wrapped(DeviceBlob, "fetch", moves.move),
+        wrapped(device_blobs, "store", moves.move),
+        wrapped(device_blobs, "fetch", moves.move),
     ):
         for i, whole in enumerate(repeated("pass", run, job, count)):
-            rows = rows_of(net.perf, moves.rows, whole)
+            rows = rows_of(net.perf, moves.rows, whole, PER_MS)
             yield [*rows, ("lanes", "two threads", lanes[i] - whole)] if lanes else rows
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,10 +19,12 @@ from chai.artifact import container
 from chai.artifact.load import overlay_of
 from chai.artifact.save import save
 from chai.errors import UsageError
+from chai.images.sample import sample
 from chai.kernels.native.build import Failed, compiler
+from chai.report.host_rows import medians
 from chai.zoo import is_compiled
 
-from .cost import Cost, medians
+from .cost import Cost
 from .debian import MACHINES, Guest, Unavailable
 
 HERE = Path(__file__).parent
@@ -45,6 +48,7 @@ class Job:
     overlay: str = ""
     picture: str = ""
     repeat: int = REPEAT
+    engine: Mapping[str, str] | None = None
 
 
 def measure(job: Job, root: Path) -> Cost:
@@ -104,7 +108,7 @@ def _board(job: Job, folder: Path) -> Path:
 
 def _compiled(job: Job, manifest: Path, folder: Path) -> Path:
     """Compile the network, for one image; its formats are those of random inputs, unless it brings some."""
-    with chai.Net(job.network, job.weights, device="emulator", overlay=manifest, batch=1) as net:
+    with chai.Net(job.network, job.weights, "emulator", overlay=manifest, batch=1, engine=job.engine) as net:
         if not net.calibrated:
             random = np.random.default_rng(0)
             net.calibrate({b: random.uniform(-100, 100, net.shapes[b]).astype(np.float32) for b in net.inputs})
@@ -118,16 +122,7 @@ def _picture(picture: str, folder: Path) -> Path:
     size = SIZE.fullmatch(picture)
     if size is None:
         return Path(picture).resolve()
-    from PIL import Image
-
-    width, height = map(int, size.groups())
-    random = np.random.default_rng(0)
-    coarse = random.integers(0, 256, (height // 32 + 2, width // 32 + 2, 3), np.uint8)
-    smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC), np.int16)
-    noisy = smooth + random.normal(0, 6, smooth.shape).astype(np.int16)
-    path = folder / f"{picture}.jpg"
-    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(path, quality=90)
-    return path
+    return sample(folder, *map(int, size.groups()))
 
 
 def _plugin(guest: Guest, folder: Path) -> Path:

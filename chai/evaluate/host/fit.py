@@ -1,0 +1,130 @@
+"""The numbers of a host model from counted or timed passes: the least squares that are not negative, of relative errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...overlay.host_model import LANES, LOAD, OTHERS, PASS, SEGMENT, STORE
+from ...report.host_rows import Row
+from ...report.host_work import HostWork, summed
+from ...util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ...blob import Array
+
+AROUND = ("feed", "between", "call")  # kinds of row around the steps of a pass
+MOVES = {"store": STORE, "fetch": LOAD}
+TERMS = {  # what may count in a group; more would follow the samples and not the work
+    "driver": ("call", "conversion", "step", "element"),
+    "conversions": ("call", "plane", "row", "word", "element"),
+    "layers": ("call", "blob", "row", "element", "mac"),
+}
+DIGITS = 4  # of a number
+LEAST = 0.01  # share of a sample that a term has to be
+GUESSED = "guess"  # the source of numbers for layers of other types
+
+
+class HostSample(NamedTuple):
+    """An amount and what it is for: counts of one step, or of several of the same kind together."""
+
+    group: str
+    kind: str
+    counts: Mapping[str, float]
+    amount: float
+
+
+def samples(work: Sequence[HostWork], rows: Iterable[Row]) -> Iterator[HostSample]:
+    """Yield what the rows of a network's pass say of each kind of its steps. Raises ValueError for a row of no step."""
+    steps = {one.name: one for one in work if one.group != "driver"}
+    moves = {(one.kind, one.name): one for one in work if one.group == "driver"}
+    around: Counter[tuple[str, str]] = Counter()
+    for kind, name, amount in rows:
+        if kind in AROUND:
+            around["driver", PASS] += amount
+        elif kind in (LANES, "driver"):
+            around["driver", SEGMENT if kind == "driver" else LANES] += amount
+        elif one := moves.get((MOVES[kind], name)) if kind in MOVES else steps.get(name):
+            yield HostSample(one.group, one.kind, one.counts, amount)
+        else:
+            raise ValueError(f"there is no step {kind} {name}")
+    for (group, kind), amount in around.items():
+        if counts := summed(work, group, kind):
+            yield HostSample(group, kind, counts, amount)
+
+
+def fitted(every: Iterable[HostSample], source: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the costs of a host model by group and kind, all of this ``source`` but those of ``others``."""
+    kinds: dict[tuple[str, str], list[HostSample]] = {}
+    for sample in every:
+        if sample.amount > 0:
+            kinds.setdefault((sample.group, sample.kind), []).append(sample)
+    costs: dict[str, dict[str, dict[str, Any]]] = {group: {} for group in TERMS}
+    for (group, kind), some in sorted(kinds.items()):
+        costs[group][kind] = {"source": source, **_cost(TERMS[group], some)}
+    costs["layers"][OTHERS] = {"source": GUESSED, **_of_others(kinds)}
+    return costs
+
+
+def _cost(terms: Sequence[str], some: Sequence[HostSample]) -> dict[str, float]:
+    """Return the numbers of the terms that bring the samples' amounts, as near as can be."""
+    counts = np.array([[sample.counts.get(term, 0) for term in terms] for sample in some], np.float64)
+    amounts = np.array([sample.amount for sample in some], np.float64)
+    shares = counts / amounts[:, None]  # of each amount, for a number of 1
+    numbers = least_squares(shares, np.ones(len(some)))
+    kept = (shares * numbers).max(0) >= LEAST
+    numbers[kept] = least_squares(shares[:, kept], np.ones(len(some)))
+    return {term: rounded(float(number)) for term, number, keep in zip(terms, numbers, kept) if keep and number > 0}
+
+
+def _of_others(kinds: Mapping[tuple[str, str], Sequence[HostSample]]) -> dict[str, float]:
+    """Return the numbers of layers that no sample is of: medians, over types, of their smallest and largest samples."""
+    calls, elements, macs = list[float](), list[float](), list[float]()
+    for (group, _), some in kinds.items():
+        if group != "layers":
+            continue
+        ordered = sorted(some, key=lambda sample: sample.counts["element"])
+        calls.append(ordered[0].amount)
+        rest, counts = ordered[-1].amount - ordered[0].amount, ordered[-1].counts
+        if counts.get("mac"):
+            macs.append(max(rest, 0) / counts["mac"])
+        else:
+            elements.append(max(rest, 0) / counts["element"])
+    columns = {"call": calls, "element": elements, "mac": macs}
+    return {term: rounded(median(numbers)) for term, numbers in columns.items() if numbers}
+
+
+def least_squares(matrix: Array, target: Array) -> Array:
+    """Return the vector without negative numbers whose product with a matrix is nearest to the target (Lawson and Hanson)."""
+    scale = np.sqrt((matrix**2).sum(0))
+    scale[scale == 0] = 1  # a column of zeros is never chosen
+    matrix = matrix / scale
+    x = np.zeros(matrix.shape[1])
+    chosen = np.zeros(len(x), bool)
+    for _ in range(3 * len(x)):
+        gradient = matrix.T @ (target - matrix @ x)
+        gradient[chosen] = 0
+        if gradient.max(initial=0) <= 1e-9:
+            break
+        chosen[int(gradient.argmax())] = True
+        while True:
+            trial = np.zeros(len(x))
+            trial[chosen] = np.linalg.lstsq(matrix[:, chosen], target, rcond=None)[0]
+            negative = chosen & (trial <= 0)
+            if not negative.any():
+                x = trial
+                break
+            step = (x[negative] / (x[negative] - trial[negative])).min()
+            x = x + step * (trial - x)
+            chosen &= x > 1e-12
+            x[~chosen] = 0
+    result: Array = x / scale
+    return result
+
+
+def rounded(number: float) -> float:
+    """Return a number with as many digits as a fit is worth."""
+    short = float(f"{number:.{DIGITS}g}")
+    return int(short) if short.is_integer() else short

@@ -1,0 +1,246 @@
+"""Small networks whose passes have every kind of step, in sizes from small to large: a host model is taken from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from ...blob import Shape, show
+from ...parser.caffemodel import write_caffemodel
+from ...util.lazy_numpy import np
+
+PACKED: tuple[Shape, ...] = (
+    (16, 1, 1),
+    (520, 1, 1),
+    (40, 5, 3),
+    (20, 9, 11),
+    (16, 64, 6),
+    (136, 14, 10),
+    (17, 33, 35),
+    (48, 29, 41),
+    (64, 50, 54),
+)
+UNPACKED: tuple[Shape, ...] = (
+    (10, 1, 1),
+    (126, 2, 2),
+    (1000, 1, 1),
+    (12, 10, 7),
+    (84, 19, 17),
+    (24, 3, 60),
+    (33, 36, 30),
+    (256, 18, 20),
+    (64, 52, 56),
+)
+UNFOLDED: tuple[tuple[Shape, int, int, int], ...] = (  # with kernel, stride and pad
+    ((1, 8, 8), 3, 1, 1),
+    ((3, 20, 26), 5, 1, 2),
+    ((3, 66, 50), 3, 2, 0),
+    ((3, 90, 100), 3, 2, 1),
+    ((3, 113, 121), 3, 2, 1),
+    ((3, 64, 96), 11, 4, 0),
+    ((3, 129, 121), 7, 2, 3),
+    ((1, 160, 150), 5, 2, 2),
+    ((3, 200, 232), 7, 2, 3),
+    ((3, 270, 250), 3, 2, 1),
+)
+FIELDS: tuple[Shape, ...] = ((6, 4, 3), (24, 15, 13), (16, 60, 34), (96, 30, 28))  # of layers on pixels
+LAYERS = {  # on each of the fields
+    "LRN": "lrn_param { local_size: 5 }",
+    "Pooling": "pooling_param { pool: AVE kernel_size: 3 stride: 2 }",
+    "ReLU": "",
+    "PReLU": "",
+    "Sigmoid": "",
+    "TanH": "",
+    "Power": "power_param { scale: 0.5 shift: 1 }",
+    "BatchNorm": "batch_norm_param { use_global_stats: true }",
+    "Scale": "scale_param { bias_term: true }",
+    "Normalize": "norm_param { across_spatial: false channel_shared: false scale_filler { value: 1 } }",
+    "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }",
+    "Flatten": "",
+    "Reshape": "reshape_param { shape { dim: 0 dim: -1 dim: 1 } }",
+    "Dropout": "",
+}
+PAIRS = {"Eltwise": "", "Concat": ""}  # of a field with itself
+CONVOLVED: tuple[tuple[Shape, int, int], ...] = (((4, 7, 5), 3, 1), ((20, 15, 13), 18, 3), ((30, 17, 21), 40, 3))
+ROWS: tuple[tuple[int, ...], ...] = ((1, 10), (1, 1000), (150, 7), (500, 21), (1300, 4))  # of Softmax
+PRODUCTS = ((30, 5), (128, 10), (400, 90), (1000, 300), (900, 1000))  # values and outputs of an InnerProduct
+CHAIN = (3, 12, 28, 50)  # layers one after another, which are hardly more than a step
+HEADS: tuple[Sequence[tuple[int, int]], ...] = (((3, 4), (5, 7)), ((6, 7), (9, 10), (12, 11), (15, 14)))
+
+
+@dataclass(frozen=True)
+class HostProbe:
+    """A network, the engines of layers that are to be on the host, and values and outputs of those with weights in a file."""
+
+    name: str
+    text: str
+    engine: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> tuple[Path, Path | None]:
+        """Write its prototxt, and a caffemodel if it has weights, into a folder; return their paths."""
+        path, model = folder / f"{self.name}.prototxt", folder / f"{self.name}.caffemodel"
+        path.write_text(self.text, encoding="utf-8")
+        if not self.weights:
+            return path, None
+        random = np.random.default_rng(0)
+        blobs = {
+            name: [random.random((m, k), np.float32), random.random(m, np.float32)]
+            for name, (k, m) in self.weights.items()
+        }
+        write_caffemodel(model, self.name, [(name, "gemm", arrays) for name, arrays in blobs.items()])
+        return path, model
+
+
+def probes() -> list[HostProbe]:
+    """Return the networks."""
+    return [
+        _network("conversions", _conversions()),
+        _network("unfolded", _unfolded()),
+        _network("fields", _fields()),
+        _network("vectors", _vectors()),
+        replace(_network("gemm", _gemm()), weights={f"gemm{i}": sizes for i, sizes in enumerate(PRODUCTS)}),
+        *(_network(f"heads{len(sizes)}", _heads(sizes)) for sizes in HEADS),
+        *(_network(f"chain{count}", _chain(count)) for count in CHAIN),
+        *(_network(f"lanes{count}", [*_chain(count), *_branch(count)]) for count in CHAIN[:3]),
+        _network("codes", _codes()),
+    ]
+
+
+Line = tuple[str, bool]  # of a prototxt, and whether its layer is to be on the host
+
+
+def _network(name: str, lines: Sequence[Line]) -> HostProbe:
+    host = [line.split('"')[1] for line, here in lines if here]
+    text = "\n".join([f'name: "{name}"', *(line for line, _ in lines), ""])
+    return HostProbe(name, text, dict.fromkeys(host, "host"))
+
+
+def _input(name: str, *shape: int) -> Line:
+    dims = " ".join(f"dim: {n}" for n in shape)
+    return f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {dims} }} }} }}', False
+
+
+def _layer(name: str, type: str, bottoms: Sequence[str], parameters: str = "", host: bool = True) -> Line:
+    reads = " ".join(f'bottom: "{blob}"' for blob in bottoms)
+    return f'layer {{ name: "{name}" type: "{type}" {reads} top: "{name}" {parameters} }}', host
+
+
+def _conv(
+    name: str, bottom: str, outputs: int, kernel: int = 1, stride: int = 1, pad: int = 0, host: bool = False
+) -> Line:
+    window = f"num_output: {outputs} kernel_size: {kernel} stride: {stride} pad: {pad}"
+    filler = 'weight_filler { type: "gaussian" std: 0.01 }'
+    return _layer(name, "Convolution", [bottom], f"convolution_param {{ {window} {filler} }}", host)
+
+
+def _conversions() -> list[Line]:
+    lines = []
+    for i, (packed, unpacked) in enumerate(zip(PACKED, UNPACKED)):
+        lines += [_input(f"a{i}", 1, *packed), _conv(f"b{i}", f"a{i}", 8)]
+        lines += [_input(f"c{i}", 1, 16, *unpacked[1:]), _conv(f"d{i}", f"c{i}", unpacked[0])]
+    return lines
+
+
+def _unfolded() -> list[Line]:
+    lines = []
+    for i, (shape, kernel, stride, pad) in enumerate(UNFOLDED):
+        lines += [_input(f"a{i}", 1, *shape), _conv(f"b{i}", f"a{i}", 8, kernel, stride, pad)]
+    return lines
+
+
+def _fields() -> list[Line]:
+    lines = list[Line]()
+    for i, shape in enumerate(FIELDS):
+        blob = f"x{show(shape)}"
+        lines.append(_input(blob, 1, *shape))
+        lines += [_layer(f"{type}{i}", type, [blob], parameters) for type, parameters in LAYERS.items()]
+        lines += [_layer(f"{type}{i}", type, [blob] * (2 + i), parameters) for type, parameters in PAIRS.items()]
+    for i, (shape, outputs, kernel) in enumerate(CONVOLVED):
+        lines += [_input(f"y{i}", 1, *shape), _conv(f"conv{i}", f"y{i}", outputs, kernel, host=True)]
+    return lines
+
+
+def _vectors() -> list[Line]:
+    lines = list[Line]()
+    for i, shape in enumerate(ROWS):
+        lines += [_input(f"r{i}", 1, *shape), _layer(f"softmax{i}", "Softmax", [f"r{i}"], "softmax_param { axis: 2 }")]
+    for i, (values, outputs) in enumerate(PRODUCTS):
+        filler = 'weight_filler { type: "gaussian" std: 0.01 }'
+        lines.append(_input(f"v{i}", 1, values))
+        lines.append(
+            _layer(f"fc{i}", "InnerProduct", [f"v{i}"], f"inner_product_param {{ num_output: {outputs} {filler} }}")
+        )
+    return lines
+
+
+def _gemm() -> list[Line]:
+    """Return chai's fully connected layer that is a custom layer."""
+    lines = list[Line]()
+    for i, (values, outputs) in enumerate(PRODUCTS):
+        arguments = f"user_defined_layer: true xcustom_param {{ float_args: {outputs} top_dim: 1 top_dim: {outputs} }}"
+        lines += [_input(f"v{i}", 1, values), _layer(f"gemm{i}", "gemm", [f"v{i}"], arguments, host=False)]
+    return lines
+
+
+def _heads(sizes: Sequence[tuple[int, int]]) -> list[Line]:
+    """Return what SSD has after its convolutions, which the overlay computes."""
+    lines, classes, boxes = list[Line](), 21, 6
+    lines.append(_input("image", 1, 3, 96, 96))
+    for i, (height, width) in enumerate(sizes):
+        lines.append(_input(f"x{i}", 1, 32, height, width))
+        for kind, outputs in (("loc", 4), ("conf", classes)):
+            name = f"{kind}{i}"
+            lines.append(_conv(name, f"x{i}", outputs * boxes))
+            lines.append(_layer(f"{name}_perm", "Permute", [name], LAYERS["Permute"], host=False))
+            lines.append(_layer(f"{name}_flat", "Flatten", [f"{name}_perm"], "flatten_param { axis: 1 }", host=False))
+        prior = "min_size: 20 max_size: 40 aspect_ratio: 2 aspect_ratio: 3 flip: true"
+        variances = " ".join(f"variance: {v}" for v in (0.1, 0.1, 0.2, 0.2))
+        lines.append(
+            _layer(
+                f"prior{i}", "PriorBox", [f"loc{i}", "image"], f"prior_box_param {{ {prior} {variances} }}", host=False
+            )
+        )
+    for kind, axis in (("loc", 1), ("conf", 1), ("prior", 2)):
+        blobs = [f"{kind}{i}" + "_flat" * (kind != "prior") for i in range(len(sizes))]
+        lines.append(_layer(kind, "Concat", blobs, f"concat_param {{ axis: {axis} }}", host=False))
+    shape = f"reshape_param {{ shape {{ dim: 0 dim: -1 dim: {classes} }} }}"
+    lines.append(_layer("scores", "Reshape", ["conf"], shape, host=False))
+    lines.append(_layer("chances", "Softmax", ["scores"], "softmax_param { axis: 2 }", host=False))
+    lines.append(_layer("flat", "Flatten", ["chances"], "flatten_param { axis: 1 }", host=False))
+    kept = (
+        "nms_param { nms_threshold: 0.45 top_k: 100 } code_type: CENTER_SIZE keep_top_k: 100 confidence_threshold: 0.25"
+    )
+    output = f"num_classes: {classes} share_location: true background_label_id: 0 {kept}"
+    lines.append(
+        _layer(
+            "boxes", "DetectionOutput", ["loc", "flat", "prior"], f"detection_output_param {{ {output} }}", host=False
+        )
+    )
+    return lines
+
+
+def _chain(count: int) -> list[Line]:
+    """Return a convolution and ``count`` layers that take next to no time each."""
+    lines = [_input("data", 1, 16, 5, 4), _conv("conv", "data", 12)]
+    names = ["conv", *(f"f{i}" for i in range(count))]
+    return lines + [_layer(name, "TanH", [before]) for before, name in pairwise(names)]
+
+
+def _branch(count: int) -> list[Line]:
+    """Return a branch of the host's own, parallel to a chain."""
+    return [
+        _layer("aside", "TanH", ["data"]),
+        _layer("both", "Concat", ["aside", f"f{count - 1}"], "concat_param { axis: 1 }"),
+    ]
+
+
+def _codes() -> list[Line]:
+    """Return segments whose codes another segment reads, in sizes from small to large."""
+    lines = []
+    for i, shape in enumerate(PACKED[1::2]):
+        lines += [_input(f"a{i}", 1, *shape), _conv(f"b{i}", f"a{i}", 24), _layer(f"h{i}", "TanH", [f"b{i}"])]
+        lines += [_layer(f"s{i}", "Eltwise", [f"b{i}", f"h{i}"], host=False)]
+    return lines
