@@ -114,7 +114,7 @@ def test_show_prints_what_the_readme_shows(capsys: pytest.CaptureFixture[str]) -
     assert main(["show", "googlenet", "--overlay", "pynq-z2"]) == 0
     printed = capsys.readouterr().out.splitlines()
     lines = shown("chai show googlenet --overlay pynq-z2")
-    assert len(lines) == 11 and [line for line in lines if not same(line, printed)] == []
+    assert len(lines) == 14 and [line for line in lines if not same(line, printed)] == []
 
 
 def test_the_wheels_for_a_board_without_internet_are_all() -> None:

@@ -131,5 +131,6 @@ def _print(estimates: list[chaidnn.LineEstimate], overlay: Overlay) -> None:
     speed = f"{1000 / total:.1f} images/second" if total else "nothing"
     clock = f"{'an assumed ' if 'clock_mhz' in overlay.assumed else ''}{overlay.clock_mhz:g} MHz"
     output.result(
-        f"total    {total:.3f} ms an image, {speed} on the overlay alone, modelled at {clock} ({overlay.name})"
+        f"total    {total:.3f} ms an image, {speed} on the overlay alone, modelled at {clock} ({overlay.name}); "
+        "the host is not counted"
     )

@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..fixed import Coarser
 from ..graph import Graph
 from ..parser.caffemodel import check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..report.dot import drawn
-from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
+from ..report.layer_rows import LayerRow, described, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, listed
 from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
@@ -24,85 +22,19 @@ from ..zoo import is_compiled
 from ..zoo.locate import locate, read_network
 from . import options, output, refused
 from .parsing import refuse, section
+from .show_content import NetworkView, Show, of_graph
+from .show_host import Line, host_lines, host_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from ..blob import Shape
-    from ..codegen.compile import Footprint
     from ..net import Net
-    from ..offload.cost import Cost
-    from ..overlay.architecture import Sized
     from ..parser.stored import Stored
 
 EPILOG = """example:
   chai show googlenet --overlay pynq-z2 --html googlenet.html"""
 OPTIONAL = ("format", "cycles", "params", "MACs", "out shape", "type")  # columns to drop on a narrow terminal
-
-
-class SegmentCost(TypedDict):
-    """Times of a segment on the overlay, and of its layers on the host."""
-
-    layers: list[str]
-    fpga_ms: float
-    host_ms: float
-
-
-class Activations(TypedDict):
-    """Bytes of activations on the device; ``total`` is the sum over all blobs, without shared memory."""
-
-    peak: int
-    total: int
-
-
-@dataclass(frozen=True)
-class Show(output.Schema):
-    """A prototxt, a prototxt planned for an overlay, or a compiled network.
-
-    ``overlay`` and all keys after it are null without an overlay; ``batch`` is the plan's batch.
-    """
-
-    schema = "chai.show/2"
-    network: str
-    file: str
-    compiled: bool
-    weights: bool
-    inputs: dict[str, list[int] | None]
-    outputs: list[str]
-    notes: list[str]
-    composed: dict[str, list[str]]
-    layers: list[LayerRow]
-    preprocess: str | None = None
-    labels: int | None = None
-    overlay: str | None = None
-    build: str | None = None
-    batch: int | None = None
-    formats: str | None = None
-    open_sums: list[str] | None = None
-    coarser: dict[str, Coarser] | None = None
-    conversions: list[str] | None = None
-    merged: list[list[str]] | None = None
-    tasks: int | None = None
-    segments: int | None = None
-    cycles: int | None = None
-    modelled_fps: float | None = None
-    modelled_fps_batch_1: float | None = None
-    costs: list[SegmentCost] | None = None
-    activation_bytes: Activations | None = None
-    constant_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class NetworkView:
-    """Data of a network for all output forms. ``shapes`` has the known output shapes; ``net`` is None without a plan."""
-
-    content: Show
-    graph: Graph
-    shapes: Mapping[str, Shape]
-    net: Net | None = None
-    costs: tuple[Cost, ...] = ()
-    memory: Footprint | None = None
-    segments: tuple[Sized, ...] = ()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,6 +45,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--batch", type=int, metavar="N", help="plan for N images per pass (default: 1)"
     )
     options.execution(parser, device=False)
+    section(parser, "device").add_argument(
+        "--host-model",
+        type=Path,
+        metavar="FILE",
+        help="file of chai devices --measure (default: the overlay's manifest)",
+    )
     group = section(parser, "output")
     group.add_argument("--params", action="store_true", help="add a column with the number of trained parameters")
     kind = group.add_mutually_exclusive_group()
@@ -163,7 +101,7 @@ def execute(args: argparse.Namespace) -> int:
 def _unplanned(args: argparse.Namespace) -> NetworkView:
     refuse(
         args,
-        (*options.FORMATS, "autotune", "no_jit", "listing"),
+        (*options.FORMATS, "autotune", "no_jit", "listing", "host_model"),
         "without an overlay: nothing is planned",
         hint="--overlay pynq-z2",
     )
@@ -177,7 +115,7 @@ def _unplanned(args: argparse.Namespace) -> NetworkView:
         file=graph.path,
         compiled=False,
         weights=weights is not None,
-        **_of_graph(graph, shapes),
+        **of_graph(graph, shapes),
         layers=described(graph, shapes),
     )
     outputs = {name: shapes[graph.latest[name]] for name in graph.outputs if graph.latest[name] in shapes}
@@ -199,7 +137,9 @@ def _source(args: argparse.Namespace) -> str:
     """Return the source of ``--source LAYER``. Raises UsageError for a layer without one."""
     if is_compiled(args.net):
         raise UsageError(f"--source: {args.net} is compiled", hint="name the prototxt")
-    refuse(args, (*options.EXECUTION, "params", "html"), "with --source, which prints a layer's source alone")
+    refuse(
+        args, (*options.EXECUTION, "host_model", "params", "html"), "with --source, which prints a layer's source alone"
+    )
     graph, _, shapes = _sized(args)
     names = [layer.name for layer in graph.layers]
     if args.source not in names:
@@ -222,11 +162,8 @@ def _planned(args: argparse.Namespace) -> NetworkView:
     brought = options.check_formats(args, net.graph)
     options.check_custom(args, net.graph)
     net.plan()
-    from ..offload.cost import costs
-
     formats = "of its precision_param" if brought else f"{args.bits}-bit {options.scheme(args)}, at first batch"
-    estimates = tuple(costs(net.schedule, net.overlay, net.offload.shapes))
-    return _on_overlay(net, net.graph.path, formats, estimates)
+    return _on_overlay(net, net.graph.path, formats, args)
 
 
 def _compiled(args: argparse.Namespace) -> NetworkView:
@@ -237,73 +174,13 @@ def _compiled(args: argparse.Namespace) -> NetworkView:
         hint="name what it was compiled from",
     )
     net: Net = options.load_network(args, device="null", overlay=args.overlay)
-    return _on_overlay(net, str(args.net), None)
+    return _on_overlay(net, str(args.net), None, args)
 
 
-def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> NetworkView:
-    """Return the NetworkView of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
-    from ..codegen.compile import executable, footprint
+def _on_overlay(net: Net, file: str, formats: str | None, args: argparse.Namespace) -> NetworkView:
+    from .show_plan import on_overlay  # Tasks and what runs them, for this alone
 
-    overlay, plan = net.overlay, net.offload.plan
-    assert overlay is not None
-    steps = net.schedule.segments
-    views, shapes = net.schedule.views, plan.device_shapes
-    chains = [s.chain or executable(s.work(overlay, shapes, views)) for s in steps]
-    layers = placed(net, chains)
-    memory = footprint(chains)
-    cycles = alone = sum(made.cycles for made in chains)
-    if net.batch != 1 and overlay.own is not None and formats is None:
-        alone = 0  # a file's instructions are for its batch
-    elif net.batch != 1:
-        one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
-        alone = sum(executable(s.work(overlay, one, views)).cycles for s in steps)
-    per_second = overlay.clock_mhz * 1e6
-    conversions = net.schedule.conversions
-    first = net.shapes[net.inputs[0]]
-    content = Show(
-        network=net.name,
-        file=file,
-        compiled=formats is None,
-        weights=net.trained,
-        **_of_graph(net.graph, net.shapes),
-        layers=layers,
-        preprocess=net.card.preprocess.describe(first) if len(first) == 4 and first[1] in (1, 3) else None,
-        labels=len(net.card.labels),
-        overlay=overlay.name,
-        build=f"{overlay.build:08x}",
-        batch=net.batch,
-        formats=formats,
-        open_sums=[layer.name for layer in layers if layer.sum_open],
-        coarser=dict(plan.coarser),
-        conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
-        merged=_merged(net),
-        tasks=sum(len(step.tasks) for step in steps),
-        segments=len(steps),
-        cycles=cycles,
-        modelled_fps=per_second / cycles * net.batch if cycles else 0.0,
-        modelled_fps_batch_1=per_second / alone if alone else 0.0,
-        costs=[{"layers": [x.name for x in c.layers], "fpga_ms": c.fpga_ms, "host_ms": c.host_ms} for c in estimates],
-        activation_bytes={"peak": memory.activations, "total": memory.apart},
-        constant_bytes=memory.constants,
-    )
-    return NetworkView(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
-
-
-def _of_graph(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """Return the values of ``Show`` that do not depend on a plan. ``shapes`` has the known shapes of inputs."""
-    return {
-        "inputs": {b: list(shapes[b]) if b in shapes else None for b in graph.inputs},
-        "outputs": list(graph.outputs),
-        "notes": list(graph.notes),
-        "composed": {name: list(whole.parts) for name, whole in graph.composed.items()},
-    }
-
-
-def _merged(net: Net) -> list[list[str]]:
-    """Return groups of layers that run as one Task without being fused; the first of each has the cycles."""
-    names = {layer.name for layer in net.offload.graph.layers}
-    tasks = (task for segment in net.schedule.segments for task in segment.tasks)
-    return [[n for n in task.origin if n in names] for task in tasks if task.output in net.schedule.shapes]
+    return on_overlay(net, file, formats, host_model(args, net))
 
 
 # -- as text
@@ -341,9 +218,6 @@ def table(layers: list[LayerRow], params: bool = False, shapes: Callable[[LayerR
 def _first(row: LayerRow) -> str:
     first, *others = sizes(row).split(" ")
     return f"{first} +{len(others)}" if others else first
-
-
-Line = tuple[str, str, list[str]]  # label, sentence, list of details
 
 
 def _lines(view: NetworkView) -> Iterator[Line]:
@@ -407,11 +281,13 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
         yield "", "read in the format they are written in, not in their layer_in:", differ
     if overlay.own is not None:
         yield "speed", overlay.own.speed(overlay, view.segments), []
+        yield from host_lines(content.host)
         return
     clock = f"modelled at an assumed {overlay.clock_mhz:g} MHz ({overlay.name})"
     larger = f", {content.modelled_fps:.1f} at batch {content.batch}" if content.batch != 1 else ""
     speed = f"{content.modelled_fps_batch_1:.1f} images/second at batch 1{larger}"
     yield "speed", f"{speed}, on the overlay alone, {clock}", []
+    yield from host_lines(content.host)
 
 
 def _count(value: int | None) -> str:

@@ -81,7 +81,7 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
     *((f"run fixed.prototxt -i x.png {option}", "brings its formats") for option in (
         "--bits 6", "--scheme DynamicFixed", "--calibration x.png")),
     *((f"show digits {option}", "nothing is planned") for option in (
-        "--bits 6", "--scheme Xilinx", "--autotune", "--no-jit", "--listing")),
+        "--bits 6", "--scheme Xilinx", "--autotune", "--no-jit", "--listing", "--host-model x.json")),
     ("show digits --params --json", "which has them"),
     ("show digits --params --dot", "with --dot"),
     ("show digits --params --overlay pynq-z2", "with --overlay"),
@@ -124,6 +124,9 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
     ("fetch --force", "without the name of a network"),
     ("devices --device float", "without --test"),
     ("devices --overlay pynq-z2", "without --test"),
+    ("devices -o x.json", "without --measure"),
+    ("devices --measure --test", "with --measure"),
+    ("devices --measure --json", "with --measure"),
 ]  # fmt: skip
 MISSING = [  # a command line with a file that is not there
     "run no.prototxt -i x.png", "run no.chai -i x.png", "run digits no.caffemodel -i x.png", "run digits -i no.png",
@@ -245,8 +248,8 @@ ACTS = {  # options that always do something, or whose command refuses them else
     "--bound": "a goal", "--truth": "refused if it knows no image", "--reference": "float's files",
     "--timeout": "a bound", "--chaidnn": "fields that are written", "--effort": "how much is tried", "--seed": "positions",
     "--rounds": "passes", "--threads": "of each engine", "--start": "figures",
-    "--against": "the peers", "--dir": "where files are", "--test": "the test", "--source": "the output",
-    "--scheduler": "the workers",
+    "--against": "the peers", "--dir": "where files are", "--test": "the test", "--measure": "the figures",
+    "--source": "the output", "--scheduler": "the workers",
 }  # fmt: skip
 IMAGES = {"--resize", "--crop", "--channels", "--mean", "--mean-file", "--raw-scale", "--scale"}
 ALSO = {  # in these commands, too

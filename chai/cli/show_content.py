@@ -1,0 +1,98 @@
+"""The content of chai show: what ``--json`` prints, and what texts and pages are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ..fixed import Coarser
+from ..graph import Graph
+from ..report.host_speed import HostSpeed
+from ..report.layer_rows import LayerRow
+from . import output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..blob import Shape
+    from ..codegen.compile import Footprint
+    from ..net import Net
+    from ..offload.cost import Cost
+    from ..overlay.architecture import Sized
+
+
+class SegmentCost(TypedDict):
+    """Times of a segment on the overlay, and of its layers on the host."""
+
+    layers: list[str]
+    fpga_ms: float
+    host_ms: float
+
+
+class Activations(TypedDict):
+    """Bytes of activations on the device; ``total`` is the sum over all blobs, without shared memory."""
+
+    peak: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Show(output.Schema):
+    """A prototxt, a prototxt planned for an overlay, or a compiled network.
+
+    ``overlay`` and all keys after it are null without an overlay; ``batch`` is the plan's batch. ``host`` is null where no host
+    model is known: the manifest has none.
+    """
+
+    schema = "chai.show/2"
+    network: str
+    file: str
+    compiled: bool
+    weights: bool
+    inputs: dict[str, list[int] | None]
+    outputs: list[str]
+    notes: list[str]
+    composed: dict[str, list[str]]
+    layers: list[LayerRow]
+    preprocess: str | None = None
+    labels: int | None = None
+    overlay: str | None = None
+    build: str | None = None
+    batch: int | None = None
+    formats: str | None = None
+    open_sums: list[str] | None = None
+    coarser: dict[str, Coarser] | None = None
+    conversions: list[str] | None = None
+    merged: list[list[str]] | None = None
+    tasks: int | None = None
+    segments: int | None = None
+    cycles: int | None = None
+    modelled_fps: float | None = None
+    modelled_fps_batch_1: float | None = None
+    host: HostSpeed | None = None
+    costs: list[SegmentCost] | None = None
+    activation_bytes: Activations | None = None
+    constant_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """Data of a network for all output forms. ``shapes`` has the known output shapes; ``net`` is None without a plan."""
+
+    content: Show
+    graph: Graph
+    shapes: Mapping[str, Shape]
+    net: Net | None = None
+    costs: tuple[Cost, ...] = ()
+    memory: Footprint | None = None
+    segments: tuple[Sized, ...] = ()
+
+
+def of_graph(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Return the values of ``Show`` that do not depend on a plan. ``shapes`` has the known shapes of inputs."""
+    return {
+        "inputs": {b: list(shapes[b]) if b in shapes else None for b in graph.inputs},
+        "outputs": list(graph.outputs),
+        "notes": list(graph.notes),
+        "composed": {name: list(whole.parts) for name, whole in graph.composed.items()},
+    }

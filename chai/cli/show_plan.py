@@ -1,0 +1,74 @@
+"""The content of chai show for a network that is planned for an overlay, or compiled for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..codegen.compile import executable, footprint
+from ..offload.cost import costs
+from ..report.host_speed import host_speed
+from ..report.host_work import host_work
+from ..report.layer_rows import placed
+from .show_content import NetworkView, Show, of_graph
+
+if TYPE_CHECKING:
+    from ..net import Net
+    from ..overlay.host_model import HostModel
+
+
+def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None) -> NetworkView:
+    """Return the NetworkView of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
+    overlay, plan = net.overlay, net.offload.plan
+    assert overlay is not None
+    estimates = () if formats is None else tuple(costs(net.schedule, overlay, net.offload.shapes))
+    steps = net.schedule.segments
+    views, shapes = net.schedule.views, plan.device_shapes
+    chains = [s.chain or executable(s.work(overlay, shapes, views)) for s in steps]
+    layers = placed(net, chains)
+    memory = footprint(chains)
+    cycles = alone = sum(made.cycles for made in chains)
+    if net.batch != 1 and overlay.own is not None and formats is None:
+        alone = 0  # a file's instructions are for its batch
+    elif net.batch != 1:
+        one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
+        alone = sum(executable(s.work(overlay, one, views)).cycles for s in steps)
+    per_second = overlay.clock_mhz * 1e6
+    conversions = net.schedule.conversions
+    first = net.shapes[net.inputs[0]]
+    picture = len(first) == 4 and first[1] in (1, 3)
+    fpga_ms = cycles / per_second * 1000
+    content = Show(
+        network=net.name,
+        file=file,
+        compiled=formats is None,
+        weights=net.trained,
+        **of_graph(net.graph, net.shapes),
+        layers=layers,
+        preprocess=net.card.preprocess.describe(first) if picture else None,
+        labels=len(net.card.labels),
+        overlay=overlay.name,
+        build=f"{overlay.build:08x}",
+        batch=net.batch,
+        formats=formats,
+        open_sums=[layer.name for layer in layers if layer.sum_open],
+        coarser=dict(plan.coarser),
+        conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
+        merged=_merged(net),
+        tasks=sum(len(step.tasks) for step in steps),
+        segments=len(steps),
+        cycles=cycles,
+        modelled_fps=per_second / cycles * net.batch if cycles else 0.0,
+        modelled_fps_batch_1=per_second / alone if alone else 0.0,
+        host=host_speed(model, host_work(net.offload, chains), net.batch, fpga_ms, picture) if model else None,
+        costs=[{"layers": [x.name for x in c.layers], "fpga_ms": c.fpga_ms, "host_ms": c.host_ms} for c in estimates],
+        activation_bytes={"peak": memory.activations, "total": memory.apart},
+        constant_bytes=memory.constants,
+    )
+    return NetworkView(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
+
+
+def _merged(net: Net) -> list[list[str]]:
+    """Return groups of layers that run as one Task without being fused; the first of each has the cycles."""
+    names = {layer.name for layer in net.offload.graph.layers}
+    tasks = (task for segment in net.schedule.segments for task in segment.tasks)
+    return [[n for n in task.origin if n in names] for task in tasks if task.output in net.schedule.shapes]
