@@ -1,12 +1,14 @@
-"""chai devices: list the devices that networks can run on here, or test one."""
+"""chai devices: list the devices that networks can run on here, test one, or measure a board's processor."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from .. import __version__, devices, overlay
@@ -14,7 +16,10 @@ from ..devices.base import Device
 from ..env import env
 from ..errors import ChaiError
 from ..evaluate import selftest
+from ..evaluate.host import board
 from ..overlay import Overlay
+from ..overlay.host_model import layout
+from ..util.files import complete
 from . import options, output
 from .parsing import refuse, section
 
@@ -22,6 +27,7 @@ EPILOG = """examples:
   chai devices
   chai devices --test                                  test the board if there is one, else the emulator
   chai devices --test --device pynq --overlay vta-z7020
+  chai devices --measure -o board.json                 on a board; for chai show --host-model board.json
 
 exit code 1: a result of the device differs from its definition"""
 
@@ -71,13 +77,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     group = section(parser, "device")
     group.add_argument("--test", action="store_true", help="run known Tasks and a small network; compare every bit")
+    group.add_argument("--measure", action="store_true", help="time what a board's processor does; takes some minutes")
     group.add_argument("--device", metavar="NAME", help="device to test (default: pynq if it is usable, else emulator)")
     options.overlay(parser)
     options.as_json(parser)
+    section(parser, "output").add_argument(
+        "-o", "--output", type=output.file, metavar="FILE", help="file for --measure (default: board.json)"
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
     """Print every device with its state, and the compiler of custom layers; or test one."""
+    if args.measure:
+        refuse(args, ("test",), "with --measure", hint="one after the other")
+        refuse(args, ("json",), "with --measure, whose file is JSON", hint="-o FILE")
+        return _measure(args)
+    refuse(args, ("output",), "without --measure, whose file it is", hint="chai devices --measure")
     if args.test:
         return _test(args)
     refuse(args, ("device", "overlay"), "without --test, whose device it is", hint="chai devices --test")
@@ -102,8 +117,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace) -> int:
-    name = args.device or env().device or ("pynq" if devices.open("pynq").status()[0] else devices.DEFAULT)
-    device, on = devices.open(name), overlay.load(args.overlay or overlay.default)
+    device, on = _chosen(args)
     results = []
     quiet = args.quiet or (sys.stdout.isatty() and not args.json)  # a line for each test is progress enough
     try:
@@ -133,6 +147,28 @@ def _test(args: argparse.Namespace) -> int:
         output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")
         _report(device, on, selftest.outcome(device, on, results))
     return 1 if failed else 0
+
+
+def _measure(args: argparse.Namespace) -> int:
+    device, on = _chosen(args)
+    board.check(device)
+    logging.getLogger("chai").setLevel(logging.ERROR)  # the weights of these networks are random
+    samples, steps = [], board.measure(device, on)
+    for some in output.progress(steps, board.STEPS, "steps", args.quiet):
+        samples += some
+    path = args.output or Path("board.json")
+    with complete(path) as part:
+        part.write_text(layout(board.section(device, on, samples)) + "\n", encoding="utf-8")
+    output.say(f"wrote {path}")
+    if not args.quiet:
+        output.say(f"next: chai show NET --overlay {on.name} --host-model {path}")
+    return 0
+
+
+def _chosen(args: argparse.Namespace) -> tuple[Device, Overlay]:
+    """Return the device and the overlay: those that are named, else a board if one can be used here."""
+    name = args.device or env().device or ("pynq" if devices.open("pynq").status()[0] else devices.DEFAULT)
+    return devices.open(name), overlay.load(args.overlay or overlay.default)
 
 
 def _report(device: Device, on: Overlay, outcome: Iterable[tuple[str, str]]) -> None:

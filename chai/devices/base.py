@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..codegen.memory_map import Buffers
     from ..overlay import Overlay
     from ..tasks.unfold import Unfold
     from ..tasks.work import Work
@@ -74,6 +75,10 @@ class Device:
 
     def compile(self, work: Work) -> Program:
         """Return a Program for these Tasks. Raises DeviceError if the device cannot be used."""
+        raise NotImplementedError(self.name)
+
+    def buffers(self, overlay: Overlay, size: int) -> Buffers:
+        """Return a buffer of so many bytes, region 0, that host and accelerator share; a board has some. Raises DeviceError."""
         raise NotImplementedError(self.name)
 
     def about(self, overlay: Overlay) -> list[tuple[str, str]]:

@@ -139,6 +139,9 @@ class Pynq(Device):
         self.board(work.overlay, program)
         return program
 
+    def buffers(self, overlay: Overlay, size: int) -> PynqBuffers:
+        return PynqBuffers({0: size}, self.board(overlay).device, overlay.coherent)
+
     def board(self, overlay: Overlay, user: Program | None = None) -> Board:
         """Return the board with this overlay loaded, and keep it so for ``user``. Raises DeviceError."""
         with _opening:
