@@ -22,7 +22,7 @@ from .network import Graph
 from .params import SINGLE, Precision
 
 NAME, VERSION = "chai.formats", 1
-LARGE = 16  # times as large as a file that is written by hand: each output of a layer has a threshold
+LARGE = 4  # times as large as a file that is written by hand: each output of a layer has a threshold
 
 
 def _schema() -> dict[str, Any]:
