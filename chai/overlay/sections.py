@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 
 
 class BoardModel(NamedTuple):
-    """The usual name of a board, and Vivado's name of its chip."""
+    """The usual name of a board, Vivado's name of its chip, and that of the file with the board's own settings."""
 
     name: str
     part: str
+    board_file: str = ""
 
 
 class FpgaResources(NamedTuple):
