@@ -16,8 +16,9 @@ from ..overlay import Overlay
 # what the accelerator tells a simulation; a bitstream leaves it out
 PROBES = [f"{engine}_{fact}" for engine in ("array", "window") for fact in ("finished", "mac", "stall")]
 KEPT = ("ram_style",)  # attributes that Vivado has to see
-# a choice by bits of which at most one is 1: not the case statement that Verilog's readers would take for a priority
-_PMUX = """
+# what Verilog would say in a way that readers take for something else: a choice by bits of which at most one is 1 (its case
+# statement looks like a priority), and a few bits of a shifted word
+_MAPPED = """
 (* techmap_celltype = "$pmux" *)
 module choice #(parameter WIDTH = 1, parameter S_WIDTH = 1) (A, B, S, Y);
   input [WIDTH-1:0] A;
@@ -31,6 +32,16 @@ module choice #(parameter WIDTH = 1, parameter S_WIDTH = 1) (A, B, S, Y);
     for (i = 0; i < S_WIDTH; i = i + 1) chosen = chosen | B[i*WIDTH +: WIDTH] & {WIDTH{S[i]}};
   end
   assign Y = |S ? chosen : A;
+endmodule
+
+(* techmap_celltype = "$shr $shift" *)
+module part #(parameter A_SIGNED = 0, B_SIGNED = 0, A_WIDTH = 1, B_WIDTH = 1, Y_WIDTH = 1) (A, B, Y);
+  input [A_WIDTH-1:0] A;
+  input [B_WIDTH-1:0] B;
+  output [Y_WIDTH-1:0] Y;
+  wire _TECHMAP_FAIL_ = Y_WIDTH >= A_WIDTH || A_SIGNED || B_SIGNED;
+  wire [A_WIDTH-1:0] whole = A >> B;
+  assign Y = whole[Y_WIDTH-1:0];
 endmodule
 """
 _NOT = re.compile(r"(?<![=!<>])! (?=[A-Za-z_{(])")
@@ -46,7 +57,7 @@ def core(overlay: Overlay, name: str) -> str:
             raise DeviceError(f"Verilog cannot be written: the {tool} library is not installed", hint=EXTRA)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(generated(overlay))
-        Path(folder, "pmux.v").write_text(_PMUX)
+        Path(folder, "mapped.v").write_text(_MAPPED)
         yosys(
             Path(folder),
             "read_rtlil top.il",
@@ -55,7 +66,7 @@ def core(overlay: Overlay, name: str) -> str:
             "memory_collect",
             "flatten -noscopeinfo",
             "opt_expr -fine",
-            "techmap -autoproc -map pmux.v t:$pmux",
+            "techmap -autoproc -map mapped.v t:$pmux t:$shr t:$shift",
             "opt_clean",
             "splitnets -driver",  # no signal depends on a part of itself
             "opt_clean",
@@ -80,6 +91,8 @@ def readable(escaped: Iterable[str], taken: set[str]) -> dict[str, str]:
     used = set(taken)
     for each in sorted(set(escaped)):
         base = name = re.sub(r"_*[^A-Za-z0-9_]+", "_", each).strip("_")
+        if not base[:1].isalpha():
+            base = name = f"n_{base}"
         number = 1
         while name in used:
             number += 1

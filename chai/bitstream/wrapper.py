@@ -76,7 +76,7 @@ def wrapper(overlay: Overlay) -> str:
         ",\n".join(f"  {port}" for port in ports),
         ");",
         "  // the core's reset is active high; a register of its own for it",
-        "  reg reset = 1'b1;",
+        "  reg reset;",
         "  always @(posedge aclk) reset <= !aresetn;",
         *(f"  assign {each};" for each in fixed),
         f"  wire {', '.join(unused)};  // all transactions have ID 0",

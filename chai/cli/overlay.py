@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from pathlib import Path
 
 from ..bitstream import Project
@@ -38,9 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ooc", action="store_true", help="place and route the accelerator alone: no bitstream, but its fastest clock"
     )
     group = section(parser, "output")
-    group.add_argument(
-        "-o", "--output", type=partial(output.file, folder=True), required=True, metavar="DIR", help="folder to write"
-    )
+    group.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write")
     group.add_argument(
         "--scripts-only", action="store_true", help="write all but the core's Verilog, which takes a minute or more"
     )
