@@ -22,7 +22,7 @@ RANKS = {
     8: ["kernels", "codegen", "vta"],
     9: ["graph", "driver", "hw_overlays"],
     10: ["devices"],
-    11: ["layers", "plugins"],
+    11: ["bitstream", "layers", "plugins"],
     12: ["parser", "passes"],
     13: ["offload", "onnx"],
     14: ["images", "zoo"],

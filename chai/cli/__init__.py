@@ -34,6 +34,7 @@ COMMANDS = {
     "demo": "classify digit images with the embedded network, offline",
     "fetch": "download published weights of the shipped networks",
     "layers": "list the layer types that chai knows",
+    "overlay": "build an overlay's bitstream: Verilog, and scripts with which Vivado does it",
     "devices": "list the devices that networks can run on, or test one",
 }  # how to add one: a file NAME.py here with EPILOG, arguments(parser) and execute(args), and its line above
 

@@ -50,6 +50,7 @@ ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest 
 _PROSE = (
     "title",
     "boards",
+    "vlnv",
     "assumed",
     "clock_mhz",
     "memory_mb_per_s",
@@ -119,6 +120,11 @@ class Overlay:
     def simulator(self) -> str:
         """Return the device that runs on any host what is compiled for this overlay."""
         return "emulator" if self.own is None else f"{self.architecture}sim"
+
+    @property
+    def address_bits(self) -> int:
+        """Return the bits of an address in DDR: a Zynq-7000 has 32, an UltraScale+ 40."""
+        return 32 if self.family == "zynq7000" else 40
 
     @property
     def build(self) -> int:

@@ -10,10 +10,11 @@ HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebod
 
 
 class BoardModel(NamedTuple):
-    """The usual name of a board, and Vivado's name of its chip."""
+    """The usual name of a board, Vivado's name of its chip, and that of the file with the board's own settings."""
 
     name: str
     part: str
+    board_file: str = ""
 
 
 class FpgaResources(NamedTuple):

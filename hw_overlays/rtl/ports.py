@@ -29,8 +29,8 @@ class Stall(enum.Enum, shape=3):
 
 
 def address_bits(overlay: Overlay) -> int:
-    """Return the bits of an address in DDR: a Zynq-7000 has 32, an UltraScale+ 40."""
-    return 32 if overlay.family == "zynq7000" else 40
+    """Return the bits of an address in DDR."""
+    return overlay.address_bits
 
 
 class ReadPort(Signature):

@@ -23,10 +23,10 @@ UNKNOWN = (RuntimeError, ValueError, AttributeError, TypeError, OSError, Arithme
 STEPS = range(100, 45, -5)  # percent of the clock to try if the nearest divider is too fast
 
 
-def source(handoff: Path, block: str) -> int | None:
-    """Return the number of the processor's clock that drives a block of the design, the fastest of several.
+def source(handoff: Path, block: str) -> tuple[int, float] | None:
+    """Return the number of the processor's clock that drives a block of the design, the fastest of several, and its MHz.
 
-    None if the processor drives no pin of it, or the file has no clocks.
+    None if the processor drives no pin of it, or the file has no clocks; 0 MHz if the file does not say.
     """
     found = []
     for module in ElementTree.parse(handoff).iter("MODULE"):
@@ -36,36 +36,40 @@ def source(handoff: Path, block: str) -> int | None:
             for end in port.iter("CONNECTION") if port.get("SIGIS") == "clk" else ():
                 named = re.fullmatch(r"(?:FCLK_CLK|pl_clk)([0-3])", end.get("PORT", ""))
                 if named:
-                    found.append((int(port.get("CLKFREQUENCY") or 0), int(named[1])))
-    return max(found)[1] if found else None
+                    found.append((int(port.get("CLKFREQUENCY") or 0) / 1e6, int(named[1])))
+    return max(found)[::-1] if found else None
 
 
 def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
     """Set the accelerator's clock, which a download sets by the handoff, to the manifest's; return its MHz, None if unknown.
 
+    A handoff with a slower clock is of a bitstream that was built for that one.
+
     Logs a warning if it cannot be set or is slower. Raises DeviceError if even the slowest clock is too fast.
     """
-    number = source(handoff, block)
-    if number is None:
+    clock = source(handoff, block)
+    if clock is None:
         log.info("no clock of the processor drives %s; it runs at what the bitstream makes of it", block)
         return None
+    number, built = clock
+    wanted = min(overlay.clock_mhz, built or overlay.clock_mhz)
     try:
-        mhz = _set(number, overlay.clock_mhz)
+        mhz = _set(number, wanted)
     except UNKNOWN as error:
-        log.warning("clock %d cannot be set to %g MHz: %s", number, overlay.clock_mhz, error)
+        log.warning("clock %d cannot be set to %g MHz: %s", number, wanted, error)
         return None
-    if mhz > overlay.clock_mhz * (1 + TOLERANCE):
+    if mhz > wanted * (1 + TOLERANCE):
         raise DeviceError(
-            f"clock {number} of the board runs at {mhz:g} MHz, overlay {overlay.name} is made for {overlay.clock_mhz:g}",
+            f"clock {number} of the board runs at {mhz:g} MHz, overlay {overlay.name} is made for {wanted:g}",
             hint="codes may be wrong at a higher clock; the board's boot files set its PLLs",
         )
-    slow = mhz < overlay.clock_mhz * (1 - TOLERANCE)
+    slow = mhz < wanted * (1 - TOLERANCE)
     log.log(
         logging.WARNING if slow else logging.INFO,
         "clock %d runs at %g MHz%s",
         number,
         mhz,
-        f", the board does not reach the {overlay.clock_mhz:g} MHz of overlay {overlay.name}" if slow else "",
+        f", the board does not reach the {wanted:g} MHz of overlay {overlay.name}" if slow else "",
     )
     return mhz
 

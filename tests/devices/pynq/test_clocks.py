@@ -71,6 +71,20 @@ def test_a_clock_between_two_divisors_is_the_slower(
     assert "the board does not reach the" in record.message and board.overlay.name in record.message
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_bitstream_that_was_built_for_a_slower_clock_has_that_one(board_of: Callable[..., Any], name: str) -> None:
+    """The .hwh says so; the manifest's clock would be too fast for it."""
+    board = board_of(name)
+    slow, hertz = (83.3333, "83333333") if name == "pynq-z2" else (214.281, "214281000")
+    path = board.overlay.path.with_name(f"{name}.hwh")
+    text = path.read_text()
+    port = '<PORT NAME="aclk" DIR="I" SIGIS="clk"'
+    assert text.count(port) == 1
+    path.write_text(text.replace(port, f'{port} CLKFREQUENCY="{hertz}"'))
+    opened(board, board.overlay.clock_mhz)
+    assert mhz(board, 0) == pytest.approx(slow, rel=0.001)
+
+
 def test_a_clock_that_cannot_be_slow_enough(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks, "_set", lambda number, wanted: 2 * wanted)  # a PLL beyond what 63 * 63 divide
     with pytest.raises(DeviceError, match=r"clock 0 of the board runs at .* MHz, overlay .* is made for") as caught:
@@ -106,7 +120,7 @@ def test_a_real_handoff() -> None:
     import pynqmetadata
 
     path = Path(pynqmetadata.__file__).parent / "tests" / "hwhs" / "resizer.hwh"
-    assert clocks.source(path, "axi_dma_0") == 0
+    assert clocks.source(path, "axi_dma_0") == (0, 100)
     assert clocks.source(path, "no_such_block") is None
 
 

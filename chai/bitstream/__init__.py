@@ -1,0 +1,9 @@
+"""Bitstreams of overlays: Verilog from a manifest, and the scripts with which Vivado builds it.
+
+The scripts are files of ``hw_overlays/vivado``; they read ``settings.tcl``, which is written here.
+"""
+
+from .clock import PLL_MHZ, rate
+from .project import Project, target
+
+__all__ = ["PLL_MHZ", "Project", "rate", "target"]

@@ -1,0 +1,99 @@
+"""The folder from which Vivado builds a bitstream."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import overlay as overlays
+from ..errors import DeviceError
+from ..overlay import Overlay
+from ..overlay.manifest import ARRAY
+from ..overlay.sections import BoardModel
+from ..util.paths import shipped
+from ..util.suggest import did_you_mean
+from .clock import PLL_MHZ, rate
+from .core import core
+from .wrapper import PROTOCOLS, module, wrapper
+
+SCRIPTS = ("build.tcl", "common.tcl", "boards.tcl", "package.tcl", "design.tcl", "implement.tcl", "ooc.tcl")
+
+
+def target(name: str) -> tuple[Overlay, BoardModel]:
+    """Return an overlay and one of its boards: by the overlay's name or manifest (its first board), or by a board's name.
+
+    Raises DeviceError for an unknown name, or an overlay whose RTL is not chai's own.
+    """
+    boards = {
+        board.name.lower(): (overlay, board)
+        for overlay in map(overlays.load, overlays.names(ARRAY))
+        for board in overlay.boards
+    }
+    own = overlays.names(ARRAY)
+    if name.lower() in boards and name not in own:
+        return boards[name.lower()]
+    if name in overlays.names() or "/" in name or name.endswith(".json"):
+        overlay = overlays.load(name)
+        if overlay.own is not None:
+            raise DeviceError(f"overlay {name} is no design of chai's", hint=f"chai overlay build {overlays.default}")
+        return overlay, boards.get(name, (overlay, overlay.boards[0]))[1]
+    hint = did_you_mean(name.lower(), sorted({*own, *boards}), listed="overlays and boards")
+    raise DeviceError(f"there is no overlay or board {name!r}", hint=hint)
+
+
+@dataclass(frozen=True)
+class Project:
+    """An overlay to build for one of its boards, with a clock of ``mhz``."""
+
+    overlay: Overlay
+    board: BoardModel
+    mhz: float
+    jobs: int = 4
+
+    @classmethod
+    def of(cls, name: str, clock: float | None = None) -> Project:
+        """Return the project of an overlay or a board. Raises UsageError for a clock that the PLL does not have."""
+        overlay, board = target(name)
+        mhz = rate(overlay.family, overlay.clock_mhz if clock is None else clock)
+        return cls(overlay, board, mhz, os.cpu_count() or 1)
+
+    @property
+    def sources(self) -> tuple[str, str]:
+        """Return the names of the wrapper and of the core below ``rtl/``."""
+        name = module(self.overlay)
+        return f"{name}.v", f"{name}_core.v"
+
+    def settings(self) -> str:
+        """Return what the scripts have to know, as Tcl."""
+        overlay, family = self.overlay, self.overlay.family
+        values = {
+            "overlay": overlay.name,
+            "vlnv": overlay.vlnv,
+            "part": self.board.part,
+            "board_file": self.board.board_file,
+            "family": family,
+            "mhz": f"{self.mhz:.6f}",
+            "pll_mhz": PLL_MHZ[family],
+            "protocol": PROTOCOLS[family],
+            "address_bits": overlay.address_bits,
+            "registers": overlay.registers.window,
+            "jobs": self.jobs,
+        }
+        head = f"# {self.board.name}, overlay {overlay.name}, build {overlay.build:08x}\n"
+        return head + "".join(f"set {name} {{{value}}}\n" for name, value in values.items())
+
+    def write(self, folder: Path) -> None:
+        """Write everything but the core, which takes longer, into a folder."""
+        (folder / "rtl").mkdir(parents=True, exist_ok=True)
+        for script in SCRIPTS:
+            shutil.copyfile(shipped("hw_overlays", "vivado", script), folder / script)
+        (folder / "settings.tcl").write_text(self.settings())
+        (folder / "ooc.xdc").write_text(f"create_clock -period {1000 / self.mhz:.3f} -name aclk [get_ports aclk]\n")
+        (folder / "rtl" / self.sources[0]).write_text(wrapper(self.overlay))
+
+    def write_core(self, folder: Path) -> None:
+        """Write the core's Verilog. Raises DeviceError if a tool is missing."""
+        name = self.sources[1].removesuffix(".v")
+        (folder / "rtl" / self.sources[1]).write_text(core(self.overlay, name))

@@ -1,0 +1,102 @@
+"""The accelerator's outer Verilog module: AXI with the names and the protocol that the processor's ports have.
+
+A Zynq-7000 has AXI3 (bursts of at most 16 beats, WID), an UltraScale+ AXI4. All transactions have ID 0, so the ports have
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..overlay import Overlay
+
+PROTOCOLS = {"zynq7000": "AXI3", "zynqmp": "AXI4"}
+READERS, WRITERS = ("m0", "m1", "m2", "m3"), ("m0", "m3")
+
+# (name, bits, whether the master drives it); A stands for the bits of an address
+Signals = list[tuple[str, "int | str", bool]]
+_ADDRESS: Signals = [("addr", "A", True), ("len", 4, True), ("size", 3, True), ("burst", 2, True), ("cache", 4, True),
+            ("prot", 3, True), ("valid", 1, True), ("ready", 1, False)]  # fmt: skip
+_READ_DATA: Signals = [
+    ("rdata", 64, False),
+    ("rresp", 2, False),
+    ("rlast", 1, False),
+    ("rvalid", 1, False),
+    ("rready", 1, True),
+]
+_WRITE_DATA: Signals = [("wdata", 64, True), ("wstrb", 8, True), ("wlast", 1, True), ("wvalid", 1, True), ("wready", 1, False),
+               ("bresp", 2, False), ("bvalid", 1, False), ("bready", 1, True)]  # fmt: skip
+_LITE: Signals = [("awaddr", "A", False), ("awprot", 3, False), ("awvalid", 1, False), ("awready", 1, True),
+         ("wdata", 32, False), ("wstrb", 4, False), ("wvalid", 1, False), ("wready", 1, True),
+         ("bresp", 2, True), ("bvalid", 1, True), ("bready", 1, False),
+         ("araddr", "A", False), ("arprot", 3, False), ("arvalid", 1, False), ("arready", 1, True),
+         ("rdata", 32, True), ("rresp", 2, True), ("rvalid", 1, True), ("rready", 1, False)]  # fmt: skip
+# channel, its address channel, its signals, and inputs of the core that are ID 0
+_CHANNELS = {"read": ("ar", _READ_DATA, ("rid",), ("arid",)), "write": ("aw", _WRITE_DATA, ("bid",), ("awid", "wid"))}
+
+
+def module(overlay: Overlay) -> str:
+    """Return the name of the module: that of the IP."""
+    return overlay.vlnv.split(":")[2]
+
+
+def wrapper(overlay: Overlay) -> str:
+    """Return the Verilog of the module around the core, ``NAME_core``."""
+    name, axi3 = module(overlay), PROTOCOLS[overlay.family] == "AXI3"
+    bits, window = overlay.address_bits, (overlay.registers.window - 1).bit_length()
+    ports = ["input wire aclk", "input wire aresetn", "output wire interrupt"]
+    links = [".clk(aclk)", ".rst(reset)", ".interrupt(interrupt)"]
+    unused, fixed = [], []
+    for signal, width, out in _LITE:
+        ports.append(_port(f"s_axi_{signal}", window if width == "A" else width, out))
+        links.append(f".bus__{signal}(s_axi_{signal})")
+    for master, channel in _masters():
+        address, data, ids, driven = _CHANNELS[channel]
+        for signal, width, out in [(address + each, bits, out) for each, bits, out in _ADDRESS] + data:
+            port, core = f"{master}_{signal}", f"{master}_{channel}__{signal}"
+            if signal == f"{address}len" and not axi3:
+                ports.append(_port(port, 8, out))
+                links.append(f".{core}({port}[3:0])")
+                fixed.append(f"{port}[7:4] = 4'd0")
+                continue
+            ports.append(_port(port, bits if width == "A" else width, out))
+            links.append(f".{core}({port})")
+        ports += [_port(f"{master}_{address}lock", 2 if axi3 else 1, True), _port(f"{master}_{address}qos", 4, True)]
+        fixed += [f"{master}_{address}lock = {2 if axi3 else 1}'d0", f"{master}_{address}qos = 4'd0"]
+        links += [f".{master}_{channel}__{each}(1'b0)" for each in ids]
+        for each in driven:
+            unused.append(f"unused_{master}_{each}")
+            links.append(f".{master}_{channel}__{each}(unused_{master}_{each})")
+    lines = [
+        f"// {overlay.title}: overlay {overlay.name}, build {overlay.build:08x}",
+        f"// m0 and m3 read and write, m1 and m2 only read; {PROTOCOLS[overlay.family]}, 64 bits, at most 16 beats",
+        "/* verilator lint_off SYMRSVDWORD */  // interrupt, a word of C++ libraries",
+        "`default_nettype none",
+        f"module {name} (",
+        ",\n".join(f"  {port}" for port in ports),
+        ");",
+        "  // the core's reset is active high; a register of its own for it",
+        "  reg reset;",
+        "  always @(posedge aclk) reset <= !aresetn;",
+        *(f"  assign {each};" for each in fixed),
+        f"  wire {', '.join(unused)};  // all transactions have ID 0",
+        f"  {name}_core core (",
+        ",\n".join(f"    {link}" for link in links),
+        "  );",
+        "endmodule",
+        "`default_nettype wire",
+        "/* verilator lint_on SYMRSVDWORD */",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _masters() -> Iterator[tuple[str, str]]:
+    for master in READERS:
+        yield master, "read"
+        if master in WRITERS:
+            yield master, "write"
+
+
+def _port(name: str, bits: int | str, out: bool) -> str:
+    width = "" if bits == 1 else f"[{int(bits) - 1}:0] "
+    return f"{'output' if out else 'input'} wire {width}{name}"
