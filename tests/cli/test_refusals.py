@@ -124,6 +124,7 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
     ("fetch --force", "without the name of a network"),
     ("devices --device float", "without --test"),
     ("devices --overlay pynq-z2", "without --test"),
+    ("overlay build pynq-z2 -o x --scripts-only --run", "with --scripts-only"),
 ]  # fmt: skip
 MISSING = [  # a command line with a file that is not there
     "run no.prototxt -i x.png", "run no.chai -i x.png", "run digits no.caffemodel -i x.png", "run digits -i no.png",
@@ -252,6 +253,7 @@ IMAGES = {"--resize", "--crop", "--channels", "--mean", "--mean-file", "--raw-sc
 ALSO = {  # in these commands, too
     "quantize": {*IMAGES, "--calibration", "--bits", "--scheme"},  # the first go into the card of what is written
     "compile": {*IMAGES, "--calibration", "--labels"},
+    "overlay": {"--clock", "--ooc", "--scripts-only"},
 }
 ALIKE = {"check", "evaluate", "compile"}  # have run's checks of preprocessing, formats and engines
 SHARED = {*IMAGES, "--calibration", "--bits", "--scheme", "--engine", "--autotune", "--no-jit"}
