@@ -71,3 +71,19 @@ def shown(word: str, file: str) -> bool:
 def test_what_no_file_shows_is_on_the_page() -> None:
     page = PAGE.read_text()
     assert UNPROVEN and [word for word in UNPROVEN if f"`{word}`" not in page] == []
+
+
+@pytest.mark.skipif(not FOLDER, reason="CHAI_TEST_SCRIPTS names no folder with the public repositories")
+def test_the_files_give_properties_such_values() -> None:
+    """At least one value that a file gives to a property is one that the stand-in accepts, and is written as it wants it."""
+    wrong = []
+    for kind in cells.CELLS.values():
+        for name, (file, values, _) in kind.properties.items():
+            if not file:
+                continue
+            given = re.findall(rf"config\.{name.lower()}\}}?\s+(\{{[^}}]*\}}|\S+)", text(file))
+            plain = {value.strip("{}").rstrip("]") for value in given}
+            allowed = {(braced or word).lower() for braced, word in re.findall(r"\{([^}]*)\}|(\S+)", values)}
+            if not plain or (allowed and not plain & allowed):
+                wrong.append((name, file, plain))
+    assert wrong == []

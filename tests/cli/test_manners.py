@@ -90,6 +90,7 @@ def test_every_command_refuses_a_variable_that_makes_no_sense(
         "quantize": ["digits", "--calibration", "x", "-o", "q.prototxt"],
         "compile": ["digits", "-o", "x.chai"],
         "estimate": ["x.csv"],
+        "overlay": ["build", "pynq-z2", "-o", "x"],
     }
     needed |= {name: ["digits"] for name in ("show", "check")}
     monkeypatch.setenv("CHAI_DEBUG", "9")

@@ -156,6 +156,7 @@ class Case:
         yield ["bench", *net, "--rounds", 1, "--against", "none"]
         yield ["estimate", self.list, "-o", f"{self.out}-times.csv"]
         yield ["layers"]
+        yield ["overlay", "build", EVIL, "-o", EVIL]
         yield ["devices", "--device", EVIL]
         yield ["devices", "--test", "--overlay", self.folder / EVIL]
         yield ["fetch", EVIL]

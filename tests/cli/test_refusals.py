@@ -129,6 +129,7 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
     ("devices -o x.json", "without --measure"),
     ("devices --measure --test", "with --measure"),
     ("devices --measure --json", "with --measure"),
+    ("overlay build pynq-z2 -o x --scripts-only --run", "with --scripts-only"),
 ]  # fmt: skip
 MISSING = [  # a command line with a file that is not there
     "run no.prototxt -i x.png", "run no.chai -i x.png", "run digits no.caffemodel -i x.png", "run digits -i no.png",
@@ -257,6 +258,7 @@ IMAGES = {"--resize", "--crop", "--channels", "--mean", "--mean-file", "--raw-sc
 ALSO = {  # in these commands, too
     "quantize": {*IMAGES, "--calibration", "--bits", "--scheme"},  # the first go into the card of what is written
     "compile": {*IMAGES, "--calibration", "--labels"},
+    "overlay": {"--clock", "--ooc", "--scripts-only"},
 }
 ALIKE = {"check", "evaluate", "compile"}  # have run's checks of preprocessing, formats and engines
 SHARED = {*IMAGES, "--calibration", "--bits", "--scheme", "--engine", "--autotune", "--no-jit"}

@@ -88,8 +88,8 @@ def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
     if path is None:
         raise DeviceError(
             f"no bitstream of overlay {overlay.name} is published yet",
-            hint=f"chai overlay build {overlay.name} -o DIR (docs/build.md); put {overlay.name}.bit and {overlay.name}.hwh next "
-            f"to {overlay.path}; --device emulator computes the same bits",
+            hint=f"chai overlay build {overlay.name} -o DIR (docs/build.md); put {overlay.name}.bit and {overlay.name}.hwh "
+            f"beside {overlay.path}; --device emulator computes the same bits",
         )
     device = active(overlay)
     import pynq

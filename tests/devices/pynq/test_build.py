@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, parse
 
 import numpy as np
 import pytest
@@ -84,3 +85,27 @@ def test_a_slower_bitstream_is_never_clocked_faster(
         opened = program.device.board(board.overlay)
     assert opened.mhz == pytest.approx(mhz, rel=1e-3) and opened.mhz < board.overlay.clock_mhz
     assert "does not reach" not in caplog.text
+
+
+def test_the_handoff_says_nothing_that_vivado_would_not(tmp_path: Path) -> None:
+    """Its elements and attributes are among those of a file that Vivado has written, which comes with pynqmetadata."""
+    pynqmetadata = pytest.importorskip("pynqmetadata", reason="this pynq has no pynqmetadata")
+    (real,) = Path(pynqmetadata.__file__).parent.glob("tests/hwhs/resizer.hwh")
+    project = Project.of("pynq-z2")
+    built(project, tmp_path)
+    known, made = attributes(real), attributes(tmp_path / "pynq-z2.hwh")
+    assert made.keys() <= known.keys() and len(made) > 10
+    assert {tag: names - known[tag] for tag, names in made.items() if names - known[tag]} == {}
+
+
+def attributes(path: Path) -> dict[str, set[str]]:
+    """Names of the attributes of each kind of element, at its place."""
+    found: dict[str, set[str]] = {}
+
+    def walk(element: Element, place: str) -> None:
+        found.setdefault(place, set()).update(element.attrib)
+        for child in element:
+            walk(child, f"{place}/{child.tag}")
+
+    walk(parse(path).getroot(), "")
+    return found
