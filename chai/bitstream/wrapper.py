@@ -13,7 +13,7 @@ from ..overlay import Overlay
 PROTOCOLS = {"zynq7000": "AXI3", "zynqmp": "AXI4"}
 READERS, WRITERS = ("m0", "m1", "m2", "m3"), ("m0", "m3")
 
-# (name, bits, whether the master drives it); A stands for the bits of an address
+# (name, bits, whether the master drives it); A is the bits of an address
 Signals = list[tuple[str, "int | str", bool]]
 _ADDRESS: Signals = [("addr", "A", True), ("len", 4, True), ("size", 3, True), ("burst", 2, True), ("cache", 4, True),
             ("prot", 3, True), ("valid", 1, True), ("ready", 1, False)]  # fmt: skip

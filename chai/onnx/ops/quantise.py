@@ -12,7 +12,7 @@ from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
 
-SIX = 2.0**-20  # the largest error of a threshold that stands for 6
+SIX = 2.0**-20  # the largest error of a threshold that means 6
 
 
 @operator("QuantizeLinear")
