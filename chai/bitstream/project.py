@@ -54,8 +54,16 @@ class Project:
 
     @classmethod
     def of(cls, name: str, clock: float | None = None) -> Project:
-        """Return the project of an overlay or a board. Raises UsageError for a clock that the PLL does not have."""
+        """Return the project of an overlay or a board. Raises UsageError for a clock that the PLL does not have.
+
+        Raises DeviceError for a board whose file is not named.
+        """
         overlay, board = target(name)
+        if not board.board_file:
+            raise DeviceError(
+                f"overlay {overlay.name} does not say which board file sets the processor of {board.name}",
+                hint='give its board in overlay.json a "board_file", such as "pynq-z2" of tul.com.tw:pynq-z2:part0:1.0',
+            )
         mhz = rate(overlay.family, overlay.clock_mhz if clock is None else clock)
         return cls(overlay, board, mhz, os.cpu_count() or 1)
 

@@ -129,19 +129,15 @@ assign y = q != ! z;
 # -- slow: the whole core
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("verilog")
-    project = Project.of("pynq-z2")
-    project.write(folder)
-    project.write_core(folder)
-    return folder / "rtl"
-
-
 @pytest.mark.slow
-def test_the_core_is_clean(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["pynq-z2", "kv260"])  # one lane, and four with UltraRAM
+def test_the_core_is_clean(name: str, tmp_path: Path) -> None:
+    project, folder = Project.of(name), tmp_path / "rtl"
+    project.write(tmp_path)
+    project.write_core(tmp_path)
     assert lint(folder, *(f"-Wno-{kind}" for kind in OFF)) == ""
     text = (folder / "chai_array_core.v").read_text()
+    assert ('(* ram_style = "ultra" *)' in text) == (project.overlay.resources.ultra_ram > 0)
     assert "\\" not in text and "$signal" not in text
     assert set(re.findall(r"\$\w+", text)) <= {"$signed", "$unsigned"}
     assert (

@@ -99,6 +99,17 @@ def test_what_cannot_be_built_says_why(
     assert not (tmp_path / "b").exists()
 
 
+def test_a_board_needs_the_name_of_its_file(
+    in_process: InProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise the scripts would take whatever board Vivado knows."""
+    manifest = tmp_path / "overlay.json"
+    manifest.write_text(overlays.load("zcu102").path.read_text().replace(', "board_file": "zcu102"', ""))
+    assert in_process("overlay", "build", manifest, "-o", tmp_path / "b") == 69
+    err = capsys.readouterr().err
+    assert "does not say which board file sets the processor of ZCU102" in err and '"board_file"' in err
+
+
 def test_without_amaranth_it_says_what_installs_it(
     in_process: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
