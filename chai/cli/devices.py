@@ -23,6 +23,7 @@ from ..overlay.host_model import layout
 from ..util.files import complete
 from . import options, output
 from .parsing import refuse, section
+from .watchdog import watched
 
 EPILOG = """examples:
   chai devices
@@ -31,6 +32,13 @@ EPILOG = """examples:
   chai devices --measure -o board.json                 on a board; for chai show --host-model board.json
 
 exit code 1: a result of the device differs from its definition"""
+
+
+PATIENCE = 20.0  # seconds to load a bitstream and to read the first registers
+HANGS = (
+    f"the board has not answered for {PATIENCE:g} s. If nothing follows, a register is read that never answers: the accelerator "
+    "has no clock, its reset is not released, or the bitstream has nothing at this address. Power cycle the board"
+)
 
 
 class ListedDevice(NamedTuple):
@@ -139,6 +147,9 @@ def _test(args: argparse.Namespace) -> int:
             sys.stdout.flush()
 
     try:
+        if facts:
+            with watched(PATIENCE, HANGS):
+                selftest.opened(device, on)
         for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", quiet):
             tell(result)
         times = (repeat.TIMES if facts else 0) if args.repeat is None else args.repeat

@@ -48,7 +48,7 @@ class Repeat:
 
     @property
     def differ(self) -> bool:
-        """Whether two runs gave different outputs."""
+        """True if two runs gave different outputs."""
         return len(self.wrong) + bool(self.right) > 1
 
     @property

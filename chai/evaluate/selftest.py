@@ -112,7 +112,7 @@ def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
             f"device {device.name} computes in float: there is no definition to compare it with",
             hint="--device emulator, or pynq on a board",
         )
-    device.compile(Work(overlay, [], {})).close()  # raises if the device is missing
+    opened(device, overlay)
     for probe in probes(overlay):
         begin = perf_counter()
         try:
@@ -120,6 +120,11 @@ def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
         except ChaiError as error:
             reason = str(error)
         yield ProbeResult(probe.name, not reason, reason, (perf_counter() - begin) * 1000)
+
+
+def opened(device: Device, overlay: Overlay) -> None:
+    """Open the device for an overlay. Raises its error if it is missing."""
+    device.compile(Work(overlay, [], {})).close()
 
 
 def checks(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:

@@ -43,7 +43,7 @@ def claim() -> int:
 
 
 def bitstream(overlay: Overlay) -> Path | None:
-    """Return the path of the bitstream, if it or a link to it exists: beside the manifest, or where it was fetched to."""
+    """Return the path of the bitstream, if it or a link to it exists: next to the manifest, or where it was fetched to."""
     path = overlay.path.resolve().parent / f"{overlay.name}.bit"
     if overlay.own is not None:
         return next((each for each in (path, Path(env().cache, path.name)) if each.exists()), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -21,6 +21,18 @@ LANES = {"zynq7000": {64: 0, 32: 1}, "zynqmp": {128: 0, 64: 1, 32: 2}}  # values
 def no_clock(board: Any) -> None:
     """Nothing drives the registers: the interconnect answers for them with ones."""
     board.accelerator.read = lambda offset: 0xFFFFFFFF
+
+
+def silent(board: Any, wait: Callable[[], None]) -> None:
+    """The first read of a register hangs until ``wait`` returns: on a real board, for ever."""
+    accelerator, real = board.accelerator, board.accelerator.read
+
+    def read(offset: int) -> int:
+        accelerator.read = real
+        wait()
+        return int(real(offset))
+
+    accelerator.read = read
 
 
 def bit_errors(board: Any, rate: float, seed: int = 3) -> None:

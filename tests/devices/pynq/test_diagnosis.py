@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
-from chai.cli import main as chai_command
+from chai.cli import devices, main as chai_command
 from chai.evaluate import diagnosis
+from tests.conftest import HANG
 
 from . import faults
 
@@ -55,6 +57,29 @@ def test_no_clock(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     (words,) = told(lines, "stopped")
     assert words.startswith("no accelerator of chai answers: register ID reads 0xffffffff, expected ")
     assert "does the accelerator have a clock, and is its reset released?" in words
+
+
+def test_a_register_that_never_answers(
+    board: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is said while the command hangs, and nothing is if the board answers."""
+    told = []
+
+    def wait() -> None:
+        end = monotonic() + HANG
+        while "a register is read that never answers: the accelerator has no clock" not in "".join(told):
+            assert monotonic() < end
+            told.append(capfd.readouterr().err)
+            sleep(0.01)
+
+    monkeypatch.setattr(devices, "PATIENCE", 0.01)
+    faults.silent(board, wait)
+    options = "devices", "--test", "--device", "pynq", "--overlay", str(board.overlay.path), "--repeat", "0", "-q"
+    assert chai_command(options) == 0 and len(told) > 1
+    monkeypatch.setattr(devices, "PATIENCE", float(HANG))
+    capfd.readouterr()
+    assert chai_command(options) == 0
+    assert "never answers" not in capfd.readouterr().err
 
 
 def test_another_build(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
