@@ -6,8 +6,9 @@ import argparse
 import importlib.util
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +16,14 @@ from .. import __version__, devices, overlay
 from ..devices.base import Device
 from ..env import env
 from ..errors import ChaiError
-from ..evaluate import selftest
+from ..evaluate import diagnosis, repeat, selftest
 from ..evaluate.host import board
 from ..overlay import Overlay
 from ..overlay.host_model import layout
 from ..util.files import complete
 from . import options, output
 from .parsing import refuse, section
+from .watchdog import watched
 
 EPILOG = """examples:
   chai devices
@@ -30,6 +32,13 @@ EPILOG = """examples:
   chai devices --measure -o board.json                 on a board; for chai show --host-model board.json
 
 exit code 1: a result of the device differs from its definition"""
+
+
+PATIENCE = 20.0  # seconds to load a bitstream and to read the first registers
+HANGS = (
+    f"the board has not answered for {PATIENCE:g} s. If nothing follows, a register is read that never answers: the accelerator "
+    "has no clock, its reset is not released, or the bitstream has nothing at this address. Power cycle the board"
+)
 
 
 class ListedDevice(NamedTuple):
@@ -69,6 +78,7 @@ class Selftest(output.Schema):
     overlay: str
     build: str
     tests: list[selftest.ProbeResult]
+    probably: list[str]
     failed: int
     ok: bool
 
@@ -77,6 +87,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     group = section(parser, "device")
     group.add_argument("--test", action="store_true", help="run known Tasks and a small network; compare every bit")
+    group.add_argument(
+        "--repeat",
+        type=partial(options.count, least=0),
+        metavar="N",
+        help=f"run one Task of each engine N times, compare the runs (default: {repeat.TIMES} on a board, else 0)",
+    )
     group.add_argument("--measure", action="store_true", help="time what a board's processor does; takes some minutes")
     group.add_argument("--device", metavar="NAME", help="device to test (default: pynq if it is usable, else emulator)")
     options.overlay(parser)
@@ -89,12 +105,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print every device with its state, and the compiler of custom layers; or test one."""
     if args.measure:
-        refuse(args, ("test",), "with --measure", hint="one after the other")
+        refuse(args, ("test", "repeat"), "with --measure", hint="one after the other")
         refuse(args, ("json",), "with --measure, whose file is JSON", hint="-o FILE")
         return _measure(args)
     refuse(args, ("output",), "without --measure, whose file it is", hint="chai devices --measure")
     if args.test:
         return _test(args)
+    refuse(args, ("repeat",), "without --test", hint="chai devices --test")
     refuse(args, ("device", "overlay"), "without --test, whose device it is", hint="chai devices --test")
     opened = {name: devices.open(name) for name in devices.names()}
     states = [ListedDevice(name, *device.status(), device.summary) for name, device in opened.items()]
@@ -118,18 +135,37 @@ def execute(args: argparse.Namespace) -> int:
 
 def _test(args: argparse.Namespace) -> int:
     device, on = _chosen(args)
-    results = []
+    facts = device.about(on)
+    results: list[selftest.ProbeResult] = []
     quiet = args.quiet or (sys.stdout.isatty() and not args.json)  # a line for each test is progress enough
-    try:
-        for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", quiet):
-            results.append(result)
-            if not args.json:
-                verdict = "PASS" if result.ok else "FAIL"
-                output.result(f"{verdict}  {result.name}" + (f": {result.reason}" if result.reason else ""))
-                sys.stdout.flush()
-    except ChaiError as error:
+
+    def tell(result: selftest.ProbeResult) -> None:
+        results.append(result)
         if not args.json:
-            _report(device, on, [("stopped", str(error))])
+            verdict = "PASS" if result.ok else "FAIL"
+            output.result(f"{verdict}  {result.name}" + (f": {result.reason}" if result.reason else ""))
+            sys.stdout.flush()
+
+    try:
+        if facts:
+            with watched(PATIENCE, HANGS):
+                selftest.opened(device, on)
+        for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", quiet):
+            tell(result)
+        times = (repeat.TIMES if facts else 0) if args.repeat is None else args.repeat
+        for probe in repeat.repeated(on) if times else ():
+            runs = repeat.Repeat(probe, times)
+            for _ in output.progress(runs.run(device, on), times, "runs", args.quiet):
+                pass
+            tell(runs.result)
+        checks = list(selftest.checks(device, on))
+        for result in checks:
+            tell(result)
+        tasks = results[: len(results) - len(checks)]
+        probably = diagnosis.diagnose(device, on, tasks, checks) if facts else []
+    except ChaiError as error:
+        if facts and not args.json:
+            _report(device, on, facts, [("stopped", str(error))])
         raise
     failed = sum(not result.ok for result in results)
     if args.json:
@@ -139,13 +175,16 @@ def _test(args: argparse.Namespace) -> int:
                 overlay=on.name,
                 build=f"{on.build:08x}",
                 tests=results,
+                probably=probably,
                 failed=failed,
                 ok=not failed,
             )
         )
-    else:
-        output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")
-        _report(device, on, selftest.outcome(device, on, results))
+        return 1 if failed else 0
+    output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")
+    if facts:
+        outcome = selftest.outcome(device, on, results)
+        _report(device, on, facts, [*outcome, *(("probably", sentence) for sentence in probably)])
     return 1 if failed else 0
 
 
@@ -171,11 +210,8 @@ def _chosen(args: argparse.Namespace) -> tuple[Device, Overlay]:
     return devices.open(name), overlay.load(args.overlay or overlay.default)
 
 
-def _report(device: Device, on: Overlay, outcome: Iterable[tuple[str, str]]) -> None:
-    """Print one block that tells others of a board; nothing for a device that is the same anywhere."""
-    facts = device.about(on)
-    if not facts:
-        return
+def _report(device: Device, on: Overlay, facts: Sequence[tuple[str, str]], outcome: Iterable[tuple[str, str]]) -> None:
+    """Print one block that tells others of a board."""
     output.result("", "To report this board, paste into an issue:", "")
     output.result("```", f"chai {__version__} devices --test --device {device.name} --overlay {on.name}")
     output.result(*(f"{name:9}  {value}" for name, value in (*facts, *outcome)), "```")

@@ -286,10 +286,10 @@ def _size(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[-1])
 
 
-def count(text: str) -> int:
-    """Return the number of at least 1 that ``text`` spells, for argparse."""
-    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number of at least 1")
+def count(text: str, least: int = 1) -> int:
+    """Return the number of at least ``least`` that ``text`` spells, for argparse."""
+    if not text.isdecimal() or len(text) > 9 or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number of at least {least}")
     return int(text)
 
 

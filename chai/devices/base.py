@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -85,6 +85,14 @@ class Device:
         """Return names and values of what runs an overlay here, for reports to others; most devices are the same anywhere."""
         del overlay
         return []
+
+    def checks(self, overlay: Overlay) -> Iterator[tuple[str, str]]:
+        """Yield names of what results do not show, after some Tasks have run, and what is wrong with it; "" if nothing is.
+
+        Raises DeviceError.
+        """
+        del overlay
+        yield from ()
 
     def leave(self) -> None:
         """Release it for other processes, unless a Program on it is still open. Most devices have nothing to release."""

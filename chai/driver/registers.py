@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..codegen.dependencies import Finished
 from ..errors import DeviceError
@@ -13,6 +13,17 @@ from ..overlay.architecture import Bus
 if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
+
+
+Kind = TypeVar("Kind", bound=DeviceError)
+
+
+class Stopped(DeviceError):
+    """The accelerator has refused a descriptor or met a fault."""
+
+
+class Late(DeviceError):
+    """A chain has not ended."""
 
 
 class Registers:
@@ -65,15 +76,17 @@ class Registers:
         value = self.read("DONE")
         return {engine: self.bits("DONE", engine, value) for engine in Finished._fields}
 
-    def failed(self, tasks: Sequence[Task]) -> DeviceError:
+    def failed(self, tasks: Sequence[Task]) -> Stopped:
         """Return the error of a chain that has stopped, with the name of the layer."""
         value = self.read("ERROR")
         cause, tag = self.bits("ERROR", "cause", value), self.bits("ERROR", "tag", value)
         known = self.overlay.registers.errors
         words = known[cause] if cause < len(known) else f"cause {cause}"
-        return _named(tasks, tag, f"the accelerator stopped: {words}", "CHAI_CHECK=1 runs each layer on its own")
+        return _named(
+            Stopped, tasks, tag, f"the accelerator stopped: {words}", "CHAI_CHECK=1 runs each layer on its own"
+        )
 
-    def late(self, tasks: Sequence[Task], waited: str = "") -> DeviceError:
+    def late(self, tasks: Sequence[Task], waited: str = "") -> Late:
         """Return the error of a chain that has not ended after ``waited``, or has stopped without an error."""
         done = self.done()
         finished = sum(done.values())
@@ -84,6 +97,7 @@ class Registers:
             oldest = min([oldest, *mine[count : count + 1]])
         what = f"not done after {waited}" if waited else "the accelerator stopped without a word"
         return _named(
+            Late,
             tasks,
             oldest,
             f"{what}, {finished} of {len(tasks)} Tasks completed",
@@ -91,8 +105,8 @@ class Registers:
         )
 
 
-def _named(tasks: Sequence[Task], index: int, message: str, hint: str) -> DeviceError:
+def _named(kind: type[Kind], tasks: Sequence[Task], index: int, message: str, hint: str) -> Kind:
     if index >= len(tasks):
-        return DeviceError(message, hint=hint)
+        return kind(message, hint=hint)
     task = tasks[index]
-    return DeviceError(f"layer {task.origin[0]!r} ({task.kind}): {message}", layer=task.origin[0], hint=hint)
+    return kind(f"layer {task.origin[0]!r} ({task.kind}): {message}", layer=task.origin[0], hint=hint)

@@ -6,7 +6,9 @@ It runs Tasks of every kind of the overlay (``probes`` of the kind) in each of i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from time import perf_counter
 
@@ -14,7 +16,7 @@ from .. import tasks
 from ..blob import Array, codes_of
 from ..codegen.compile import executable
 from ..devices.base import Device, Program, Ran
-from ..errors import ChaiError, UsageError
+from ..errors import ChaiError, DeviceError, UsageError
 from ..net import Net
 from ..overlay import Overlay
 from ..runtime.execution import Execution
@@ -42,14 +44,23 @@ class TaskProbe(Probe[Task]):
 
     def run(self, device: Device, overlay: Overlay) -> str:
         """Return a description of the first error, or "". Raises the errors of the device."""
-        program = device.compile(Work(overlay, [self.task], self.shapes, {}, self.task.inputs, (self.task.output,)))
+        with closing(self.compiled(device, overlay)) as program:
+            return difference(self.output(program), self.expected)
+
+    def compiled(self, device: Device, overlay: Overlay) -> Program:
+        """Return the Task alone as a Program."""
+        return device.compile(Work(overlay, [self.task], self.shapes, {}, self.task.inputs, (self.task.output,)))
+
+    def output(self, program: Program) -> Array:
+        """Run the Program once, and return what the Task has written."""
         blobs = {name: codes.copy() for name, codes in self.codes.items()}
-        try:
-            program.run(blobs)
-        finally:
-            program.close()
-        expected = self.task.define(*(self.codes[b] for b in self.task.inputs))
-        return difference(self.task.written(blobs[self.task.output], expected.shape[1]), expected)
+        program.run(blobs)
+        return self.task.written(blobs[self.task.output], self.expected.shape[1])
+
+    @cached_property
+    def expected(self) -> Array:
+        """The output by the Task's definition."""
+        return self.task.define(*(self.codes[b] for b in self.task.inputs))
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
             f"device {device.name} computes in float: there is no definition to compare it with",
             hint="--device emulator, or pynq on a board",
         )
-    device.compile(Work(overlay, [], {})).close()  # raises if the device is missing
+    opened(device, overlay)
     for probe in probes(overlay):
         begin = perf_counter()
         try:
@@ -111,10 +122,26 @@ def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
         yield ProbeResult(probe.name, not reason, reason, (perf_counter() - begin) * 1000)
 
 
+def opened(device: Device, overlay: Overlay) -> None:
+    """Open the device for an overlay. Raises its error if it is missing."""
+    device.compile(Work(overlay, [], {})).close()
+
+
+def checks(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
+    """Yield what the device can say of itself after a run, apart from results."""
+    begin = perf_counter()
+    try:
+        for name, reason in device.checks(overlay):
+            yield ProbeResult(name, not reason, reason, (perf_counter() - begin) * 1000)
+            begin = perf_counter()
+    except DeviceError as error:
+        yield ProbeResult("board", False, str(error), (perf_counter() - begin) * 1000)
+
+
 def outcome(device: Device, overlay: Overlay, results: Sequence[ProbeResult]) -> Iterator[tuple[str, str]]:
     """Yield names and values for a report: which programs were right, and the time of one segment."""
     wrong = [result.name for result in results if not result.ok]
-    yield "right", f"{len(results) - len(wrong)} of {len(results)} programs"
+    yield "right", f"{len(results) - len(wrong)} of {len(results)} tests"
     if wrong:
         yield "wrong", "; ".join(wrong)
     try:

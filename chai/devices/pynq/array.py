@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -12,11 +12,12 @@ from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
 from ...util.log import logger
+from . import ports
 from .board import Board
 from .clocks import TOLERANCE
 from .finding import download
 from .memory import Lost, PynqBuffers, lost
-from .waiting import Interrupt, Polling
+from .waiting import LOST, Interrupt, Polling
 
 if TYPE_CHECKING:
     from ...codegen.chain import Chain
@@ -25,21 +26,24 @@ if TYPE_CHECKING:
 log = logger("chai.pynq")
 
 RESET = 5e-3  # seconds that a reset may take
+SILENCE = 0, 0xFFFFFFFF  # what a register reads that nothing drives
 
 
 class ArrayBoard(Board, Registers):
     """A board that runs Chains; ``stuck`` if a reset has not stopped the last one."""
 
+    _ended = False  # whether a chain was done since the download
     _doubted = False  # whether its cycle counter was found to be wrong
     _waiting: Polling | Interrupt = Polling()
 
     def open(self) -> None:
-        self.device, registers, self.mhz = download(self.overlay)
-        self.bus = registers
+        loaded = download(self.overlay)
+        self.device, self.bus, self.mhz = loaded.device, loaded.driver, loaded.mhz
+        self._handoff, self._pins = loaded.handoff, list(loaded.driver.pins)
         self._id = self.overlay.registers["ID"].value
         self.check()
         if env().pynq_wait == "interrupt":
-            self._waiting = _interrupt(list(registers.pins))
+            self._waiting = _interrupt(self._pins)
 
     def close(self) -> None:
         if os.getpid() == self.process:  # a fork does not have the thread
@@ -67,7 +71,9 @@ class ArrayBoard(Board, Registers):
         if number != expected:
             raise Lost(
                 f"no accelerator of chai answers: register ID reads {number:#010x}, expected {expected:#010x}",
-                hint="another bitstream may have been loaded; load the network again",
+                hint="nothing drives the registers: does the accelerator have a clock, and is its reset released?"
+                if number in SILENCE
+                else "another bitstream may have been loaded; load the network again",
             )
         build = self.read("BUILD")
         if build != self.overlay.build:
@@ -75,6 +81,39 @@ class ArrayBoard(Board, Registers):
                 f"the bitstream is of build {build:08x}, overlay {self.overlay.name} is build {self.overlay.build:08x}",
                 hint="take the bitstream that was built from this overlay.json, or compile the network for the other",
             )
+
+    def checks(self) -> Iterator[tuple[str, str]]:
+        with self.lock:
+            widths = "; ".join(ports.wrong(self.overlay.family, self._handoff, self.device))
+            yield "widths of memory ports", widths and f"{widths}: {ports.REMEDY}"
+            if self._pins and self._ended:
+                yield "interrupt", self._interrupted()
+
+    def _interrupted(self) -> str:
+        """Return why the interrupt of the last chain does not come; "" if it does."""
+        done = self.mask("IRQ", "done")
+        if not self.read("IRQ") & done:
+            return "the accelerator does not raise it: a chain was done, and register IRQ does not say so"
+        kept = self._waiting
+        try:
+            if isinstance(kept, Polling):
+                self._waiting = Interrupt(self._pins[0])
+            assert isinstance(self._waiting, Interrupt)
+            self.write("IRQ_ENABLE", done)
+            if self._waiting.comes(LOST):
+                return ""
+            return (
+                f"register IRQ says done, and none came in {LOST:g} s: is the accelerator's interrupt wired to the "
+                "controller, and the controller to the processor?"
+            )
+        except Exception as error:  # no /dev/uioN, or one that cannot be opened: pynq has an error of its own for each
+            return f"{self._pins[0]}: {error}"
+        finally:
+            self.write("IRQ_ENABLE", 0)
+            self.write("IRQ", done)
+            if self._waiting is not kept:
+                self._waiting.close()
+                self._waiting = kept
 
     def run(self, segment: Chain, memory: PynqBuffers, seconds: float, expected: float = 0.0) -> float | None:
         tasks = segment.tasks
@@ -88,7 +127,7 @@ class ArrayBoard(Board, Registers):
             self.stuck = True
             self.start(segment.entry(memory.addresses), len(tasks))
             self._wait(tasks, seconds, expected)
-            self.stuck = False
+            self.stuck, self._ended = False, True
             wall = (perf_counter() - begin) * 1000
             cycles = self.cycles()
             self.check()  # registers of another accelerator mean nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -55,6 +56,10 @@ class Board:
                 f"process {self.process} has the board, and this one was forked from it",
                 hint='start workers before the first network is loaded, or with multiprocessing\'s "spawn"',
             )
+
+    def checks(self) -> Iterator[tuple[str, str]]:
+        """Yield names of what no program shows, and what is wrong with it, "" if nothing is. Raises DeviceError."""
+        yield from ()
 
     def memory(self, segment: Any, first: PynqBuffers | None = None) -> PynqBuffers:
         """Return buffers for a program, or further ones than the ``first``. Raises NoRoom."""

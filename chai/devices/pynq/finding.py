@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...env import env
 from ...errors import DeviceError
@@ -43,7 +43,7 @@ def claim() -> int:
 
 
 def bitstream(overlay: Overlay) -> Path | None:
-    """Return the path of the bitstream, if it or a link to it exists: beside the manifest, or where it was fetched to."""
+    """Return the path of the bitstream, if it or a link to it exists: next to the manifest, or where it was fetched to."""
     path = overlay.path.resolve().parent / f"{overlay.name}.bit"
     if overlay.own is not None:
         return next((each for each in (path, Path(env().cache, path.name)) if each.exists()), None)
@@ -82,8 +82,17 @@ def active(overlay: Overlay) -> Any:
     return device
 
 
-def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
-    """Load the bitstream; return pynq's device, the accelerator's driver and its clock in MHz, None if unknown."""
+class Loaded(NamedTuple):
+    """A bitstream in the FPGA: pynq's device, the accelerator's driver, the ``handoff``, and the clock; None if unknown."""
+
+    device: Any
+    driver: Any
+    handoff: Path
+    mhz: float | None
+
+
+def download(overlay: Overlay) -> Loaded:
+    """Load the bitstream of an overlay. Raises DeviceError."""
     path = bitstream(overlay)
     if path is None:
         raise DeviceError(
@@ -113,8 +122,8 @@ def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
     found = getattr(loaded, names[0])
     if not isinstance(found, driver):
         raise DeviceError(f"{path.name}: {names[0]} was given the driver {type(found).__name__}, not chai's")
-    mhz = set_clock(overlay, Path(loaded.bitfile_name).with_suffix(".hwh"), loaded.ip_dict[names[0]]["fullpath"])
-    return device, found, mhz
+    handoff = Path(loaded.bitfile_name).with_suffix(".hwh")
+    return Loaded(device, found, handoff, set_clock(overlay, handoff, loaded.ip_dict[names[0]]["fullpath"]))
 
 
 @lru_cache(maxsize=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
@@ -131,6 +131,9 @@ class Pynq(Device):
 
     def about(self, overlay: Overlay) -> list[tuple[str, str]]:
         return about(overlay)
+
+    def checks(self, overlay: Overlay) -> Iterator[tuple[str, str]]:
+        return self.board(overlay).checks()
 
     def compile(self, work: Work) -> Program:
         self.board(work.overlay)  # reports what is missing now, not at the first image

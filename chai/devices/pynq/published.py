@@ -199,7 +199,7 @@ def _bytes(overlay: Overlay, files: Sequence[Any]) -> bytes:
     if path is None:
         raise DeviceError(
             f"there is no bitstream of overlay {overlay.name} here",
-            hint=f"chai fetch {overlay.name}, or put {overlay.name}.bit beside {overlay.path}; "
+            hint=f"chai fetch {overlay.name}, or put {overlay.name}.bit next to {overlay.path}; "
             f"--device {overlay.simulator} needs no board",
         )
     with open(path, "rb") as file:

@@ -67,11 +67,17 @@ class Interrupt:
         while True:
             now = monotonic()
             yield now > deadline
-            if self._coming is None or self._coming.done():
-                self._coming = self._submit(self._pin.wait())
-            if until(self._coming, min(LOST, max(deadline - now, POLL[1]))):
-                with answering("its interrupt cannot be waited for"):
-                    self._coming.result()
+            self.comes(min(LOST, max(deadline - now, POLL[1])))
+
+    def comes(self, seconds: float) -> bool:
+        """Wait for an interrupt for at most ``seconds``; return whether one came. Raises Lost."""
+        if self._coming is None or self._coming.done():
+            self._coming = self._submit(self._pin.wait())
+        if not until(self._coming, seconds):
+            return False
+        with answering("its interrupt cannot be waited for"):
+            self._coming.result()
+        return True
 
     def close(self) -> None:
         """End the thread and close /dev/uioN."""

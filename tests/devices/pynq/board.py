@@ -561,12 +561,14 @@ class Board(pynq.Device):
         return found
 
     def download(self, bitstream: Any, parser: Any = None) -> None:
-        from pynq.pl_server.embedded_device import parse_bit_header
+        from pynq.pl_server.embedded_device import EmbeddedDevice, parse_bit_header
 
         self._use()
         parse_bit_header(Path(bitstream.bitfile_name).read_bytes())
         self.downloads += 1
         self.accelerator.power_on()
+        if parser is not None:
+            EmbeddedDevice.set_axi_port_width(self, parser)  # pynq's own, by what the handoff says
         super().post_download(bitstream, parser, self.name)
 
     def gen_cache(self, bitstream: Any, parser: Any = None) -> None:

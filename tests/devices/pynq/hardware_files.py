@@ -16,6 +16,7 @@ FAMILIES = {
         "arch": "zynq", "processor": ("ps7", "processing_system7", "xilinx.com:ip:processing_system7:5.5"),
         "control": "M_AXI_GP0", "memory": "S_AXI_HP0", "base": 0x4000_0000, "clocks": "FCLK_CLK{}", "interrupt": "IRQ_F2P",
         "clock": {
+            "PCW_USE_S_AXI_HP{}": "1", "PCW_S_AXI_HP{}_DATA_WIDTH": "64",
             "PCW_FPGA_FCLK{}_ENABLE": "{on}", "PCW_FCLK{}_PERIPHERAL_DIVISOR0": "5", "PCW_FCLK{}_PERIPHERAL_DIVISOR1": "2",
             "PCW_FCLK{}_PERIPHERAL_CLKSRC": "IO PLL", "PCW_ACT_FPGA{}_PERIPHERAL_FREQMHZ": "{mhz}",
         },
@@ -25,6 +26,7 @@ FAMILIES = {
         "control": "M_AXI_HPM0_FPD", "memory": "S_AXI_HP0_FPD", "base": 0xA000_0000, "clocks": "pl_clk{}",
         "interrupt": "pl_ps_irq0",
         "clock": {
+            "PSU__USE__S_AXI_GP{port}": "1", "PSU__SAXIGP{port}__DATA_WIDTH": "64", "C_SAXIGP{port}_DATA_WIDTH": "64",
             "PSU__FPGA_PL{}_ENABLE": "{on}", "PSU__CRL_APB__PL{}_REF_CTRL__DIVISOR0": "10",
             "PSU__CRL_APB__PL{}_REF_CTRL__DIVISOR1": "1", "PSU__CRL_APB__PL{}_REF_CTRL__SRCSEL": "IOPLL",
             "PSU__CRL_APB__PL{}_REF_CTRL__ACT_FREQMHZ": "{mhz}",
@@ -54,7 +56,7 @@ def handoff(overlay: Overlay, vlnv: str | None = None, clock: int | None = 0, in
     family = FAMILIES[overlay.family]
     name, kind, processor = family["processor"]
     clocks = {
-        key.format(i): value.format(on=int(i == (clock or 0)), mhz=overlay.clock_mhz)
+        key.format(i, port=i + 2): value.format(on=int(i == (clock or 0)), mhz=overlay.clock_mhz)
         for i in range(4)
         for key, value in family["clock"].items()
     }

@@ -57,7 +57,7 @@ def test_a_board_that_does_nothing(board: Any, clock: Any, capsys: pytest.Captur
     board.accelerator.hangs_at = 0
     assert chai_command(["devices", "--test", "--device", "pynq", "--overlay", str(board.overlay.path)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[100] == f"0 of 100 passed: device pynq, overlay {board.overlay.name}"
+    assert lines[103] == f"1 of 103 passed: device pynq, overlay {board.overlay.name}"
     assert lines[0].startswith("FAIL  conv, 8 bit Xilinx: layer 'conv' (conv): not done after 1.0 s, 0 of 1 Tasks")
     assert clock.now > 56
 
@@ -104,7 +104,7 @@ def test_a_block_to_report_a_board_with_vta(
     bit = board.overlay.path.with_name("vta-z7020.bit").read_bytes()
     assert found.pop("bitstream") == f"sha256 {hashlib.sha256(bit).hexdigest()}"
     assert found.pop("overlay") == f"vta-z7020, build {board.overlay.build:08x}"
-    assert found.pop("right") == "18 of 18 programs"
+    assert found.pop("right") == "20 of 20 tests"
     assert re.fullmatch(
         r"network digits: \d+\.\d{3} ms by the host's clock, \d+\.\d{3} ms modelled", found.pop("segment")
     )
@@ -131,7 +131,7 @@ def test_the_block_says_what_went_wrong(board_of: Callable[..., Any], capsys: py
 def test_a_block_for_an_array(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = command(board, capsys)
     assert code == 0
-    assert "right      100 of 100 programs" in lines
+    assert "right      103 of 103 tests" in lines
 
 
 def test_a_bitstream_that_cannot_be_read_is_in_the_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
