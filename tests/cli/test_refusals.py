@@ -126,6 +126,8 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
     ("fetch --force", "without the name of a network"),
     ("devices --device float", "without --test"),
     ("devices --overlay pynq-z2", "without --test"),
+    ("devices --repeat 3", "without --test"),
+    ("devices --measure --repeat 3", "with --measure"),
     ("devices -o x.json", "without --measure"),
     ("devices --measure --test", "with --measure"),
     ("devices --measure --json", "with --measure"),

@@ -75,7 +75,7 @@ def test_a_register_that_never_answers(
     monkeypatch.setattr(devices, "PATIENCE", 0.01)
     faults.silent(board, wait)
     options = "devices", "--test", "--device", "pynq", "--overlay", str(board.overlay.path), "--repeat", "0", "-q"
-    assert chai_command(options) == 0 and len(told) > 1
+    assert chai_command(options) == 0 and told
     monkeypatch.setattr(devices, "PATIENCE", float(HANG))
     capfd.readouterr()
     assert chai_command(options) == 0
