@@ -78,7 +78,9 @@ def execute(args: argparse.Namespace) -> int:
         output.result(worst.sentence(report))
         worst.warn(report)
     elif not args.quiet:
-        output.say("note: --calibration DIR measures how good its fixed point is; so does chai check of what was compiled")
+        output.say(
+            "note: --calibration DIR measures how good its fixed point is; so does chai check of what was compiled"
+        )
     if not args.quiet:
         output.say(f"next: chai run {args.output} -i IMAGE{options.simulator(overlay)}")
     return 0

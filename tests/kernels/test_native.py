@@ -240,8 +240,8 @@ def test_sums_beside_a_half(variant: str, shift: int, zero: int) -> None:
 
 def odd_sums_that_reach_a_half(shift: int) -> tuple[np.ndarray, np.ndarray]:
     """Sums at most 381 beyond 2^24 and factors: float32 rounds each sum down to one whose code is less by 1."""
-    factors = np.arange(1 << 16, 1 << 17)
-    halves = (2 * np.arange(128)[:, None] + 1) << (shift - 1)
+    factors = np.arange(1 << 16, 1 << 17, dtype=np.int64)  # not of 32 bits, as on 32-bit machines
+    halves = (2 * np.arange(128, dtype=np.int64)[:, None] + 1) << (shift - 1)
     sums = -(-halves // factors)  # the least that reach a half
     rows, at = np.nonzero((sums > 1 << 24) & (sums <= (1 << 24) + 3 * 127) & (sums % 4 == 1))
     return np.resize(sums[rows, at], 41), np.resize(factors[at], 41)

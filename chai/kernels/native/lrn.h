@@ -9,9 +9,23 @@ static inline float normalise(float x, float sum, float alpha, float k) {
     return x * (1 / (root * sqrtf(root)));
 }
 
-/* Five channels, which is what networks have: sums stay in registers. */
-static void strip_of_five(const float *x, float *y, int64_t channels, int64_t pixels, int64_t count, float alpha, float k) {
+/* Return whether a product with x was lost: the vectors of ARMv7 have 0 for numbers below 2^-126. Sums need no look, as k is larger. */
+static inline int lost(const float *x, const float *y, int64_t count) {
+    uint32_t any = 0;
+#if defined __arm__
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t from, to;
+        memcpy(&from, x + i, sizeof from), memcpy(&to, y + i, sizeof to);
+        any |= (to << 1 < 1u << 24) & (from << 1 != 0);
+    }
+#endif
+    return (void)x, (void)y, (void)count, any != 0;
+}
+
+/* Five channels, which is what networks have: sums stay in registers. Return whether a product was lost. */
+static int strip_of_five(const float *x, float *y, int64_t channels, int64_t pixels, int64_t count, float alpha, float k) {
     static const float none[STRIP]; /* adds 0 to a sum, which changes no bit of it */
+    int any = 0;
     for (int64_t c = 0; c < channels; c++) {
         const float *in = x + c * pixels;
         const float *a = c >= 1 ? in - pixels : none, *b = c + 1 < channels ? in + pixels : none;
@@ -25,7 +39,9 @@ static void strip_of_five(const float *x, float *y, int64_t channels, int64_t pi
             sum += e[i] * e[i];
             out[i] = normalise(in[i], sum, alpha, k);
         }
+        any |= lost(in, out, count);
     }
+    return any;
 }
 
 /* Any number of channels, ``half`` on each side. */
@@ -57,9 +73,7 @@ static void lrn_run(const operation *op, uint8_t *const *buffers, int64_t item) 
     float alpha = float_of(op->factor), k = float_of(op->second_factor);
     for (int64_t first = begin; first < end; first += STRIP) {
         int64_t count = min(STRIP, end - first);
-        if (half == 2)
-            strip_of_five(x + first, y + first, op->channels, pixels, count, alpha, k);
-        else
+        if (half != 2 || strip_of_five(x + first, y + first, op->channels, pixels, count, alpha, k))
             strip(x + first, y + first, op->channels, pixels, count, half, alpha, k);
     }
 }
