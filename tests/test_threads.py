@@ -220,11 +220,16 @@ def test_the_first_batches_of_two_threads_are_calibrated_once(
 ) -> None:
     """The first stays in its calibration pass; the second must not take its sizes or formats away."""
     net = load("emulator", tmp_path, hooks, calibrated=False)
-    over = threading.Event()
-    hooks.early = lambda: over.wait(SHORT) if name() == "first" and not over.is_set() else None
-    started = threading.Event()
-    hooks.late = started.set
+    started, over = threading.Event(), threading.Event()
+
+    def early() -> None:
+        if name() == "first" and not over.is_set():
+            started.set()
+            over.wait(SHORT)
+
+    hooks.early = early
     first = Caller(lambda: net.forward(data(1)), "first")
+    assert started.wait(HANG)
 
     def other() -> Array:
         result: Array = net.forward(data(2, 1, 9))["c3"]

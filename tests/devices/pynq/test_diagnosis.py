@@ -13,9 +13,9 @@ from chai.cli import devices, main as chai_command
 from chai.evaluate import diagnosis
 from tests.conftest import HANG
 
-from . import faults
-
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
+
+from . import faults  # noqa: E402
 
 ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
 
