@@ -42,7 +42,9 @@ def test_a_board_is_measured_and_read_again(
     model = host_model.load(path)
     small, large = ({"call": 1, "element": n, "word": n // 8, "row": 1, "plane": 1} for n in (64, 64 * 4096))
     for group, kind in (("conversions", "Pack"), ("conversions", "Unpack"), ("layers", "LRN")):
-        assert 0 < model.amount(group, kind, small) <= model.amount(group, kind, large) < 1e10  # equal on a busy machine
+        assert (
+            0 < model.amount(group, kind, small) <= model.amount(group, kind, large) < 1e10
+        )  # equal on a busy machine
 
     assert main(["show", "digits", "--overlay", manifest, "--host-model", str(path), "--json"]) == 0
     host = json.loads(capsys.readouterr().out)["host"]
