@@ -71,7 +71,7 @@ def with_models(folder: Path) -> list[Line]:
         Line(
             "run .chai, to numpy and PIL", ["-m", "chai", "run", compiled, "-i", image], ["-c", "import numpy, PIL"], 9
         ),
-        Line("first result .chai, to OpenCV 4", ["-c", FORWARD, compiled], ["-c", OPENCV, *files], 0.5),
+        Line("first result .chai, to OpenCV 4", ["-c", FORWARD, compiled], ["-c", OPENCV, *files], 0.6),
     ]
 
 
