@@ -78,9 +78,9 @@ def core(overlay: Overlay, name: str) -> str:
 
 def plain(verilog: str) -> str:
     r"""Return Verilog without escaped names (``\array.loader_0.row `` becomes ``array_loader_0_row``) and other tools' notes."""
-    verilog = _ATTRIBUTE.sub(lambda found: found[0] if found[1] in KEPT else "", verilog)
+    verilog = _ATTRIBUTE.sub(lambda match: match[0] if match[1] in KEPT else "", verilog)
     names = readable(_ESCAPED.findall(verilog), set(_WORD.findall(_ESCAPED.sub(" ", verilog))))
-    verilog = _ESCAPED.sub(lambda found: names[found[1]] + " ", verilog)
+    verilog = _ESCAPED.sub(lambda match: names[match[1]] + " ", verilog)
     verilog = _NOT.sub("~|", verilog)  # "! a" of several bits is the same as "~| a", and needs no other width
     return re.sub(r"^/\*.*?\*/\n", "", verilog, count=1, flags=re.S).lstrip()
 

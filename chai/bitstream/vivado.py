@@ -28,7 +28,7 @@ def script(ooc: bool) -> str:
     return "ooc.tcl" if ooc else "build.tcl"
 
 
-def found() -> str:
+def installed() -> str:
     """Return the path of vivado. Raises DeviceError if it is not on the PATH."""
     program = shutil.which("vivado")
     if program is None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..bitstream import Project
-from ..bitstream.vivado import found, run, script
+from ..bitstream.vivado import installed, run, script
 from . import output
 from .parsing import refuse, section
 
@@ -48,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.scripts_only:
         refuse(args, ("run",), "with --scripts-only: the core is missing")
     project = Project.of(args.name, args.clock)
-    vivado = found() if args.run else "vivado"
+    vivado = installed() if args.run else "vivado"
     folder: Path = args.output
     project.write(folder)
     if not args.scripts_only:

@@ -27,7 +27,7 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
     chains = [s.chain or executable(s.work(overlay, shapes, views)) for s in steps]
     layers = placed(net, chains)
     memory = footprint(chains)
-    cycles = alone = sum(made.cycles for made in chains)
+    cycles = alone = sum(chain.cycles for chain in chains)
     if net.batch != 1 and overlay.own is not None and formats is None:
         alone = 0  # a file's instructions are for its batch
     elif net.batch != 1:

@@ -70,10 +70,10 @@ def apply(path: Path, model: Path, graph: Graph) -> None:
     """
     document = jsonfile.load(path, LARGE)
     validate(document, _schema())
-    expected, found = document.value["model"]["sha256"], digest(model)
-    if expected != found:
+    expected, actual = document.value["model"]["sha256"], digest(model)
+    if expected != actual:
         what = (
-            f"these are the formats of another model: {model} has SHA-256 {found[:12]}..., expected {expected[:12]}..."
+            f"these are the formats of another model: {model} has SHA-256 {actual[:12]}..., expected {expected[:12]}..."
         )
         hint = f"chai quantize {model} --calibration DIR -o {path} makes its own"
         raise document.error(what, ("model", "sha256"), hint=hint)

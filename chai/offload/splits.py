@@ -28,8 +28,8 @@ def splits(plan: Plan) -> list[SegmentSplit]:
         reasons.setdefault(plan.partition.reasons.get(name, "on the host"), []).append(name)
     if segment_count(plan.graph, engines) < 2:
         return []
-    found = [SegmentSplit(reason, names, _without(plan.graph, engines, names)) for reason, names in reasons.items()]
-    return sorted(found, key=lambda split: split.without)
+    each = [SegmentSplit(reason, names, _without(plan.graph, engines, names)) for reason, names in reasons.items()]
+    return sorted(each, key=lambda split: split.without)
 
 
 def joined(plan: Plan) -> int:

@@ -21,7 +21,7 @@ static inline uint32_t is_tiny(float x) {
 #endif
 }
 
-/* Five channels, which is what networks have: sums stay in registers. Return whether one is to be computed again. */
+/* Five channels, which is what networks have: sums stay in registers. Return whether the strip is to be computed again, number by number. */
 static int strip_of_five(const float *x, float *y, int64_t channels, int64_t pixels, int64_t count, float alpha, float k) {
     static const float none[STRIP]; /* adds 0 to a sum, which changes no bit of it */
     uint32_t any = 0;
