@@ -123,7 +123,6 @@ MUTATIONS = [
     ("design", "HP${n}_DDR_LOWOCM", "HP0_DDR_LOWOCM", "no address segment S_AXI_HP1/HP0_DDR_LOWOCM"),
     ("design", "  memory\n", "", "m0 is not connected"),
     ("design", "  interrupt\n", "", "pin processor/IRQ_F2P is not connected"),
-    ("design", "CONFIG.C_IRQ_CONNECTION {1}", "CONFIG.C_IRQ_CONNECTION {0}", "no pin irq"),
     ("design", "connect_bd_net [get_bd_pins axi_intc_0/irq]", "connect_bd_pin [get_bd_pins axi_intc_0/irq]", "invalid command"),
     ("design", "accelerator/interrupt] [get_bd_pins to", "accelerator/aresetn] [get_bd_pins to", "one pin has to drive"),
     ("design", "[newest axi_intc]", "xilinx.com:ip:axi_intc:5.0", "has no IP xilinx.com:ip:axi_intc:5.0"),

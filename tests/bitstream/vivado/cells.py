@@ -67,7 +67,7 @@ PS7 = Kind(
         "PCW_APU_PERIPHERAL_FREQMHZ": (Z2_BOOT, "650", "666.666666"),
         "PCW_UIPARAM_DDR_FREQ_MHZ": (Z2_BOOT, "525", "533.333333"),
         "PCW_UIPARAM_DDR_BUS_WIDTH": (Z2_BOOT, "{16 Bit}", "32 Bit"),
-        "PCW_UIPARAM_DDR_PARTNO": (Z2_BOOT, "{MT41J256M16 RE-125}", "MT41J256M8 HX-15E"),
+        "PCW_UIPARAM_DDR_PARTNO": (Z2_BOOT, "{MT41J256M16 RE-125} Custom", "MT41J256M8 HX-15E"),
         "PCW_IMPORT_BOARD_PRESET": (ZED, "ZedBoard", "None"),
     },
     {
@@ -171,10 +171,10 @@ CELLS: dict[str, Kind] = {
             "s_axi_aclk": Pin(False, "clk", ZCU104),
             "s_axi_aresetn": Pin(False, "rst", ZCU104),
             "intr": Pin(False, "intr", ZCU104),
-            "irq": Pin(True, "intr", ZCU104, "C_IRQ_CONNECTION"),  # else it is an interface
+            "irq": Pin(True, "intr", ZCU104),
         },
         {"s_axi": Interface(False, "aximm_rtl", ZCU104, "s_axi_aclk", "AXI4LITE", "32")},
-        {"S_AXI/Reg": (ZCU104, "s_axi", 1 << 12)},
+        {"S_AXI/Reg": (ZCU104, "s_axi", 1 << 16)},
     ),
     "xlconcat": Kind(
         both("2.1", "2.1"),

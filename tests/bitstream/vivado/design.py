@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .cells import CELLS, Interface, Kind, Pin
@@ -106,7 +106,7 @@ class Design:
             raise Refused(f"cell {name} ({cell.vlnv}) has no property CONFIG.{property}")
         allowed = re.findall(r"\{([^}]*)\}|(\S+)", known[1])
         values = [braced or plain for braced, plain in allowed]
-        if values and value not in values:
+        if values and value not in (*values, known[2]):
             raise Refused(f"CONFIG.{property} of {name} is one of {values}, not {value!r}")
         if not values and not re.fullmatch(r"\d+(\.\d+)?", value):
             raise Refused(f"CONFIG.{property} of {name} is a number, not {value!r}")
@@ -181,17 +181,22 @@ class Design:
         _, interface, bytes = slave.kind.segments[segment]
         if (slave.name, interface) not in [(c.name, i) for c, i in self.targets(master, master.kind.spaces[name][1])]:
             raise Refused(f"{space} does not reach {target}")
+        self.fits(target, offset, range, bytes, [each for each in self.segments if each.space == space])
+        self.segments.append(Segment(space, target, offset, range))
+        self.valid = False
+
+    @staticmethod
+    def fits(target: str, offset: int, range: int, bytes: int | None, others: Sequence[Segment]) -> None:
+        """Refuse a piece of an address space that is no aligned power of two, larger than its target or over another one."""
         if range & (range - 1) or range < 4096 or offset % range:
             raise Refused(
                 f"{target}: a range of {range:#x} at {offset:#x} is no aligned power of two of 4096 bytes or more"
             )
-        if range > bytes:
+        if bytes is not None and range > bytes:
             raise Refused(f"{target} has {bytes:#x} bytes, not {range:#x}")
-        for other in self.segments:
-            if other.space == space and offset < other.offset + other.range and other.offset < offset + range:
+        for other in others:
+            if offset < other.offset + other.range and other.offset < offset + range:
                 raise Refused(f"{target} at {offset:#x} overlaps {other.target} at {other.offset:#x}")
-        self.segments.append(Segment(space, target, offset, range))
-        self.valid = False
 
     # -- the whole
 
