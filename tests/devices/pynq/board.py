@@ -189,6 +189,11 @@ class Accelerator:
             self.values |= {"STATUS": self.overlay.registers["STATUS"].mask("busy"), "DONE": 0, "ERROR": 0}
             self.ends = self.clock.now + self.takes
 
+    @property
+    def due(self) -> float:
+        """When something happens next without the host."""
+        return self.ends if self._bit("busy") else np.inf
+
     def _bit(self, name: str) -> bool:
         return bool(self.values["STATUS"] & self.overlay.registers["STATUS"].mask(name))
 

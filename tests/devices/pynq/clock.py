@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import wait
-from math import inf
 from time import monotonic
 from typing import Any
 
@@ -35,8 +34,7 @@ class Clock:
             return True
         self.slept += 1
         board = self.boards[-1]
-        ends = board.accelerator.ends if board.accelerator._bit("busy") else inf
-        self.now = max(self.now, min(self.now + seconds, ends))
+        self.now = max(self.now, min(self.now + seconds, board.accelerator.due))
         patience = monotonic() + HANG
         while True:
             board.tick()

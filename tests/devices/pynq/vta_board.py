@@ -118,6 +118,11 @@ class Blocks:
         """Forget where buffers are."""
         self._steps.clear()
 
+    @property
+    def due(self) -> float:
+        """When something happens next without the host."""
+        return self.ends if self._bit("busy") else np.inf
+
     def _bit(self, name: str) -> bool:
         return name == "busy" and self.busy
 
