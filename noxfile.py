@@ -131,11 +131,11 @@ def pynq(session: nox.Session, version: str) -> None:
 def through_pynq(session: nox.Session, version: str) -> None:
     """Run tests/devices/pynq with this version of pynq."""
     published = LAST if version == "3.1.1" else version
-    session.install("-e", ".[pynq,rtl]", f"pynq=={published}", "hatchling>=1.18", *BOARD_TESTS)
+    session.install("-e", ".[pynq,rtl]", f"pynq=={published}", "hatchling>=1.18", "pytest-xdist>=3", *BOARD_TESTS)
     if version != published:  # it depends on an address, which pip refuses even without dependencies
         session.install("uv")
         session.run("uv", "pip", "install", "-q", "--python", f"{session.bin}/python", "--no-deps", f"pynq=={version}")
-    session.run("python", "-m", "pytest", "-q", "tests/devices/pynq", *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "tests/devices/pynq", *TWO, *session.posargs)
 
 
 @nox.session

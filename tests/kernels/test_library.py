@@ -196,7 +196,7 @@ def test_every_instruction_set_that_the_compiler_knows_is_compiled(tmp_path: Pat
             ["cc", *flags, "-c", "empty.c"], cwd=tmp_path, check=False, stderr=subprocess.DEVNULL
         ).returncode
     ]
-    assert build.build(tmp_path / "here.so", ["cc", "-O0"]) == known
+    assert build.build(tmp_path / "here.so", compiler(tmp_path, 'exec cc "$@" -O0')) == known
 
 
 @needs_compiler
