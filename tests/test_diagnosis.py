@@ -150,9 +150,7 @@ def test_formats_of_the_first_batch_are_said_so_once(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING, "chai"):
         net.forward(DATA)
         net.forward(DATA[:1])
-    words = (
-        "digits-inception brings no precision_param: 8-bit Xilinx formats from the largest values of 2 images times 1.5"
-    )
+    words = "digits-inception brings no formats: 8-bit Xilinx formats from the largest values of 2 images times 1.5"
     cure = "8 or more are better: net.calibrate(images), --calibration FOLDER or chai quantize"
     assert [r.message for r in caplog.records] == [f"{words}; {cure}"]
     caplog.clear()

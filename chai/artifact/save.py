@@ -39,7 +39,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         raise UsageError(f"device {net.device.name} has no overlay to compile for", hint='Net(..., device="emulator")')
     if not net.calibrated:
         raise UsageError(
-            f"{net.name} brings no precision_param and was not calibrated: its formats are not known",
+            f"{net.name} brings no formats and was not calibrated: its formats are not known",
             hint="--calibration FOLDER, or net.calibrate(images), or chai quantize",
         )
     execution, graph = net.offload, net.offload.graph

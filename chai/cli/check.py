@@ -22,7 +22,7 @@ from ..text import visible
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.table import Table, floored
-from ..zoo.locate import locate
+from ..zoo.locate import files_of, locate
 from . import check_custom, inputs, options, output, worst
 from .parsing import refuse, section
 
@@ -164,8 +164,8 @@ def _missed(report: Report, goal: float) -> list[str]:
 
 
 def _formats(args: argparse.Namespace, report: Report) -> str:
-    if report.formats == "precision_param":
-        return "formats of its precision_param"
+    if report.brought:
+        return f"formats of its {report.formats}"
     if not report.formats:
         return "no formats: nothing runs on the overlay"
     first = "the first image" if report.calibrated == 1 else f"the first {report.calibrated} images"
@@ -251,14 +251,18 @@ def _numbers(layer: LayerCheck) -> str:
 
 
 def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
-    own = report.formats == "precision_param"
     if layer.not_finite:
         return "chai run ... --device float, with CHAI_DUMP=folder to see the blob"
     if (layer.saturated or 0) >= CUT_OFF:
-        return "a wider format in its precision_param" if own else "formats from more images, --calibration DIR"
-    if not own and args.bits < 8:
+        wider = f"a wider format in its {report.formats}"
+        return wider if report.brought else "formats from more images, --calibration DIR"
+    if not report.brought and args.bits < 8:
         return "--bits 8"
-    if not own and args.scheme == "DynamicFixed" and "Xilinx" in load_overlay(args.overlay or default).schemes:
+    if (
+        not report.brought
+        and args.scheme == "DynamicFixed"
+        and "Xilinx" in load_overlay(args.overlay or default).schemes
+    ):
         return "--scheme Xilinx, whose steps fit closer"
     if layer.engine == "fpga":
         return f"--engine {layer.name}=host"
@@ -271,7 +275,7 @@ def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
 def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[str], content: dict[str, Any]) -> str:
     facts = {
         "network": f"{report.network} ({args.net})",
-        "weights": f"{weights.name}, SHA-256 {digest(weights)[:12]}",
+        "weights": f"{weights.name}, SHA-256 {digest(*files_of(weights))[:12]}",
         "overlay": f"{report.overlay}, emulated",
         "formats": _formats(args, report),
         "images": f"{report.images}, {content['preprocess']}",

@@ -274,7 +274,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
     elif not compiled and not given(prepared.net.graph):
         calibration = todo[: max(args.batch, IMAGES)]
         basis = Basis(len(calibration), args.bits, options.scheme(args))
-        output.say(f"warning: {prepared.net.name} brings no precision_param: {basis}")
+        output.say(f"warning: {prepared.net.name} brings no formats: {basis}")
     network = _anywhere(args.net), _anywhere(args.weights)
     reference = (_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network
     evaluated = chosen_output(prepared.net, parse(args.output) if args.output else None)

@@ -220,7 +220,7 @@ def simulator(overlay: Overlay | None) -> str:
 
 
 def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
-    """Return whether the prototxt has formats (precision_param). If so, raise UsageError for --bits, --scheme and ``others``."""
+    """Return whether the network has formats of its own. If so, raise UsageError for --bits, --scheme and ``others``."""
     from ..offload.formats import given
 
     brought = given(graph)
@@ -228,7 +228,7 @@ def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
         refuse(
             args,
             (*FORMATS, *others),
-            f"for {args.net}, which brings its formats (precision_param)",
+            f"for {args.net}, which brings its formats ({graph.formats_in})",
             hint="chai quantize makes others",
         )
     return brought

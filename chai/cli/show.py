@@ -163,7 +163,7 @@ def _planned(args: argparse.Namespace) -> NetworkView:
     brought = options.check_formats(args, net.graph)
     options.check_custom(args, net.graph)
     net.plan()
-    formats = "of its precision_param" if brought else f"{args.bits}-bit {options.scheme(args)}, at first batch"
+    formats = f"of its {net.graph.formats_in}" if brought else f"{args.bits}-bit {options.scheme(args)}, at first batch"
     return _on_overlay(net, net.graph.path, formats, args)
 
 

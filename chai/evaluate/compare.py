@@ -128,8 +128,8 @@ class Report:
     """The result of ``check``. ``layers`` has the inputs first, then every layer in the order of the prototxt.
 
     ``formats`` describes the formats in words. ``calibrated`` is the number of these images that they were calibrated on
-    (0: other images, or no calibration), ``margin`` the factor of their largest values. ``coarser`` has the layers whose weights
-    got coarser steps to fit the accumulator.
+    (0: other images, or no calibration), ``margin`` the factor of their largest values. ``brought``: they are the network's own.
+    ``coarser`` has the layers whose weights got coarser steps to fit the accumulator.
     """
 
     network: str
@@ -142,6 +142,7 @@ class Report:
     agreements: tuple[Agreement, ...] = ()
     coarser: Mapping[str, Coarser] = field(default_factory=dict)
     margin: float = 1.0
+    brought: bool = False
 
     @property
     def measured(self) -> tuple[LayerCheck, ...]:
@@ -351,10 +352,11 @@ class _Comparison:
         sure = [a for a in agreements if self._decision(a.blob) == "softmax"]
         # all formats that calibration chooses have the same bits and scheme
         chosen = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
+        brought = given(offload.graph)
         return Report(
             net.name,
             net.overlay.name,
-            "precision_param" if given(offload.graph) else ", ".join(chosen),
+            offload.graph.formats_in if brought else ", ".join(chosen),
             net.basis.images if net.basis is not None and self.measuring else 0,
             self.images,
             bound_db,
@@ -362,6 +364,7 @@ class _Comparison:
             tuple(sure or agreements),  # if there are probabilities, other flat outputs are coordinates
             offload.plan.coarser,
             1.0 if net.basis is None else net.basis.margin,
+            brought,
         )
 
     def _layers(self, offload: Execution, held: Mapping[str, OverlayBlob]) -> Iterator[LayerCheck]:

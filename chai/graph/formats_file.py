@@ -1,13 +1,13 @@
 """Formats of an ONNX network as a file of their own, FILE.formats.json, bound to the model by its SHA-256.
 
-One JSON: {"schema": "chai.formats/1", "model": {"file", "sha256"}, "note", "layers": [...]}. A layer has its name and the
-fields of precision_param that are set.
+One JSON: {"schema": "chai.formats/1", "model": {"file", "sha256"}, "note", "layers": [...]}. The SHA-256 is that of the model's
+file followed by those with its external data. A layer has its name and the fields of precision_param that are set.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -63,17 +63,18 @@ def _schema() -> dict[str, Any]:
     }
 
 
-def apply(path: Path, model: Path, graph: Graph) -> None:
-    """Give the layers of a model the formats of a file, and those that it does not name none.
+def apply(path: Path, files: Sequence[str], graph: Graph) -> None:
+    """Give the layers of a model, which consists of ``files``, the formats of a file, and those that it does not name none.
 
     Raises ParseError with the place of what is wrong, and for the formats of another model.
     """
     document = jsonfile.load(path, LARGE)
     validate(document, _schema())
-    expected, actual = document.value["model"]["sha256"], digest(model)
+    expected, actual, model = document.value["model"]["sha256"], digest(*files), files[0]
     if expected != actual:
+        whole = f"{model} with its external data" if len(files) > 1 else model
         what = (
-            f"these are the formats of another model: {model} has SHA-256 {actual[:12]}..., expected {expected[:12]}..."
+            f"these are the formats of another model: {whole} has SHA-256 {actual[:12]}..., expected {expected[:12]}..."
         )
         hint = f"chai quantize {model} --calibration DIR -o {path} makes its own"
         raise document.error(what, ("model", "sha256"), hint=hint)
@@ -96,9 +97,10 @@ def _precision(values: Mapping[str, Any]) -> Precision:
     return Precision(**numbers)
 
 
-def write(path: Path, model: Path, formats: Mapping[str, Precision], note: str, version: str) -> None:
-    """Write the formats of a model's layers."""
-    head = {"schema": f"{NAME}/{VERSION}", "chai": version, "model": {"file": model.name, "sha256": digest(model)}}
+def write(path: Path, files: Sequence[str], formats: Mapping[str, Precision], note: str, version: str) -> None:
+    """Write the formats of the layers of a model, which consists of ``files``."""
+    model = {"file": Path(files[0]).name, "sha256": digest(*files)}
+    head = {"schema": f"{NAME}/{VERSION}", "chai": version, "model": model}
     lines = [f'"{key}": {json.dumps(value)},' for key, value in {**head, "note": note}.items()]
     with complete(path) as part:
         text = ",\n".join(_rows(formats))

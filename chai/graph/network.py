@@ -55,6 +55,7 @@ class Graph:
     and measures, and what depends on them: they are computed after a pass. Its inputs are the labels, and it reads blobs of
     this Graph. ``unread`` are inputs, with their shapes, that nothing reads: they may be fed, and change nothing. ``notes`` are
     remarks for the user, one sentence each. The layers of a ``fixed`` Graph hold for the sizes of its inputs, with any batch.
+    ``formats_in`` is the name of what its own formats are in, if it has any.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Graph:
     losses: Graph | None = None
     unread: dict[str, Shape | None] = field(default_factory=dict)
     fixed: bool = False
+    formats_in: str = "precision_param"
 
     @property
     def output_blobs(self) -> list[str]:

@@ -34,7 +34,7 @@ def partition(
     for layer in graph.layers:
         if layer.source:
             continue
-        single_format = f"its precision_param says {SINGLE}" if single(layer) else None
+        single_format = f"its format is {SINGLE}" if single(layer) else None
         reason = refused.get(layer.name) or single_format
         reason = reason or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
         if not open_sizes.isdisjoint(layer.bottoms):
@@ -101,7 +101,7 @@ def _better_in_float(graph: Graph, layer: Layer) -> str | None:
     if layer.computes_scores and only_scores(graph, layer):
         return "only a Softmax or the caller reads its scores, which 8 bits would blur"
     if layer.own_format and given(graph) and (layer.precision is None or layer.precision.side("out") is None):
-        return "it has no precision_param of its own"
+        return "it has no format of its own"
     return None
 
 

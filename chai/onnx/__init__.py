@@ -50,5 +50,14 @@ def load_onnx(
         model = read_model(Walk(buffer, store.path), store)
         graph, weights = Converter(model, custom, sizes or {}).run()
     if formats is not None and not isinstance(source, bytes):
-        apply(formats, Path(source), graph)
+        apply(formats, store.files, graph)
+        graph.formats_in = ".formats.json"
     return graph, weights
+
+
+def files_of(path: str | Path) -> list[str]:
+    """Return the files that a model consists of: its own first, then those with its external data. Raises ParseError."""
+    store = ModelBytes(path)
+    with store.mapped() as buffer:
+        read_model(Walk(buffer, store.path), store)
+    return store.files

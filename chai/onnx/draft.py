@@ -202,6 +202,7 @@ class Draft:
         """Give the layers of a quantised file their formats."""
         if self._formats:
             assign(self.graph, self._formats, self._thresholds)
+            self.graph.formats_in = "QuantizeLinear"
 
 
 def _thresholds(blob: TrainedBlob, codes: DecodedTensor) -> tuple[float, ...]:

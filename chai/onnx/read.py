@@ -176,11 +176,11 @@ def _model(walk: Walk, store: ModelBytes, values: Fields, graph: Fields, size: i
     for what, count in (("nodes", len(graph["node"])), ("tensors", len(graph.get("initializer", [])))):
         if count > limits().layers:
             raise ParseError(f"too many {what}: " + limits().exceeded("layers", count), path=store.path)
-    outside = 0
-    for entry in graph.get("initializer", []):
-        tensor = StoredTensor(walk, entry, store, 0)
-        model.tensors[tensor.name] = tensor
-        outside += tensor.external
+    tensors = [StoredTensor(walk, entry, store, 0) for entry in graph.get("initializer", [])]
+    model.tensors = {tensor.name: tensor for tensor in tensors}
+    held = [one(part, "t", {}) for node in graph["node"] for part in node.get("attribute", [])]
+    tensors += [StoredTensor(walk, value, store, 0) for value in held if one(value, "data_location", 0) == 1]
+    outside = sum(tensor.external for tensor in tensors)
     if outside > limits().weight_bytes:
         raise ParseError("external data: " + limits().exceeded("weight_bytes", outside) + " bytes", path=store.path)
     model.nodes = [_record(walk, store, i, node) for i, node in enumerate(graph["node"])]

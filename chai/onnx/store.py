@@ -24,6 +24,12 @@ class ModelBytes:
     def __init__(self, source: str | Path | bytes) -> None:
         self._data = source if isinstance(source, bytes) else None
         self.path = "<bytes>" if isinstance(source, bytes) else str(source)
+        self._others: set[str] = set()  # paths of files with external data
+
+    @property
+    def files(self) -> list[str]:
+        """Return the paths of the model and, sorted, of the files with its external data, as far as they were checked."""
+        return [self.path, *sorted(self._others)]
 
     @contextmanager
     def mapped(self) -> Iterator[Buffer]:
@@ -95,4 +101,5 @@ class ModelBytes:
         if offset < 0 or size > length - offset:
             what = f"{where}: {size:,} bytes from byte {offset:,}, but the file has {length:,}"
             raise ParseError(what, path=self.path, hint=_WHOLE)
+        self._others.add(path)
         return path

@@ -19,6 +19,7 @@ from ..util.data.dataclass_io import restore
 from ..util.data.journal import Journal
 from ..util.files import digest
 from ..util.lazy_numpy import np
+from ..zoo.locate import files_of
 from .build import Built
 from .observe import Observed
 from .recipe import Recipe
@@ -112,7 +113,7 @@ def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Ma
     for blob in sorted(observed.batches[0]):  # images that were not kept matter only through their ranges
         images.update(observed.seen[blob].counts.tobytes())
     return {
-        "network prototxt": digest(prototxt),
+        "network prototxt": digest(*files_of(prototxt)),
         "network weights": digest(weights) if weights is not None else "",
         "images": images.hexdigest(),
         "float outputs": outputs.hexdigest(),

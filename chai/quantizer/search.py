@@ -22,7 +22,7 @@ from ..util.keywords import function_of
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo import is_onnx
-from ..zoo.locate import FORMATS, locate
+from ..zoo.locate import FORMATS, files_of, locate
 from ..zoo.options import Reading
 from . import alone
 from .build import Built, Codes, RecipeBuilder
@@ -219,7 +219,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
         note = f"{spelled(request.bits)}-bit {builder.scheme}, {candidate.recipe}, {observed.images} images"
         note = f"{note}, seed {request.seed}"
         if request.onnx:
-            save_formats(output, Path(request.prototxt), candidate.graph, note)
+            save_formats(output, files_of(request.prototxt), candidate.graph, note)
             files = Path(request.prototxt), output
         else:
             files = output, save(output, net.graph, candidate.graph, note)

@@ -6,7 +6,7 @@ text is preserved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -41,9 +41,9 @@ def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
     return weights
 
 
-def save_formats(path: Path, model: Path, quantised: Graph, note: str) -> None:
-    """Write the formats of an ONNX file."""
-    formats_file.write(path, model, _formats(quantised), note, chai.__version__)
+def save_formats(path: Path, files: Sequence[str], quantised: Graph, note: str) -> None:
+    """Write the formats of an ONNX model, which consists of ``files``."""
+    formats_file.write(path, files, _formats(quantised), note, chai.__version__)
 
 
 def _formats(quantised: Graph) -> dict[str, Precision]:

@@ -100,17 +100,21 @@ def in_its_place(path: Path) -> str:
     return f"did you mean {others[near[0]]}?" if near else f"looked in {path.parent.absolute()}"
 
 
-def digest(path: str | Path, algorithm: str = "sha256") -> str:
-    """Return the digest of a file in hexadecimal. Raises ParseError if it is larger than any file that chai reads."""
+def digest(*paths: str | Path, algorithm: str = "sha256") -> str:
+    """Return the digest of a file in hexadecimal, or of several, one after the other, as if they were one.
+
+    Raises ParseError if they are larger than any file that chai reads.
+    """
     import hashlib
 
-    checksum = hashlib.new(algorithm, usedforsecurity=False)
-    with opened_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limits().weight_bytes:
-            raise ParseError(limits().exceeded("weight_bytes", size) + " bytes", path=str(path))
-        while block := file.read(1 << 20):
-            checksum.update(block)
+    checksum, size = hashlib.new(algorithm, usedforsecurity=False), 0
+    for path in paths:
+        with opened_file(path) as file:
+            size += os.fstat(file.fileno()).st_size
+            if size > limits().weight_bytes:
+                raise ParseError(limits().exceeded("weight_bytes", size) + " bytes", path=str(path))
+            while block := file.read(1 << 20):
+                checksum.update(block)
     return checksum.hexdigest()
 
 

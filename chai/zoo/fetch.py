@@ -128,7 +128,7 @@ def fetch(published: Published, folder: Path, *, force: bool = False, tell: Tell
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(target):
         if target.exists() and not force:
-            if (found := digest(target, published.algorithm)) != published.digest:
+            if (found := digest(target, algorithm=published.algorithm)) != published.digest:
                 raise FetchError(
                     f"{target} is another file: its {published.algorithm} is {found}, published is {published.digest}",
                     hint="--force fetches the published one in its place",
@@ -304,7 +304,7 @@ class _PartialFile:
 
 
 def _check(part: _PartialFile, published: Published, target: Path) -> None:
-    found = digest(part.path, published.algorithm)
+    found = digest(part.path, algorithm=published.algorithm)
     if found != published.digest:
         aside = target.with_name(target.name + ".wrong")
         os.replace(part.path, aside)

@@ -101,6 +101,15 @@ def _check(path: Path, expected: str) -> None:
         raise UsageError(f"{str(path)!r} is a pipe or a device, expected {expected}", hint="save it to a file first")
 
 
+def files_of(network: str | Path) -> list[str]:
+    """Return the files that a network's file consists of: itself, and those with an ONNX model's external data."""
+    if not is_onnx(network):
+        return [str(network)]
+    from ..onnx import files_of as of_model
+
+    return of_model(network)
+
+
 def read_graph(
     path: Path,
     custom: Sources | None = None,

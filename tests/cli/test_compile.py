@@ -61,7 +61,7 @@ def test_compile_show_and_run(chai_command, tmp_path: Path) -> None:  # type: ig
 def test_formats_or_images_are_needed(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     done = chai_command("compile", "digits", "-o", "digits.chai")
     assert done.returncode == 2
-    assert "error: digits-inception brings no precision_param and was not calibrated" in done.stderr
+    assert "error: digits-inception brings no formats and was not calibrated" in done.stderr
     assert "hint: --calibration FOLDER" in done.stderr
     assert not list(tmp_path.iterdir())
 

@@ -126,7 +126,7 @@ def test_json(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-
     assert content["devices"].keys() == {"emulator"}
     found = content["devices"]["emulator"]
     assert (found["agree"], found["agreement"]) == (30, 1.0) and found["logits_sqnr_db"] > 30
-    assert "30 images" not in done.stderr and "digits-inception brings no precision_param" in done.stderr
+    assert "30 images" not in done.stderr and "digits-inception brings no formats" in done.stderr
 
 
 def test_the_truth_from_folders(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

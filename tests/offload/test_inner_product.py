@@ -179,7 +179,7 @@ def test_with_formats_of_others_it_needs_its_own(tmp_path: Path) -> None:
     """A layer without one would have its input's range."""
     lines = f"c Convolution data -> c : convolution_param {{ num_output: 4 kernel_size: 1 }} {FORMATS}\n"
     inherits = lines + f"fc InnerProduct c -> y : {fc(6)}\nt TanH y -> t"
-    assert reasons(opened(tmp_path, inherits))["fc"] == "it has no precision_param of its own"
+    assert reasons(opened(tmp_path, inherits))["fc"] == "it has no format of its own"
     assert list(reasons(opened(tmp_path, inherits, engine={"fc": "fpga"}))) == ["t"]
     own = lines + f"fc InnerProduct c -> y : {fc(6)} {FORMATS}\nt TanH y -> t"
     assert list(reasons(opened(tmp_path, own))) == ["t"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,14 @@ def tensor(name: str, value: Any) -> bytes:
     array = np.asarray(value)
     dims = b"".join(number(1, size) for size in array.shape)
     return dims + number(2, TYPES[str(array.dtype)]) + blob(8, name) + blob(9, np.ascontiguousarray(array).tobytes())
+
+
+def outside(name: str, location: str, shape: Sequence[int], offset: int = 0, length: int | None = None) -> bytes:
+    """A TensorProto of float32 whose numbers are in another file."""
+    size = 4 * prod(shape) if length is None else length
+    entries = {"location": location, "offset": str(offset), "length": str(size)}
+    data = b"".join(blob(13, blob(1, key) + blob(2, entry)) for key, entry in entries.items())
+    return b"".join(number(1, size) for size in shape) + number(2, 1) + blob(8, name) + data + number(14, 1)
 
 
 def attribute(name: str, value: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import fields
@@ -19,6 +20,7 @@ from chai.graph.formats_file import apply, write
 from chai.graph.params import SINGLE, Precision
 from chai.quantizer import Recipe, quantize
 
+from .common import blob, model, node, number, numbers, outside
 from .networks import mobilenet_v2, resnet18
 
 X = np.random.default_rng(0).normal(0, 1, (12, 3, 32, 32)).astype(np.float32)
@@ -65,10 +67,13 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         command, _, rest = line.partition(" {}")
         assert main([command, *both, *rest.split()]) == 0, capsys.readouterr().err
+        if command == "show":
+            assert "formats  of its .formats.json" in capsys.readouterr().out
     assert "brings no" not in capsys.readouterr().err
     assert main(["check", *both, "-i", "images", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["formats"] == "precision_param"
+    assert json.loads(capsys.readouterr().out)["formats"] == ".formats.json"
+    assert main(["check", *both, "-i", "images"]) == 0
+    assert "formats of its .formats.json" in " ".join(capsys.readouterr().out.split())
     assert main(["run", "net.chai", "-i", "images/1.png"]) == 0
     assert not list(folder.glob("*.caffemodel")) and not list(folder.glob("*.toml"))
 
@@ -110,8 +115,8 @@ def test_every_field_survives(folder: Path) -> None:
     with chai.Net("net.onnx", device="float") as net:
         names = [layer.name for layer in net.graph.layers if layer.blobs][:2]
         formats = {names[0]: full, names[1]: Precision(SINGLE)}
-        write(Path("all.formats.json"), Path("net.onnx"), formats, 'a "note"', "0")
-        apply(Path("all.formats.json"), Path("net.onnx"), net.graph)
+        write(Path("all.formats.json"), ["net.onnx"], formats, 'a "note"', "0")
+        apply(Path("all.formats.json"), ["net.onnx"], net.graph)
         back = precisions(net)
     assert {name: stored(precision) for name, precision in back.items()} == {n: stored(p) for n, p in formats.items()}
 
@@ -127,6 +132,50 @@ def test_formats_of_another_model_are_refused(folder: Path, capsys: pytest.Captu
         file.write(b"\x12\x01a")  # the name of a producer changes no layer, but the file
     with pytest.raises(ParseError, match="the formats of another model"):
         chai.Net("net.onnx", "q.formats.json")
+
+
+@pytest.mark.parametrize("place", ["initializer", "attribute"])
+def test_external_data_belongs_to_the_model(folder: Path, place: str) -> None:
+    """A change of it is one of the model; the digest is that of its files, one after the other."""
+    first, second = numbers(4, 3, 3, 3), numbers(5, 4, 1, 1)
+    Path("b.bin").write_bytes(first.tobytes())
+    Path("a.bin").write_bytes(second.tobytes())
+    of_first, of_second = outside("w", "b.bin", first.shape), outside("v", "a.bin", second.shape)
+    nodes = [node("Conv", ["x", "w"], ["h"]), node("Conv", ["h", "v"], ["y"])]
+    more = blob(5, of_first)
+    if place == "attribute":
+        value = blob(5, blob(1, "value") + blob(5, of_second) + number(20, 4))
+        nodes.insert(0, blob(2, "v") + blob(4, "Constant") + value)
+    else:
+        more += blob(5, of_second)
+    Path("split.onnx").write_bytes(model(nodes, {"x": (1, 3, 6, 7)}, ["y"], more=more))
+    images = [numbers(3, 3, 6, 7)]
+    quantize("split.onnx", None, images, "q.formats.json", effort="fast")
+    parts = [Path(name).read_bytes() for name in ("split.onnx", "a.bin", "b.bin")]
+    digest = json.loads(Path("q.formats.json").read_text())["model"]["sha256"]
+    assert digest == hashlib.sha256(b"".join(parts)).hexdigest()
+    with chai.Net("split.onnx", "q.formats.json") as net:
+        assert len(precisions(net)) == 2
+    for name, data in (("a.bin", parts[1]), ("b.bin", parts[2])):
+        Path(name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        with pytest.raises(ParseError, match=r"q.formats.json:4:.*split.onnx with its external data has SHA-256"):
+            chai.Net("split.onnx", "q.formats.json")
+        chai.Net("split.onnx", device="float").close()  # the model itself is in order
+        Path(name).write_bytes(data)
+    chai.Net("split.onnx", "q.formats.json").close()
+
+
+def test_progress_of_another_model_is_refused(folder: Path) -> None:
+    """A journal belongs to the external data, too."""
+    weights = numbers(4, 3, 3, 3)
+    Path("w.bin").write_bytes(weights.tobytes())
+    more = blob(5, outside("w", "w.bin", weights.shape))
+    Path("split.onnx").write_bytes(model([node("Conv", ["x", "w"], ["y"])], {"x": (1, 3, 6, 7)}, ["y"], more=more))
+    images = [numbers(3, 3, 6, 7)]
+    quantize("split.onnx", None, images, "q.formats.json", effort="fast", journal="j")
+    Path("w.bin").write_bytes((weights * 0.999).tobytes())
+    with pytest.raises(UsageError, match="network prototxt"):
+        quantize("split.onnx", None, images, "q.formats.json", effort="fast", journal="j")
 
 
 def changed(change: Callable[[dict[str, Any]], Any]) -> str:

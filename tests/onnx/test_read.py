@@ -12,7 +12,7 @@ import pytest
 import chai
 from chai.errors import ChaiError, ModelError, ParseError, UnsupportedNodes, UsageError
 
-from .common import TYPES, blob, model, node, number, numbers, run, tensor, types, value, varint
+from .common import TYPES, blob, model, node, number, numbers, outside, run, tensor, types, value, varint
 
 W = numbers(4, 3, 3, 3)
 CONV = model([node("Conv", ["x", "w"], ["y"], "first", pads=[1, 1, 1, 1])], {"x": (2, 3, 5, 7)}, ["y"], {"w": W})
@@ -215,10 +215,7 @@ def external(folder: Path, location: str, offset: int = 0, length: int | None = 
     if create:
         (folder / location).parent.mkdir(parents=True, exist_ok=True)
         (folder / location).write_bytes(bytes(offset) + W.tobytes())
-    entries = {"location": location, "offset": str(offset), "length": str(W.nbytes if length is None else length)}
-    dims = b"".join(number(1, size) for size in W.shape)
-    data = b"".join(blob(13, blob(1, key) + blob(2, entry)) for key, entry in entries.items()) + number(14, 1)
-    weights = dims + number(2, 1) + blob(8, "w") + data
+    weights = outside("w", location, W.shape, offset, length)
     nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
     path = folder / "net.onnx"
     path.write_bytes(model(nodes, {"x": (2, 3, 5, 7)}, ["y"], more=blob(5, weights)))

@@ -39,7 +39,7 @@ def test_scores_that_are_averages_stay_in_float(tmp_path: Path, recipe: Recipe) 
     with chai.Net(out, result.caffemodel, "emulator", keep="all") as net:
         found = net.forward(batches()[0])["prob"]
         reasons = net.offload.partition.reasons
-        assert reasons["g"] == "its precision_param says SinglePrecision" and sorted(reasons) == ["g", "prob"]
+        assert reasons["g"] == "its format is SinglePrecision" and sorted(reasons) == ["g", "prob"]
         scores = net.blobs["b"].astype(np.float64).mean((2, 3))  # codes times their step, averaged without a rounding
         np.testing.assert_allclose(net.blobs["g"].reshape(scores.shape), scores, rtol=1e-5)
     wide = np.exp(scores - scores.max(1, keepdims=True))
@@ -74,8 +74,8 @@ def test_any_layer_may_ask_for_float(tmp_path: Path, caplog: pytest.LogCaptureFi
     lines = f"a Convolution data -> a : {CONV} {fixed}\nb Convolution a -> b : {CONV} {SINGLE}"
     net = network(tmp_path, lines, SHAPE, device="emulator")
     net.forward(batches()[0])
-    assert net.offload.partition.reasons == {"b": "its precision_param says SinglePrecision"}
+    assert net.offload.partition.reasons == {"b": "its format is SinglePrecision"}
     assert "no complete precision_param" not in caplog.text  # nothing is missing
     assert from_precision(net.graph)["b"].scheme == "Xilinx"
-    with pytest.raises(UsageError, match="layer 'b' cannot run on the overlay: its precision_param says"):
+    with pytest.raises(UsageError, match="layer 'b' cannot run on the overlay: its format is"):
         _ = network(tmp_path, lines, SHAPE, device="emulator", engine={"b": "fpga"}).offload

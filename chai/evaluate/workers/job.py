@@ -29,7 +29,7 @@ from ...overlay import load
 from ...util.data import npy
 from ...util.files import digest
 from ...zoo import is_compiled
-from ...zoo.locate import locate
+from ...zoo.locate import files_of, locate
 from ..kinds import measure
 from ..maps import IGNORED
 from ..measure import Record, Window
@@ -128,7 +128,7 @@ class Job:
             pairs["reference"] = self.reference
         for role, pair in pairs.items():
             prototxt, weights = locate(*pair, compiled=True)
-            files[f"{role} prototxt"] = [prototxt]
+            files[f"{role} prototxt"] = [*map(Path, files_of(prototxt))]
             files[f"{role} weights"] = [weights] if weights is not None else []
         overlay = self.offload.get("overlay")
         files["overlay manifest"] = [(load(overlay) if overlay is not None else load()).path]

@@ -42,7 +42,7 @@ class NetworkFormats:
         name = self._graph.name or stem(self._graph.path)
         if self.basis is not None:
             more = f"; {self.basis.advice}" if self.basis.advice else ""
-            (log.info if asked else log.warning)("%s brings no precision_param: %s%s", name, self.basis, more)
+            (log.info if asked else log.warning)("%s brings no formats: %s%s", name, self.basis, more)
         elif signed := measuring.unsigned_dropped(plan):
             text = "%s: overlay %s has no unsigned codes; %d blobs are signed, in steps twice as wide"
             log.warning(text, name, plan.overlay.name, signed)
