@@ -37,6 +37,7 @@ from . import inputs, options, output
 from .parsing import refuse, section
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
+LEAST = 0.001  # score of the boxes of a detector's head, all of which count for average precision
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
 
 EPILOG = """examples:
@@ -113,6 +114,7 @@ class Evaluate(output.Schema):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
+    options.detector(parser)
     group = options.images(
         parser, "--images", "DIR", required=True, help="images, .npy inputs or folders of them, or of folders"
     )
@@ -228,7 +230,7 @@ def _described(evaluated: Output) -> str:
 
 def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
     """Return the known answers. Raises UsageError if they belong to other images, or if nothing can be compared."""
-    known = truth(job.output.kind, args.labels, args.truth)
+    known = truth(job.output.kind, args.labels, args.truth, job.output.first_class)
     if job.maps is not None:
         some = any(map_file(job.maps, file, item).is_file() for _, file, item in todo)
     else:
@@ -263,6 +265,7 @@ def _check(args: argparse.Namespace) -> None:
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.LoadedNetwork, list[Place], list[str]]:
     """Return the job of the workers, the prepared network, the images to run, and the name of each."""
     compiled = is_compiled(args.net)
+    args.least_score = LEAST
     asked, args.device = tuple(args.device), "null" if compiled else "float"
     prepared = inputs.prepare(args, files)
     options.check_formats(args, prepared.net.graph, "calibration")

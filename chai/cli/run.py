@@ -94,7 +94,7 @@ class Perf(TypedDict):
 class Run(output.Schema):
     """Results of a network for images."""
 
-    schema = "chai.run/2"
+    schema = "chai.run/3"
     network: str
     device: str
     preprocess: str
@@ -108,6 +108,7 @@ class Run(output.Schema):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
+    options.detector(parser)
     options.images(parser, "-i", help="images, .npy inputs or folders of them; none for a network without inputs")
     options.batch(parser, 1)
     options.calibration(parser)
@@ -122,7 +123,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _results(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "output")
-    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
+    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line; coco or voc")
     group.add_argument(
         "--top", type=options.count, metavar="N", help="classes per image (default: 5), or boxes (default: all)"
     )
@@ -130,7 +131,7 @@ def _results(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=options.fraction,
         metavar="P",
-        help="minimum score of boxes to print and draw (default: 0.3; --json lists all)",
+        help="minimum score of boxes to print and draw (default: 0.3; --json lists all that the network has)",
     )
     group.add_argument(
         "--draw",
@@ -168,6 +169,7 @@ def execute(args: argparse.Namespace) -> int:
     threshold = THRESHOLD if args.threshold is None else args.threshold
     drawing = Drawing(args.draw, files, threshold) if args.draw else None
 
+    args.least_score = args.threshold
     job = inputs.prepare(args, files, alone=True)
     answers = Answers(job.net, job.labels, args.top, 0.0 if args.json and args.threshold is None else threshold)
     _check_formats(args, job)

@@ -9,10 +9,12 @@ from typing import Any
 
 from ..blob import Array, show
 from ..errors import UsageError
+from ..images.boxes import detections
 from ..images.pictures import Feed
+from ..images.window import PictureWindow
 from ..net import Net
-from .measure import Measure, Record, Side, Window, counted, interval, share, wilson
-from .outputs import Output, rows_of
+from .measure import Measure, Record, Side, counted, interval, share, wilson
+from .outputs import Output
 
 IOU = 0.5  # smallest overlap of two boxes of one object
 THRESHOLD = 0.3  # smallest score of a box that counts when two sides are compared
@@ -153,16 +155,18 @@ class Boxes(Measure):
         super().__init__(output)
         self.threshold = threshold
 
-    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[PictureWindow]) -> list[Any]:
         value = net.forward(**feed)[self.output.blob]
         if value.shape[-1:] != (7,):
             raise UsageError(
                 f"evaluate: {self.output.blob!r} is {show(value.shape)}, expected boxes: rows of 7 numbers",
                 hint=f"--output {self.output.blob}=scores or =map, if it is one",
             )
-        return [in_pixels(rows_of(value, image), window) for image, window in enumerate(windows)]
+        boxes = detections(value, dict(enumerate(windows)), self.output.first_class)
+        own = (boxes[boxes[:, 0] == image, 1:].tolist() for image in range(len(windows)))
+        return [[[int(label), *rest] for label, *rest in rows] for rows in own]
 
-    def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
+    def record(self, answers: Mapping[str, Any], window: PictureWindow, target: Array | None) -> Record:
         return dict(answers)
 
     def side(self) -> Found:
@@ -180,13 +184,3 @@ class Boxes(Measure):
             means = (s.mean_average_precision for s in sides.values())
             rows.append(["mAP@0.5", *("-" if m is None else f"{m:.4f}" for m in means)])
         return rows
-
-
-def in_pixels(rows: Array, window: Window) -> list[Box]:
-    """Return class, score and corners in pixels of boxes whose corners are fractions of a window."""
-    left, top, right, bottom = window
-    width, height = right - left, bottom - top
-    return [
-        [int(c), s, left + x0 * width, top + y0 * height, left + x1 * width, top + y1 * height]
-        for _, c, s, x0, y0, x1, y1 in rows.tolist()
-    ]

@@ -77,11 +77,11 @@ def test_corners_that_are_fractions_are_refused(tmp_path: Path, right: float) ->
 
 def ran(*images: Any) -> str:
     """Return an object as ``chai run --json`` prints it."""
-    return json.dumps({"schema": "chai.run/2", "images": images}, indent=1)
+    return json.dumps({"schema": "chai.run/3", "images": images}, indent=1)
 
 
 def found(*boxes: tuple[int, list[float | None]]) -> dict[str, Any]:
-    return {"boxes": [{"label": label, "box": [0, 0, 1, 1], "pixels": pixels} for label, pixels in boxes]}
+    return {"boxes": [{"index": label, "label": "", "pixels": pixels} for label, pixels in boxes]}
 
 
 def test_the_boxes_of_a_run(tmp_path: Path) -> None:
@@ -93,6 +93,10 @@ def test_the_boxes_of_a_run(tmp_path: Path) -> None:
         written(tmp_path, ran({"file": "p/a.jpg", "outputs": some}, {"file": "b", "outputs": {"o": found()}}))
     )
     assert known(Path("/x/p/a.jpg")) == [[2, 3.5, 4, 8, 9], [1, 0, 0, 7, 2]]
+    counted = TrueBoxes(
+        tmp_path / "truth.jsonl", 1
+    )  # for a network whose label 0 is the background: its classes are from 0
+    assert counted(Path("p/a.jpg")) == known(Path("p/a.jpg"))
     assert known(Path("b")) == [] and known(Path("c")) is None
 
 
@@ -102,7 +106,7 @@ def test_the_boxes_of_a_run(tmp_path: Path) -> None:
         (ran({"file": "a.jpg", "outputs": {"prob": {"top": []}}}), "expected what chai run --json prints"),
         (ran({"file": "a.jpg", "outputs": {"o": found(), "p": found()}}), "a network with one output of boxes"),
         (
-            ran({"file": "a.jpg", "outputs": {"o": {"boxes": [{"label": 1, "box": [0, 0, 1, 1]}]}}}),
+            ran({"file": "a.jpg", "outputs": {"o": {"boxes": [{"label": 1, "pixels": [0, 0, 1, 1]}]}}}),
             "one output of boxes",
         ),
         (ran({"file": "a.jpg", "outputs": {"o": {"boxes": 1}}}), "one output of boxes"),
