@@ -29,6 +29,7 @@ from .sections import (
     Host,
     L,
     Layout,
+    MemoryPort,
     OnChipBuffers,
     Overhead,
     Record,
@@ -54,6 +55,7 @@ _PROSE = (
     "assumed",
     "clock_mhz",
     "memory_mb_per_s",
+    "memory_port",
     "overhead",
     "host",
     HOST_MODEL,
@@ -98,6 +100,7 @@ class Overlay:
     descriptor: Record
     table: Record
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
+    memory_port: MemoryPort | None = None  # None: it has room for any number of bursts
     host: Host | None = None  # None: unknown, so no layer is moved because of its cost
     unsigned: bool = False
     coherent: bool = False

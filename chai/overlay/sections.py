@@ -68,6 +68,34 @@ class Overhead(NamedTuple):
     tile_cycles: int
 
 
+class ChannelLimits(NamedTuple):
+    """What a channel of a memory port has room for.
+
+    ``bursts_min``, ``bursts_max``  accepted before the first one has ended: of the longest ones, and of single beats
+    ``issued``      of them, that are on their way in memory at a time
+    ``fifo_bytes``  of data between memory and accelerator
+    """
+
+    bursts_min: int
+    bursts_max: int
+    issued: int
+    fifo_bytes: int
+
+
+class MemoryPort(NamedTuple):
+    """The processor's side of each memory port, and the memory behind it.
+
+    ``latency_cycles``  from an address to its first beat
+    ``refresh_period``, ``refresh_cycles``  from one refresh to the next, and those of them in which memory moves nothing
+    """
+
+    latency_cycles: int
+    refresh_period: int
+    refresh_cycles: int
+    reads: ChannelLimits
+    writes: ChannelLimits
+
+
 class Host(NamedTuple):
     """Speed of the board's processor (one thread), and its time to start a segment.
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .simulation import Simulation, untold
+
+if TYPE_CHECKING:
+    from ...overlay.sections import MemoryPort
 
 ANSWER = 100  # cycles in which a register must answer
 READS, WRITES = ("m0_read", "m1_read", "m2_read", "m3_read"), ("m0_write", "m3_write")
@@ -16,6 +20,8 @@ class Accelerator:
     ``latency``  least and most cycles from an address to its first beat, or from a last beat to its response
     ``pause``    in how many of 256 cycles a channel does nothing
     ``bytes_per_cycle``  that all ports share; 0: no limit
+    ``port``  what each port has room for, and when memory refreshes itself; its latency is not asked for
+    ``channels``  models of the ports' reads and writes, by name
     """
 
     def __init__(
@@ -24,13 +30,16 @@ class Accelerator:
         latency: tuple[int, int] = (1, 1),
         pause: int = 0,
         bytes_per_cycle: float = 0,
+        port: MemoryPort | None = None,
     ) -> None:
         self.simulation = simulation
         simulation.bandwidth(bytes_per_cycle)
-        for port in READS:
-            simulation.axi_reads(port, *latency, pause)
-        for port in WRITES:
-            simulation.axi_writes(port, *latency, pause)
+        self.channels = {name: simulation.axi_reads(name, *latency, pause) for name in READS}
+        self.channels |= {name: simulation.axi_writes(name, *latency, pause) for name in WRITES}
+        if port:
+            simulation.refresh(port.refresh_period, port.refresh_cycles)
+            for name, channel in self.channels.items():
+                channel.limit(port.reads if name in READS else port.writes)
 
     def read(self, offset: int) -> int:
         """Return a register's value."""

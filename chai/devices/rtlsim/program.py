@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...driver.memory import BlobSet
     from ...overlay import Overlay
 
-LATENCY = 150  # cycles from an address to its first beat, or to its response: the order of a Zynq's DDR at 100 MHz
+LATENCY = 150  # cycles from an address to its first beat, where the manifest does not say
 PATIENCE = 20, 100_000  # most cycles of a chain: a multiple of the cycle model's, plus some
 FIRST = 0x1000_0000  # address of the first region
 PAGE = 4096
@@ -77,13 +77,14 @@ class Simulated:
 
     busy = False
 
-    def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] = (LATENCY, LATENCY)) -> None:
+    def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] | None = None) -> None:
         self.lock = Mutex()
         self.overlay = overlay
         self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd, fastest())
-        self.accelerator = Accelerator(
-            self.simulation, latency, bytes_per_cycle=overlay.memory_mb_per_s / overlay.clock_mhz
-        )
+        port = overlay.memory_port
+        cycles = port.latency_cycles if port else LATENCY
+        rate = overlay.memory_mb_per_s / overlay.clock_mhz
+        self.accelerator = Accelerator(self.simulation, latency or (cycles, cycles), 0, rate, port)
         self.registers = Registers(overlay, self.accelerator)
         self.registers.write("IRQ_ENABLE", self.registers.mask("IRQ_ENABLE", "done", "error"))
 

@@ -14,7 +14,10 @@ from .building import library, rtlil
 
 if TYPE_CHECKING:
     from ...blob import Array
+    from ...overlay.sections import ChannelLimits
 
+BEAT = 8  # bytes
+FAULTS = {"slverr": 2, "decerr": 3, "silent": 4, "deaf": 5}  # of the harness
 VALUES = 64  # of a histogram
 SLICE = 20_000  # cycles of one call: a fraction of a second for a large design
 
@@ -155,13 +158,17 @@ class Simulation:
         """Answer a WritePort; what is written reaches memory with the response, after the latency."""
         self._model("writer", name, least, most, pause)
 
-    def axi_reads(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+    def axi_reads(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> AxiChannel:
         """Answer an AXI port's reads from memory, and check the master's bursts; an error where no memory is."""
-        self._model("axi_reads", name, least, most, pause)
+        return AxiChannel(self, self._model("axi_reads", name, least, most, pause))
 
-    def axi_writes(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+    def axi_writes(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> AxiChannel:
         """Answer an AXI port's writes in the same way; a burst reaches memory at once or with its response."""
-        self._model("axi_writes", name, least, most, pause)
+        return AxiChannel(self, self._model("axi_writes", name, least, most, pause))
+
+    def refresh(self, period: int, pause: int) -> None:
+        """Let memory move nothing in ``pause`` cycles of every ``period``; 0 for never."""
+        self._library.rtl_refresh(self._open, period, pause)
 
     def bandwidth(self, bytes_per_cycle: float) -> None:
         """Limit the bytes that all AXI ports together transfer per cycle."""
@@ -197,6 +204,27 @@ class _PortModel:
     @property
     def _handle(self) -> int:
         return self._simulation._open
+
+
+class AxiChannel(_PortModel):
+    """Reads or writes of an AXI port."""
+
+    def limit(self, limits: ChannelLimits, refuse: bool = False) -> None:
+        """Hold READY down as a port of the processor does; or ``refuse`` what it has no room for, which is an error."""
+        numbers = limits.bursts_max, limits.bursts_min, limits.issued, limits.fifo_bytes // BEAT
+        self._library.rtl_limit(self._handle, self._number, *numbers, refuse)
+
+    def fail(self, kind: str, after: int = 0) -> None:
+        """Let the burst after so many others end with "slverr" or "decerr"; or let the port be "silent" or "deaf" from it on.
+
+        A silent port takes addresses and data, and does not answer; a deaf one does not take them.
+        """
+        self._library.rtl_fault(self._handle, self._number, FAULTS[kind], after)
+
+    @property
+    def open(self) -> int:
+        """Return the bursts that were begun and have not ended."""
+        return int(self._library.rtl_open(self._handle, self._number))
 
 
 class StreamSource(_PortModel):
@@ -276,6 +304,10 @@ def _loaded(path: Path) -> Any:
         "rtl_memory": (None, [handle, wide, bytes_, wide]),
         "rtl_forget_memory": (None, [handle]),
         "rtl_bandwidth": (None, [handle, small]),
+        "rtl_refresh": (None, [handle, small, small]),
+        "rtl_limit": (None, [handle, number, small, small, small, small, number]),
+        "rtl_fault": (None, [handle, number, small, wide]),
+        "rtl_open": (wide, [handle, number]),
         "rtl_trace": (number, [handle, text]),
         "rtl_model": (number, [handle, text, text, small, small, small]),
         "rtl_feed": (None, [handle, number, text, small]),

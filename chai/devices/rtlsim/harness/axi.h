@@ -3,12 +3,16 @@
 
 #include "models.h"
 
-// Bytes per cycle that all ports share, in 1/256: a port that asks when none are left waits.
+// Bytes per cycle that all ports share, in 1/256: a port that asks when none are left waits. Memory that refreshes itself
+// moves nothing in the first `pause` cycles of every `period`.
 struct Bandwidth {
     unsigned each = 0;  // per cycle; 0: no limit
+    unsigned period = 0, pause = 0;
     uint64_t left = 0, now = ~uint64_t(0);
 
     bool take(uint64_t cycle, unsigned bytes) {
+        if (period && bytes && cycle % period < pause)
+            return false;
         if (!each)
             return true;
         if (cycle != now) {
@@ -54,15 +58,17 @@ struct Channel {
 };
 
 struct Burst {
-    uint64_t address, due;
+    uint64_t address;
     unsigned beats, id;
-    bool late = false, failed = false;
+    uint64_t due = 0;
+    unsigned moved = 0, response = 0;  // beats; an error that a test asked for
+    bool late = false, failed = false, silent = false;
     std::vector<std::pair<uint64_t, uint64_t>> kept = {};  // (address, bytes) of whole beats that are written late
 };
 
 inline std::vector<std::string> address_fields() { return {"addr", "len", "size", "burst", "id"}; }
 
-inline Burst burst_of(const Channel &channel, uint64_t due) {
+inline Burst burst_of(const Channel &channel) {
     uint64_t address = channel.payload[0].get();
     unsigned beats = unsigned(channel.payload[1].get()) + 1, id = unsigned(channel.payload[4].get());
     const std::string what = channel.name + ": " + about(address, beats);
@@ -74,41 +80,109 @@ inline Burst burst_of(const Channel &channel, uint64_t due) {
         throw Failure(what + ": not aligned");
     if (address / 4096 != (address + 8 * beats - 1) / 4096)
         throw Failure(what + " cross a boundary of 4 KB");
-    return {address, due, beats, id};
+    return {address, beats, id};
 }
 
-struct AxiReads : Model {
+// What a channel of the processor's port has room for; 0: no limit. A burst is issued to memory when all of its beats have
+// room in the FIFO, and is open until the master has its last beat or its response.
+struct Limits {
+    unsigned bursts = 0, whole = 0;  // that are open: of any length, and of the longest
+    unsigned issued = 0;             // to memory, and not complete there
+    unsigned beats = 0;              // of the FIFO
+    bool refuse = false;             // a burst beyond them is an error of the master: READY does not hold it back
+
+    bool opens(size_t open, unsigned beats, unsigned longest) const {
+        return !bursts || (open < bursts && beats + longest <= longest * whole);
+    }
+    bool issues(unsigned bursts) const { return !issued || bursts < issued; }
+    bool holds(unsigned filled, unsigned more) const { return !beats || filled + more <= beats; }
+};
+
+// What goes wrong with the burst that comes after `after` others, and with all later ones if the port gets stuck.
+struct Fault {
+    enum Kind { NONE = 0, SLVERR = 2, DECERR = 3, SILENT = 4, DEAF = 5 };
+    unsigned kind = NONE;
+    uint64_t after = 0;
+
+    // Return the response of the next burst, 0 if it is as it should be.
+    unsigned next() {
+        bool now = kind >= SLVERR && kind <= DECERR && !after;
+        unsigned response = now ? kind : 0;
+        if (now)
+            kind = NONE;
+        if (after)
+            after--;
+        return response;
+    }
+    bool silent() const { return kind == SILENT && !after; }  // takes addresses and data, and does not answer
+    bool deaf() const { return kind == DEAF && !after; }      // does not even take them
+};
+
+// A channel of addresses, and the bursts that it has open.
+struct AxiChannel : Model {
     const Memory &memory;
     Bandwidth &bandwidth;
     Manner manner;
     Channel address;
+    Limits limits;
+    Fault fault;
+
+    AxiChannel(const Design &design, const Memory &memory, Bandwidth &bandwidth, const std::string &name,
+               const char *channel, Manner manner)
+        : memory(memory), bandwidth(bandwidth), manner(manner), address(design, name, channel, address_fields()) {}
+
+    virtual size_t open() const = 0;  // bursts
+
+  protected:
+    unsigned beats = 0;  // of the bursts that are open
+
+    unsigned longest() const { return 1u << address.payload[1].width; }
+
+    void drive_address(Random &random) {
+        bool room = limits.refuse || limits.opens(open(), beats, longest());
+        address.ready.set(!manner.paused(random) && room && !fault.deaf());
+    }
+
+    bool take_address(std::deque<Burst> &bursts) {
+        if (!address.take())
+            return false;
+        if (!limits.opens(open(), beats, longest()))
+            throw Failure(address.name + ": " + std::to_string(open()) + " bursts are open, and the port takes no more");
+        bursts.push_back(burst_of(address));
+        beats += bursts.back().beats;
+        bursts.back().silent = fault.silent();
+        bursts.back().response = fault.next();
+        return true;
+    }
+};
+
+struct AxiReads : AxiChannel {
+    struct Beat {
+        uint64_t value;
+        unsigned response, id, length;  // of the burst, with its last beat; else 0
+    };
+
     Port data, response, last, id, valid, ready;
-    std::deque<Burst> bursts;
+    std::deque<Burst> waiting, issued;
+    std::deque<Beat> fifo;
     bool offering = false;
-    unsigned answer = 0;  // RRESP; 2 where no memory is
 
     AxiReads(const Design &design, const Memory &memory, Bandwidth &bandwidth, const std::string &name, Manner manner)
-        : memory(memory), bandwidth(bandwidth), manner(manner), address(design, name, "ar", address_fields()),
-          data(design.port(name + "__rdata")), response(design.port(name + "__rresp")),
-          last(design.port(name + "__rlast")), id(design.port(name + "__rid")), valid(design.port(name + "__rvalid")),
-          ready(design.port(name + "__rready")) {}
+        : AxiChannel(design, memory, bandwidth, name, "ar", manner), data(design.port(name + "__rdata")),
+          response(design.port(name + "__rresp")), last(design.port(name + "__rlast")), id(design.port(name + "__rid")),
+          valid(design.port(name + "__rvalid")), ready(design.port(name + "__rready")) {}
+
+    size_t open() const override { return waiting.size() + issued.size() + ending; }
 
     void drive(Random &random, uint64_t now) override {
-        address.ready.set(!manner.paused(random));
-        if (!offering && !bursts.empty() && bursts.front().due <= now && !manner.paused(random) &&
-            bandwidth.take(now, 8)) {
-            Burst &burst = bursts.front();
-            uint8_t *bytes = memory.find(burst.address, 8);
-            uint64_t value = random.next();
-            if (bytes)
-                std::memcpy(&value, bytes, 8);
-            data.set(value);
-            response.set(bytes ? 0 : 2);
-            last.set(burst.beats == 1);
-            id.set(burst.id);
-            burst.address += 8;
-            if (!--burst.beats)
-                bursts.pop_front();
+        drive_address(random);
+        arrive(random, now);
+        if (!offering && !fifo.empty() && !manner.paused(random)) {
+            const Beat &beat = fifo.front();
+            data.set(beat.value);
+            response.set(beat.response);
+            last.set(beat.length != 0);
+            id.set(beat.id);
             offering = true;
         } else if (!offering) {
             data.set(random.next());
@@ -118,38 +192,77 @@ struct AxiReads : Model {
     }
 
     void sample(Random &random, uint64_t now) override {
-        if (offering && ready.get())
+        if (offering && ready.get()) {
             offering = false;
-        if (address.take())
-            bursts.push_back(burst_of(address, now + manner.latency(random)));
+            filled--;
+            beats -= fifo.front().length;
+            ending -= fifo.front().length != 0;
+            fifo.pop_front();
+        }
+        take_address(waiting);
+        while (!waiting.empty() && limits.issues(unsigned(issued.size())) && limits.holds(filled, waiting.front().beats)) {
+            filled += waiting.front().beats;
+            waiting.front().due = now + manner.latency(random);
+            issued.push_back(waiting.front());
+            waiting.pop_front();
+        }
+    }
+
+  private:
+    unsigned filled = 0;  // beats of the FIFO that are there or on the way
+    size_t ending = 0;    // bursts whose last beat is in the FIFO
+
+    // Let the next beat come from memory.
+    void arrive(Random &random, uint64_t now) {
+        if (issued.empty() || issued.front().due > now || issued.front().silent || !bandwidth.take(now, 8))
+            return;
+        Burst &burst = issued.front();
+        const uint8_t *bytes = memory.find(burst.address, 8);
+        Beat beat{random.next(), burst.response ? burst.response : bytes ? 0u : 2u, burst.id, 0};
+        if (bytes && !burst.response)
+            std::memcpy(&beat.value, bytes, 8);
+        burst.address += 8;
+        if (++burst.moved == burst.beats) {
+            beat.length = burst.beats;
+            issued.pop_front();
+            ending++;
+        }
+        fifo.push_back(beat);
     }
 };
 
 // Half of the bursts reach memory beat by beat, the others with their response: a master may count on neither.
-struct AxiWrites : Model {
-    const Memory &memory;
-    Bandwidth &bandwidth;
-    Manner manner;
-    Channel address, data;
+struct AxiWrites : AxiChannel {
+    Channel data;
     Port response, id, valid, ready;
     std::deque<Burst> bursts;   // that wait for their beats
+    std::deque<Burst> waiting;  // that are whole, and in the FIFO
     std::deque<Burst> written;  // that wait for their response
     bool offering = false, offered = false;  // a response; a beat, in the cycle before
 
     AxiWrites(const Design &design, const Memory &memory, Bandwidth &bandwidth, const std::string &name, Manner manner)
-        : memory(memory), bandwidth(bandwidth), manner(manner), address(design, name, "aw", address_fields()),
+        : AxiChannel(design, memory, bandwidth, name, "aw", manner),
           data(design, name, "w", {"data", "strb", "last", "id"}), response(design.port(name + "__bresp")),
           id(design.port(name + "__bid")), valid(design.port(name + "__bvalid")),
           ready(design.port(name + "__bready")) {}
 
+    size_t open() const override { return bursts.size() + waiting.size() + written.size() + offering; }
+
     void drive(Random &random, uint64_t now) override {
-        address.ready.set(!manner.paused(random));
-        data.ready.set(!manner.paused(random) && bandwidth.take(now, offered ? 8 : 0));
-        if (!offering && !written.empty() && written.front().due <= now && !manner.paused(random)) {
-            for (auto &beat : written.front().kept)
-                std::memcpy(memory.find(beat.first, 8), &beat.second, 8);
-            response.set(written.front().failed ? 2 : 0);
-            id.set(written.front().id);
+        drive_address(random);
+        // without a FIFO a beat is taken when memory takes it
+        bool room = limits.beats ? limits.holds(filled, 1) : bandwidth.take(now, offered ? 8 : 0);
+        data.ready.set(!manner.paused(random) && room && !fault.deaf());
+        leave(random, now);
+        if (!offering && !written.empty() && written.front().due <= now && !written.front().silent &&
+            !manner.paused(random)) {
+            Burst &burst = written.front();
+            for (auto &beat : burst.kept)
+                if (!burst.response)
+                    std::memcpy(memory.find(beat.first, 8), &beat.second, 8);
+            response.set(burst.response ? burst.response : burst.failed ? 2 : 0);
+            id.set(burst.id);
+            answered = burst.beats;
             written.pop_front();
             offering = true;
         }
@@ -157,24 +270,42 @@ struct AxiWrites : Model {
     }
 
     void sample(Random &random, uint64_t now) override {
-        if (offering && ready.get())
+        if (offering && ready.get()) {
             offering = false;
+            beats -= answered;
+        }
         offered = data.valid.get();
         if (data.take())
             beat(random, now);
-        if (address.take()) {
-            bursts.push_back(burst_of(address, 0));
+        if (take_address(bursts))
             bursts.back().late = random.below(2);
-        }
     }
 
   private:
+    unsigned filled = 0;    // beats in the FIFO
+    unsigned answered = 0;  // beats of the burst whose response is offered
+
+    // Let the next beat of the oldest whole burst go to memory.
+    void leave(Random &random, uint64_t now) {
+        if (waiting.empty() || !limits.issues(unsigned(written.size())) || !bandwidth.take(now, 8))
+            return;
+        filled--;
+        if (++waiting.front().moved == waiting.front().beats)
+            end(waiting, random, now);
+    }
+
+    void end(std::deque<Burst> &from, Random &random, uint64_t now) {
+        from.front().due = now + manner.latency(random);
+        written.push_back(from.front());
+        from.pop_front();
+    }
+
     void beat(Random &random, uint64_t now) {
         if (bursts.empty())
             throw Failure(data.name + ": a beat before its address");
         Burst &burst = bursts.front();
         const std::string where = " at " + hex(burst.address);
-        if (bool(data.payload[2].get()) != (burst.beats == 1))
+        if (bool(data.payload[2].get()) != (++burst.moved == burst.beats))
             throw Failure(data.name + ": WLAST is wrong" + where);
         if (data.payload[3].get() != burst.id)
             throw Failure(data.name + ": WID is not AWID" + where);
@@ -182,17 +313,20 @@ struct AxiWrites : Model {
         const unsigned strobe = unsigned(data.payload[1].get());
         uint8_t *bytes = memory.find(burst.address, 8);
         burst.failed |= !bytes && strobe;
-        if (bytes && burst.late && strobe == 0xFF)
+        if (bytes && (burst.late || burst.response) && strobe == 0xFF)
             burst.kept.push_back({burst.address, value});
         else
             for (int i = 0; bytes && i < 8; i++)
                 if (strobe >> i & 1)
                     bytes[i] = uint8_t(value >> 8 * i);
         burst.address += 8;
-        if (!--burst.beats) {
-            burst.due = now + manner.latency(random);
-            written.push_back(burst);
-            bursts.pop_front();
-        }
+        filled += limits.beats != 0;
+        if (burst.moved < burst.beats)
+            return;
+        if (!limits.beats)
+            return end(bursts, random, now);
+        burst.moved = 0;
+        waiting.push_back(burst);
+        bursts.pop_front();
     }
 };

@@ -55,6 +55,10 @@ template <class Result, class Call> Result guarded(Simulation *simulation, Resul
     }
 }
 
+AxiChannel &axi_channel(void *handle, int model) {
+    return dynamic_cast<AxiChannel &>(*static_cast<Simulation *>(handle)->models[model]);
+}
+
 }  // namespace
 
 extern "C" {
@@ -106,6 +110,25 @@ void rtl_forget_memory(void *handle) { static_cast<Simulation *>(handle)->memory
 
 // Bytes that all AXI ports share in a cycle, in 1/256; 0: no limit.
 void rtl_bandwidth(void *handle, unsigned each) { static_cast<Simulation *>(handle)->bandwidth.each = each; }
+
+// In every `period` cycles memory refreshes itself for `pause` of them; 0: never.
+void rtl_refresh(void *handle, unsigned period, unsigned pause) {
+    auto &bandwidth = static_cast<Simulation *>(handle)->bandwidth;
+    bandwidth.period = period, bandwidth.pause = pause;
+}
+
+// Limit what a model of an AXI channel has room for; see Limits.
+void rtl_limit(void *handle, int model, unsigned bursts, unsigned whole, unsigned issued, unsigned beats, int refuse) {
+    axi_channel(handle, model).limits = {bursts, whole, issued, beats, refuse != 0};
+}
+
+// Let a model of an AXI channel fail after so many more bursts; see Fault.
+void rtl_fault(void *handle, int model, unsigned kind, uint64_t after) {
+    axi_channel(handle, model).fault = {kind, after};
+}
+
+// Return the bursts that a model of an AXI channel has open.
+uint64_t rtl_open(void *handle, int model) { return axi_channel(handle, model).open(); }
 
 int rtl_trace(void *handle, const char *path) {
     auto *simulation = static_cast<Simulation *>(handle);
