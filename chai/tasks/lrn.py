@@ -152,18 +152,17 @@ class LRN(Task):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield windows of all sizes, whose sums reach the largest."""
+        """Yield a usual window and the largest one, this one with unsigned codes, too."""
         limits = cls.limits(maker.overlay)
         if limits is None:
             return
         shapes = dict.fromkeys("xy", (maker.batch, maker.step + 3, *maker.size))
-        for local_size in range(1, limits.local_size_max + 1, 2):
-            for unsigned in ("", *maker.unsigned):
-                target = maker.target(shapes, largest=0.7, unsigned=unsigned)
-                table = lines(target, "x", "y", local_size, lambda sums: (1 + 0.9 * sums) ** -0.75)
-                task = cls(("x",), "y", ("lrn",), local_size, *table, target.formats["x"].zero)
-                name = f"lrn of {local_size}" + (f" unsigned {unsigned}" if unsigned else "")
-                yield maker.probe(name, task, target)
+        most = (limits.local_size_max - 1) // 2 * 2 + 1
+        for size, unsigned in ((min(5, most), ""), *((most, blob) for blob in ("", *maker.unsigned))):
+            target = maker.target(shapes, largest=0.45, unsigned=unsigned)
+            table = lines(target, "x", "y", size, lambda sums, n=size: (1 + 0.9 / n * sums) ** -0.75)  # type: ignore[misc]
+            task = cls(("x",), "y", ("lrn",), size, *table, target.formats["x"].zero)
+            yield maker.probe(f"lrn of {size}{f' unsigned {unsigned}' if unsigned else ''}", task, target)
 
 
 def starts() -> Array:

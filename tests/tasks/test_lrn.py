@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import chai
 from chai.fixed import Format
 from chai.kernels.native import library
+from chai.offload.schedule import DeviceStep
 from chai.tasks.lrn import FACTOR_BITS, LRN, REST_BITS, SEGMENTS, SUM_BITS, starts
 from chai.tasks.target import Unsupported
-from tests.conftest import examples
+from tests.conftest import examples, need_models, report
 from tests.reference import fixed as reference
 from tests.tasks.common import Array, emulated, kernel_form
 from tests.tasks.lrns import Parameters, random_case, random_format, random_parameters
@@ -162,3 +164,44 @@ def test_zero_points_are_the_codes_of_zero() -> None:
     assert task.zero_points() == (-128, -128)
     assert (task.define(np.full((1, 3, 1, 1), -128, np.int8)) == -128).all()
     assert replace(task, zero=0).zero_points() == (0, -128)
+
+
+def test_googlenets_own_norms() -> None:
+    """Codes of a real pass against the float layer of the same input: before they are rounded, and as codes."""
+    folder = need_models() / "googlenet"
+    cases = [np.load(folder / "cases" / case / "input.npy") for case in ("camel", "cat", "goldfish")]
+    x = np.concatenate(cases)
+    with chai.Net(
+        folder / "deploy.prototxt", folder / "weights.caffemodel", batch=3, device="emulator", keep="all"
+    ) as net:
+        net.calibrate(x)
+        net.forward(x)
+        tasks = [t for step in net.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks]
+        norms = [task for task in tasks if isinstance(task, LRN)]
+        assert [task.origin for task in norms] == [("pool1/norm1",), ("conv2/norm2",)]
+        assert net.formats is not None
+        for task in norms:
+            layer = net.graph.layer(task.origin[0])
+            source, target = net.formats[task.inputs[0]], net.formats[task.output]
+            (result,), (blob,) = net.tops(layer.name), layer.bottoms
+            codes = source.quantize(net.blobs[net.graph.caffe_name(blob)])
+            exact = layer.forward(source.dequantize(codes))[0].astype(np.float64)
+            v = codes.astype(np.int64) - task.zero
+            sums = np.zeros_like(v)
+            for c in range(v.shape[1]):
+                sums[:, c] = np.square(v[:, max(c - 2, 0) : c + 3]).sum(1)
+            products = v * task.factor(sums) * 2.0**-task.requantization.shift * target.step
+            perfect = np.clip(np.rint(exact / target.step) + target.zero, *target.range)
+            found = target.quantize(result).astype(int)
+            assert np.array_equal(found, task.define(codes))
+            assert np.abs(found - perfect).max() <= 1
+            unit, best, whole = (
+                10 * np.log10(np.square(exact).sum() / np.square(y - exact).sum())
+                for y in (products, (perfect - target.zero) * target.step, (found - target.zero) * target.step)
+            )
+            report(
+                f"{layer.name}: {unit:.1f} dB before rounding; rounded {whole:.2f} dB, float rounded {best:.2f} dB; "
+                f"{(found != perfect).mean():.2%} of codes differ by one"
+            )
+            assert unit > 65
+            assert whole > best - 0.05
