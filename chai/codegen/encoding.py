@@ -53,16 +53,18 @@ def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory
     for a Task with these fields, at whatever place in a chain.
     """
     with suppress(DeviceError):  # all tables at once is faster; if one is wrong, its Task says so
-        memory.constants.read_tables(memory.overlay, [_table(*each, memory) for each in stored if each[0]["table"]])
+        tables = (_table(*each, memory) for each in stored if each[0]["table"])
+        memory.constants.read_tables(memory.overlay, [span for span in tables if span is not None])
     tasks = [_decoded(*each, memory) for each in stored]
     for (values, _), task in zip(stored, tasks):  # not in between: weights displace all else from a processor's cache
         check_fields(values, task, memory.of(task.images), constants_at(values))
     return tasks
 
 
-def _table(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> tuple[int, int]:
-    """Return the address and the number of records of a descriptor's table."""
-    return values["table"], prod(memory.shape(common["output"])[_kind(memory.overlay, values["opcode"]).table])
+def _table(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> tuple[int, int] | None:
+    """Return the address and the number of records of requantisation of a descriptor's table; None if it has others."""
+    axes = _kind(memory.overlay, values["opcode"]).table
+    return None if axes is None else (values["table"], prod(memory.shape(common["output"])[axes]))
 
 
 def _decoded(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> Task:

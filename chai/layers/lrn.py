@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from .. import tasks
 from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import SIZE, choice, within
 from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..tasks.target import Target
 
 BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
 
@@ -23,6 +30,7 @@ class LRN(Layer):
     """
 
     message = "lrn_param"
+    own_format = True
     error_sensitive = True  # large values are compressed, and so are their errors
 
     @dataclass(frozen=True)
@@ -39,6 +47,23 @@ class LRN(Layer):
         if self.params.local_size % 2 == 0:
             raise self.wrong(f"local_size {self.params.local_size} is even; it must be odd")
         return (self.spatial(bottoms[0]),)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if tasks.find("lrn").limits(overlay) is None:
+            return super().unsupported(overlay, *bottoms)
+        if self.params.norm_region == "WITHIN_CHANNEL":
+            return "the overlay normalises across channels, not within a channel"
+        size, channels = max(bottoms[0][2:]), bottoms[0][1]
+        return self.beyond(overlay, "lrn", size=size, channels=channels, local_size=self.params.local_size)
+
+    def lower(self, target: Target) -> list[Task]:
+        from ..tasks import lrn  # float networks need no Tasks
+
+        (bottom,), (top,), p = self.bottoms, self.tops, self.params
+        table = lrn.lines(
+            target, bottom, top, p.local_size, lambda sums: (p.k + p.alpha / p.local_size * sums) ** -p.beta
+        )
+        return [lrn.LRN((bottom,), top, self.origin, p.local_size, *table, target.formats[bottom].zero)]
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return all(bottoms)

@@ -56,7 +56,7 @@ class Task:
     engine: ClassVar[str] = "window"  # or "array"
     in_parts: ClassVar[bool] = False  # True if several Tasks of the kind may write one blob together
     operands: ClassVar[int] = 1  # blobs that a descriptor of the kind reads
-    table: ClassVar[slice] = slice(0)  # the axes of the output, of whose elements each has a record of the table
+    table: ClassVar[slice | None] = None  # the axes of the output, of whose elements each has a record of the table
     inputs: tuple[str, ...]
     output: str
     origin: tuple[str, ...]

@@ -19,6 +19,7 @@ FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the
     "channels": ("input_channels", "output_channels"),
     "size": ("input_height", "input_width", "output_height", "output_width"),
     "group": ("group",),
+    "local_size": ("kernel_h",),
 }
 POINT = {"kernel_max": 1, "stride_max": 1, "pad_max": 0, "dilation_max": 1}  # of kinds without a window, on the array
 MAY_BE_ZERO = ("pad_h", "pad_w", "shift")

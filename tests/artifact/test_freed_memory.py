@@ -13,7 +13,7 @@ from chai.kernels.native.library import library
 from tests.passes.common import network
 from tests.runtime.test_page_faults import PASSES, faults
 
-LRN = "lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }"  # on the host
+LRN = "lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 norm_region: WITHIN_CHANNEL }"  # on the host
 
 
 @pytest.mark.skipif(sys.platform != "linux" or library() is None, reason="measured with Linux and kernels in C")

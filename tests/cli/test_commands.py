@@ -231,7 +231,8 @@ def test_show_for_an_overlay(chai_command) -> None:  # type: ignore[no-untyped-d
     layers = {layer["name"]: layer for layer in content["layers"]}
     assert layers["conv1/7x7_s2"]["engine"] == layers["conv1/relu_7x7"]["engine"] == "fpga"
     assert layers["conv1/7x7_s2"]["cycles"] > 0
-    assert layers["pool1/norm1"]["reason"] == "no LRN unit"
+    assert layers["pool1/norm1"]["engine"] == "fpga"
+    assert layers["prob"]["reason"] == "no Softmax unit"
     assert (layers["loss3/classifier"]["engine"], layers["loss3/classifier"]["reason"]) == ("custom", "a custom layer")
     assert layers["pool5/drop_7x7_s1"]["engine"] == "-"
     assert content["conversions"][0] == "Pack data"
@@ -242,7 +243,7 @@ def test_show_for_an_overlay(chai_command) -> None:  # type: ignore[no-untyped-d
     assert 0 < content["activation_bytes"]["peak"] < content["activation_bytes"]["total"]
     assert layers["conv1/7x7_s2"]["format"] == layers["conv1/relu_7x7"]["format"] == "at first batch"
     assert layers["data"]["format"] == "at first batch"
-    assert layers["pool1/norm1"]["format"] == layers["loss3/classifier"]["format"] == "float32"
+    assert layers["prob"]["format"] == layers["loss3/classifier"]["format"] == "float32"
     assert layers["pool5/drop_7x7_s1"]["format"] == "-"
     assert all(layers[second]["cycles"] == 0 < layers[first]["cycles"] for first, second in content["merged"])
     assert content["merged"]

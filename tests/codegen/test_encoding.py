@@ -35,6 +35,7 @@ from tests.codegen.test_memory_map import Segment, network, segments
 from tests.conftest import examples, report
 from tests.passes.common import CONV, MAX, network as small_network
 from tests.tasks.common import joined
+from tests.tasks.lrns import random_table
 
 Z2 = overlays.load("pynq-z2")
 OVERLAYS = [Z2, overlays.load("ultra96")]
@@ -111,7 +112,7 @@ def requantizations(draw: st.DrawFn, shape: Shape) -> Requantization:
 
 @st.composite
 def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
-    kind = kind or draw(st.sampled_from(["conv", "depthwise", "affine", "max", "average", "eltwise", "copy"]))
+    kind = kind or draw(st.sampled_from(["conv", "depthwise", "affine", "max", "average", "eltwise", "copy", "lrn"]))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, (h, w) = draw(st.integers(1, 3)), draw(pairs(1, 9))
     address: dict[str, Placed] = {}
@@ -171,6 +172,12 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         r = draw(requantizations(()))._replace(multiplier=np.array(1), negative=None)
         zeros = draw(st.just(()) | st.tuples(ZEROS, ZEROS))
         task = Eltwise(inputs, "out", ("o",), draw(two), draw(st.none() | two), r, zeros)
+    elif kind == "lrn":
+        task = random_table(random, 9)
+        shape = n, draw(st.integers(1, 40)), h, w
+        place("in", *shape)
+        place("out", *shape)
+        task = replace(task, inputs=("in",), output="out")
     else:
         c, first = draw(st.integers(1, 40)), 8 * draw(st.integers(0, 3))
         place("in", n, c, h, w)
@@ -181,7 +188,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
     return Case(task, address, shapes, codes)
 
 
-@pytest.mark.parametrize("kind", ["conv", "depthwise", "affine", "max", "average", "eltwise", "copy"])
+@pytest.mark.parametrize("kind", ["conv", "depthwise", "affine", "max", "average", "eltwise", "copy", "lrn"])
 @RANDOM
 @given(data=st.data())
 def test_decoding_gives_back_the_task(kind: str, data: st.DataObject) -> None:
@@ -372,6 +379,12 @@ def copy(**changes: Any) -> Case:
     task = replace(Copy(("a",), "c", ("concat",), 16, None), **changes)
     address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
     return Case(task, address, {"a": (1, 20, 2, 3), "c": (1, 40, 2, 3)}, [])
+
+
+def lrn(**changes: Any) -> Case:
+    task = replace(random_table(np.random.default_rng(1), 9), inputs=("a",), output="c", local_size=5)
+    address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
+    return Case(replace(task, **changes), address, {"a": (1, 20, 4, 6), "c": (1, 20, 4, 6)}, [])
 
 
 def average(**changes: Any) -> Case:

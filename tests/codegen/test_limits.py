@@ -15,7 +15,7 @@ from chai.overlay import Overlay
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.window import Window
 
-from .test_encoding import Z2, Case, average, conv, copy, eltwise
+from .test_encoding import Z2, Case, average, conv, copy, eltwise, lrn
 
 POINT = Window((1, 1), (1, 1), (0, 0))
 SCALED = Requantization(np.array(5), 7, -32, 31)
@@ -112,6 +112,7 @@ LEAKY = conv(requantization=SCALED._replace(negative=np.array([[[1]], [[2]]])))
         (eltwise(), tight("eltwise", leaky=False), tight("eltwise", inputs=1), "2 inputs; the overlay adds 1"),
         (eltwise(), tight("eltwise", operations=("SUM",)), tight("eltwise", operations=("MAX",)), "overlay has no SUM"),
         (eltwise(negative=(1, 2)), Z2, tight("eltwise", leaky=False), "the overlay has no leaky eltwise"),
+        (lrn(), tight("lrn", local_size_max=5), tight("lrn", local_size_max=4), "local_size 5 is more than the"),
         (copy(), tight("copy", channels_max=40), tight("copy", channels_max=39), "channels 40 is more than the"),
         (
             copy(),

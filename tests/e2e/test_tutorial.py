@@ -90,7 +90,7 @@ def test_the_layer_runs_on_the_host_between_eight_bits_and_softmax(
     assert engines[0] == "host:Pack"
     assert engines[-4:] == ["fpga:Pooling", "host:Unpack", "host:gemm", "host:Softmax"]
     assert {e for e in engines if e.startswith("host:")} == {
-        "host:Pack", "host:Unpack", "host:LRN", "host:gemm", "host:Softmax",
+        "host:Pack", "host:Unpack", "host:gemm", "host:Softmax",
     }  # fmt: skip
     (step,) = perf.custom
     unpack, pack = perf.conversions(step)

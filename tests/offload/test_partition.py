@@ -46,7 +46,9 @@ def parts(found: Partition) -> list[tuple[str, str]]:
 
 HOST = {
     "no AbsVal unit": "probe AbsVal data -> y",
-    "no LRN unit": "probe LRN data -> y",
+    "the overlay normalises across channels, not within a channel": (
+        "probe LRN data -> y : lrn_param { norm_region: WITHIN_CHANNEL }"
+    ),
     "only a Softmax or the caller reads its scores, which 8 bits would blur": (
         "probe InnerProduct data -> y : inner_product_param { num_output: 3 }"
     ),
@@ -150,6 +152,9 @@ def test_limits_of_the_manifest(tmp_path: Path, what: str) -> None:
         (f"Pooling data -> y : {MAX}", (1, 4097, 3, 3), "channels 4097"),
         (f"Pooling data -> y : {MAX}", (1, 1, 4096, 3), "size 4096"),
         ("Pooling data -> y : pooling_param { kernel_size: 3 pad: 2 }", (1, 1, 4094, 3), "size 4096"),
+        ("LRN data -> y : lrn_param { local_size: 11 }", (1, 20, 3, 3), "local_size 11"),
+        ("LRN data -> y", (1, 4097, 3, 3), "channels 4097"),
+        ("LRN data -> y", (1, 1, 3, 4096), "size 4096"),
     ],
 )
 def test_limits_of_every_unit(tmp_path: Path, line: str, shape: Shape, reason: str) -> None:
@@ -190,6 +195,7 @@ def test_what_a_unit_may_lack(tmp_path: Path, line: str, kind: str, lacking: dic
         ("Pooling data -> y : pooling_param { kernel_size: 15 pad: 14 stride: 15 }", (1, 2, 17, 17)),
         ("Pooling data -> y : pooling_param { pool: AVE global_pooling: true }", (1, 2, 255, 3)),
         ("Concat data data -> y", (1, 2048, 1, 2)),
+        ("LRN data -> y : lrn_param { local_size: 9 }", (1, 4096, 1, 2)),
     ],
 )
 def test_what_is_exactly_at_a_limit_runs(tmp_path: Path, line: str, shape: Shape) -> None:
@@ -232,6 +238,13 @@ def test_an_overlay_may_lack_a_unit(tmp_path: Path, unit: str, line: str) -> Non
     manifest = edited(tmp_path, lambda value: value["tasks"].pop(unit))
     found = divide(make(tmp_path, f"probe {line}"), manifest=manifest)
     assert found.reasons == {"probe": f"no {unit} unit"}
+
+
+@pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
+def test_an_overlay_may_lack_the_unit_of_an_lrn(tmp_path: Path, region: str) -> None:
+    manifest = edited(tmp_path, lambda value: value["tasks"].pop("lrn"))
+    graph = make(tmp_path, f"probe LRN data -> y : lrn_param {{ norm_region: {region} }}")
+    assert divide(graph, manifest=manifest).reasons == {"probe": "no LRN unit"}
 
 
 def edited(folder: Path, change: Any) -> Path:
@@ -499,24 +512,20 @@ def test_googlenet_is_divided_as_a_person_would() -> None:
     with loaded("googlenet") as net:
         engines = net.schedule.engines()
         head = [
-            *("host:Pack", "fpga:Convolution", "fpga:Pooling", "host:Unpack", "host:LRN"),
-            *("host:Pack", "fpga:Convolution", "fpga:Convolution", "host:Unpack", "host:LRN", "host:Pack"),
+            *("host:Pack", "fpga:Convolution", "fpga:Pooling", "fpga:LRN"),
+            *("fpga:Convolution", "fpga:Convolution", "fpga:LRN", "fpga:Pooling"),
         ]
         tail = ["host:Unpack", "host:InnerProduct", "host:Softmax"]
         assert engines[: len(head)] == head
         assert engines[-3:] == tail
         assert set(engines[len(head) : -3]) == {"fpga:Convolution", "fpga:Pooling", "fpga:Concat"}
-        assert sum(isinstance(step, DeviceStep) for step in net.schedule.steps) == 3
-        assert conversions(net) == [
-            *("Pack data", "Unpack pool1/3x3_s2"),
-            *("Pack pool1/norm1", "Unpack conv2/3x3"),
-            *("Pack conv2/norm2", "Unpack pool5/7x7_s1"),
-        ]
+        assert sum(isinstance(step, DeviceStep) for step in net.schedule.steps) == 1
+        assert conversions(net) == ["Pack data", "Unpack pool5/7x7_s1"]
         found = net.offload.partition
-        host = {"pool1/norm1": "LRN", "conv2/norm2": "LRN", "loss3/classifier": "InnerProduct", "prob": "Softmax"}
+        host = {"loss3/classifier": "InnerProduct", "prob": "Softmax"}
         assert found.reasons == {name: REASONS.get(type, f"no {type} unit") for name, type in host.items()}
         for layer in net.graph.layers:
-            if layer.type in ("Convolution", "ReLU", "Pooling", "Concat"):
+            if layer.type in ("Convolution", "ReLU", "Pooling", "LRN", "Concat"):
                 assert found.engine(layer.name) == "fpga", layer.name
 
 

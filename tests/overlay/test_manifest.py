@@ -22,6 +22,7 @@ from chai.errors import DeviceError, ParseError
 from chai.fixed import ACCUMULATOR
 from chai.overlay import OnChipBuffer, Overlay, checks, manifest
 from chai.tasks.eltwise import Eltwise
+from chai.tasks.lrn import LARGEST_WINDOW
 from chai.tasks.pool import Pool, PoolLimits
 from chai.util.data.jsonfile import BYTES, DEPTH, Document, load
 from chai.util.data.schema import validate
@@ -92,7 +93,7 @@ def test_registers_and_records_are_the_same_everywhere(shipped: Overlay) -> None
 
 def test_every_limit_fits_its_field(shipped: Overlay) -> None:
     top = {f.name: f.range[1] for f in shipped.descriptor.fields}
-    assert {*shipped.kinds} == {*tasks.kinds()} == {"conv", "pool", "eltwise", "affine", "copy"}
+    assert {*shipped.kinds} == {*tasks.kinds()} == {"conv", "pool", "eltwise", "affine", "copy", "lrn"}
     for kind in shipped.kinds:
         limits = tasks.find(kind).limits(shipped)
         assert limits is not None
@@ -105,6 +106,7 @@ def test_every_limit_fits_its_field(shipped: Overlay) -> None:
         assert limits.opcode <= top["opcode"]
         assert limits.channel_step == shipped.layout.channels_per_word
         assert getattr(limits, "group_max", 0) <= top["group"]
+        assert getattr(limits, "local_size_max", 0) <= LARGEST_WINDOW <= top["kernel_h"]
     assert shipped.batch_max <= top["batch"]
     assert shipped.requant.shift_max <= top["shift"]
 
@@ -569,7 +571,7 @@ def check_place(document: Document, library: Any, value: Any) -> None:
     assert (error.value.line, error.value.column) in theirs
 
 
-@pytest.mark.parametrize("definition", ["conv", "pool", "eltwise", "affine", "copy"])
+@pytest.mark.parametrize("definition", ["conv", "pool", "eltwise", "affine", "copy", "lrn"])
 def test_a_schema_requires_what_it_knows(definition: str) -> None:
     found = SCHEMA["properties"]["tasks"]["properties"][definition]
     assert list(found["properties"]) == found["required"]

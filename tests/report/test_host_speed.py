@@ -38,7 +38,7 @@ name: "net"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 20 dim: 26 } } }
 layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
         convolution_param { num_output: 12 kernel_size: 5 stride: 2 pad: 1 } }
-layer { name: "norm" type: "LRN" bottom: "conv" top: "norm" }
+layer { name: "norm" type: "LRN" bottom: "conv" top: "norm" lrn_param { norm_region: WITHIN_CHANNEL } }
 layer { name: "next" type: "Convolution" bottom: "norm" top: "next" convolution_param { num_output: 7 kernel_size: 1 } }
 layer { name: "fc" type: "InnerProduct" bottom: "next" top: "fc" inner_product_param { num_output: 11 } }
 layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }

@@ -27,7 +27,7 @@ from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.ports import Stall
 from chai.hw_overlays.rtl.window.engine import WindowEngine
 from chai.hw_overlays.rtl.window.table import RECORDS
-from tests.rtl.window_tasks import KINDS, SIZE, Bench, Case, copy, eltwise, pool
+from tests.rtl.window_tasks import KINDS, SIZE, Bench, Case, copy, eltwise, lrn, pool
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -68,7 +68,7 @@ def shipped() -> Engine:
     return Engine(overlays.load())
 
 
-@pytest.mark.parametrize(("kind", "count"), [(pool, 120), (eltwise, 40), (copy, 25)])
+@pytest.mark.parametrize(("kind", "count"), [(pool, 120), (eltwise, 40), (copy, 25), (lrn, 30)])
 def test_a_task_alone(engine: Engine, kind: Callable[..., Case], count: int) -> None:
     for seed in range(count):
         engine.tasks(seed, kind)
@@ -85,6 +85,14 @@ def test_tasks_overlap(engine: Engine) -> None:
 def test_thousands_of_tasks(shipped: Engine, first: int) -> None:
     for seed in range(first, first + 50):
         shipped.tasks(seed, *Random(seed).choices(KINDS, k=6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(5000, 5500, 50))
+def test_hundreds_of_lrn_tasks(shipped: Engine, first: int) -> None:
+    """In pairs, so that one is fetched while the other is computed, and its table when the other one's is free."""
+    for seed in range(first, first + 50, 2):
+        shipped.tasks(seed, lrn, lrn)
 
 
 def average(out: tuple[int, int], size: tuple[int, int], window: Window, batch: int = 1, channels: int = 8) -> Case:

@@ -18,9 +18,11 @@ from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.fields import Operands
+from chai.tasks.lrn import LRN
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.tasks.common import joined
+from tests.tasks.lrns import random_case
 
 BASE = 0x1000_0000
 SIZE = 1 << 19
@@ -135,7 +137,16 @@ def copy(random: Random, overlay: Overlay) -> Case:
     return Case(task, {"x": shape, "y": whole}, {"x": larger(random, shape, step), "y": (whole[1], 0)})
 
 
-KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, copy
+def lrn(random: Random, overlay: Overlay) -> Case:
+    """A Task of a layer, or with any table."""
+    most = next(dict(s.limits)["local_size_max"] for s in overlay.tasks if s.kind == "lrn")
+    task, x, _ = random_case(np.random.default_rng(random.randrange(1 << 32)), most)
+    step = overlay.layout.channels_per_word
+    shapes = {"x": x.shape, "y": x.shape}
+    return Case(task, shapes, {name: larger(random, x.shape, step) for name in shapes})
+
+
+KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, copy, lrn
 
 
 class Bench:
@@ -192,7 +203,8 @@ class Bench:
                     self._store(numbers, memory, offset, first, channels)
                 codes.append(numbers)
         self._fill_tails(case, address)
-        where = self.room(64 * 64 * 16, 64) if isinstance(task, Pool) and task.requantization else 0
+        with_table = isinstance(task, LRN) or (isinstance(task, Pool) and task.requantization is not None)
+        where = self.room(64 * 64 * 16, 64) if with_table else 0
         tag, after = len(self.tasks), case.after
         descriptor, parts = encode(task, Operands(self.overlay, address, shapes), BASE + where, tag=tag, after=after)
         constants = joined(parts)

@@ -79,7 +79,7 @@ def emulated(overlay: Overlay, task: Task, x: np.ndarray) -> np.ndarray:
 def test_it_is_listed_and_its_limits_are_read(mirror: type[Task], extended: Overlay) -> None:
     assert "mirror" in tasks.kinds() and "mirror" in extended.kinds
     limits = mirror.limits(extended)
-    assert limits is not None and (limits.opcode, limits.channel_step) == (6, 8)
+    assert limits is not None and (limits.opcode, limits.channel_step) == (200, 8)
     assert mirror.limits(overlays.load()) is None
     assert [p.name for p in selftest.probes(extended) if p.name.startswith("mirror")] == [
         f"mirror, {bits} bit {scheme}" for scheme in extended.schemes for bits in extended.bits
@@ -105,10 +105,10 @@ def test_a_file_of_its_name_is_its_fast_kernel(
 def test_it_is_encoded_and_decoded(mirror: type[Task], extended: Overlay) -> None:
     task = mirror(("a",), "b", ("m",))
     descriptor, constants = encode(task, Operands(extended, PLACES, SHAPES), 0)
-    assert joined(constants) == b"" and unpack(extended.descriptor, descriptor)["opcode"] == 6
+    assert joined(constants) == b"" and unpack(extended.descriptor, descriptor)["opcode"] == 200
     found = decoded(descriptor, b"", extended, PLACES, SHAPES, 0, task)
     assert type(found) is mirror and equal(task, found)
-    with pytest.raises(DeviceError, match="opcode = 6 is that of no Task of overlay pynq-z2"):
+    with pytest.raises(DeviceError, match="opcode = 200 is that of no Task of overlay pynq-z2"):
         decoded(descriptor, b"", overlays.load(), PLACES, SHAPES, 0, task)
     with pytest.raises(DeviceError, match="has no mirror unit"):
         encode(task, Operands(overlays.load(), PLACES, SHAPES), 0)
@@ -126,7 +126,7 @@ def test_it_has_cycles_and_an_engine(mirror: type[Task], extended: Overlay) -> N
 
 def test_a_section_that_the_schema_does_not_have_is_refused(tmp_path: Path) -> None:
     value = json.loads(overlays.load().path.read_text())
-    value["tasks"]["mirror"] = {**value["tasks"]["copy"], "opcode": 6}
+    value["tasks"]["mirror"] = {**value["tasks"]["copy"], "opcode": 200}
     (tmp_path / "overlay.json").write_text(json.dumps(value))
     with pytest.raises(ParseError, match="mirror"):
         overlays.load(tmp_path / "overlay.json")

@@ -40,7 +40,9 @@ enum kind {
     UNFOLD_WORDS,    /* an UNFOLD of int8 of the host to words */
     TABLE,           /* bytes of pixels to int8 planes through the 256 codes of each channel, second; channel c of a pixel is
                         c bytes behind its first one, or before its last one */
-    RESIZE           /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
+    RESIZE,          /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
+    LRN_CODES        /* codes times factors of the sums of squares of kernel_h channels around them (tasks/lrn.py), requantised;
+                        bias are the factors' bases, then their slopes */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. Words of W channels each
@@ -55,7 +57,7 @@ enum kind {
     F(batch)                                         /* images that weights are packed for; images may be fewer */ \
     F(outputs) F(out_height) F(out_width)            /* channels and size of the output */ \
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
-    F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM; the first two are
+    F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM, shift of LRN_CODES too; the first two are
                                                         the bits of a float32, except of SUM: the step of PACK,
                                                         UNPACK, alpha and k of LRN, factors of PLUS, eps */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
@@ -78,6 +80,7 @@ typedef struct {
 #undef FIELD
 
 enum { STORED_ZERO = 128 }; /* a stored code of 0, as a byte */
+enum { LRN_SEGMENTS = 512 }; /* of the table of an LRN_CODES */
 enum { SPARE = 64 };        /* entries of a table beyond the last output, which a vector may read */
 
 enum { MAX_TAPS = 1024 };             /* of a kernel */

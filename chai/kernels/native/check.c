@@ -215,6 +215,9 @@ static int valid(const table *t, const variant *v) {
     }
     case COPY:
         return inside(t, output, all, 1) && inside(t, input, all, 0);
+    case LRN_CODES: /* 15 * 255^2 is below 2^20, the end of the last segment */
+        return same_shape(op) && op->kernel_h <= 15 && between(0, op->shift, 40) && inside(t, output, all, 1) &&
+               inside(t, input, all, 0) && fits_constants(t, op->bias, 2 * LRN_SEGMENTS, 4);
     case BORDER: {
         area border = {-op->pad_h, op->out_height - 1 + op->pad_h, -op->pad_w, op->out_width - 1 + op->pad_w, op->output_pixel};
         return inside(t, output, border, 1);

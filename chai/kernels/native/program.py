@@ -235,7 +235,8 @@ class NativeProgram:
             packed = self._library.calls.chai_packed(self._library.number, ctypes.byref(operation))
             operation.weights = self._constants.reserve(packed)
         if form.bias is not None:
-            operation.bias = self._constants.integers(form.bias, outputs)
+            operation.constants = CONSTANTS
+            operation.bias = self._constants.integers(form.bias, form.bias.size)
         return operation
 
     def _moving(self, step: _Movement) -> Operation:

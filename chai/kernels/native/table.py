@@ -74,6 +74,7 @@ class Kind:
     UNFOLD_WORDS = 30
     TABLE = 31
     RESIZE = 32
+    LRN_CODES = 33
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -109,7 +110,7 @@ class Extent(ctypes.Structure):
 class Form:
     """A Task as an operation, without its places.
 
-    ``weights``, ``bias``   int8 (M, C/group, kh, kw) and int64 (M,) of a convolution
+    ``weights``, ``bias``   int8 (M, C/group, kh, kw) and int64 (M,) of a convolution; bias of an LRN_CODES its bases and slopes
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
@@ -153,12 +154,15 @@ class Form:
         return operation
 
     def _factors(self) -> tuple[int, ...]:
-        """Return the shift and the factors of a SUM; for others the bits of two numbers at most as the first factors."""
+        """Return the shift and the factors of a SUM; the shift of an LRN_CODES; of others the bits of two numbers at most."""
         if self.kind == Kind.SUM:
             assert self.requantization is not None
             shift = self.requantization.shift
             if shift <= 29:  # else each code is 0, as sums stay below 2^26
                 return shift, *_two(self.factors, 0), *_two(self.negative or (), 0)
+        elif self.kind == Kind.LRN_CODES:
+            assert self.requantization is not None
+            return self.requantization.shift, 0, 0, 0, 0
         elif self.numbers:
             bits: list[int] = np.array(self.numbers, np.float32).view(np.int32).tolist()
             return 0, *_two(bits, 0), 0, 0

@@ -16,6 +16,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #define winograd_pack convolution_pack
 #endif
 #include "maps.h"
+#include "lrn_codes.h"
 #include "convert.h"
 #include "words.h"
 #include "quantize.h"
@@ -93,6 +94,7 @@ static const kernel kernels[] = {
     [UNFOLD_WORDS] = {unfold_words_items, unfold_words_run},
     [TABLE] = {row_items, table_run},
     [RESIZE] = {resize_items, resize_run},
+    [LRN_CODES] = {row_items, lrn_codes_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

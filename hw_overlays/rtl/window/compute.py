@@ -9,6 +9,8 @@ from chai.overlay import Overlay
 from ..descriptor import descriptor
 from ..requantise import LATENCY, Requantise
 from .elements import Elements
+from .fetch import any_of
+from .lrn import LRN
 from .pool import Pool
 from .whole import Whole
 
@@ -19,6 +21,7 @@ class Compute(wiring.Component):
     ``task``    descriptors
     ``first``, ``second``  words of the inputs
     ``record``  of the table, in the cycle after ``read``; ``there`` if one can be claimed; ``done_with`` after the last
+    ``begin``, ``beat``, ``segment``  of an LRN: its table follows, and is written
     ``room``    1 if a word of codes may come; ``claim`` says that one will: ``word``, with ``write``
     ``record_claim``  the same of records
     ``works``, ``starved``, ``unset``  whether it goes on, or waits for words, or for a record
@@ -39,6 +42,9 @@ class Compute(wiring.Component):
                 "read": Out(1),
                 "record": In(record),
                 "done_with": Out(1),
+                "begin": In(1),
+                "beat": In(64),
+                "segment": In(1),
                 "room": In(1),
                 "claim": Out(1),
                 "word": Out(8 * self.step),
@@ -55,6 +61,7 @@ class Compute(wiring.Component):
         m.submodules.pool = pool = Pool(self.overlay)
         m.submodules.whole = whole = Whole(self.overlay)
         m.submodules.elements = elements = Elements(self.overlay)
+        has_lrn = "lrn" in self.overlay.kinds
         m.submodules.lanes = lanes = Requantise(self.overlay, self.step)
         now = Signal.like(self.task.payload)
         pools, pairs = now.opcode == self.opcodes["pool"], now.opcode == self.opcodes["eltwise"]
@@ -62,8 +69,13 @@ class Compute(wiring.Component):
         image = (
             (now.kernel_h == now.input_height) & (now.kernel_w == now.input_width) & (now.pad_h == 0) & (now.pad_w == 0)
         )
-        chosen = {pool: pools & ~image, whole: pools & image, elements: ~pools}
-        self._planes(m, now, pool, chosen, averages)
+        norms = now.opcode == self.opcodes["lrn"]
+        chosen = {pool: pools & ~image, whole: pools & image, elements: ~pools & ~norms}
+        if has_lrn:
+            m.submodules.lrn = lrn = LRN(self.overlay)
+            m.d.comb += [lrn.begin.eq(self.begin), lrn.beat.eq(self.beat), lrn.write.eq(self.segment)]
+            chosen[lrn] = norms
+        self._planes(m, now, pool, chosen, averages, norms)
 
         # -- what the units share
         room = self.room & (~averages | self.there)
@@ -73,23 +85,26 @@ class Compute(wiring.Component):
         m.d.comb += [elements.pairs.eq(pairs), elements.second.payload.eq(self.second.payload)]
         m.d.comb += [elements.second.valid.eq(self.second.valid), self.second.ready.eq(elements.second.ready)]
         m.d.comb += [
-            self.first.ready.eq(pool.first.ready | whole.first.ready | elements.first.ready),
-            self.claim.eq(pool.claim | whole.claim | elements.claim),
+            self.first.ready.eq(any_of(unit.first.ready for unit in chosen)),
+            self.claim.eq(any_of(unit.claim for unit in chosen)),
             self.record_claim.eq(self.claim & averages),
             self.read.eq((pool.soon | whole.soon) & averages),
-            self.works.eq(pool.works | whole.works | elements.works),
-            self.starved.eq(pool.starved | whole.starved | elements.starved),
-            self.unset.eq((pool.held | whole.held | elements.held) & self.room),
+            self.works.eq(any_of(unit.works for unit in chosen)),
+            self.starved.eq(any_of(unit.starved for unit in chosen)),
+            self.unset.eq(any_of(unit.held & choice for unit, choice in chosen.items()) & self.room),
         ]
 
         # -- into the lanes
         record = self.record
         for lane in range(self.step):
-            sums = Mux(pools, Mux(pool.valid, pool.sums[lane], whole.sums[lane]), elements.values[lane])
+            code, multiplier = elements.values[lane], elements.multiplier
+            if has_lrn:
+                code, multiplier = Mux(norms, lrn.factors[lane], code), Mux(norms, lrn.values[lane], multiplier)
+            sums = Mux(pools, Mux(pool.valid, pool.sums[lane], whole.sums[lane]), code)
             m.d.comb += [
                 lanes.sums[lane].eq(sums),
                 lanes.bias[lane].eq(Mux(averages, record.bias, 0)),
-                lanes.multiplier[lane].eq(Mux(averages, record.multiplier, Mux(pools, 1, elements.multiplier))),
+                lanes.multiplier[lane].eq(Mux(averages, record.multiplier, Mux(pools, 1, multiplier))),
                 lanes.negative[lane].eq(Mux(averages, record.negative, now.negative)),
             ]
         m.d.comb += [
@@ -103,7 +118,7 @@ class Compute(wiring.Component):
 
         # -- out of the lanes; a leaky eltwise has codes for both signs, one after the other
         valid, aside = Signal(LATENCY), Signal(LATENCY)
-        m.d.sync += valid.eq(Cat(pool.valid | whole.valid | elements.valid, valid))
+        m.d.sync += valid.eq(Cat(any_of(unit.valid for unit in chosen), valid))
         m.d.sync += aside.eq(Cat(elements.aside, aside))
         codes, below = Signal.like(lanes.codes), Signal(self.step)
         with m.If(aside[-1]):
@@ -115,11 +130,17 @@ class Compute(wiring.Component):
         return m
 
     def _planes(
-        self, m: Module, now: Signal, pool: Pool, chosen: dict[wiring.Component, object], averages: object
+        self,
+        m: Module,
+        now: Signal,
+        pool: Pool,
+        chosen: dict[wiring.Component, object],
+        averages: object,
+        norms: object,
     ) -> None:
-        """Begin plane after plane of a Task in its unit, and the next Task after the last code."""
+        """Begin plane after plane of a Task in its unit, images of an LRN, and the next Task after the last code."""
         planes, images = Signal(16), Signal(16)  # left, the current ones included
-        of_image = (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1)
+        of_image = Mux(norms, 1, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1))
         under_way = Signal(8)  # codes that are claimed and not yet written
         m.d.sync += under_way.eq(under_way + self.claim - self.write)
         with m.FSM():
@@ -140,5 +161,5 @@ class Compute(wiring.Component):
                         with m.If(planes == 1):
                             m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
                     with m.If(choice & unit.ready & (images == 0) & (under_way == 0)):
-                        m.d.comb += self.done_with.eq(averages)
+                        m.d.comb += self.done_with.eq(averages | norms)
                         m.next = "IDLE"

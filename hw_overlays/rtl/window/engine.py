@@ -12,7 +12,7 @@ from .fetch import Fetch
 from .store import Store
 from .table import Table
 
-KINDS = ("pool", "eltwise", "copy")
+KINDS = ("pool", "eltwise", "copy", "lrn")
 
 
 class WindowEngine(wiring.Component):
@@ -31,7 +31,7 @@ class WindowEngine(wiring.Component):
         m.submodules.fetch = fetch = Fetch(self.overlay, opcodes)
         m.submodules.table = table = Table(self.overlay)
         m.submodules.compute = compute = Compute(self.overlay, opcodes, table.record.shape())
-        m.submodules.store = store = Store(self.overlay)
+        m.submodules.store = store = Store(self.overlay, opcodes)
         connect(m, flipped(self.input), fetch.input)
         connect(m, flipped(self.output), store.output)
         connect(m, fetch.first, compute.first)
@@ -50,12 +50,19 @@ class WindowEngine(wiring.Component):
             store.task.payload.eq(work.payload),
             self.finished.eq(self.output.finished),
         ]
+        segments = Signal()  # the table whose beats come is an LRN's
+        is_lrn = fetch.now.opcode == opcodes["lrn"]
+        with m.If(fetch.begin):
+            m.d.sync += segments.eq(is_lrn)
         m.d.comb += [
-            table.begin.eq(fetch.begin),
+            compute.begin.eq(fetch.begin & is_lrn),
+            compute.beat.eq(fetch.beat),
+            compute.segment.eq(fetch.write & segments),
+            table.begin.eq(fetch.begin & ~is_lrn),
             table.count.eq(fetch.count),
             table.keeps.eq(fetch.keeps),
             table.beat.eq(fetch.beat),
-            table.write.eq(fetch.write),
+            table.write.eq(fetch.write & ~segments),
             table.claim.eq(compute.record_claim),
             table.read.eq(compute.read),
             fetch.freed.eq(table.freed),

@@ -5,10 +5,11 @@ from amaranth.lib import data, enum, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
+from chai.tasks.lrn import SEGMENT, SEGMENTS
 
 from ..descriptor import descriptor
 from ..ports import BEAT, ReadPort, address_bits
-from .table import RECORDS
+from .table import BEATS, RECORDS
 from .walk import RUN, Walk
 
 WORDS = 512  # of each input's queue: beats in flight and waiting
@@ -74,11 +75,11 @@ class Fetch(wiring.Component):
 
         # room: what is not yet asked for
         room = {To.FIRST: Signal(range(WORDS + 1), init=WORDS), To.SECOND: Signal(range(WORDS + 1), init=WORDS)}
-        room[To.TABLE] = Signal(range(2 * RECORDS + 1))
+        room[To.TABLE] = Signal(range(BEATS * RECORDS + 1))
         more = {
             To.FIRST: first_queue.r_rdy & first_queue.r_en,
             To.SECOND: second_queue.r_rdy & second_queue.r_en,
-            To.TABLE: self.freed << 1,
+            To.TABLE: self.freed * BEATS,
         }
         # one request at a time is offered to the port; the inputs of an eltwise take turns
         request = self.input.request
@@ -104,7 +105,7 @@ class Fetch(wiring.Component):
                 if to is not To.TABLE:
                     m.d.sync += turn.eq(Mux(pair & (turn == To.FIRST), To.SECOND, To.FIRST))
         with m.If(self.begin):
-            m.d.sync += room[To.TABLE].eq(2 * RECORDS)
+            m.d.sync += room[To.TABLE].eq(BEATS * RECORDS)
 
         # beats go where the oldest request wants them
         arrived = self.input.data
@@ -139,7 +140,8 @@ class Fetch(wiring.Component):
             new = self.task.payload
             m.d.sync += [now.eq(new), hand.eq(1), start[first].eq(1)]
             m.d.sync += start[second].eq(new.opcode == self.opcodes["eltwise"])
-            m.d.sync += start[table].eq((new.opcode == self.opcodes["pool"]) & new.average)
+            averages = (new.opcode == self.opcodes["pool"]) & new.average
+            m.d.sync += start[table].eq(averages | (new.opcode == self.opcodes["lrn"]))
         with m.If(hand & self.work.ready):
             m.d.sync += hand.eq(0)
 
@@ -148,15 +150,17 @@ class Fetch(wiring.Component):
             blob = walk.area.payload
             m.d.comb += [blob.address.eq(address), blob.pitch.eq(now.input_pitch), blob.image.eq(image)]
             m.d.comb += [blob.words.eq(now.input_pitch // BEAT), blob.planes.eq(planes), blob.images.eq(now.batch)]
+            m.d.comb += blob.across.eq(now.opcode == self.opcodes["lrn"])
             m.d.comb += walk.area.valid.eq(start[walk] & self.reached)
         m.d.comb += self.waits.eq((start[first] | start[second]) & ~self.reached)
-        # a plane of the output has a record for each of its words
+        # a plane of the output has a record for each of its words; the segments of an LRN take the bytes of some records
         records = table.area.payload
+        segments = SEGMENTS * SEGMENT.bytes // (BEATS * BEAT)
         m.d.comb += [
-            self.count.eq(now.output_pitch // BEAT),
+            self.count.eq(Mux(now.opcode == self.opcodes["lrn"], segments, now.output_pitch // BEAT)),
             self.keeps.eq(self.count <= RECORDS),
             records.address.eq(now.table),
-            records.words.eq(self.count << 1),
+            records.words.eq(self.count * BEATS),
             records.planes.eq(Mux(self.keeps, 1, planes)),
             records.images.eq(Mux(self.keeps, 1, now.batch)),
             table.area.valid.eq(start[table] & ~table_used),

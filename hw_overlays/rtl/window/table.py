@@ -9,6 +9,7 @@ from chai.overlay import Overlay
 from ..descriptor import PAD, table_record
 
 RECORDS = 512  # on the chip: the depth of a block RAM of 72 bits
+BEATS = 2  # of a record
 
 
 class Table(wiring.Component):

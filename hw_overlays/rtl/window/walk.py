@@ -10,10 +10,11 @@ RUN = 64  # beats of a run at most: 4 bursts of AXI3
 def area(bits: int) -> data.StructLayout:
     """Return the layout of what is walked over: ``images`` times ``planes`` times ``words`` of 8 bytes.
 
-    ``pitch`` and ``image`` are the bytes from plane to plane and from image to image, 0 to read the same again.
+    ``pitch`` and ``image`` are the bytes from plane to plane and from image to image, 0 to read the same again. ``across``: a run
+    of each plane before the next run of the first plane.
     """
     return data.StructLayout(
-        {"address": unsigned(bits), "pitch": 32, "image": 32, "words": 30, "planes": 16, "images": 16}
+        {"address": unsigned(bits), "pitch": 32, "image": 32, "words": 30, "planes": 16, "images": 16, "across": 1}
     )
 
 
@@ -53,13 +54,17 @@ class Walk(wiring.Component):
             m.d.sync += [busy.eq(1), now.eq(new), plane.eq(new.address), image.eq(new.address)]
             m.d.sync += [words.eq(new.words), planes.eq(new.planes)]
         with m.Elif(self.runs.valid & self.runs.ready):
-            m.d.sync += [now.address.eq(now.address + 8 * RUN), now.words.eq(now.words - RUN)]
-            with m.If(plane_ends):
-                m.d.sync += [now.words.eq(words), now.planes.eq(now.planes - 1)]
-                m.d.sync += [now.address.eq(plane + now.pitch), plane.eq(plane + now.pitch)]
-                with m.If(image_ends):
-                    m.d.sync += [now.planes.eq(planes), now.images.eq(now.images - 1)]
-                    m.d.sync += [signal.eq(image + now.image) for signal in (now.address, plane, image)]
+            across, run = now.across, 8 * RUN
+            m.d.sync += now.address.eq(now.address + Mux(across, now.pitch, run))
+            with m.If(Mux(across, image_ends, plane_ends)):  # `plane` is then the first plane's run
+                m.d.sync += [signal.eq(plane + Mux(across, run, now.pitch)) for signal in (now.address, plane)]
+            with m.If(plane_ends & image_ends):
+                m.d.sync += [signal.eq(image + now.image) for signal in (now.address, plane, image)]
+                m.d.sync += now.images.eq(now.images - 1)
+            with m.If(~across | image_ends):
+                m.d.sync += now.words.eq(Mux(plane_ends, words, now.words - RUN))
+            with m.If(across | plane_ends):
+                m.d.sync += now.planes.eq(Mux(image_ends, planes, now.planes - 1))
             with m.If(runs.last):
                 m.d.sync += busy.eq(0)
         return m

@@ -1,0 +1,20 @@
+"""LRN of codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...util.lazy_numpy import np
+from ..native.table import POINT, Form, Kind, fits
+
+if TYPE_CHECKING:
+    from ...tasks.lrn import LRN
+
+
+def form(task: LRN) -> Form | None:
+    """Return an LRN as an operation."""
+    if not fits(task.requantization):
+        return None
+    window = POINT._replace(kernel=(task.local_size, 1))
+    table = np.concatenate([task.bases, task.slopes])
+    return Form(Kind.LRN_CODES, task.requantization, window, bias=table, zeros=(task.zero,))
