@@ -40,7 +40,8 @@ enum kind {
     UNFOLD_WORDS,    /* an UNFOLD of int8 of the host to words */
     TABLE,           /* bytes of pixels to int8 planes through the 256 codes of each channel, second; channel c of a pixel is
                         c bytes behind its first one, or before its last one */
-    RESIZE           /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
+    RESIZE,          /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
+    LOOKUP           /* stored codes through the table of 256 stored codes at scale; the output may be the input */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. Words of W channels each

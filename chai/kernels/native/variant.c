@@ -93,6 +93,7 @@ static const kernel kernels[] = {
     [UNFOLD_WORDS] = {unfold_words_items, unfold_words_run},
     [TABLE] = {row_items, table_run},
     [RESIZE] = {resize_items, resize_run},
+    [LOOKUP] = {row_items, lookup_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
