@@ -1,9 +1,9 @@
 """Encode Tasks as an accelerator fetches them from DDR, and decode them: ``decode(encode(task))`` equals the Task.
 
 A Task becomes one record of ``overlay.descriptor`` and its constants: weights, then the table of requantisation, each
-aligned by the layout's alignment. The fields of a kind are in its file of ``chai/tasks``, those of blobs, windows and
-tables in ``tasks/fields.py``. Fields that a kind does not use are zero. ``NOTES`` are not encoded. Descriptors of an
-overlay without unsigned codes have no fields for zero points.
+aligned by the layout's alignment, then the table of its ``lookup``. The fields of a kind are in its file of ``chai/tasks``,
+those of blobs, windows and tables in ``tasks/fields.py``. Fields that a kind does not use are zero. ``NOTES`` are not
+encoded. Descriptors of an overlay without unsigned codes have no fields for zero points.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from math import prod
 from typing import Any
 
 from .. import tasks as kinds
@@ -21,8 +20,10 @@ from ..overlay.records import pack
 from ..overlay.weights import Piece
 from ..tasks import Task
 from ..tasks.fields import Operands, same
+from ..util.lazy_numpy import np
 from .dependencies import NONE, Finished
 
+LOOKUP = 256  # bytes of a table of codes
 NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
 _AFTER = tuple(f"after_{engine}" for engine in Finished._fields)
 _CHAIN = ("tag", *_AFTER)  # depend on its place in a chain
@@ -41,7 +42,8 @@ def encode(
     memory = memory.of(task.images)
     try:
         values = fields_of(task, memory, where, {"tag": tag, **waiting(after)})
-        return pack(memory.overlay.descriptor, values), task.constants(memory)
+        lookup = () if task.lookup is None else (task.lookup.tobytes(),)
+        return pack(memory.overlay.descriptor, values), (*task.constants(memory), *lookup)
     except DeviceError as error:
         raise _of(task, error) from error
 
@@ -53,18 +55,17 @@ def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory
     for a Task with these fields, at whatever place in a chain.
     """
     with suppress(DeviceError):  # all tables at once is faster; if one is wrong, its Task says so
-        tables = (_table(*each, memory) for each in stored if each[0]["table"])
-        memory.constants.read_tables(memory.overlay, [span for span in tables if span is not None])
+        memory.constants.read_tables(memory.overlay, [table for each in stored if (table := _table(*each, memory))[1]])
     tasks = [_decoded(*each, memory) for each in stored]
     for (values, _), task in zip(stored, tasks):  # not in between: weights displace all else from a processor's cache
         check_fields(values, task, memory.of(task.images), constants_at(values))
     return tasks
 
 
-def _table(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> tuple[int, int] | None:
-    """Return the address and the number of records of requantisation of a descriptor's table; None if it has others."""
-    axes = _kind(memory.overlay, values["opcode"]).table
-    return None if axes is None else (values["table"], prod(memory.shape(common["output"])[axes]))
+def _table(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> tuple[int, int]:
+    """Return the address and the number of records of a descriptor's table."""
+    records = _kind(memory.overlay, values["opcode"]).records(values, memory.shape(common["output"]))
+    return values["table"], records
 
 
 def _decoded(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> Task:
@@ -72,6 +73,10 @@ def _decoded(values: Mapping[str, int], common: Mapping[str, Any], memory: Opera
     kind = _kind(memory.overlay, values["opcode"])
     if len(common["inputs"]) != kind.operands:
         raise DeviceError(f"descriptor: a {kind.kind} reads {kind.operands} blobs, found {', '.join(common['inputs'])}")
+    if values.get("lookup"):
+        address, records = _table(values, common, memory)
+        codes = memory.constants.read("lookup", address + records * memory.overlay.table.bytes, LOOKUP)
+        common = {**common, "lookup": codes.view(np.int8)}
     return kind.from_fields(values, memory.of(common.get("images")), **common)
 
 
@@ -111,6 +116,8 @@ def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]
     if limits is None:
         raise DeviceError(f"opcode: overlay {overlay.name} has no {task.kind} unit")
     own = task.fields(memory, where)
+    if task.lookup is not None:  # behind the records of requantisation, where it has some
+        own = {**own, "lookup": 1, "table": own.get("table") or where}
     if reason := task.excluded(overlay, memory.shapes):
         raise DeviceError(reason)
     for blob in (*task.inputs, task.output):

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import tasks
-from ..blob import Array, Shape, count, show
+from ..blob import Array, Shape, count, on_device, show
 from ..errors import ModelError, ShapeError
 from ..fixed import Format
 from ..kernels.native import NativeLayer
@@ -67,6 +67,7 @@ class Layer:
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
     loss = LossParams()  # loss_param of losses
     clamps: bool = False  # whether its forward applies ``slope`` itself
+    elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers
 
@@ -163,6 +164,15 @@ class Layer:
         """Compute the float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
         raise NotImplementedError(self.type)
 
+    def clamped(self, tops: tuple[Array, ...], rectified: bool) -> tuple[Array, ...]:
+        """Return tops after the ReLU and the ceiling that a pass folded in; ``rectified``: they are after the ReLU already."""
+        if self.slope is not None and not rectified:
+            slope = np.float32(self.slope)
+            tops = tuple([np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops])
+        if self.ceiling is not None:
+            tops = tuple([np.minimum(t, np.float32(self.ceiling)) for t in tops])
+        return tops
+
     def overwrite(self, bottom: Array) -> tuple[Array, ...]:
         """Compute the top in the memory of the only bottom, which nothing reads afterwards. Needs ``overwrites``."""
         raise NotImplementedError(self.type)
@@ -232,6 +242,17 @@ class Layer:
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         """Return why the overlay cannot run this layer on bottoms of these shapes; None if it can."""
+        unit = tasks.find("copy").limits(overlay) if self.elementwise else None
+        if unit is None or not unit.lookup:
+            return self.without_unit
+        shape = on_device(bottoms[0])
+        if len(shape) != 4:
+            return f"a blob of {len(shape)} axes"
+        return self.beyond(overlay, "copy", size=max(shape[2:]), channels=shape[1])
+
+    @property
+    def without_unit(self) -> str:
+        """Return why it runs on the host where an overlay has no unit for it."""
         return f"no {self.type} unit"
 
     @staticmethod
@@ -248,7 +269,15 @@ class Layer:
 
     def lower(self, target: Target) -> list[Task]:
         """Return the Tasks of this layer. Raises Unsupported if its numbers do not fit the overlay's arithmetic."""
-        raise NotImplementedError(self.type)
+        if not self.elementwise:
+            raise NotImplementedError(self.type)
+        from ..tasks.lookup import lone  # float networks need no Tasks
+
+        return [lone(self.of_numbers, (self.bottoms[0], self.tops[0]), self.origin, target)]
+
+    def of_numbers(self, x: Array) -> Array:
+        """Return the top for any numbers, of any shape with four axes, of a type that is ``elementwise``."""
+        return self.clamped(self.forward(x), self.clamps)[0]
 
     def parts(self, bottom: Shape) -> dict[str, int]:
         """Map each top that is a view of the bottom's channels to its first channel there."""

@@ -12,6 +12,8 @@ from ..util.lazy_numpy import np
 class AbsVal(Layer):
     """Element by element."""
 
+    elementwise = True
+
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return True
 

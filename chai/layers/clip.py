@@ -13,6 +13,7 @@ class Clip(Layer):
     """Element by element; if max < min, the result is min."""
 
     message = "clip_param"
+    elementwise = True
 
     @dataclass(frozen=True)
     class Params:

@@ -13,6 +13,7 @@ class ELU(Layer):
     """Element by element."""
 
     message = "elu_param"
+    elementwise = True
 
     @dataclass(frozen=True)
     class Params:

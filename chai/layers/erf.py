@@ -21,6 +21,7 @@ class Erf(Layer):
 
     new_tops = True
     fork = "ONNX"
+    elementwise = True
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return all(bottoms)

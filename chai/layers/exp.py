@@ -14,6 +14,7 @@ class Exp(Layer):
     """Element by element."""
 
     message = "exp_param"
+    elementwise = True
 
     @dataclass(frozen=True)
     class Params:

@@ -11,6 +11,7 @@ class HardSwish(Layer):
     """Element by element."""
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    elementwise = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

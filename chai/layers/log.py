@@ -14,6 +14,7 @@ class Log(Layer):
     """Element by element; -inf for 0, nan below."""
 
     message = "log_param"
+    elementwise = True
 
     @dataclass(frozen=True)
     class Params:

@@ -16,6 +16,7 @@ class Power(Layer):
 
     message = "power_param"
     new_tops = rectifies = True
+    elementwise = True
 
     @dataclass(frozen=True)
     class Params:

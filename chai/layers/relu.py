@@ -10,7 +10,6 @@ from ..blob import Array, Shape
 from ..graph import Layer
 from ..kernels.elements import native_leaky, native_scale
 from ..kernels.native import NativeLayer
-from ..overlay import Overlay
 from ..util.lazy_numpy import np
 
 
@@ -28,6 +27,7 @@ class ReLU(Layer):
     message = "relu_param"
     Params: ClassVar[type] = ReLUParams
     new_tops = overwrites = True
+    elementwise = True
 
     @property
     def most(self) -> float | None:
@@ -38,7 +38,8 @@ class ReLU(Layer):
     def rectifier(self) -> bool:
         return not self.params.negative_slope and self.most is None
 
-    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+    @property
+    def without_unit(self) -> str:
         return "nothing before it on the overlay could take it in"
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:

@@ -13,6 +13,8 @@ class Sigmoid(Layer):
     """Element by element."""
 
     decision = "sigmoid"
+    computes_scores = True
+    elementwise = True
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return True

@@ -13,6 +13,7 @@ class Swish(Layer):
     """Element by element."""
 
     message = "swish_param"
+    elementwise = True
 
     @dataclass(frozen=True)
     class Params:

@@ -10,5 +10,7 @@ from ..util.lazy_numpy import np
 class TanH(Layer):
     """Element by element."""
 
+    elementwise = True
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.tanh(bottoms[0]),)

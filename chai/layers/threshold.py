@@ -13,6 +13,7 @@ class Threshold(Layer):
     """Element by element."""
 
     message = "threshold_param"
+    elementwise = True
 
     @dataclass(frozen=True)
     class Params:

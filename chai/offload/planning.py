@@ -13,6 +13,7 @@ from ..passes.rewrite import rewrite
 from ..tasks.target import Target
 from ..util.log import logger
 from .cost import costs
+from .fuse_lookups import Fused, fuse_lookups
 from .partition import partition
 from .plan import Partition, Plan
 from .schedule import Schedule
@@ -47,10 +48,11 @@ def plan(
         return Plan(graph, shapes, overlay, {}, parts, Schedule())
     on_overlay = {blob: on_device(shape) for blob, shape in shapes.items()}
     target = Target(overlay, formats, on_overlay, trained, quantize=quantized)
-    parts, steps = _scheduled(graph, shapes, target, chosen)
+    parts, fused, steps = _scheduled(graph, shapes, target, chosen)
     open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
     coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}
-    return Plan(graph, {**shapes, **steps.shapes}, overlay, formats, parts, steps, open_sums, coarser)
+    every = {**shapes, **steps.shapes}
+    return Plan(fused.graph, every, overlay, formats, fused.partition, steps, open_sums, coarser)
 
 
 def _on_device(parts: Partition) -> Iterator[tuple[Layer, str]]:
@@ -67,8 +69,11 @@ def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
 
 def _scheduled(
     graph: Graph, shapes: Mapping[str, Shape], target: Target, chosen: Mapping[str, str]
-) -> tuple[Partition, Schedule]:
-    """Schedule layers on the overlay; those that do not fit, or are faster on the host, move to the host."""
+) -> tuple[Partition, Fused, Schedule]:
+    """Schedule layers on the overlay; those that do not fit, or are faster on the host, move to the host.
+
+    Returns the Partition, the same with layers fused, and the Schedule of those.
+    """
     refused: dict[str, str] = {}
     while True:
         parts = partition(graph, shapes, target.overlay, chosen, refused)
@@ -76,10 +81,11 @@ def _scheduled(
         if isinstance(tasks, tuple):
             moves = dict([tasks])
         else:
-            steps = schedule(graph, parts, shapes, target, tasks)
+            fused = fuse_lookups(graph, parts, tasks, target.overlay)
+            steps = schedule(fused.graph, fused.partition, shapes, target, fused.tasks)
             moves = _too_dear(steps, target, chosen)
             if not moves:
-                return parts, steps
+                return parts, fused, steps
         for name, reason in moves.items():
             log.info("layer %r runs on the host: %s", name, reason)
         refused.update(moves)
@@ -90,5 +96,7 @@ def _too_dear(steps: Schedule, target: Target, chosen: Mapping[str, str]) -> dic
     for cost in costs(steps, target.overlay, {**target.shapes, **steps.shapes}):
         stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
         if cost.host_ms < cost.fpga_ms and not stays:
-            return {layer.name: f"cheaper on the host: {cost}" for layer in cost.layers}
+            return {
+                name: f"cheaper on the host: {cost}" for layer in cost.layers for name in (layer.name, *layer.origin)
+            }
     return {}

@@ -73,6 +73,10 @@ def _check_record(document: Document, section: str) -> None:
         for name in ("input_zero", "second_zero", "output_zero"):
             if document.value.get("unsigned") and name not in names:
                 raise document.error(f"unsigned: the descriptor has no field {name!r}", ("unsigned",))
+    for kind, limits in document.value["tasks"].items() if section == "descriptor" else ():
+        if limits.get("lookup") and "lookup" not in {f["name"] for f in record["fields"]}:
+            message = f"tasks.{kind}: lookup: the descriptor has no field 'lookup'"
+            raise document.error(message, ("tasks", kind, "lookup"))
 
 
 def _check_registers(document: Document) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -138,12 +138,14 @@ class TaskLimits:
     """The limits of every kind of Task; each kind adds its own. Sizes are heights and widths in pixels.
 
     ``channel_step``  the first channel of a view that is read or written is a multiple of it
+    ``lookup``        whether the codes of a Task may go through a table
     """
 
     opcode: int
     channels_max: int
     size_max: int
     channel_step: int
+    lookup: bool = field(default=False, kw_only=True)
 
     def excluded(self, kind: str, **values: int | bool | str) -> str | None:
         """Return why they exclude a Task of this kind with these values; None if they do not.

@@ -11,11 +11,12 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from math import ceil
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DeviceError
 from ..overlay.layout import word_bytes
+from ..util.lazy_numpy import np
 from ..util.paths import modules
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ class Task:
 
     ``images`` (first, count) are those of its blobs that it works on; None for all.
     ``zero_weights`` is the number of weights that are not a layer's but zeros added by a rewrite; ``macs`` leaves them out.
+    ``lookup``, int8 (256,), is a table that its codes go through last: that of code c is at c + 128. None: they stay as they are.
 
     How to add a kind: add a file to this folder with a frozen dataclass derived from Task. It needs no registration.
 
     1. ``kind`` is its name in manifests, ``engine`` the half of the accelerator that runs it. ``define`` computes it in
-       exact integers, slowly and obviously.
+       exact integers, slowly and obviously, and returns its codes ``looked_up``.
     2. A dataclass derived from ``overlay.TaskLimits`` declares its limits, ``limits`` reads them. Add the section of that name
        to each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
        ``demands`` returns what they are compared with, and ``excluded`` whatever else it cannot run.
@@ -62,10 +64,15 @@ class Task:
     origin: tuple[str, ...]
     images: tuple[int, int] | None = field(default=None, kw_only=True)
     zero_weights: int = field(default=0, kw_only=True)
+    lookup: Array | None = field(default=None, kw_only=True)
 
     def define(self, *codes: Array) -> Array:
         """Return the output's codes (int8, NCHW) for the inputs' codes: the definition of this kind."""
         raise NotImplementedError
+
+    def looked_up(self, codes: Array) -> Array:
+        """Return codes (int8) as they are after its table."""
+        return codes if self.lookup is None else self.lookup[codes.astype(np.int64) + 128]
 
     def written(self, output: Array, channels: int) -> Array:
         """Return the view of its output that the Task writes: all of it, or a Copy's ``channels``."""
@@ -105,7 +112,8 @@ class Task:
         for blob in (*self.inputs, self.output):
             _, c, h, w = shapes[blob]
             channels, size = max(channels, c), max(size, h, w)
-        return limits.excluded(self.kind, channels=channels, size=size, **self.demands(shapes))
+        demands = {"channels": channels, "size": size, "lookup": self.lookup is not None, **self.demands(shapes)}
+        return limits.excluded(self.kind, **demands)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         """Return what the limits of its kind are about, beside channels and sizes; see ``TaskLimits.excluded``."""
@@ -142,8 +150,8 @@ class Task:
         return False
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        """Return the bytes of constants that are fetched while it runs."""
-        return 0
+        """Return the bytes of constants that are fetched while it runs: a table of codes, and what its kind has."""
+        return 0 if self.lookup is None else len(self.lookup)
 
     def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
         """Return the bytes of blobs that it reads and writes: whole words of channels."""
@@ -170,11 +178,16 @@ class Task:
         return ()
 
     @classmethod
+    def records(cls, values: Mapping[str, int], output: Shape) -> int:
+        """Return the number of records of requantisation of a Task with these field values and output."""
+        return prod(output[cls.table]) if cls.table is not None and values["table"] else 0
+
+    @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         """Return the Task with these field values and constants, and with the fields ``common`` to all kinds.
 
-        It need not check what ``fields`` of the Task would write otherwise. Raises DeviceError for constants that
-        ``constants`` would not return, and for values of no Task.
+        It need not check what ``fields`` of the Task would write otherwise, nor read its ``lookup``. Raises DeviceError
+        for constants that ``constants`` would not return, and for values of no Task.
         """
         raise NotImplementedError(cls.kind)
 

@@ -105,7 +105,7 @@ class Conv(Task):
                 tap = padded[:, :, rows, j * dw : j * dw + sw * (ow - 1) + 1 : sw]
                 accumulator += np.matmul(weights[..., i, j], tap.reshape(n, self.group, cg, oh * ow))
         accumulator = accumulator.reshape(n, m, oh, ow) + self.bias.reshape(-1, 1, 1)
-        return requantize(accumulator, self.requantization)
+        return self.looked_up(requantize(accumulator, self.requantization))
 
     def zero_points(self) -> tuple[int, ...]:
         return self.zero, self.requantization.zero
@@ -153,7 +153,8 @@ class Conv(Task):
         return tiling(overlay, *self._geometry(shapes)).waits
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        return weight_traffic(overlay, *self._geometry(shapes)) + self.weights.shape[0] * overlay.table.bytes
+        own = weight_traffic(overlay, *self._geometry(shapes)) + self.weights.shape[0] * overlay.table.bytes
+        return own + super().constant_traffic(overlay, shapes)
 
     def _geometry(self, shapes: Mapping[str, Shape]) -> tuple[Window, Shape, int, Shape]:
         source = self.batch(shapes), *shapes[self.inputs[0]][1:]
@@ -260,7 +261,8 @@ class Conv(Task):
 
     def merge_key(self) -> Hashable | None:
         r = self.requantization
-        alike = self.inputs, self.window, self.zero, r.shift, r.low, r.high, r.zero, r.negative is None
+        lookup = None if self.lookup is None else self.lookup.tobytes()
+        alike = self.inputs, self.window, self.zero, r.shift, r.low, r.high, r.zero, r.negative is None, lookup
         return alike if self.group == 1 else None
 
     @classmethod

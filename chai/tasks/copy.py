@@ -1,4 +1,4 @@
-"""Copy: a blob into some channels of another, rescaled if their formats differ."""
+"""Copy: a blob into some channels of another, rescaled if their formats differ, or through a table of codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Copy(Task):
     """Writes the channels of its output from ``first``; with ``requantization`` None the codes are unchanged.
 
     ``zero`` is the input's zero point, which is subtracted first; unchanged codes need none.
-    A descriptor has one ``factor`` and no table; unchanged codes have factor 1, shift 0, clamp -128..127.
+    A function of one number alone is a Copy of unchanged codes with a ``lookup``.
+    A descriptor has one ``factor`` and no records; unchanged codes have factor 1, shift 0, clamp -128..127.
     """
 
     kind = "copy"
@@ -36,8 +37,8 @@ class Copy(Task):
 
     def define(self, *codes: Array) -> Array:
         if self.requantization is None:
-            return codes[0]
-        return requantize(codes[0].astype(np.int64) - self.zero, self.requantization)
+            return self.looked_up(codes[0])
+        return self.looked_up(requantize(codes[0].astype(np.int64) - self.zero, self.requantization))
 
     def written(self, output: Array, channels: int) -> Array:
         return output[:, self.first : self.first + channels]
@@ -46,7 +47,8 @@ class Copy(Task):
         return self.first, shapes[self.inputs[0]][1]
 
     def as_view(self) -> View | None:
-        return View(self.output, self.first) if self.requantization is None else None
+        unchanged = self.requantization is None and self.lookup is None
+        return View(self.output, self.first) if unchanged else None
 
     def plain(self) -> Self:
         unchanged = self.requantization is None or (not self.zero and same(self.requantization, as_it_is()))

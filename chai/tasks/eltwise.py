@@ -51,7 +51,7 @@ class Eltwise(Task):
         if self.negative is not None:
             below = sum(x * m for x, m in zip(values, self.negative))
             total = np.where(np.asarray(total) < 0, below, total)
-        return requantize(np.asarray(total), self.requantization)
+        return self.looked_up(requantize(np.asarray(total), self.requantization))
 
     def plain(self) -> Self:
         return replace(self, zeros=self.zeros or (0,) * len(self.inputs))

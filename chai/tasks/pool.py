@@ -64,7 +64,7 @@ class Pool(Task):
                 left = j * self.window.stride[1] - self.window.pad[1]
                 part = x[:, :, rows, max(left, 0) : max(min(left + self.window.kernel[1], w), 0)]
                 result[:, :, i, j] = part.max((2, 3), initial=-128) if r is None else (part - self.zero).sum((2, 3))
-        return result.astype(np.int8) if r is None else requantize(result, r)
+        return self.looked_up(result.astype(np.int8) if r is None else requantize(result, r))
 
     def plain(self) -> Self:
         return replace(self, zero=0) if self.requantization is None else self
@@ -114,6 +114,10 @@ class Pool(Task):
             sides.append(np.maximum(np.minimum(start + self.window.kernel[i], size[i]) - np.maximum(start, 0), 0))
         bias: Array = -self.zero * np.multiply.outer(*sides).astype(np.int64).reshape(-1)
         return bias
+
+    @classmethod
+    def records(cls, values: Mapping[str, int], output: Shape) -> int:
+        return super().records(values, output) if values["average"] else 0
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:

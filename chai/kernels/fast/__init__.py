@@ -1,9 +1,9 @@
 """The emulator's kernels: a file named like one of ``chai/tasks`` has ``kernel(task)``, ``form(task)`` or both.
 
 ``kernel`` is numpy, faster than ``define``; ``form`` describes the Task as an operation of the library in C
-(``chai/kernels/native``). Both give the codes of the Task's definition bit for bit. In numpy sums are exact in float32
-up to 2^24, the bound of an accumulator. A kind without a file here runs by its definition, as does a Task for which both
-return None.
+(``chai/kernels/native``). Both give the codes of the Task's definition bit for bit; its ``lookup`` comes after them, for all
+kinds alike. In numpy sums are exact in float32 up to 2^24, the bound of an accumulator. A kind without a file here runs by its
+definition, as does a Task for which both return None.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,22 @@ if TYPE_CHECKING:
 def kernel(task: Task) -> Kernel:
     """Return a function that computes a Task into the output it is called with."""
     fast: Kernel | None = _called("kernel", task)
-    return fast or (lambda *blobs: np.copyto(blobs[-2], task.define(*blobs[:-2])))
+    if fast is None:
+        return lambda *blobs: np.copyto(blobs[-2], task.define(*blobs[:-2]))
+    return fast if task.lookup is None else partial(_then_looked_up, fast, task)
+
+
+def _then_looked_up(fast: Kernel, task: Task, *blobs: Any) -> None:
+    """Compute a Task, then look its codes up."""
+    fast(*blobs)
+    np.copyto(blobs[-2], task.looked_up(blobs[-2]))
 
 
 def form(task: Task) -> Form | None:
     """Return a Task as an operation of the library in C; None if that cannot compute it."""
     operation: Form | None = _called("form", task)
+    if operation is not None:
+        operation.lookup = task.lookup
     return operation
 
 

@@ -1,4 +1,4 @@
-"""Copy: codes as they are, or rescaled."""
+"""Copy: codes as they are, rescaled, or looked up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def form(task: Copy) -> Form | None:
     """Return a Copy as an operation."""
     r = task.requantization
     if r is None:
-        return Form(Kind.COPY)
+        return Form(Kind.COPY if task.lookup is None else Kind.LOOKUP)
     if not fits(r) or r.multiplier.size != 1 or (r.negative is not None and r.negative.size != 1):
         return None
     negative = None if r.negative is None else (int(r.negative.flat[0]),)

@@ -41,8 +41,9 @@ enum kind {
     TABLE,           /* bytes of pixels to int8 planes through the 256 codes of each channel, second; channel c of a pixel is
                         c bytes behind its first one, or before its last one */
     RESIZE,          /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
-    LRN_CODES        /* codes times factors of the sums of squares of kernel_h channels around them (tasks/lrn.py), requantised;
+    LRN_CODES,       /* codes times factors of the sums of squares of kernel_h channels around them (tasks/lrn.py), requantised;
                         bias are the factors' bases, then their slopes */
+    LOOKUP           /* stored codes through the table of 256 stored codes at scale; the output may be the input */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. Words of W channels each

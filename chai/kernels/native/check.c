@@ -213,6 +213,8 @@ static int valid(const table *t, const variant *v) {
         return between(0, op->shift, 29) && inside(t, output, all, 1) && inside(t, input, all, 0) &&
                (!two || inside(t, PLACE_OF(op, second), all, 0));
     }
+    case LOOKUP:
+        if (!same_shape(op) || !fits_constants(t, op->scale, 256, 1)) return 0; /* fall through */
     case COPY:
         return inside(t, output, all, 1) && inside(t, input, all, 0);
     case LRN_CODES: /* 15 * 255^2 is below 2^20, the end of the last segment */

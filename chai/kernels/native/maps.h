@@ -205,6 +205,16 @@ static void copy_run(const operation *op, uint8_t *const *buffers, int64_t item)
         memmove(out, in, op->channels);
 }
 
+static void lookup_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height;
+    const uint8_t *in = ROW(input, n, y), *table = buffers[op->constants] + op->scale;
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    int64_t pixels = op->out_width, count = op->channels;
+    if (op->input_pixel == count && op->output_pixel == count) count *= pixels, pixels = 1;
+    for (int64_t x = 0; x < pixels; x++, in += op->input_pixel, out += op->output_pixel)
+        for (int64_t c = 0; c < count; c++) out[c] = table[in[c]];
+}
+
 static int64_t image_items(const operation *op) { return op->images; }
 
 static void border_run(const operation *op, uint8_t *const *buffers, int64_t item) {

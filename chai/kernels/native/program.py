@@ -187,6 +187,8 @@ class NativeProgram:
             yield from border(i, whole)
             reads = tuple([self._wholes[blob].base for blob in task.inputs])
             yield _Computation(reads, whole, channels, i, self._kind(task, form), task, form)
+            if form.lookup is not None and form.kind != Kind.LOOKUP:
+                yield _Computation((whole,), whole, channels, i, Kind.LOOKUP, task, form)
             if last[whole] == i:
                 for part in stored.get(whole, ()):
                     yield _Movement((whole,), "", self._inside(part)[1], i, Kind.STORE, part)
@@ -213,6 +215,8 @@ class NativeProgram:
 
     def _computing(self, step: _Computation) -> Operation:
         """Return the operation of a Task, with places for its constants."""
+        if step.kind == Kind.LOOKUP:
+            return self._looking_up(step)
         task, form, channels = step.task, step.form, step.channels
         shape, (_, _, *size) = self._shapes[task.inputs[0]], self._shapes[task.output]
         inputs = [self._blobs[whole].channels(first) for whole, first in map(self._wholes.__getitem__, task.inputs)]
@@ -237,6 +241,19 @@ class NativeProgram:
         if form.bias is not None:
             operation.constants = CONSTANTS
             operation.bias = self._constants.integers(form.bias, form.bias.size)
+        return operation
+
+    def _looking_up(self, step: _Computation) -> Operation:
+        """Return the operation that looks up the codes of a Task's output, or those of its input on their way there."""
+        (n, _, *size), channels, lookup = self._shapes[step.task.output], step.channels, step.form.lookup
+        assert lookup is not None
+        shape, output = (n, len(channels), *size), self._blobs[step.writes].channels(channels.start)
+        source = output
+        if step.form.kind == Kind.LOOKUP:
+            whole, first = self._wholes[step.task.inputs[0]]
+            source = self._blobs[whole].channels(first)
+        operation = Form(Kind.LOOKUP).operation(shape, shape, [source], output, step.index)
+        operation.constants, operation.scale = CONSTANTS, self._constants.codes(lookup)
         return operation
 
     def _moving(self, step: _Movement) -> Operation:

@@ -75,6 +75,7 @@ class Kind:
     TABLE = 31
     RESIZE = 32
     LRN_CODES = 33
+    LOOKUP = 34
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -116,6 +117,7 @@ class Form:
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
     ``rectified``           whether a ReLU makes results of a PRODUCT, and from PLUS to NORMALISE, below 0 to 0
     ``backwards``           whether a TABLE's channels are those of the pixels in the opposite order
+    ``lookup``              table of codes (int8) that results go through, in the order of the codes
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
     """
 
@@ -131,6 +133,7 @@ class Form:
     numbers: tuple[float, ...] = ()
     rectified: bool = False
     backwards: bool = False
+    lookup: Array | None = None
 
     @property
     def border(self) -> tuple[int, int]:
@@ -206,6 +209,11 @@ class Constants:
     def integers(self, values: Array, count: int) -> int:
         """Return the offset of a table of int32: ``values`` broadcast to ``count``, and zeros that vectors may read."""
         return self._table(values, count, 1, np.dtype(np.int32))
+
+    def codes(self, values: Array) -> int:
+        """Return the offset of a table of codes (int8), as they are stored."""
+        stored = (values.astype(np.int64) + STORED_ZERO).astype(np.uint8)
+        return self._table(stored, len(stored), 1, np.dtype(np.uint8))
 
     def scales(self, multiplier: Array, shift: int, count: int) -> int:
         """Return the offset of such a table of float64: multiplier * 2^-shift."""

@@ -95,6 +95,7 @@ static const kernel kernels[] = {
     [TABLE] = {row_items, table_run},
     [RESIZE] = {resize_items, resize_run},
     [LRN_CODES] = {row_items, lrn_codes_run},
+    [LOOKUP] = {row_items, lookup_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

@@ -64,7 +64,7 @@ class PreparedLayer:
                 return self.run(bottoms, started)
             raw, begin, end = layer.turn.run(_timed, layer, bottoms, partial(_computed, layer))
             shown = Shown(raw, (end - begin) * 1000)
-        tops, read, rows = _clamped(layer, shown.tops, False), tuple(map(_shape, bottoms)), self.rows
+        tops, read, rows = layer.clamped(shown.tops, False), tuple(map(_shape, bottoms)), self.rows
         sizes = tuple(map(_shape, tops))
         if resized := layer.renews and read == self.bottoms and sizes != self.tops:
             written.sizes[name] = sizes
@@ -159,7 +159,7 @@ def _timed(
 
 
 def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
-    return _clamped(layer, _computed(layer, *bottoms), layer.clamps)
+    return layer.clamped(_computed(layer, *bottoms), layer.clamps)
 
 
 def _computed(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
@@ -167,13 +167,3 @@ def _computed(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
         return tuple([top.copy() for top in layer.constants_for(tuple(map(_shape, bottoms)))])
     # numpy 1 converts scalars to float64; a blob is always float32
     return tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)])
-
-
-def _clamped(layer: Layer, tops: tuple[Array, ...], rectified: bool) -> tuple[Array, ...]:
-    """Return the tops after the ReLU and the ceiling that are part of a layer; ``rectified``: after the ReLU already."""
-    if layer.slope is not None and not rectified:
-        slope = np.float32(layer.slope)
-        tops = tuple([np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops])
-    if layer.ceiling is not None:
-        tops = tuple([np.minimum(t, np.float32(layer.ceiling)) for t in tops])
-    return tops

@@ -1,0 +1,82 @@
+"""Send the codes of a Task through the table of the layer after it, where nothing else reads what is between them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from ..blob import Array
+from ..graph import Graph, Layer
+from ..overlay import Overlay
+from ..passes._edit import merged, only_reader, readers
+from ..tasks import Task
+from ..tasks.copy import Copy
+from ..util.lazy_numpy import np
+from .plan import Partition, Segment
+
+Lowered = dict[str, list[Task]]
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A Graph and its Partition with one layer for each producer and the functions of one number after it, and the Tasks of all.
+
+    The blobs between them, which nothing computes, are ``folded`` in the Graph.
+    """
+
+    graph: Graph
+    partition: Partition
+    tasks: Lowered
+
+
+def fuse_lookups(graph: Graph, partition: Partition, tasks: Lowered, overlay: Overlay) -> Fused:
+    """Fuse each lone lookup into the Task that writes its input, codes and formats as they were: also one after another."""
+    found, lowered = readers(graph), dict(tasks)
+    joined: dict[str, Layer] = {}  # fused layers, by the name of each layer in them
+    folded = dict(graph.folded)
+    for segment in partition.segments:
+        writers = {layer.tops[0]: layer for layer in segment.layers if len(layer.tops) == 1}
+        for second in segment.layers if segment.engine == "fpga" else ():
+            first = writers.get(second.bottoms[0]) if second.bottoms else None
+            if first is None or only_reader(graph, second.bottoms[0], found) is not second:
+                continue
+            first = joined.get(first.name, first)
+            if (task := _fused(lowered[first.name], lowered[second.name], overlay)) is None:
+                continue
+            layer = merged(first, second)
+            lowered[first.name] = [task]
+            del lowered[second.name]
+            joined |= {name: layer for name, other in joined.items() if other is first}
+            joined[first.name] = joined[second.name] = layer
+            folded[second.bottoms[0]] = first.name
+    if not joined:
+        return Fused(graph, partition, tasks)
+    segments = [Segment(each.engine, _without(each.layers, joined)) for each in partition.segments]
+    after = replace(graph, layers=_without(graph.layers, joined), folded=folded)
+    return Fused(after, replace(partition, segments=segments), lowered)
+
+
+def _fused(first: Collection[Task], second: Collection[Task], overlay: Overlay) -> Task | None:
+    """Return one Task for those of a layer and of its only reader; None if that cannot be."""
+    if len(first) != 1 or len(second) != 1:
+        return None
+    (before,), (after,) = first, second
+    limits = before.limits(overlay)
+    if limits is None or not limits.lookup or not isinstance(after, Copy):
+        return None
+    if after.lookup is None or after.requantization is not None or after.first or after.inputs != (before.output,):
+        return None
+    if isinstance(before, Copy) and before.lookup is None:  # which writes a part of a blob
+        return None
+    origin, lookup = before.origin + after.origin, through(before.lookup, after.lookup)
+    return replace(before, output=after.output, origin=origin, lookup=lookup)
+
+
+def through(first: Array | None, second: Array) -> Array:
+    """Return the table that is equal to one table, or none, and then another."""
+    return second if first is None else second[first.astype(np.int64) + 128]
+
+
+def _without(layers: Collection[Layer], joined: Mapping[str, Layer]) -> list[Layer]:
+    """Return layers with each fused one in the place of its first."""
+    return [joined.get(layer.name, layer) for layer in layers if joined.get(layer.name, layer).name == layer.name]
