@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import chai
+from .compared import assert_every_blob
 
 NAMES = [
     *("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet"),
@@ -33,24 +32,7 @@ def test_all_are_tried() -> None:
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in NAMES]
 )
 def test_every_blob(name: str) -> None:
-    path = paths()[name]
-    import onnxruntime
+    from .light import picture, with_weights
 
-    from .light import inner_blobs, with_weights
-
-    model = with_weights(path)
-    onnxruntime.set_default_logger_severity(3)
-    session = onnxruntime.InferenceSession(inner_blobs(model).SerializeToString())
-    with chai.Net(model.SerializeToString(), device="float", keep="all") as net:
-        (blob,) = net.inputs
-        x = np.random.default_rng(0).normal(0, 1, net.shapes[blob]).astype(np.float32)
-        net.forward(**{blob: x})
-        references = dict(zip((o.name for o in session.get_outputs()), session.run(None, {blob: x})))
-        compared = 0
-        for output, reference in references.items():
-            if output in net.blobs:
-                value, largest = net.blobs[output], float(np.abs(reference).max())
-                assert value.shape == reference.shape
-                np.testing.assert_allclose(value, reference, rtol=1e-4, atol=1e-4 * max(largest, 1), err_msg=output)
-                compared += 1
-        assert compared > len(references) / 2  # others are constants, and outputs for training
+    model = with_weights(paths()[name])
+    assert_every_blob(model, model.SerializeToString(), **picture(model, seed=0))

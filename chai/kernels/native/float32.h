@@ -4,8 +4,9 @@
    vectors of them, is copied to x[k][p] first, PANEL_TAPS taps at a time. Then blocks of outputs meet it: their sums stay in
    registers, while the weights are read where they are, one number for all lanes.
 
-   Each sum adds its products one by one in the order of k, whatever block, panel or piece of work it is in. So the numbers depend
-   neither on threads nor on the batch, and all variants that multiply and add with one rounding have the same.
+   Each sum adds the products of PANEL_TAPS taps one by one in the order of k, and then the sums of these, whatever block, panel or
+   piece of work it is in. So the numbers depend neither on threads nor on the batch, and all variants that multiply and add with one
+   rounding have the same. One sum of all taps would be up to five times as far from the exact one: 4,608 of a 3x3 kernel.
 
    The instruction set's file defines
      WIDTH, reals               float32 of a vector; the vector
@@ -23,7 +24,7 @@ typedef struct {
     int rectified;
 } epilogue;
 
-/* Add the products of ``depth`` taps to the sums in y, or to 0 if none has ``begun``. ``last`` pixels of the last vector count. */
+/* Add the sums of the products of ``depth`` taps to the numbers in y, or to nothing if none has ``begun``. ``last`` pixels of the last vector count. */
 typedef void product(const float *w, int64_t row, const float *x, int64_t depth, float *y, int64_t plane, int64_t last, int begun,
                      epilogue end);
 
@@ -32,7 +33,7 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
                                                              int64_t plane, int64_t last, int begun, epilogue end) { \
         reals sums[M][NV]; \
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
-            sums[m][v] = begun ? load_floats(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last) : broadcast(0); \
+            sums[m][v] = broadcast(0); \
         for (int64_t k = 0; k < depth; k++, x += NV * WIDTH) { \
             reals pixels[NV]; \
             UNROLL for (int v = 0; v < NV; v++) memcpy(&pixels[v], x + v * WIDTH, sizeof pixels[v]); \
@@ -41,6 +42,9 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
                 UNROLL for (int v = 0; v < NV; v++) sums[m][v] = multiply_add(weight, pixels[v], sums[m][v]); \
             } \
         } \
+        if (begun) \
+            UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
+                sums[m][v] += load_floats(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last); \
         if (end.bias) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] += broadcast(end.bias[m]); \
         if (end.rectified) \
             UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] = larger(sums[m][v], broadcast(0)); \
