@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 from ..blob import Array
 from ..errors import UsageError
+from ..evaluate.outputs import source
 from ..images import files as images
 from ..images.pictures import Feed
 from ..kernels.codes import warm_up
@@ -272,6 +273,10 @@ def _check_formats(args: argparse.Namespace, job: inputs.LoadedNetwork) -> None:
 def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
     """Raise UsageError for an option about classes, boxes or pictures if no output has any."""
     contents = answers.contents()
+    for name in answers.net.outputs:
+        least = getattr(source(answers.net.graph, name).params, "confidence_threshold", None)
+        if least is not None and args.threshold is not None and args.threshold < least:
+            output.say(f"note: {answers.net.name} has boxes whose scores exceed {least:g} alone")
     for names, kinds in (
         (("threshold",), {"boxes": "boxes"}),
         (("top", "labels"), {"boxes": "boxes", "classes": "scores of classes"}),

@@ -17,10 +17,13 @@ from .score import Scores
 from .truth import of_classes
 
 
-def measure(output: Output, threshold: float = THRESHOLD) -> Measure:
-    """Return the Measure of an output's kind; ``threshold`` is the smallest score of a box in comparisons."""
+def measure(output: Output, threshold: float = THRESHOLD, names: Mapping[int, str] | None = None) -> Measure:
+    """Return the Measure of an output's kind.
+
+    ``threshold`` is the smallest score of a box in comparisons; ``names`` are those of the classes of a truth of COCO's.
+    """
     if output.kind == "boxes":
-        return Boxes(output, threshold)
+        return Boxes(output, threshold, names)
     return Scores(output) if output.kind == "scores" else Maps(output)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from ..errors import ParseError, UsageError
-from ..graph import OutputKind
 from ..util.files import text
+from .coco.truth import CocoTruth, is_coco
+from .outputs import Output
 
 Truth = Callable[[Path], Any]  # ground truth of an image file; None if it is unknown
 _RUN = '"schema": "chai.run/'  # near the start of what chai run --json prints
@@ -19,10 +20,17 @@ _LEAST = 2  # fractions may lie a little outside the image; no picture is that s
 MOST = 10**9  # larger class numbers are refused as mistakes
 
 
-def truth(kind: OutputKind, labels: Path | None, answers: Path | None, first_class: int = 0) -> Truth:
-    """Return the ground truth for a kind of output; that of maps is in the Records. Raises UsageError, ParseError."""
-    if labels is not None and kind != "scores":
-        raise UsageError(f"--labels are for class scores, and the output is {kind}", hint="leave --labels out")
+def truth(labels: Path | None, answers: Path | None, output: Output, names: Sequence[str] = ()) -> Truth:
+    """Return the ground truth for an output; that of maps is in the Records. Raises UsageError, ParseError.
+
+    ``names`` are those of the classes of boxes, which COCO's categories are matched with.
+    """
+    kind = output.kind
+    coco = kind == "boxes" and answers is not None and is_coco(answers)
+    if labels is not None and kind != "scores" and not coco:
+        raise UsageError(
+            f"--labels are for class scores and COCO's categories, and the output is {kind}", hint="leave --labels out"
+        )
     if answers is not None and kind == "map" and not answers.is_dir():
         raise UsageError(
             f"--truth {answers}: expected a folder, the output is a map",
@@ -33,7 +41,9 @@ def truth(kind: OutputKind, labels: Path | None, answers: Path | None, first_cla
         raise UsageError(f"--truth {answers}: expected a file, the output is {kind}", hint=f"it has {files[kind]}")
     if kind == "scores":
         return Classes(labels, answers)
-    return TrueBoxes(answers, first_class) if kind == "boxes" and answers is not None else lambda _: None
+    if kind != "boxes" or answers is None:
+        return lambda _: None
+    return CocoTruth(answers, names) if coco else TrueBoxes(answers, output.first_class)
 
 
 def map_file(folder: str, file: str, item: int | None) -> Path:

@@ -360,3 +360,13 @@ def test_boxes_are_listed_best_first_whatever_their_class(
     found = Answers(net, [], top, threshold).of_image({"out": rows}, 0, 2, window)["out"]
     assert [round(b["score"], 2) for b in found["boxes"]] == scores
     assert (found["more"], found["below_threshold"]) == (more, below)
+
+
+def test_a_map_of_a_letterbox_covers_the_picture_alone() -> None:
+    """Row i of a picture of half the input's height is row i + 2 of the map: the borders are left out."""
+    window = Preprocess(resize="letterbox").window((8, 4), (1, 3, 8, 8))
+    classes = np.arange(8).reshape(-1, 1).repeat(8, 1)
+    drawn = np.asarray(picture.with_classes(Image.new("RGB", (8, 4), (40, 80, 120)), classes, window)).astype(int)
+    for row in range(4):
+        wanted = (np.array([40, 80, 120]) + picture.class_colour(row + 2)) / 2
+        assert np.abs(drawn[row] - wanted).max() <= 1

@@ -124,7 +124,7 @@ def test_images_without_any_box_count_and_give_no_precision() -> None:
     assert (sides["emulator"].images, found["agree"], found["precision"], found["recall"]) == (4, 4, None, None)
     assert found["map50"] is None  # there is no true box
     rows = {row[0]: row[1:] for row in measure.rows(sides)}
-    assert rows["precision"] == ["", "-"] and rows["mAP@0.5"] == ["-", "-"]
+    assert rows["precision"] == ["", "-"] and rows["mAP@0.5 (VOC)"] == ["-", "-"]
 
 
 # -- against the truth

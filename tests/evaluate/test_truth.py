@@ -11,9 +11,11 @@ import pytest
 from PIL import Image
 
 from chai.errors import ParseError, UsageError
+from chai.evaluate import Output
 from chai.evaluate.truth import Classes, TrueBoxes, truth
 from chai.images.files import read_classes
 
+MAP, BOXES = Output("score", "map", None), Output("out", "boxes", None)
 BOX = [1, 10, 20, 30.5, 40]
 
 
@@ -151,11 +153,11 @@ def test_a_file_too_large_is_refused(tmp_path: Path) -> None:
 def test_the_answers_are_those_of_the_outputs_kind(tmp_path: Path) -> None:
     path = written(tmp_path, {"file": "a.jpg", "boxes": []})
     with pytest.raises(UsageError, match="expected a folder, the output is a map"):
-        truth("map", None, path)
+        truth(None, path, MAP)
     with pytest.raises(UsageError, match="expected a file, the output is boxes"):
-        truth("boxes", None, tmp_path)
-    with pytest.raises(UsageError, match="--labels are for class scores, and the output is map"):
-        truth("map", path, None)
+        truth(None, tmp_path, BOXES)
+    with pytest.raises(UsageError, match="--labels are for class scores and COCO's categories, and the output is map"):
+        truth(path, None, MAP)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "I;16"])
