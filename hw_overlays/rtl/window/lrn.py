@@ -80,8 +80,8 @@ class LRN(wiring.Component):
             scan.task.eq(self.task),
             scan.start.eq(self.start),
             scan.go.eq(self.works),
-            self.ready.eq(~go & complete),
-            self.starved.eq(scan.takes & ~self.first.valid),
+            self.ready.eq(scan.ready & complete),
+            self.starved.eq(go & scan.takes & ~self.first.valid),
             self.held.eq((go & scan.leaves & ~self.room) | ~complete),
             self.works.eq(go & (self.first.valid | ~scan.takes) & (self.room | ~scan.leaves)),
             self.first.ready.eq(self.works & scan.takes),
@@ -107,6 +107,7 @@ class LRN(wiring.Component):
 class Scan(wiring.Component):
     """Counts the pixels of a part, its planes and the parts of an image; a step forward with ``go``.
 
+    ``ready``   1 if ``start``, for one cycle, may begin an image; ``busy`` while there are steps
     ``takes``   a word arrives, at ``place`` in its part; ``tail`` if it is one of the last plane
     ``leaves``  the word of the plane before, at the same place, leaves
     ``place``   ``after``, ``before``: whether the plane that leaves has one after and one before it
@@ -119,6 +120,7 @@ class Scan(wiring.Component):
                 "task": In(task),
                 "start": In(1),
                 "go": In(1),
+                "ready": Out(1),
                 "busy": Out(1),
                 "takes": Out(1),
                 "tail": Out(1),
@@ -132,48 +134,39 @@ class Scan(wiring.Component):
         m = Module()
         task, now = self.task, self.place
         of_image = (task.input_channels + self.step - 1) >> (self.step.bit_length() - 1)
-        of_plane = task.input_pitch // BEAT
-        planes, parts = (
-            Signal(16),
-            Signal(30),
-        )  # planes of a part, and words of a plane, that have not arrived before this one
-        steps, length = (
-            Signal(range(RUN + 1)),
-            Signal(range(RUN + 1)),
-        )  # left of this plane; words of a plane of this part
-        left, arrives = Signal(range(RUN + 1)), Signal()  # words that arrive
-        ends, whole = Signal(), Signal()  # the step is a plane's last; the plane is a part's last
-        following, coming = (
-            Signal(30),
-            Signal.like(length),
-        )  # words of a plane after this part, and the length of the next part
-        m.d.comb += [
-            self.takes.eq(left != 0),
-            self.tail.eq(whole),
-            ends.eq(steps == 1),
-            whole.eq(planes == 1),
-            following.eq(parts - RUN),
-            coming.eq(Mux(following < RUN, following, RUN)),
-        ]
-        more = Signal()  # a part follows
-        m.d.comb += more.eq(parts > RUN)
+        one_plane = of_image == 1
+        begins = Signal()  # the cycle after ``start``
+        rest, more = Signal(30), Signal()  # words of a plane after this part, if there are some
+        part, length = Signal(range(RUN + 1)), Signal(range(RUN + 1))  # the words of the next part and of this one
+        planes, whole = Signal(16), Signal()  # that have not arrived of this part; only one has not
+        left, steps = Signal(range(RUN + 1)), Signal(range(RUN + 1))  # words that arrive, and steps, of this plane
+        arrives, ends = Signal(), Signal()  # whether words arrive in this plane's steps; this step is the last one
+        m.d.comb += [part.eq(Mux(rest[RUN.bit_length() - 1 :].any(), RUN, rest[: len(part)])), self.tail.eq(whole)]
+        m.d.comb += self.ready.eq(~self.busy & ~begins)
+        m.d.sync += begins.eq(self.start)
+        next_part = begins | (self.go & ends & arrives & whole)
         with m.If(self.go):
-            m.d.sync += [steps.eq(steps - 1), now.pixel.eq(now.pixel + 1)]
-            with m.If(self.takes):
-                m.d.sync += left.eq(left - 1)
+            m.d.sync += [steps.eq(steps - 1), ends.eq(steps == 2), now.pixel.eq(now.pixel + 1)]
+            m.d.sync += [left.eq(left - 1), self.takes.eq(self.takes & (left != 1))]
             with m.If(ends):
-                m.d.sync += [now.pixel.eq(0), steps.eq(length), self.leaves.eq(1)]
-                with m.If(~arrives):
-                    m.d.sync += [self.busy.eq(0), self.leaves.eq(0)]
-                with m.Elif(~whole):  # the next plane of this part
-                    m.d.sync += [left.eq(length), planes.eq(planes - 1), now.after.eq(1), now.before.eq(now.after)]
-                with m.Else():
-                    m.d.sync += [now.after.eq(0), now.before.eq(now.after), planes.eq(of_image), parts.eq(following)]
-                    m.d.sync += [arrives.eq(more), left.eq(Mux(more, coming, 0)), length.eq(coming)]
+                m.d.sync += [now.pixel.eq(0), self.leaves.eq(arrives), self.busy.eq(arrives)]
+                m.d.sync += [steps.eq(length), ends.eq(length == 1), left.eq(length), self.takes.eq(arrives)]
+                m.d.sync += [
+                    now.after.eq(~whole),
+                    now.before.eq(now.after),
+                    planes.eq(planes - 1),
+                    whole.eq(planes == 2),
+                ]
+                with m.If(whole):
+                    m.d.sync += [self.takes.eq(arrives & more), arrives.eq(more)]
+        with m.If(next_part):
+            m.d.sync += [length.eq(part), left.eq(part), planes.eq(of_image), whole.eq(one_plane)]
+            m.d.sync += [rest.eq(rest - RUN), more.eq(rest > RUN)]
+        with m.If(begins):
+            m.d.sync += [self.busy.eq(1), self.leaves.eq(0), arrives.eq(1), self.takes.eq(1), now.eq(0)]
+            m.d.sync += [steps.eq(part), ends.eq(part == 1)]
         with m.If(self.start):
-            m.d.sync += [self.busy.eq(1), self.leaves.eq(0), arrives.eq(1), now.eq(0)]
-            m.d.sync += [planes.eq(of_image), parts.eq(of_plane)]
-            m.d.sync += [signal.eq(Mux(of_plane < RUN, of_plane, RUN)) for signal in (steps, left, length)]
+            m.d.sync += rest.eq(task.input_pitch // BEAT)
         return m
 
 
@@ -185,9 +178,8 @@ class Planes(wiring.Component):
 
     def __init__(self, task: object, step: int, reach: int) -> None:
         self.step, self.reach = step, reach
-        self.latency = (
-            3 + 1 + reach.bit_length()
-        )  # square, memories; pairs, and the tree over them and the channel's own
+        # word, value, square, memories; pairs of squares, and the tree over them and the channel's own
+        self.latency = 4 + 1 + reach.bit_length()
         super().__init__(
             {
                 "task": In(task),
@@ -205,19 +197,21 @@ class Planes(wiring.Component):
         m = Module()
         zero, count = self.task.input_zero, self.task.input_channels[: self.step.bit_length() - 1]
         place, works = self.place, self.works
-        for i in range(2):
+        word, tail = register(self.word.shape(), "word"), register(1, "tail_1")
+        m.d.sync += [word.eq(self.word), tail.eq(self.tail)]
+        for i in range(3):
             last, place = place, register(PLACE, f"place_{i + 1}")
             m.d.sync += place.eq(last)
             last, works = works, Signal(name=f"works_{i + 1}")
             m.d.sync += works.eq(last)
         squares, values = [], []
         for channel in range(self.step):
-            code = self.word.word_select(channel, 8)
+            code = word.word_select(channel, 8)
             sign = code[7] & ~zero  # as in Elements
             value, magnitude = register(VALUE, f"value_{channel}"), register(8, f"magnitude_{channel}")
             m.d.sync += value.eq(Cat(code[:7], code[7] ^ zero, sign).as_signed())
             m.d.sync += magnitude.eq(Mux(sign, -code, code ^ (zero << 7)))
-            with m.If(self.tail & (count != 0) & (count <= channel)):  # a channel that the blob does not have
+            with m.If(tail & (count != 0) & (count <= channel)):  # a channel that the blob does not have
                 m.d.sync += magnitude.eq(0)
             square = register(SQUARE, f"square_{channel}")
             m.d.sync += square.eq(Array(Const(i * i, SQUARE) for i in range(1 << 8))[magnitude])
@@ -237,7 +231,7 @@ class Planes(wiring.Component):
             m.d.comb += self.sums[channel].eq(self._sum(m, around, half, f"sum_{channel}"))
             value = register(VALUE, f"middle_{channel}")
             m.d.sync += value.eq(middle[channel].value)
-            m.d.comb += self.values[channel].eq(later(m, value, self.latency - 3, f"middle_{channel}"))
+            m.d.comb += self.values[channel].eq(later(m, value, self.latency - 4, f"middle_{channel}"))
         return m
 
     def _memories(self, m: Module, pixel: Value, works: Value, squares: list, values: list) -> tuple[list, list]:
@@ -294,11 +288,16 @@ class Factor(wiring.Component):
         """Return the search for the sum's octave, the table, and the DSP that goes along the line."""
         m = Module()
         octave, shift = register(range(OCTAVES), "octave"), register(range(OCTAVES), "shift")
-        found = Signal(range(OCTAVES))
-        for i in range(1, OCTAVES):
-            with m.If(self.sum[SHORT + i - 1]):
-                m.d.comb += found.eq(i)
-        m.d.sync += octave.eq(found)
+        found = [
+            (Const(0, 1), Const(0, 0)),
+            *((bit, Const(0, 0)) for bit in self.sum[SHORT:]),
+        ]  # whether, and which of 1, 2, 4, ...
+        while len(found) > 1:
+            found = [
+                (low | high, Cat(Mux(high, above, below), high))
+                for (low, below), (high, above) in zip(found[::2], found[1::2])
+            ]
+        m.d.sync += octave.eq(found[0][1])
         m.d.sync += shift.eq(Mux(octave == 0, OCTAVES - 2, OCTAVES - 1 - octave))
         # the highest bits are the number in the octave, after the 1 that all sums but those of the first octave begin with
         normal = register(SUM_BITS, "normal")
