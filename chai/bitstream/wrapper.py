@@ -1,7 +1,7 @@
 """The accelerator's outer Verilog module: AXI with the names and the protocol that the processor's ports have.
 
-A Zynq-7000 has AXI3 (bursts of at most 16 beats, WID), an UltraScale+ AXI4. All transactions have ID 0, so the ports have
-none.
+A Zynq-7000 has AXI3 (bursts of at most 16 beats, WID), an UltraScale+ AXI4, of which the masters use 32 beats. All
+transactions have ID 0, so the ports have none.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ..overlay import Overlay
 PROTOCOLS = {"zynq7000": "AXI3", "zynqmp": "AXI4"}
 READERS, WRITERS = ("m0", "m1", "m2", "m3"), ("m0", "m3")
 
-# (name, bits, whether the master drives it); A is the bits of an address
+# (name, bits, whether the master drives it); A is the bits of an address, L those of a length
 Signals = list[tuple[str, "int | str", bool]]
-_ADDRESS: Signals = [("addr", "A", True), ("len", 4, True), ("size", 3, True), ("burst", 2, True), ("cache", 4, True),
+_ADDRESS: Signals = [("addr", "A", True), ("len", "L", True), ("size", 3, True), ("burst", 2, True), ("cache", 4, True),
             ("prot", 3, True), ("valid", 1, True), ("ready", 1, False)]  # fmt: skip
 _READ_DATA: Signals = [
     ("rdata", 64, False),
@@ -43,6 +43,7 @@ def module(overlay: Overlay) -> str:
 def wrapper(overlay: Overlay) -> str:
     """Return the Verilog of the module around the core, ``NAME_core``."""
     name, axi3 = module(overlay), PROTOCOLS[overlay.family] == "AXI3"
+    length = (overlay.burst_beats - 1).bit_length()
     bits, window = overlay.address_bits, (overlay.registers.window - 1).bit_length()
     ports = ["input wire aclk", "input wire aresetn", "output wire interrupt"]
     links = [".clk(aclk)", ".rst(reset)", ".interrupt(interrupt)"]
@@ -54,10 +55,10 @@ def wrapper(overlay: Overlay) -> str:
         address, data, ids, driven = _CHANNELS[channel]
         for signal, width, out in [(address + each, bits, out) for each, bits, out in _ADDRESS] + data:
             port, core = f"{master}_{signal}", f"{master}_{channel}__{signal}"
-            if signal == f"{address}len" and not axi3:
-                ports.append(_port(port, 8, out))
-                links.append(f".{core}({port}[3:0])")
-                fixed.append(f"{port}[7:4] = 4'd0")
+            if width == "L":
+                ports.append(_port(port, 4 if axi3 else 8, out))
+                links.append(f".{core}({port}[{length - 1}:0])")
+                fixed += [] if axi3 else [f"{port}[7:{length}] = {8 - length}'d0"]
                 continue
             ports.append(_port(port, bits if width == "A" else width, out))
             links.append(f".{core}({port})")
@@ -69,7 +70,8 @@ def wrapper(overlay: Overlay) -> str:
             links.append(f".{master}_{channel}__{each}(unused_{master}_{each})")
     lines = [
         f"// {overlay.title}: overlay {overlay.name}, build {overlay.build:08x}",
-        f"// m0 and m3 read and write, m1 and m2 only read; {PROTOCOLS[overlay.family]}, 64 bits, at most 16 beats",
+        f"// m0 and m3 read and write, m1 and m2 only read; {PROTOCOLS[overlay.family]}, 64 bits,"
+        f" at most {overlay.burst_beats} beats",
         "/* verilator lint_off SYMRSVDWORD */  // interrupt, a word of C++ libraries",
         "`default_nettype none",
         f"module {name} (",

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ..tasks import Task
 
 
+REFUSES = (
+    "it refuses every start until the bitstream is loaded again, which the next pass does; if it stays so, power cycle"
+)
 Kind = TypeVar("Kind", bound=DeviceError)
 
 
@@ -82,9 +85,9 @@ class Registers:
         cause, tag = self.bits("ERROR", "cause", value), self.bits("ERROR", "tag", value)
         known = self.overlay.registers.errors
         words = known[cause] if cause < len(known) else f"cause {cause}"
-        return _named(
-            Stopped, tasks, tag, f"the accelerator stopped: {words}", "CHAI_CHECK=1 runs each layer on its own"
-        )
+        ended = not self.bits("STATUS", "busy", self.read("STATUS"))
+        hint = "CHAI_CHECK=1 runs each layer on its own" if ended else REFUSES
+        return _named(Stopped, tasks, tag, f"the accelerator stopped: {words}", hint)
 
     def late(self, tasks: Sequence[Task], waited: str = "") -> Late:
         """Return the error of a chain that has not ended after ``waited``, or has stopped without an error."""

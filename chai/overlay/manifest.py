@@ -29,9 +29,9 @@ from .sections import (
     Host,
     L,
     Layout,
-    MemoryPort,
     OnChipBuffers,
     Overhead,
+    PortLimits,
     Record,
     RegisterMap,
     Requant,
@@ -100,7 +100,7 @@ class Overlay:
     descriptor: Record
     table: Record
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
-    memory_port: MemoryPort | None = None  # None: it has room for any number of bursts
+    memory_port: PortLimits | None = None  # None: it has room for any number of bursts
     host: Host | None = None  # None: unknown, so no layer is moved because of its cost
     unsigned: bool = False
     coherent: bool = False
@@ -128,6 +128,11 @@ class Overlay:
     def address_bits(self) -> int:
         """Return the bits of an address in DDR: a Zynq-7000 has 32, an UltraScale+ 40."""
         return 32 if self.family == "zynq7000" else 40
+
+    @property
+    def burst_beats(self) -> int:
+        """Return the most beats of 64 bits in a burst: AXI3's 16, or 32, which an UltraScale+ makes 16 of 128 bits."""
+        return 16 if self.family == "zynq7000" else 32
 
     @property
     def build(self) -> int:

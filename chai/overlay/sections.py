@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+BEAT = 8  # bytes of a beat of each memory port
 HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
 
 
@@ -69,7 +70,7 @@ class Overhead(NamedTuple):
 
 
 class ChannelLimits(NamedTuple):
-    """What a channel of a memory port has room for.
+    """Room of a channel of a memory port.
 
     ``bursts_min``, ``bursts_max``  accepted before the first one has ended: of the longest ones, and of single beats
     ``issued``      of them, that are on their way in memory at a time
@@ -82,7 +83,7 @@ class ChannelLimits(NamedTuple):
     fifo_bytes: int
 
 
-class MemoryPort(NamedTuple):
+class PortLimits(NamedTuple):
     """The processor's side of each memory port, and the memory behind it.
 
     ``latency_cycles``  from an address to its first beat
@@ -94,6 +95,17 @@ class MemoryPort(NamedTuple):
     refresh_cycles: int
     reads: ChannelLimits
     writes: ChannelLimits
+
+    def rates(self, burst: int) -> tuple[float, float]:
+        """Return the shares of cycles with a beat that reads and writes in bursts of so many beats can have.
+
+        As many bursts as have room are on their way; the next one begins when the first has ended. What is read has its
+        room in the FIFO before it comes; what is written is in the FIFO as a whole before it goes.
+        """
+        issued = self.latency_cycles + burst  # cycles from there to the end
+        reads = min(self.reads.bursts_min, self.reads.issued, self.reads.fifo_bytes // (burst * BEAT)) / issued
+        writes = min(self.writes.bursts_min / (issued + burst), self.writes.issued / issued)
+        return min(1.0, burst * reads), min(1.0, burst * writes)
 
 
 class Host(NamedTuple):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DeviceError
 from ..overlay.layout import word_bytes
+from ..overlay.sections import BEAT
 from ..util.lazy_numpy import np
 from ..util.paths import modules
 
@@ -131,7 +132,7 @@ class Task:
         if overlay.own is not None:
             return overlay.own.cycles(overlay, self, shapes)
         moving = self.moving_cycles(overlay, shapes)
-        computing = self.working_cycles(overlay, shapes)
+        computing = max(self.working_cycles(overlay, shapes), self.port_cycles(overlay, shapes))
         busy = computing + moving if self.takes_turns(overlay, shapes) else max(computing, moving)
         return ceil(busy) + overlay.overhead.task_cycles
 
@@ -142,8 +143,22 @@ class Task:
 
     def moving_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles of the memory at its full rate."""
-        bytes = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes)
-        return bytes * overlay.clock_mhz / overlay.memory_mb_per_s
+        bytes, port = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes), overlay.memory_port
+        moves = 1 - port.refresh_cycles / port.refresh_period if port else 1.0
+        return bytes * overlay.clock_mhz / (overlay.memory_mb_per_s * moves)
+
+    def port_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        """Estimate cycles of the busiest memory port, which has room for few bursts; 0 for one with room for any number."""
+        port, burst = overlay.memory_port, overlay.burst_beats
+        if port is None:
+            return 0.0
+        reads, writes = port.rates(burst)
+        _, written = self.moved(overlay, shapes)
+        return max(self.read_by_port(overlay, shapes) / reads, written / writes) / BEAT
+
+    def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        """Return the bytes that the memory port reads which has the most: by default one for all blobs."""
+        return self.moved(overlay, shapes)[0]
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether it cannot compute while it fetches."""

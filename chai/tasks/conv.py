@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 POINT = Window((1, 1), (1, 1), (0, 0))
+CONSTANT_PORTS = 2  # memory ports that read weights and tables in turns
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,11 @@ class Conv(Task):
         constants = self.constant_traffic(overlay, shapes)
         ports = max(read / overlay.array.inputs, constants / overlay.layout.channels_per_word)
         return max(float(array_cycles(overlay, *self._geometry(shapes))), ports)
+
+    def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        """Return what one of the ports for planes reads, or one of the two for constants."""
+        planes = overlay.array.inputs // overlay.layout.channels_per_word
+        return max(self.moved(overlay, shapes)[0] / planes, self.constant_traffic(overlay, shapes) / CONSTANT_PORTS)
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         return tiling(overlay, *self._geometry(shapes)).waits

@@ -1,7 +1,8 @@
 """AXI masters of 64 bits for ReadPort and WritePort, within AXI3's limits and AXI4's.
 
-A burst lies in one aligned block of 128 bytes: so it has at most 16 beats and never crosses 4 KB. All transactions have
-ID 0, so data and responses come in order.
+A burst has 16 beats, or 32, or fewer at the end of a run and of a page of 4 KB: a port of the processor has room for few
+bursts, so none is shorter than it must be. One of up to 32 ends where 128 bits end, since the port makes it one of 16 times
+128 bits. All transactions have ID 0, so data and responses come in order.
 """
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
@@ -9,9 +10,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
-from .ports import BEAT, ReadPort, WritePort
+from .ports import BEAT, TAG, ReadPort, WritePort
 
-BURST = 16  # beats at most
+BURST = 16  # beats at most, for AXI3
+PAGE = 512  # beats of 4 KB
 IN_FLIGHT = 32  # bursts per channel: 150 cycles of latency take 10 whole ones, or more where runs are short
 SIZE = 3  # log2 of the bytes of a beat
 INCREMENTING = 1
@@ -22,10 +24,10 @@ OKAY = 0
 class AxiRead(Signature):
     """The channels AR and R, with AXI's names."""
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, burst: int = BURST) -> None:
         super().__init__(
             {
-                "araddr": Out(bits), "arlen": Out(4), "arsize": Out(3), "arburst": Out(2), "arcache": Out(4),
+                "araddr": Out(bits), "arlen": Out(log2(burst)), "arsize": Out(3), "arburst": Out(2), "arcache": Out(4),
                 "arprot": Out(3), "arid": Out(1), "arvalid": Out(1), "arready": In(1),
                 "rdata": In(64), "rresp": In(2), "rlast": In(1), "rid": In(1), "rvalid": In(1), "rready": Out(1),
             }
@@ -35,10 +37,10 @@ class AxiRead(Signature):
 class AxiWrite(Signature):
     """The channels AW, W and B, with AXI's names."""
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, burst: int = BURST) -> None:
         super().__init__(
             {
-                "awaddr": Out(bits), "awlen": Out(4), "awsize": Out(3), "awburst": Out(2), "awcache": Out(4),
+                "awaddr": Out(bits), "awlen": Out(log2(burst)), "awsize": Out(3), "awburst": Out(2), "awcache": Out(4),
                 "awprot": Out(3), "awid": Out(1), "awvalid": Out(1), "awready": In(1),
                 "wdata": Out(64), "wstrb": Out(8), "wid": Out(1), "wlast": Out(1), "wvalid": Out(1), "wready": In(1),
                 "bresp": In(2), "bid": In(1), "bvalid": In(1), "bready": Out(1),
@@ -46,60 +48,73 @@ class AxiWrite(Signature):
         )  # fmt: skip
 
 
-def burst_layout(bits: int) -> data.StructLayout:
-    """Return a burst: address, beats - 1, and whether it is the last one of a run with ``last``."""
-    return data.StructLayout({"address": bits, "length": 4, "last": 1})
+def log2(power: int) -> int:
+    """Return the logarithm of a power of two."""
+    return power.bit_length() - 1
+
+
+def burst_layout(bits: int, burst: int) -> data.StructLayout:
+    """Return a burst: address, beats - 1, whether it is the last one of a run with ``last``, and the run's tag."""
+    return data.StructLayout({"address": bits, "length": range(burst), "last": 1, "tag": TAG})
 
 
 class Splitter(Component):
-    """Cuts runs of beats into bursts, one per cycle. ``stop``: forget the rest of a run and take no other.
+    """Cuts runs of beats into bursts, one every other cycle. ``stop``: forget the rest of a run and take no other.
 
     A burst that is offered stays, as AXI demands.
     """
 
-    def __init__(self, bits: int) -> None:
-        self.bits = bits
+    def __init__(self, bits: int, beats: int) -> None:
+        self.bits, self.beats = bits, beats
         super().__init__(
             {
                 "request": In(stream.Signature(WritePort(bits).request)),
-                "burst": Out(stream.Signature(burst_layout(bits))),
+                "burst": Out(stream.Signature(burst_layout(bits, beats))),
                 "stop": In(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        block = Signal(self.bits - 7)  # of 128 bytes
-        beat = Signal(4)  # in its block
-        left = Signal(16)
-        last = Signal()
-        out = self.burst
-        length = Signal(range(1, BURST + 1))
-        room = Signal(range(1, BURST + 1))
-        m.d.comb += [room.eq(BURST - beat), length.eq(Mux(left < room, left, room))]
+        request, out = self.request, self.burst
+        run = Signal(request.payload.shape())  # what is left of it
+        page, beat = run.address[3 + log2(PAGE) :], run.address[3 : 3 + log2(PAGE)]
+        # beats after the first, of the next burst: of a whole one, up to the end of the page, up to the end of the run
+        more, ends = Signal(range(self.beats)), Signal()
+        low, high = beat[: len(more)], beat[len(more) :]
+        whole = Const(self.beats - 1, len(more)) if self.beats == BURST else Cat(~beat[0], Const(-1, len(more) - 1))
+        room = Mux(high.all(), ~low, whole)
+        left = run.beats - 1
+        rest, short = left[: len(more)], ~left[len(more) :].any()
+        next_address = Cat(Const(0, 3), Cat(beat, page) + more + 1)
 
-        free, ends = Signal(), Signal()
-        m.d.comb += [free.eq(~out.valid | out.ready), ends.eq(free & (left == length))]
-        with m.If(free):
-            m.d.sync += [
-                out.valid.eq((left != 0) & ~self.stop),
-                out.payload.address.eq(Cat(Const(0, 3), beat, block)),
-                out.payload.length.eq(length - 1),
-                out.payload.last.eq(last & (left == length)),
-                left.eq(left - length),
-                block.eq(block + 1),
-                beat.eq(0),
-            ]
-        request = self.request
-        m.d.comb += request.ready.eq(((left == 0) | ends) & ~self.stop)
-        with m.If(request.valid & request.ready):
-            m.d.sync += [
-                Cat(beat, block).eq(request.payload.address[3:]),
-                left.eq(request.payload.beats),
-                last.eq(request.payload.last),
-            ]
-        with m.If(self.stop):
-            m.d.sync += left.eq(0)
+        with m.If(out.ready):
+            m.d.sync += out.valid.eq(0)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += request.ready.eq(~self.stop)
+                m.d.sync += run.eq(request.payload)
+                with m.If(request.valid & ~self.stop):
+                    m.next = "CUT"
+            with m.State("CUT"):
+                m.d.sync += [more.eq(room), ends.eq(0)]
+                with m.If(short & (rest <= room)):
+                    m.d.sync += [more.eq(rest), ends.eq(1)]
+                m.next = "OFFER"
+            with m.State("OFFER"):
+                with m.If(~out.valid | out.ready):
+                    m.d.sync += [
+                        out.valid.eq(~self.stop),
+                        out.payload.address.eq(run.address),
+                        out.payload.length.eq(more),
+                        out.payload.last.eq(run.last & ends),
+                        out.payload.tag.eq(run.tag),
+                        run.address.eq(next_address),
+                        run.beats.eq(left - more),
+                    ]
+                    m.next = "CUT"
+                    with m.If(ends | self.stop):
+                        m.next = "IDLE"
         return m
 
 
@@ -108,34 +123,38 @@ class AxiReader(Component):
 
     ``stop``   forget requests, and drop the data that still arrives
     ``idle``   no transaction is open
-    ``error``  the bit of a client is 1 for one cycle when a beat of it comes with an error
+    ``error``  1 for one cycle after a beat that comes with an error; ``tag`` is that of its request
 
     Clients must take their data without waiting for one another: a beat that is not taken holds up those of all.
     """
 
-    def __init__(self, bits: int, clients: int = 1) -> None:
-        self.bits, self.clients = bits, clients
+    def __init__(self, bits: int, clients: int = 1, burst: int = BURST) -> None:
+        self.bits, self.clients, self.burst = bits, clients, burst
         super().__init__(
             {
                 **{f"client{i}": In(ReadPort(bits)) for i in range(clients)},
-                "axi": Out(AxiRead(bits)),
+                "axi": Out(AxiRead(bits, burst)),
                 "stop": In(1),
                 "idle": Out(1),
-                "error": Out(clients),
+                "error": Out(1),
+                "tag": Out(TAG),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         axi = self.axi
-        m.submodules.owners = owners = SyncFIFO(width=max(1, (self.clients - 1).bit_length()), depth=IN_FLIGHT)
+        layout = data.StructLayout({"client": max(1, (self.clients - 1).bit_length()), "tag": TAG})
+        m.submodules.owners = owners = SyncFIFO(width=layout.size, depth=IN_FLIGHT)
+        owner, new_owner = data.View(layout, owners.r_data), data.View(layout, owners.w_data)
         splitters = []
         for i in range(self.clients):
-            m.submodules[f"splitter{i}"] = splitter = Splitter(self.bits)
+            m.submodules[f"splitter{i}"] = splitter = Splitter(self.bits, self.burst)
             request = getattr(self, f"client{i}").request
             m.d.comb += [
                 splitter.request.payload.address.eq(request.payload.address),
                 splitter.request.payload.beats.eq(request.payload.beats),
+                splitter.request.payload.tag.eq(request.payload.tag),
                 splitter.request.valid.eq(request.valid),
                 request.ready.eq(splitter.request.ready),
                 splitter.stop.eq(self.stop),
@@ -149,7 +168,8 @@ class AxiReader(Component):
             for i, splitter in enumerate(splitters):
                 earlier = Cat(other.burst.valid for other in splitters[:i])
                 with m.If(splitter.burst.valid & ~earlier.any() & owners.w_rdy):
-                    m.d.comb += [splitter.burst.ready.eq(1), owners.w_en.eq(~self.stop), owners.w_data.eq(i)]
+                    m.d.comb += [splitter.burst.ready.eq(1), owners.w_en.eq(~self.stop)]
+                    m.d.comb += [new_owner.client.eq(i), new_owner.tag.eq(splitter.burst.payload.tag)]
                     m.d.sync += [
                         axi.arvalid.eq(~self.stop),
                         axi.araddr.eq(splitter.burst.payload.address),
@@ -160,7 +180,7 @@ class AxiReader(Component):
         taken = Signal()
         for i in range(self.clients):
             stream = getattr(self, f"client{i}").data
-            mine = owners.r_data == i
+            mine = owner.client == i
             m.d.comb += [stream.payload.eq(axi.rdata), stream.valid.eq(axi.rvalid & mine & ~self.stop)]
             with m.If(mine & stream.ready):
                 m.d.comb += taken.eq(1)
@@ -168,8 +188,8 @@ class AxiReader(Component):
             axi.rready.eq(owners.r_rdy & (taken | self.stop)),
             owners.r_en.eq(axi.rvalid & axi.rready & axi.rlast),
             self.idle.eq(~owners.r_rdy & ~axi.arvalid),
-            self.error.bit_select(owners.r_data, 1).eq(axi.rvalid & axi.rready & (axi.rresp != OKAY)),
         ]
+        m.d.sync += [self.error.eq(axi.rvalid & axi.rready & (axi.rresp != OKAY)), self.tag.eq(owner.tag)]
         return m
 
 
@@ -178,27 +198,31 @@ class AxiWriter(Component):
 
     ``stop``   forget requests, and end the bursts that are open with beats that write nothing
     ``idle``   no transaction is open
-    ``error``  1 for one cycle when a response is an error
+    ``error``  1 for one cycle after a response that is an error; ``tag`` is that of its request
     """
 
-    def __init__(self, bits: int) -> None:
-        self.bits = bits
+    def __init__(self, bits: int, burst: int = BURST) -> None:
+        self.bits, self.burst = bits, burst
         super().__init__(
             {
                 "client": In(WritePort(bits)),
-                "axi": Out(AxiWrite(bits)),
+                "axi": Out(AxiWrite(bits, burst)),
                 "stop": In(1),
                 "idle": Out(1),
                 "error": Out(1),
+                "tag": Out(TAG),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         axi, client = self.axi, self.client
-        m.submodules.splitter = splitter = Splitter(self.bits)
-        m.submodules.lengths = lengths = SyncFIFO(width=4, depth=IN_FLIGHT)  # of the bursts that wait for their beats
-        m.submodules.lasts = lasts = SyncFIFO(width=1, depth=IN_FLIGHT)  # of those that wait for their responses
+        m.submodules.splitter = splitter = Splitter(self.bits, self.burst)
+        layout = data.StructLayout({"last": 1, "tag": TAG})
+        # of the bursts that wait for their beats, of those that wait for their responses
+        m.submodules.lengths = lengths = SyncFIFO(width=log2(self.burst), depth=IN_FLIGHT)
+        m.submodules.lasts = lasts = SyncFIFO(width=layout.size, depth=IN_FLIGHT)
+        oldest, newest = data.View(layout, lasts.r_data), data.View(layout, lasts.w_data)
         connect(m, flipped(client.request), splitter.request)
         m.d.comb += splitter.stop.eq(self.stop)
 
@@ -211,7 +235,8 @@ class AxiWriter(Component):
             lengths.w_en.eq(taken),
             lengths.w_data.eq(burst.payload.length),
             lasts.w_en.eq(taken),
-            lasts.w_data.eq(burst.payload.last),
+            newest.last.eq(burst.payload.last),
+            newest.tag.eq(burst.payload.tag),
         ]
         with m.If(address_free):
             m.d.sync += [
@@ -221,7 +246,8 @@ class AxiWriter(Component):
             ]
 
         # a beat never comes before its address: ``open`` bursts may have beats
-        open, beat, ends, beat_free, loads = Signal(range(IN_FLIGHT + 1)), Signal(4), Signal(), Signal(), Signal()
+        open, beat = Signal(range(IN_FLIGHT + 1)), Signal(range(self.burst))
+        ends, beat_free, loads = Signal(), Signal(), Signal()
         m.d.comb += [
             beat_free.eq(~axi.wvalid | axi.wready),
             loads.eq(beat_free & (open != 0) & (client.data.valid | self.stop)),
@@ -244,7 +270,10 @@ class AxiWriter(Component):
             axi.bready.eq(1),
             lasts.r_en.eq(axi.bvalid),
             self.idle.eq(~lasts.r_rdy & ~axi.awvalid),
-            self.error.eq(axi.bvalid & (axi.bresp != OKAY)),
         ]
-        m.d.sync += client.finished.eq(axi.bvalid & lasts.r_data & ~self.stop)
+        m.d.sync += [
+            client.finished.eq(axi.bvalid & oldest.last & ~self.stop),
+            self.error.eq(axi.bvalid & (axi.bresp != OKAY)),
+            self.tag.eq(oldest.tag),
+        ]
         return m

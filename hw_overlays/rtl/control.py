@@ -1,7 +1,7 @@
 """Start a chain, count what the engines finish, raise the interrupt, and stop everything at an error or a reset."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
@@ -9,7 +9,7 @@ from chai.overlay import Overlay
 
 from .descriptor import descriptor
 from .fetch import AHEAD, ENGINES, Fetch
-from .ports import ReadPort, Stall, address_bits
+from .ports import PORTS, TAG, ReadPort, Stall, address_bits
 from .registers import AxiLite, Registers, address_bits as register_bits
 from .watch import Watch
 
@@ -21,25 +21,29 @@ class Control(Component):
 
     ``array``, ``window``    descriptors for the engines
     ``array_done``           Tasks that an engine has finished; ``array_finished`` is its pulse
-    ``array_failed``         1 for a cycle when a read or a write of an engine ended with an error: (read, write)
+    ``read_failed``, ``read_tags``    1 for a cycle when a read of a memory port ended with an error, and its Task's tag
+    ``write_failed``, ``write_tags``  the same of writes
     ``moves``                a beat is transferred, or an engine computes
     ``stop``                 memory ports end what is open and begin nothing
-    ``idle``                 none of them has anything open
+    ``idle``                 a bit for each that has nothing open
     ``clear``                reset the engines, while memory ports stop: at the end of every chain, so that the next one
                              finds them as after power-up
     ``clear_memory``         reset the memory ports, when they are idle
     """
 
-    def __init__(self, overlay: Overlay) -> None:
+    def __init__(self, overlay: Overlay, reads: int, writes: int) -> None:
         self.overlay = overlay
         members: dict[str, object] = {
             "bus": In(AxiLite(register_bits(overlay))),
             "interrupt": Out(1),
             "memory": Out(ReadPort(address_bits(overlay))),
-            "fetch_failed": In(1),
+            "read_failed": In(reads),
+            "read_tags": In(data.ArrayLayout(TAG, reads)),
+            "write_failed": In(writes),
+            "write_tags": In(data.ArrayLayout(TAG, writes)),
             "moves": In(1),
             "stop": Out(1),
-            "idle": In(1),
+            "idle": In(PORTS),
             "clear": Out(1),
             "clear_memory": Out(1),
             "mac": In(1),
@@ -50,7 +54,6 @@ class Control(Component):
                 engine: Out(stream.Signature(descriptor(overlay))),
                 f"{engine}_finished": In(1),
                 f"{engine}_done": Out(16),
-                f"{engine}_failed": In(2),
             }
         super().__init__(members)
 
@@ -70,7 +73,7 @@ class Control(Component):
         begin, reset = (registers.CONTROL[bit("CONTROL", part)] for part in ("start", "reset"))
         started, busy, complete, done, failed = Signal(), Signal(), Signal(), Signal(), Signal()
         cause, tag = Signal(8), Signal(16)
-        tags, oldest = self._engines(m, fetch, started)
+        oldest = self._oldest(m, fetch, started)
         m.submodules.watch = watch = Watch()
         m.d.comb += [
             fetch.start.eq(started),
@@ -83,20 +86,21 @@ class Control(Component):
 
         causes = overlay.registers.errors.index
         reading, writing = causes("bus error while reading"), causes("bus error while writing")
-        fault, fault_cause, fault_tag = Signal(), Signal(8), Signal(16)
-        problems = [(watch.stuck, causes("no progress"), oldest)]
-        problems += [(fetch.error, fetch.cause, fetch.tag), (self.fetch_failed, reading, fetch.fetched)]
-        for engine in ENGINES:
-            read, write = getattr(self, f"{engine}_failed")
-            problems += [(read, reading, tags[engine]), (write, writing, tags[engine])]
+        # a response that is an error is seen here no later than the end of its Task
+        fault, fault_cause, fault_tag = Signal(), Signal(8), Signal(TAG)
+        problems = [(watch.stuck, causes("no progress"), oldest), (fetch.error, fetch.cause, fetch.tag)]
+        problems += [(failed, reading, self.read_tags[i]) for i, failed in enumerate(self.read_failed)]
+        problems += [(failed, writing, self.write_tags[i]) for i, failed in enumerate(self.write_failed)]
+        m.d.sync += fault.eq(0)
         for happened, number, whose in problems:
             with m.If(happened):
-                m.d.comb += [fault.eq(1), fault_cause.eq(number), fault_tag.eq(whose)]
+                m.d.sync += [fault.eq(1), fault_cause.eq(number), fault_tag.eq(whose)]
 
         finished = Signal(16)
         m.d.comb += finished.eq(self.array_done + self.window_done)
         all_done = (fetch.fetched == registers.COUNT) & (finished == registers.COUNT[:16])
         told = {"done": Signal(), "error": Signal()}
+        dead = Signal()  # a memory port owes an answer, for good: only a new bitstream helps
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(reset):
@@ -124,8 +128,17 @@ class Control(Component):
                 m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1)]
                 with m.If(reset):
                     m.d.sync += [complete.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
-                with m.If(self.idle):
+                with m.If(self.idle.all()):
                     m.next = "CLEAR"
+                with m.Elif(watch.stuck):
+                    for port in reversed(range(PORTS)):
+                        with m.If(~self.idle[port]):
+                            m.d.sync += cause.eq(causes(f"memory port m{port} does not answer"))
+                    m.d.comb += told["error"].eq(1)
+                    m.d.sync += dead.eq(1)
+                    m.next = "DEAD"
+            with m.State("DEAD"):
+                m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1), told["error"].eq(begin)]
             with m.State("CLEAR"):
                 m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1), self.clear_memory.eq(1)]
                 with m.If(reset):
@@ -138,7 +151,7 @@ class Control(Component):
                     m.next = "IDLE"
 
         self._counters(m, registers, started, busy)
-        states = {"busy": busy, "done": done, "error": failed & ~busy}
+        states = {"busy": busy, "done": done, "error": (failed & ~busy) | dead}
         for part, state in states.items():
             m.d.comb += registers.STATUS[bit("STATUS", part)].eq(state)
         for part, event in told.items():
@@ -152,12 +165,11 @@ class Control(Component):
         m.d.comb += registers.BUILD.eq(overlay.build)
         return m
 
-    def _engines(self, m: Module, fetch: Fetch, started: Signal) -> tuple[dict[str, Value], Value]:
-        """Pass descriptors on and count; return the tag of each engine's oldest unfinished Task, and of the oldest of both.
+    def _oldest(self, m: Module, fetch: Fetch, started: Signal) -> Value:
+        """Pass descriptors on and count; return the tag of the oldest unfinished Task.
 
-        Tasks wait only for earlier ones: so it is the oldest of both that holds up a chain.
+        Tasks wait only for earlier ones: so it is the oldest of both engines' that holds up a chain.
         """
-        tags: dict[str, Value] = {}
         oldest, waiting = fetch.tag, Const(0)
         for engine in ENGINES:
             fetched, task = getattr(fetch, engine), getattr(self, engine)
@@ -176,13 +188,9 @@ class Control(Component):
                 m.d.sync += done.eq(done + 1)
             with m.If(started):
                 m.d.sync += done.eq(0)
-            last = Signal(16, name=f"{engine}_last")  # what was read too much for a Task may fail after its end
-            with m.If(finished):
-                m.d.sync += last.eq(queue.r_data)
-            tags[engine] = Mux(queue.r_rdy, queue.r_data, last)
             first = Mux(queue.r_rdy & (~waiting | (queue.r_data < oldest)), queue.r_data, oldest)
             waiting, oldest = waiting | queue.r_rdy, first
-        return tags, oldest
+        return oldest
 
     def _counters(self, m: Module, registers: Registers, started: Signal, busy: Signal) -> None:
         """Count cycles, and what the array does in them."""

@@ -76,6 +76,7 @@ class Fetch(Component):
         m.d.comb += [
             memory.request.payload.address.eq(address),
             memory.request.payload.beats.eq(beats),
+            memory.request.payload.tag.eq(self.fetched),
             self.tag.eq(task.tag),
         ]
         with m.FSM():

@@ -15,6 +15,8 @@ from .descriptor import descriptor
 
 BEAT = 8  # bytes of a beat: every memory port has 64 bits
 BEATS_BITS = 16  # of the length of a request
+PORTS = 4  # memory ports: m0 to m3
+TAG = 16  # bits of a descriptor's tag
 
 
 class Stall(enum.Enum, shape=3):
@@ -36,12 +38,13 @@ def address_bits(overlay: Overlay) -> int:
 class ReadPort(Signature):
     """A port that reads runs of beats.
 
-    ``request``  byte address (a multiple of 8) and number of beats, at least 1; a run may cross any boundary
+    ``request``  byte address (a multiple of 8) and number of beats, at least 1; a run may cross any boundary. ``tag`` is
+                 that of the Task, for an error
     ``data``     the beats of all requests in order; any latency. A beat that is not taken holds up the later ones
     """
 
     def __init__(self, bits: int = 32) -> None:
-        self.request = data.StructLayout({"address": unsigned(bits), "beats": unsigned(BEATS_BITS)})
+        self.request = data.StructLayout({"address": unsigned(bits), "beats": unsigned(BEATS_BITS), "tag": TAG})
         super().__init__({"request": Out(stream.Signature(self.request)), "data": In(stream.Signature(unsigned(64)))})
 
 
@@ -54,7 +57,9 @@ class WritePort(Signature):
     """
 
     def __init__(self, bits: int = 32) -> None:
-        self.request = data.StructLayout({"address": unsigned(bits), "beats": unsigned(BEATS_BITS), "last": 1})
+        self.request = data.StructLayout(
+            {"address": unsigned(bits), "beats": unsigned(BEATS_BITS), "last": 1, "tag": TAG}
+        )
         super().__init__(
             {
                 "request": Out(stream.Signature(self.request)),
@@ -88,7 +93,7 @@ def engine_ports(overlay: Overlay) -> dict[str, object]:
 def array_ports(overlay: Overlay) -> dict[str, object]:
     """Return the members of the array engine's signature.
 
-    ``constants``  reads weights and tables (port 0)
+    ``constants``, ``constants_too``  read weights and tables (ports 0 and 1)
     ``even``       reads input planes 0, 2, ... of each word of the array's inputs (port 1)
     ``odd``        reads the others (port 2); not there if a word is one plane
     ``output``     writes results (port 0)
@@ -98,6 +103,7 @@ def array_ports(overlay: Overlay) -> dict[str, object]:
     odd = {"odd": Out(ReadPort(bits))} if planes > 1 else {}
     return engine_ports(overlay) | {
         "constants": Out(ReadPort(bits)),
+        "constants_too": Out(ReadPort(bits)),
         "even": Out(ReadPort(bits)),
         **odd,
         "output": Out(WritePort(bits)),

@@ -1,6 +1,6 @@
 """The accelerator: control, two engines, and four memory ports."""
 
-from amaranth.hdl import Cat, Module, ResetInserter
+from amaranth.hdl import Cat, Const, Module, ResetInserter
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from chai.overlay import Overlay
@@ -18,8 +18,8 @@ WRITES = ("m0", "m3")
 class Accelerator(Component):
     """Its ports are those of the IP: registers on AXI-Lite, ``m0`` to ``m3`` on DDR, the interrupt (a level).
 
-    m0  reads descriptors, weights and tables, writes the array's results
-    m1  reads even planes of the array's input
+    m0  reads descriptors, the other pieces of weights and tables, writes the array's results
+    m1  reads even planes of the array's input, and every other piece of weights and tables
     m2  reads odd planes
     m3  reads and writes for the window engine
 
@@ -29,18 +29,18 @@ class Accelerator(Component):
     def __init__(self, overlay: Overlay, array: Component, window: Component) -> None:
         self.overlay = overlay
         self.engines = {"array": array, "window": window}
-        bits = address_bits(overlay)
+        bits, burst = address_bits(overlay), overlay.burst_beats
         members: dict[str, object] = {"bus": In(AxiLite(register_bits(overlay))), "interrupt": Out(1)}
-        members |= {f"{port}_read": Out(AxiRead(bits)) for port in READS}
-        members |= {f"{port}_write": Out(AxiWrite(bits)) for port in WRITES}
+        members |= {f"{port}_read": Out(AxiRead(bits, burst)) for port in READS}
+        members |= {f"{port}_write": Out(AxiWrite(bits, burst)) for port in WRITES}
         for engine in ENGINES:
             members |= {f"{engine}_finished": Out(1), f"{engine}_mac": Out(1), f"{engine}_stall": Out(Stall)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bits = address_bits(self.overlay)
-        m.submodules.control = control = Control(self.overlay)
+        bits, burst = address_bits(self.overlay), self.overlay.burst_beats
+        m.submodules.control = control = Control(self.overlay, len(READS), len(WRITES))
         connect(m, flipped(self.bus), control.bus)
         m.d.comb += self.interrupt.eq(control.interrupt)
         for name, engine in self.engines.items():
@@ -57,11 +57,15 @@ class Accelerator(Component):
         array, window = self.engines.values()
         m.d.comb += [control.mac.eq(array.mac), control.stall.eq(array.stall)]
 
-        clients = {"m0": [control.memory, array.constants], "m1": [array.even], "m3": [window.input]}
+        clients = {
+            "m0": [control.memory, array.constants],
+            "m1": [array.constants_too, array.even],
+            "m3": [window.input],
+        }
         if hasattr(array, "odd"):
             clients["m2"] = [array.odd]
-        readers = {port: AxiReader(bits, len(clients[port])) for port in READS if port in clients}
-        writers = {"m0": AxiWriter(bits), "m3": AxiWriter(bits)}
+        readers = {port: AxiReader(bits, len(clients[port]), burst) for port in READS if port in clients}
+        writers = {port: AxiWriter(bits, burst) for port in WRITES}
         for port, reader in readers.items():
             m.submodules[f"{port}_reader"] = ResetInserter(control.clear_memory)(reader)
             connect(m, reader.axi, flipped(getattr(self, f"{port}_read")))
@@ -76,12 +80,13 @@ class Accelerator(Component):
 
         channels = [reader.axi for reader in readers.values()], [writer.axi for writer in writers.values()]
         beats = [axi.rvalid & axi.rready for axi in channels[0]] + [axi.wvalid & axi.wready for axi in channels[1]]
-        m.d.comb += control.moves.eq(Cat(*beats, array.mac, window.mac).any())
-        input_errors = Cat(readers[port].error for port in ("m1", "m2") if port in readers)
-        m.d.comb += [
-            control.idle.eq(Cat(part.idle for part in (*readers.values(), *writers.values())).all()),
-            control.fetch_failed.eq(readers["m0"].error[0]),
-            control.array_failed.eq(Cat(readers["m0"].error[1] | input_errors.any(), writers["m0"].error)),
-            control.window_failed.eq(Cat(readers["m3"].error, writers["m3"].error)),
-        ]
+        m.d.sync += control.moves.eq(Cat(*beats, array.mac, window.mac).any())
+        for number, port in enumerate(READS):
+            idle = [parts[port].idle for parts in (readers, writers) if port in parts]
+            m.d.comb += control.idle[number].eq(Cat(Const(1), *idle).all())
+        for ports, parts, channel in ((READS, readers, "read"), (WRITES, writers, "write")):
+            for number, port in enumerate(ports):
+                if port in parts:
+                    m.d.comb += getattr(control, f"{channel}_failed")[number].eq(parts[port].error)
+                    m.d.comb += getattr(control, f"{channel}_tags")[number].eq(parts[port].tag)
         return m

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -76,9 +76,14 @@ NONE = Finished()
 
 
 def test_one_engine_takes_the_sum_of_its_tasks() -> None:
-    """By hand: 2 images of 16 channels, 35 pixels, move as many bytes twice at 15 a cycle, and take 64 more."""
+    """By hand: 2 images of 16 channels, 35 pixels, move as many bytes twice at 15 a cycle, and take 64 more.
+
+    A memory port writes their 140 beats no faster than 8 bursts of 16 in the 182 cycles from an address to its response.
+    """
     tasks = [Pool(("a",), top, (top,), Window((1, 1), (1, 1), (0, 0)), (5, 7), None) for top in "bc"]
-    one = -(-2 * 2 * 16 * 35 // 15) + 64
+    unlimited = replace(Z2, memory_port=None)
+    assert tasks[0].cycles(unlimited, SHAPES) == -(-2 * 2 * 16 * 35 // 15) + 64
+    one = -(-140 * (150 + 16 + 16) // (8 * 16)) + 64
     assert tasks[0].cycles(Z2, SHAPES) == one
     assert modelled(tasks, [NONE, NONE]) == 2 * one
     assert modelled([], []) == 0

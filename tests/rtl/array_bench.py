@@ -137,8 +137,8 @@ class Bench:
         """A simulation with this memory and the Tasks on their way; the port ``slow`` does little."""
         simulation = Simulation(engine(self.overlay), self.seed)
         simulation.memory(BASE, self.memory)
-        for port in ("constants", "even", "odd")[: 1 + self.overlay.array.inputs // 8]:
-            simulation.reader(port, *latency, 245 if port == slow else pause)
+        for port in ("constants", "constants_too", "even", "odd")[: 2 + self.overlay.array.inputs // 8]:
+            simulation.reader(port, *latency, 245 if slow and port.startswith(slow) else pause)
         simulation.writer("output", *latency, 245 if slow == "output" else pause)
         simulation.source("task", pause).feed(*self.descriptors)
         return simulation

@@ -1,6 +1,6 @@
 """Engines that copy: as small as engines can be, with every port of the real ones."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Component
 
@@ -10,7 +10,7 @@ from chai.overlay import Overlay
 
 
 class CopyEngine(Component):
-    """Copies ``input_width`` words from ``input`` to ``output``; the array's reads two beats of weights before."""
+    """Copies ``input_width`` words from ``input`` to ``output``; the array's reads two beats of weights before, on two ports."""
 
     def __init__(self, overlay: Overlay, kind: str) -> None:
         self.kind = kind
@@ -27,19 +27,25 @@ class CopyEngine(Component):
         m.d.comb += [
             read.request.payload.address.eq(found.input),
             read.request.payload.beats.eq(beats),
+            read.request.payload.tag.eq(found.tag),
             out.request.payload.address.eq(found.output),
             out.request.payload.beats.eq(beats),
             out.request.payload.last.eq(1),
+            out.request.payload.tag.eq(found.tag),
         ]
         with m.FSM():
             with m.State("WEIGHTS"):
                 if self.kind == "array":
-                    m.d.comb += [
-                        self.constants.request.payload.address.eq(found.weights),
-                        self.constants.request.payload.beats.eq(2),
-                        self.constants.request.valid.eq(task.valid),
-                    ]
-                    with m.If(task.valid & self.constants.request.ready):
+                    asked = Cat(port.request.ready for port in (self.constants, self.odd)).all()
+                    for port in (self.constants, self.odd):
+                        m.d.comb += [
+                            port.request.payload.address.eq(found.weights),
+                            port.request.payload.beats.eq(2),
+                            port.request.payload.tag.eq(found.tag),
+                            port.request.valid.eq(task.valid & asked),
+                            port.data.ready.eq(1),
+                        ]
+                    with m.If(task.valid & asked):
                         m.next = "READ"
                 else:
                     m.next = "READ"
@@ -52,8 +58,6 @@ class CopyEngine(Component):
                 m.d.comb += [out.request.valid.eq(1), task.ready.eq(out.request.ready)]
                 with m.If(out.request.ready):
                     m.next = "WEIGHTS"
-        if self.kind == "array":
-            m.d.comb += self.constants.data.ready.eq(1)
         m.submodules.fifo = fifo = SyncFIFO(width=64, depth=4)
         m.d.comb += [
             fifo.w_data.eq(read.data.payload),

@@ -17,9 +17,14 @@ def small(
     pixels: int = 64,
     ring: int = 1024,
     weights: int = 256,
+    board: str = "pynq-z2",
 ) -> Overlay:
-    """An overlay whose manifest is written to a folder; ``pixels``, ``ring`` and ``weights`` are words of its memories."""
+    """An overlay whose manifest is written to a folder; ``pixels``, ``ring`` and ``weights`` are words of its memories.
+
+    The overlay ``board`` has the processor, and so the memory ports.
+    """
     manifest = json.loads(overlays.load().path.read_text())
+    manifest |= {key: json.loads(overlays.load(board).path.read_text())[key] for key in ("family", "memory_port")}
     manifest["array"] |= {"inputs": inputs, "outputs": outputs, "lanes": lanes}
     manifest["dsp"]["array"] = inputs * outputs * lanes // manifest["macs_per_dsp"]
     sizes = {"input": (8 * inputs, ring), "weights": (8 * outputs, weights), "accumulators": (25 * outputs, pixels)}

@@ -16,8 +16,9 @@ from chai.devices.rtlsim.building import rtlil
 from chai.devices.rtlsim.simulation import Simulation
 from chai.devices.rtlsim.tools import missing
 from chai.errors import DeviceError
-from chai.hw_overlays.rtl.axi import AxiRead, AxiReader, AxiWrite, AxiWriter
+from chai.hw_overlays.rtl.axi import IN_FLIGHT, AxiRead, AxiReader, AxiWrite, AxiWriter, Splitter
 from chai.hw_overlays.rtl.ports import ReadPort, WritePort
+from chai.overlay.sections import ChannelLimits, PortLimits
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -133,6 +134,102 @@ def test_a_whole_run_takes_a_beat_per_cycle_at_150_cycles_of_latency(masters: st
     cycles = simulation.run("client__finished", 2000)
     assert len(list(got)) == 1024
     assert cycles < 1024 + 150 + 20
+
+
+ZYNQ = ChannelLimits(bursts_min=14, bursts_max=70, issued=8, fifo_bytes=1024)
+SMALL = ChannelLimits(bursts_min=2, bursts_max=4, issued=2, fifo_bytes=256)
+
+
+@pytest.mark.parametrize("limits", [ZYNQ, SMALL, ZYNQ._replace(bursts_min=4), ZYNQ._replace(fifo_bytes=512)])
+@pytest.mark.parametrize("write", [False, True])
+def test_a_port_with_little_room_holds_a_run_up(masters: str, limits: ChannelLimits, write: bool) -> None:
+    """As many bursts as have room are on their way at a time: the model's rate, which the cycle model uses."""
+    simulation = Simulation(masters)
+    memory = np.random.default_rng(0).integers(0, 256, 1 << 15, dtype=np.uint8)
+    expected = memory.copy()
+    simulation.memory(0, memory)
+    channel = simulation.axi_writes("writes", 150, 150) if write else simulation.axi_reads("reads", 150, 150)
+    channel.limit(limits)
+    got = simulation.sink("client0__data")
+    words = expected.view("<u8")[: 8 * 256]
+    if write:
+        simulation.source("client__request").feed(0x4000 | words.size << 32 | 1 << 48)
+        simulation.source("client__data").feed(*map(int, words))
+    else:
+        simulation.source("client0__request").feed(words.size << 32)
+    simulation.tick(50)
+    most = channel.open
+    cycles = 50
+    while channel.open:
+        simulation.tick()
+        cycles, most = cycles + 1, max(most, channel.open)
+    if write:
+        assert np.array_equal(memory[0x4000:].view("<u8"), words)
+    else:
+        assert np.array_equal(np.array(list(got), np.uint64), words)
+    assert most <= limits.bursts_min
+    rate = PortLimits(150, 0, 0, limits, limits).rates(16)[write]
+    assert words.size / rate * 0.97 < cycles < words.size / rate * 1.06 + 150
+
+
+@pytest.mark.parametrize(("most", "right"), [(IN_FLIGHT, True), (IN_FLIGHT - 1, False)])
+@pytest.mark.parametrize("write", [False, True])
+def test_the_masters_own_bound(masters: str, write: bool, most: int, right: bool) -> None:
+    """A port that takes every burst sees no more open ones than the master allows itself, and all of those."""
+    simulation = Simulation(masters)
+    simulation.memory(0, np.zeros(1 << 14, np.uint8))
+    channel = simulation.axi_writes("writes", 900, 900) if write else simulation.axi_reads("reads", 900, 900)
+    channel.limit(ChannelLimits(most, most, 1000, 1 << 20), refuse=True)
+    simulation.source("client__request" if write else "client0__request").feed(1024 << 32)
+    simulation.source("client__data").feed(*range(1024))
+    simulation.sink("client0__data")
+    if right:
+        simulation.tick(800)
+        assert channel.open == most
+    else:
+        with pytest.raises(DeviceError, match=f"{most} bursts are open, and the port takes no more"):
+            simulation.tick(800)
+
+
+def test_single_beats_are_more_bursts(masters: str) -> None:
+    simulation = Simulation(masters)
+    simulation.memory(0, np.zeros(1 << 14, np.uint8))
+    channel = simulation.axi_reads("reads", 900, 900)
+    channel.limit(SMALL)
+    simulation.source("client0__request").feed(*(i << 8 | 1 << 32 for i in range(9)))
+    simulation.tick(200)
+    assert channel.open == SMALL.bursts_max
+
+
+def test_nothing_moves_while_memory_refreshes_itself(masters: str) -> None:
+    simulation = Simulation(masters)
+    simulation.memory(0, np.zeros(1 << 14, np.uint8))
+    simulation.axi_reads("reads")
+    simulation.refresh(100, 25)
+    simulation.source("client0__request").feed(1200 << 32)
+    simulation.sink("client0__data")
+    beats = simulation.histogram("reads__rvalid")
+    simulation.tick(1000)
+    assert 735 <= beats[1] <= 752
+
+
+@pytest.mark.parametrize("address", [0, 0x48, 0xF08, 0xFF8, 0x1FC8])
+@pytest.mark.parametrize("burst", [16, 32])
+def test_no_burst_is_shorter_than_it_must_be(address: int, burst: int) -> None:
+    """Ends are those of the run, of pages, and with 32 beats the first one's at an even beat."""
+    simulation = Simulation.of(Splitter(32, burst))
+    simulation.source("request").feed(address | 600 << 32 | 1 << 48 | 0xABCD << 49)
+    bursts = simulation.sink("burst")
+    simulation.tick(200)
+    expected, beat, end = [], address // 8, address // 8 + 600
+    while beat < end:
+        length = min(burst - (burst == 32 and beat % 2), 512 - beat % 512, end - beat)
+        expected.append((beat * 8, length, beat + length == end, 0xABCD))
+        beat += length
+    bits = burst.bit_length() - 1
+    fields = ((0, 32), (32, bits), (32 + bits, 1), (33 + bits, 16))
+    found = [tuple(each >> at & (1 << width) - 1 for at, width in fields) for each in bursts]
+    assert [(at, more + 1, bool(last), tag) for at, more, last, tag in found] == expected
 
 
 @pytest.mark.parametrize("at", [3, 37, 90, 260, 400])

@@ -14,6 +14,7 @@ from chai.devices.rtlsim.accelerator import Accelerator
 from chai.devices.rtlsim.building import rtlil
 from chai.devices.rtlsim.simulation import Simulation
 from chai.devices.rtlsim.tools import missing
+from chai.hw_overlays.rtl.watch import PATIENCE
 from chai.overlay.records import pack
 
 if missing():
@@ -244,3 +245,105 @@ def test_dependencies_are_counted_as_stalls(text: str) -> None:
     assert bench.accelerator.wait(2000)
     assert bench.read("STALL_DEPENDENCY") > 40
     assert bench.read("STALL_WEIGHTS") == bench.read("STALL_OUTPUT") == 0
+
+
+# -- faults of memory ports
+
+
+def tasks(count: int, words: int = 30) -> list[bytes]:
+    """Copies of both engines in turns, of two bursts each, that read what nobody writes."""
+    return [copy(("array", "window")[i % 2], 0, 512 * (i + 1), words, i) for i in range(count)]
+
+
+def run_well(bench: Bench, chain: Sequence[bytes]) -> None:
+    """Run a chain of ``tasks``: every word must be right."""
+    bench.blobs[512:] = 0
+    bench.write("IRQ", 3)
+    bench.start(chain)
+    assert bench.accelerator.wait(20_000)
+    assert bench.status() == ["done"]
+    for i in range(len(chain)):
+        assert np.array_equal(bench.blobs[512 * (i + 1) :][:240], bench.blobs[:240])
+    assert not any(channel.open for channel in bench.accelerator.channels.values())
+
+
+@pytest.mark.parametrize("kind", ["slverr", "decerr"])
+@pytest.mark.parametrize(
+    ("channel", "after", "tag"),
+    [
+        ("m0_read", 0, 0),  # a descriptor
+        *(("m1_read", burst, burst // 2 * 2) for burst in (0, 3, 11)),  # two bursts of each Task of the array
+        *(("m2_read", burst, burst * 2) for burst in (0, 4)),  # one of each
+        *(("m3_read", burst, burst // 2 * 2 + 1) for burst in (1, 6)),
+        *(("m0_write", burst, burst // 2 * 2) for burst in (0, 7)),
+        *(("m3_write", burst, burst // 2 * 2 + 1) for burst in (2, 11)),
+    ],
+)
+def test_an_error_on_each_port_has_the_tag_of_its_task(
+    text: str, kind: str, channel: str, after: int, tag: int
+) -> None:
+    bench = Bench(text, after, (20, 200), 20)
+    chain = tasks(12)
+    bench.accelerator.channels[channel].fail(kind, after)
+    bench.start(chain)
+    assert bench.accelerator.wait(20_000)
+    assert bench.status() == ["error"]
+    words = f"bus error while {'reading' if channel.endswith('read') else 'writing'}"
+    assert bench.read("ERROR") == OVERLAY.registers.errors.index(words) | tag << 16
+    assert not any(channel.open for channel in bench.accelerator.channels.values())  # what was begun has ended
+    run_well(bench, chain)
+
+
+@pytest.mark.parametrize("field", ["input", "weights", "output"])
+def test_an_error_of_a_task_that_is_ahead_of_an_unfinished_one(text: str, field: str) -> None:
+    """The one before it has still to write: the error is not its own."""
+    bench = Bench(text, latency=(400, 400))
+    bench.start([copy("array", 0, 0x4000, 900, 0), copy("array", 0, 512, 30, 1, **{field: 0x7000_0000})])
+    assert bench.accelerator.wait(20_000)
+    assert bench.read("DONE") == (field == "output")
+    assert bench.read("ERROR") >> 16 == 1
+
+
+@pytest.mark.parametrize("wait", [0, 70, 190, 240, 333, 410])
+def test_a_reset_ends_all_bursts_first(text: str, wait: int) -> None:
+    """Whatever is open at a reset: the engine is not ready again before, and the next chain is right."""
+    bench = Bench(text, wait, (20, 200), 60)
+    chain = tasks(12)
+    bench.start(chain)
+    bench.simulation.tick(wait)
+    channels = bench.accelerator.channels.values()
+    bench.write("CONTROL", 2)
+    while bench.status() == ["busy"]:
+        bench.simulation.tick()
+    assert not any(channel.open for channel in channels)
+    run_well(bench, chain)
+
+
+def test_bursts_are_open_at_those_resets(text: str) -> None:
+    bench = Bench(text, 190, (20, 200), 60)
+    bench.start(tasks(12))
+    bench.simulation.tick(190)
+    assert sum(channel.open for channel in bench.accelerator.channels.values()) > 4
+
+
+@pytest.mark.parametrize("kind", ["silent", "deaf"])
+@pytest.mark.parametrize("channel", ["m0_read", "m1_read", "m2_read", "m3_read", "m0_write", "m3_write"])
+def test_a_stuck_port_is_named_and_every_further_start_is_refused(text: str, kind: str, channel: str) -> None:
+    bench = Bench(text, 1, (20, 60), 20)
+    chain = tasks(4)
+    bench.accelerator.channels[channel].fail(kind, 1)
+    bench.start(chain)
+    cycles = bench.accelerator.wait(4 * PATIENCE)
+    assert PATIENCE < cycles < 2 * PATIENCE + 5000
+    assert bench.status() == ["busy", "error"]
+    cause = OVERLAY.registers.errors.index(f"memory port {channel[:2]} does not answer")
+    error = bench.read("ERROR")
+    assert error & 0xFF == cause
+    for _ in range(2):
+        bench.write("IRQ", 3)
+        assert not bench.simulation.get("interrupt")
+        bench.write("CONTROL", 2)  # a reset does not help
+        bench.simulation.tick(100)
+        bench.start(chain)
+        assert bench.accelerator.wait(100)
+        assert bench.status() == ["busy", "error"] and bench.read("ERROR") == error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,19 @@ def test_an_error_after_the_end_of_a_task_has_its_tag(hostile: Hostile) -> None:
     for probe in hostile.probes["conv"] + hostile.probes["eltwise"] + hostile.probes["copy"]:
         for channels in (22, 40, 200):
             hostile.run(probe, {"input_channels": channels})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * HANG)
+def test_an_ultrascale_has_bursts_of_up_to_32_beats(tmp_path: Path) -> None:
+    """Tasks of every kind through ports of its family, which have room for 8 bursts; then hostile ones."""
+    hostile = Hostile(small(tmp_path, board="kv260"))
+    lengths = hostile.simulated.simulation.histogram("m1_read__arlen")
+    for kind in hostile.probes.values():
+        for probe in kind:
+            hostile.check(probe)
+    outcomes = changed(hostile, 5, 300)
+    assert lengths[31] and {"done", LIMITED, "bus error while reading"} <= outcomes.keys()
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_it_has_cycles_and_an_engine(mirror: type[Task], extended: Overlay) -> N
     """Two words a cycle, as its limits say, where the memory is fast enough: 2 images of 3 words for 20 channels."""
     task = mirror(("a",), "b", ("m",))
     words = 2 * 3 * 3 * 7
-    fast = replace(extended, memory_mb_per_s=1e6)
+    fast = replace(extended, memory_mb_per_s=1e6, memory_port=None)
     assert task.cycles(fast, SHAPES) == words // 2 + extended.overhead.task_cycles
     assert task.cycles(extended, SHAPES) > task.cycles(fast, SHAPES)
     assert task.engine == "window"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .simulation import Simulation, untold
 
 if TYPE_CHECKING:
-    from ...overlay.sections import MemoryPort
+    from ...overlay.sections import PortLimits
 
 ANSWER = 100  # cycles in which a register must answer
 READS, WRITES = ("m0_read", "m1_read", "m2_read", "m3_read"), ("m0_write", "m3_write")
@@ -30,7 +30,7 @@ class Accelerator:
         latency: tuple[int, int] = (1, 1),
         pause: int = 0,
         bytes_per_cycle: float = 0,
-        port: MemoryPort | None = None,
+        port: PortLimits | None = None,
     ) -> None:
         self.simulation = simulation
         simulation.bandwidth(bytes_per_cycle)

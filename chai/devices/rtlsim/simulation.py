@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import DeviceError
+from ...overlay.sections import BEAT
 from ...util.lazy_numpy import np
 from .building import library, rtlil
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from ...blob import Array
     from ...overlay.sections import ChannelLimits
 
-BEAT = 8  # bytes
 FAULTS = {"slverr": 2, "decerr": 3, "silent": 4, "deaf": 5}  # of the harness
 VALUES = 64  # of a histogram
 SLICE = 20_000  # cycles of one call: a fraction of a second for a large design

@@ -1,4 +1,7 @@
-"""Weights and tables, fetched ahead through one port: what is requested always has room, so that it never blocks others."""
+"""Weights and tables, fetched ahead through two ports in turns: what is requested always has room, so it never blocks others.
+
+Small maps need a beat of weights in nearly each cycle, and a port of the processor has too few bursts open for that.
+"""
 
 from amaranth import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.hdl import Value
@@ -16,6 +19,10 @@ from .plan import log2, plan, ram_style
 TABLES = 4  # blocks whose tables are there or on the way
 REQUESTS = 16  # on the way
 COUNT = 16  # bits of a count of words, which runs over all Tasks
+SIDES = ("memory", "memory_too")  # ports, which take requests in turns
+
+
+STORE = data.StructLayout({"payload": 64, "weights": 1, "table": 1, "narrow": 1, "beat": BEATS_BITS, "end": 1})
 
 
 def record(overlay: Overlay) -> data.StructLayout:
@@ -60,34 +67,46 @@ class Constants(wiring.Component):
                 "table": In(range(TABLES)),
                 "plane": In(range(self.parts)),
                 "records": Out(data.ArrayLayout(self.record, self.step)),
-                "memory": Out(ReadPort(address_bits(overlay))),
+                **{name: Out(ReadPort(address_bits(overlay))) for name in SIDES},
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         """Return the part that requests, and the ones that store."""
         m = Module()
-        layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1})
+        layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1, "side": 1})
         m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
         run = data.View(layout, fifo.r_data)
-        stream = self.memory.data
         beat = Signal(BEATS_BITS)
         taken = Signal()
-        m.d.comb += [
-            stream.ready.eq(fifo.r_rdy),
-            taken.eq(stream.valid & stream.ready),
-            fifo.r_en.eq(taken & (beat == run.beats - 1)),
-        ]
+        m.d.comb += fifo.r_en.eq(taken & (beat == run.beats - 1))
         with m.If(taken):
             m.d.sync += beat.eq(Mux(fifo.r_en, 0, beat + 1))
-        self._store_weights(m, taken & ~run.table, run.narrow)
-        self._store_tables(m, taken & run.table, beat, fifo.r_en & run.table)
+        store = Signal(STORE)  # a beat, a cycle later
+        m.d.sync += [store.weights.eq(taken & ~run.table), store.table.eq(taken & run.table)]
+        m.d.sync += [store.narrow.eq(run.narrow), store.beat.eq(beat), store.end.eq(fifo.r_en & run.table)]
+        for side, name in enumerate(SIDES):
+            stream = getattr(self, name).data
+            m.d.comb += stream.ready.eq(fifo.r_rdy & (run.side == side))
+            with m.If(stream.ready):
+                m.d.comb += taken.eq(stream.valid)
+                m.d.sync += store.payload.eq(stream.payload)
+        self._store_weights(m, store)
+        self._store_tables(m, store)
         return m
 
     def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
-        plan, port, array = self.plan, self.memory.request, self.overlay.array
-        bits = len(port.payload.address)
+        plan, port, array = self.plan, Signal(self.memory.request.payload.shape()), self.overlay.array
+        valid, ready, side = Signal(), Signal(), Signal()
+        for number, name in enumerate(SIDES):
+            request = getattr(self, name).request
+            m.d.comb += [request.payload.eq(port), request.valid.eq(valid & (side == number))]
+            with m.If(side == number):
+                m.d.comb += ready.eq(request.ready)
+        with m.If(valid & ready):
+            m.d.sync += side.eq(~side)
+        bits = len(port.address)
         runs = Signal(24)  # through all blocks: one for each tile, if tiles are the outer loop
         uses = Signal(24)  # of a block, one after the other
         first, again = Signal(), Signal()  # run; use
@@ -108,10 +127,12 @@ class Constants(wiring.Component):
             beats.eq(Mux(plan.depthwise, piece * (array.inputs // self.step), piece * self.parts)),
             room.eq(asked + piece - self.freed),
             table_room.eq(tables_asked - self.tables_used),
-            run.beats.eq(port.payload.beats),
+            run.beats.eq(port.beats),
             run.narrow.eq(plan.depthwise),
+            run.side.eq(side),
             fifo.w_data.eq(run),
-            fifo.w_en.eq(port.valid & port.ready),
+            port.tag.eq(plan.tag),
+            fifo.w_en.eq(valid & ready),
         ]
         outer = Mux(plan.outside, 1, Mux(plan.between, plan.batch, plan.runs))
         inner = Mux(plan.outside, plan.runs, Mux(plan.between, plan.tiles, 1))
@@ -140,22 +161,22 @@ class Constants(wiring.Component):
                     m.next = "WEIGHTS"
             with m.State("WEIGHTS"):
                 m.d.comb += [
-                    port.payload.address.eq(at),
-                    port.payload.beats.eq(beats),
-                    port.valid.eq(fifo.w_rdy & (room <= self.depth)),
+                    port.address.eq(at),
+                    port.beats.eq(beats),
+                    valid.eq(fifo.w_rdy & (room <= self.depth)),
                 ]
-                with m.If(port.valid & port.ready):
+                with m.If(valid & ready):
                     m.d.sync += [asked.eq(asked + piece), at.eq(at + beats * BEAT), words.eq(words - piece)]
                     with m.If(words == piece):
                         m.next = "TABLE"
             with m.State("TABLE"):
                 m.d.comb += [
-                    port.payload.address.eq(table),
-                    port.payload.beats.eq(channels * (size // BEAT)),
-                    port.valid.eq(fifo.w_rdy & (table_room < TABLES)),
+                    port.address.eq(table),
+                    port.beats.eq(channels * (size // BEAT)),
+                    valid.eq(fifo.w_rdy & (table_room < TABLES)),
                     run.table.eq(1),
                 ]
-                with m.If(port.valid & port.ready):
+                with m.If(valid & ready):
                     m.d.sync += [tables_asked.eq(tables_asked + 1), uses.eq(uses - 1), again.eq(1)]
                     m.next = "BLOCK"
                     with m.If(uses == 1):
@@ -178,32 +199,33 @@ class Constants(wiring.Component):
                             m.d.comb += self.taken.eq(1)
                             m.next = "IDLE"
 
-    def _store_weights(self, m: Module, taken: Value, narrow: Value) -> None:
-        array, stream = self.overlay.array, self.memory.data
+    def _store_weights(self, m: Module, store: data.View) -> None:
+        array = self.overlay.array
         style = ram_style(self.overlay.buffers.weights)
         m.submodules.weights_ring = ring = Memory(
             shape=unsigned(8 * array.outputs), depth=self.depth, init=[], attrs=style
         )
         reader, writer = ring.read_port(), ring.write_port(granularity=64)
         part = Signal(range(self.parts))
-        last = Mux(narrow, array.inputs // self.step, self.parts) - 1
+        last = Mux(store.narrow, array.inputs // self.step, self.parts) - 1
         m.d.comb += [
             reader.addr.eq(self.word),
             self.weights.eq(reader.data),
             writer.addr.eq(self.written),
-            writer.data.eq(Cat(stream.payload for _ in range(self.parts))),
-            writer.en.eq(taken << part),
+            writer.data.eq(Cat(store.payload for _ in range(self.parts))),
+            writer.en.eq(store.weights << part),
         ]
-        with m.If(taken):
+        with m.If(store.weights):
             m.d.sync += part.eq(part + 1)
             with m.If(part == last):
                 m.d.sync += [part.eq(0), self.written.eq(self.written + 1)]
 
-    def _store_tables(self, m: Module, taken: Value, beat: Value, end: Value) -> None:
-        entry = data.View(table_record(self.overlay), Cat(held := Signal(64), self.memory.data.payload))
-        with m.If(taken):
-            m.d.sync += held.eq(self.memory.data.payload)
-        with m.If(end):
+    def _store_tables(self, m: Module, store: data.View) -> None:
+        beat = store.beat
+        entry = data.View(table_record(self.overlay), Cat(held := Signal(64), store.payload))
+        with m.If(store.table):
+            m.d.sync += held.eq(store.payload)
+        with m.If(store.end):
             m.d.sync += self.tables.eq(self.tables + 1)
         slot = self.tables[: log2(TABLES)]
         lane, plane = beat[1 : 1 + log2(self.step)], beat[1 + log2(self.step) :][: len(self.plane)]
@@ -214,7 +236,7 @@ class Constants(wiring.Component):
                 reader.addr.eq(Cat(self.plane, self.table)),
                 self.records[i].eq(reader.data),
                 writer.addr.eq(Cat(plane, slot)),
-                writer.en.eq(taken & beat[0] & (lane == i)),
+                writer.en.eq(store.table & beat[0] & (lane == i)),
             ]
             m.d.comb += [writer.data[name].eq(entry[name]) for name in self.record.members]
 

@@ -75,6 +75,7 @@ class Drain(wiring.Component):
             port.valid.eq(self.jobs.valid & (asked != planes)),
             port.payload.address.eq(begin),
             port.payload.beats.eq(job.pixels),
+            port.payload.tag.eq(plan.tag),
             port.payload.last.eq(job.last & (asked == planes - 1)),
         ]
         with m.If(port.valid & port.ready):

@@ -49,6 +49,7 @@ class ArrayEngine(wiring.Component):
             m.submodules[f"loader_{i}"] = loader
             wiring.connect(m, loader.memory, wiring.flipped(port))
         wiring.connect(m, constants.memory, wiring.flipped(self.constants))
+        wiring.connect(m, constants.memory_too, wiring.flipped(self.constants_too))
         wiring.connect(m, drain.memory, wiring.flipped(self.output))
         wiring.connect(m, wiring.flipped(self.task), planner.task)
         wiring.connect(m, jobs.jobs, passes.jobs)

@@ -107,6 +107,7 @@ class Loader(wiring.Component):
             segment.empty.eq(~exists),
             port.payload.address.eq(plane + (first_pixel << log2(BEAT))),
             port.payload.beats.eq(beats),
+            port.payload.tag.eq(plan.tag),
             fifo.w_data.eq(segment),
         ]
         with m.FSM():

@@ -99,7 +99,7 @@ class Fetch(wiring.Component):
             m.d.sync += room[to].eq(room[to] + more[to] - Mux(takes, runs.payload.beats, 0))
             with m.If(takes):
                 m.d.sync += [request.valid.eq(1), request.payload.address.eq(runs.payload.address)]
-                m.d.sync += request.payload.beats.eq(runs.payload.beats)
+                m.d.sync += [request.payload.beats.eq(runs.payload.beats), request.payload.tag.eq(self.now.tag)]
                 m.d.comb += [routes.w_en.eq(1), routes.w_data.eq(ROUTE.const({"to": to}))]
                 m.d.comb += data.View(ROUTE, routes.w_data).beats.eq(runs.payload.beats)
                 if to is not To.TABLE:

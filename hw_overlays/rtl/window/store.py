@@ -43,6 +43,7 @@ class Store(wiring.Component):
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=64, depth=WORDS)
         new, area, runs, output = self.task.payload, walk.area.payload, walk.runs, self.output
         planes = (new.output_channels + self.step - 1) >> (self.step.bit_length() - 1)
+        tag = Signal.like(new.tag)
         m.d.comb += [
             area.address.eq(new.output),
             area.pitch.eq(new.output_pitch),
@@ -55,6 +56,7 @@ class Store(wiring.Component):
             output.request.payload.address.eq(runs.payload.address),
             output.request.payload.beats.eq(runs.payload.beats),
             output.request.payload.last.eq(runs.payload.last),
+            output.request.payload.tag.eq(tag),
             runs.ready.eq(output.request.ready),
             output.data.valid.eq(queue.r_rdy),
             output.data.payload.eq(queue.r_data),
@@ -75,7 +77,7 @@ class Store(wiring.Component):
         with m.If(self.task.valid & self.task.ready):
             m.d.sync += [whole.eq(area), planes_left.eq(planes), images.eq(new.batch)]
             m.d.sync += [words.eq(run_of(area, area.words)), rest.eq(area.words)]
-            m.d.sync += tail.eq(new.output_channels)
+            m.d.sync += [tail.eq(new.output_channels), tag.eq(new.tag)]
         runs_end, planes_end = ~whole.across | (rest <= RUN), planes_left == 1
         with m.If(self.write):
             m.d.sync += words.eq(words - 1)

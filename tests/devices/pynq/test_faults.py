@@ -110,6 +110,24 @@ def test_it_stops_with_a_word(net: chai.Net, board: Any, wanted: Any, cause: int
     right(net, wanted)
 
 
+def test_a_memory_port_does_not_answer(net: chai.Net, board: Any, wanted: Any) -> None:
+    """The accelerator may still write, a reset does not help, and it refuses to start: its buffers stay until a download."""
+    cause = board.overlay.registers.errors.index("memory port m1 does not answer")
+    buffers = set(board.memory.held)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            board.accelerator, "_finish", lambda: board.accelerator.values.update(STATUS=5, ERROR=5 << 16 | cause)
+        )
+        board.accelerator.deaf = True
+        with pytest.raises(DeviceError, match="memory port m1 does not answer") as caught:
+            net.forward(IMAGES[1])
+    assert caught.value.layer == layer(net, 5)
+    assert "refuses every start until the bitstream is loaded again" in str(caught.value.hint)
+    assert set(board.memory.held) == buffers and not program._boards
+    right(net, wanted)
+    assert board.downloads == 2
+
+
 def test_it_ends_behind_the_deadline_and_writes_nothing_then(net: chai.Net, board: Any, wanted: Any) -> None:
     board.accelerator.takes = 1.1
     before = [b.device.copy() for b in board.memory.held.values()]

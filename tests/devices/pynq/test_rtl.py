@@ -14,12 +14,16 @@ pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 import chai
+from chai.devices.pynq.array import RESET
 from chai.devices.rtlsim import program
-from chai.devices.rtlsim.accelerator import Accelerator
+from chai.devices.rtlsim.accelerator import READS, WRITES, Accelerator
 from chai.devices.rtlsim.building import fastest
 from chai.devices.rtlsim.simulation import Simulation
 from chai.devices.rtlsim.tools import missing
+from chai.driver.registers import Registers
 from chai.env import env
+from chai.errors import DeviceError
+from chai.hw_overlays.rtl.watch import PATIENCE
 from chai.overlay import Overlay
 from tests.rtl.manifests import small
 
@@ -29,6 +33,9 @@ from .test_networks import ZYNQ_7000, digits, segments
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
+
+
+LOOK = 20e-6  # seconds between two looks at its interrupt
 
 
 class Rtl:
@@ -42,7 +49,7 @@ class Rtl:
 
     def power_on(self) -> None:
         self.simulation = Simulation(self.text, simulator=fastest())
-        self.accelerator = Accelerator(self.simulation, (90, 150), 20, 15)
+        self.accelerator = Accelerator(self.simulation, (90, 150), 20, 15, self.overlay.memory_port)
         self.time = self.clock.now
 
     def read(self, offset: int) -> int:
@@ -68,6 +75,74 @@ class Rtl:
     @property
     def line(self) -> bool:
         return bool(self.simulation.get("interrupt"))
+
+    @property
+    def ends(self) -> float:
+        """When it is time to look again: a chain takes as long as it takes."""
+        return self.clock.now + LOOK
+
+    def _bit(self, name: str) -> bool:
+        status = self.overlay.registers["STATUS"]
+        return bool(self.accelerator.read(status.offset) & status.mask(name))
+
+
+def fails(net: chai.Net) -> DeviceError:
+    with pytest.raises(DeviceError) as caught:
+        net.forward(digits())
+    assert caught.value.layer in {layer.name for layer in net.graph.layers}
+    return caught.value
+
+
+@pytest.mark.slow
+@ZYNQ_7000
+@pytest.mark.parametrize("wait", ["poll", "interrupt"])
+def test_faults_of_memory_ports_through_pynq_and_the_rtl(
+    board_of: Callable[..., Any],
+    clock: Clock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    wait: str,
+) -> None:
+    """Errors on each port, then a port that gets stuck: each is told in words and at once, and the next pass is right."""
+    monkeypatch.setenv("CHAI_CACHE", str(request.config.cache.mkdir("chai-rtl")))
+    monkeypatch.setenv("CHAI_PYNQ_WAIT", wait)
+    env.cache_clear()
+    (tmp_path / "small").mkdir()
+    board = board_of(
+        small(tmp_path / "small", inputs=16, outputs=16, lanes=1).path, interrupt="level" * (wait == "interrupt")
+    )
+    board.accelerator = rtl = Rtl(board.overlay, board.memory, clock)
+    expected = chai.Net("digits", overlay=board.overlay.path, calibrate=digits()).forward(digits())
+    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=digits())
+
+    def right() -> None:
+        found = net.forward(digits())
+        assert all(np.array_equal(found[b], expected[b]) for b in expected)
+
+    right()
+    for i, channel in enumerate((*READS, *WRITES)):
+        for kind in ("slverr", "decerr"):
+            rtl.accelerator.channels[channel].fail(kind, 3 * i)
+            error = fails(net)
+            assert f"bus error while {'reading' if channel in READS else 'writing'}" in error.message
+            assert board.downloads == 1
+            right()
+    for channel in ("m1_read", "m3_write"):
+        for kind in ("silent", "deaf"):
+            rtl.accelerator.channels[channel].fail(kind, 2)
+            begin = clock.now
+            error = fails(net)
+            assert f"memory port {channel[:2]} does not answer" in error.message
+            told = clock.now - begin - RESET  # in which the driver sees that a reset does not help
+            assert PATIENCE < told * board.overlay.clock_mhz * 1e6 < 6 * PATIENCE
+            registers = Registers(board.overlay, rtl)  # whoever starts it without a download
+            registers.start(0x1000_0000, 1)
+            assert registers.failed([]).message.endswith(f"memory port {channel[:2]} does not answer")
+            assert "until the bitstream is loaded again" in str(registers.failed([]).hint)
+            right()
+    assert board.downloads == 5
+    net.close()
 
 
 @pytest.mark.slow  # compiling the accelerator takes two minutes on one processor

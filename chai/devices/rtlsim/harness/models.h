@@ -77,7 +77,7 @@ struct Run {
 };
 
 inline Run request_of(const Taking &request, unsigned flags, uint64_t due) {
-    unsigned bits = request.payload.width - 16 - flags;
+    unsigned bits = request.payload.width - 16 - flags - 16;  // address, beats, flags, tag
     Run run{request.bits(0, bits), request.bits(bits, 16), due, flags && request.bits(bits + 16, 1)};
     if (run.address % 8 || !run.beats)
         throw Failure(request.name + ": " + about(run.address, run.beats));
