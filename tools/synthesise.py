@@ -39,7 +39,16 @@ SIZES = {
     "XCZU7EV": (230_400, 460_800),
     "XCZU9EG": (274_080, 548_160),
 }
-RAM_LUTS = {"RAM32M16": 8, "RAM64M8": 8, "RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4}
+RAM_LUTS = {
+    "RAM64X1S": 1,
+    "RAM32M16": 8,
+    "RAM64M8": 8,
+    "RAM32M": 4,
+    "RAM64M": 4,
+    "RAM32X1D": 2,
+    "RAM64X1D": 2,
+    "RAM128X1D": 4,
+}
 SHIFTS = {"SRL16E": 1, "SRLC32E": 1}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -15,6 +16,7 @@ from chai.fixed import Requantization
 from chai.overlay import Overlay
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
+from chai.tasks.lrn import SEGMENTS
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 
@@ -28,6 +30,7 @@ from chai.hw_overlays.rtl.ports import Stall
 from chai.hw_overlays.rtl.window.engine import WindowEngine
 from chai.hw_overlays.rtl.window.table import RECORDS
 from tests.rtl.window_tasks import KINDS, SIZE, Bench, Case, copy, eltwise, lrn, pool
+from tests.tasks.lrns import random_table
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -194,3 +197,31 @@ def test_a_word_of_an_eltwise_takes_two_cycles_and_of_a_copy_one_as_modelled(eng
         bench.add(Case(task, shapes, around))
         assert task.working_cycles(engine.overlay, shapes) == cycles
         assert cycles < bench.check() < 1.02 * cycles + 250
+
+
+@pytest.mark.parametrize("size", [(28, 28), (9, 7), (1, 1)])
+def test_a_word_of_an_lrn_takes_one_cycle_as_modelled(engine: Engine, size: tuple[int, int]) -> None:
+    """After its table, of as many words as it has segments; with a part of the last plane for each image."""
+    shapes = dict.fromkeys("xy", (2, 64, *size))
+    task = replace(random_table(np.random.default_rng(3), 9), local_size=5)
+    bench = engine.bench(7)
+    bench.calm()
+    bench.add(Case(task, shapes, dict.fromkeys("xy", (64, 0))))
+    pixels = size[0] * size[1]
+    assert (cycles := task.working_cycles(engine.overlay, shapes)) == 2 * (8 * pixels + min(64, pixels))
+    assert cycles + SEGMENTS < bench.check() < 1.02 * cycles + SEGMENTS + 450
+
+
+def test_a_table_of_an_lrn_comes_while_the_task_before_computes(engine: Engine) -> None:
+    """An LRN after a copy does not wait for its table; one after an LRN does, until that one is done with its own."""
+    shapes = dict.fromkeys("xy", (1, 64, 28, 28))
+    table = random_table(np.random.default_rng(4), 9)
+    planar = dict.fromkeys("xy", (64, 0))
+    cycles = []
+    for first in (Copy(("x",), "y", ("copy",), 0, None), table):
+        bench = engine.bench(8)
+        bench.calm()
+        bench.add(Case(first, shapes, planar))
+        bench.add(Case(table, shapes, planar))
+        cycles.append(bench.check())
+    assert 2 * SEGMENTS > cycles[1] - cycles[0] - 64 > SEGMENTS
