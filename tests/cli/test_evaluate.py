@@ -120,7 +120,7 @@ def test_json(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-
     content = json.loads(done.stdout)
     assert content["schema"] == "chai.evaluate/3" and content["threshold"] is None
     assert content["output"] == {
-        "blob": "prob", "kind": "scores", "logits": "classifier", "decision": "softmax", "classes": 10,
+        "blob": "prob", "kind": "scores", "logits": "classifier", "decision": "softmax", "classes": 10, "first_class": 0
     }  # fmt: skip
     assert (content["images"], content["known"], content["float"], content["failed"]) == (30, 0, {}, [])
     assert content["devices"].keys() == {"emulator"}
