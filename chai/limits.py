@@ -47,6 +47,8 @@ class Limits:
     kernel_seconds: int = 60  # time of one OpenCL layer; its first run includes the last part of its compilation
     build_seconds: int = 300  # compilation of one OpenCL layer
     card_bytes: int = 1 << 20  # the .toml of a network
+    coco_bytes: int = 64 << 20  # COCO's annotations; those of val2017 have 20 MB
+    coco_values: int = 3_500_000  # numbers, texts, lists and objects in them, of up to 64 bytes each
     image_bytes: int = 64 << 20
     image_pixels: int = 64 << 20  # of 12 bytes each while they are read, at most
     image_parts: int = 100_000  # chunks of a PNG, segments of a JPEG, about 1 us each

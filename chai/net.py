@@ -75,6 +75,7 @@ class Net(Shared):
     ``strict``      refuse fields that Caffe's schema does not have, and custom layers beyond CHaiDNN's limits (one
                     top, not in place)
     ``shapes``      input sizes, {blob: shape}, for files without them
+    ``detect``      head of a detector, a name or the keys of [detect] in its .toml (docs/detect.md): boxes become an output
 
     A .chai file was planned when it was compiled, and its weights are packed for the overlay. A batch of another size
     is split or padded; ``net.batch`` is the size without padding. Operations that need other sizes, formats, engines or

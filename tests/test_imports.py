@@ -24,7 +24,7 @@ RANKS = {
     10: ["devices"],
     11: ["bitstream", "layers", "plugins"],
     12: ["parser", "passes"],
-    13: ["offload", "onnx"],
+    13: ["detect", "offload", "onnx"],
     14: ["images", "zoo"],
     15: ["runtime"],
     16: ["artifact", "report"],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..images.preprocess import Preprocess
+from ..images.preprocess import LETTERBOX, Preprocess
 from ..zoo.card import Card
 from .reader import Reader
 
@@ -15,7 +15,9 @@ def read(reader: Reader, card: Mapping[str, Any]) -> Card:
     """Return title, labels and preprocessing. Raises ParseError, UsageError."""
     preprocess = dict(card["preprocess"])
     mean, scale = preprocess.pop("mean", []), preprocess.pop("scale", 1.0)
+    borders = preprocess.pop("resize", None) if preprocess.get("resize") == LETTERBOX else None
     settings = reader.restore(Preprocess, preprocess, "preprocess")
+    settings = replace(settings, resize=borders or settings.resize)
     value = reader.array(mean) if isinstance(mean, dict) else _numbers(reader, "mean", mean)
     settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
     return Card(

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ..blob import Array, Shape, show as shape_text
-from ..evaluate.boxes import in_pixels
 from ..evaluate.maps import class_map
-from ..evaluate.measure import Window
-from ..evaluate.outputs import kind_of, rows_of, source
+from ..evaluate.outputs import kind_of, source
+from ..images.boxes import class_names, detections
+from ..images.window import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
 from . import output
 
 THRESHOLD = 0.3  # minimum score of boxes to print and draw
-UNITS = {"box": "fractions of the network's input", "pixels": "pixels of the image"}
 HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
 TOP = 5  # classes to print for an image
 Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
@@ -34,15 +33,11 @@ class Best(TypedDict):
 
 
 class FoundBox(TypedDict):
-    """Detected box: left, top, right and bottom, as fractions of the network's input and in pixels of the image.
+    """Detected box: its class from 0, and left, top, right and bottom in pixels of the image, of a .npy of the input."""
 
-    ``pixels`` of a .npy are those of the input.
-    """
-
-    label: int
-    name: str
+    index: int
+    label: str
     score: float
-    box: list[float]
     pixels: list[float]
 
 
@@ -62,12 +57,8 @@ class ScoresAnswer(TypedDict):
 
 
 class BoxesAnswer(TypedDict):
-    """Detected boxes of an image in one output, and the number of boxes that are not listed.
+    """Detected boxes of an image in one output, and the number of boxes that are not listed."""
 
-    ``units`` are those of a box's corners, in words.
-    """
-
-    units: dict[str, str]
     boxes: list[FoundBox]
     more: int
     below_threshold: int
@@ -108,7 +99,7 @@ class Answers:
     top: int | None = None
     threshold: float = THRESHOLD
 
-    def of_image(self, outputs: Mapping[str, Array], index: int, count: int, window: Window) -> dict[str, Any]:
+    def of_image(self, outputs: Mapping[str, Array], index: int, count: int, window: PictureWindow) -> dict[str, Any]:
         """Return the answer of each output for image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
 
         ``window`` is the part of the picture that the network's input shows, in pixels.
@@ -118,7 +109,7 @@ class Answers:
             item = _item(value, index, count)
             form = self._form(name, item.shape)
             if form == "boxes":
-                summaries[name] = self._boxes(rows_of(value, index), window)
+                summaries[name] = self._boxes(name, value, index, window)
             elif form == "scores":
                 best = _best(item.reshape(-1), self.labels, self.top or TOP)
                 summaries[name] = {"top": best, "probabilities": self._decision(name) == "softmax"}
@@ -174,13 +165,15 @@ class Answers:
     def _decision(self, name: str) -> str | None:
         return source(self.net.graph, name).decision
 
-    def _boxes(self, rows: Array, window: Window) -> dict[str, Any]:
+    def _boxes(self, name: str, value: Array, index: int, window: PictureWindow) -> dict[str, Any]:
         """Return the boxes of an image, best first, and the number of others above and below the threshold."""
+        layer = source(self.net.graph, name)
+        names = class_names(self.labels, layer.first_class, layer.box_classes)
+        rows = detections(value, {index: window}, layer.first_class)
         sure = rows[rows[:, 2] >= self.threshold]
         listed = sure[: self.top]
         return {
-            "units": UNITS,
-            "boxes": [_box(row, pixels, self.labels) for row, pixels in zip(listed, in_pixels(listed, window))],
+            "boxes": [_box(row, names) for row in listed.tolist()],
             "more": len(sure) - len(listed),
             "below_threshold": len(rows) - len(sure),
         }
@@ -209,10 +202,9 @@ def _item(value: Array, index: int, count: int) -> Array:
     return item
 
 
-def _box(row: Array, placed: Sequence[float], labels: Sequence[str]) -> dict[str, Any]:
-    label = int(row[1])
-    box = [float(v) for v in row[3:]]
-    return {"label": label, "name": _label(labels, label), "score": float(row[2]), "box": box, "pixels": [*placed[2:]]}
+def _box(row: Sequence[float], names: Sequence[str]) -> dict[str, Any]:
+    _, index, score, *corners = row
+    return {"index": int(index), "label": _label(names, int(index)), "score": score, "pixels": corners}
 
 
 def _label(labels: Sequence[str], index: int) -> str:
@@ -240,10 +232,10 @@ def show(answer: dict[str, Any], threshold: float = THRESHOLD) -> None:
                 output.result(f"  {line['score']:8.4f}  {line['index']:4d}  {line['label']}".rstrip())
         elif "boxes" in summary:
             if summary["boxes"]:
-                output.result(f"{HEAD}  ({UNITS['box']}, 0 to 1)")
+                output.result(f"{HEAD}  (pixels)")
             for line in summary["boxes"]:
-                corners = " ".join(f"{v:7.4f}" for v in line["box"])
-                output.result(f"  {line['score']:8.4f}  {line['label']:4d}  {corners}  {line['name']}".rstrip())
+                corners = " ".join(f"{v:7.1f}" for v in line["pixels"])
+                output.result(f"  {line['score']:8.4f}  {line['index']:4d}  {corners}  {line['label']}".rstrip())
             if not (summary["boxes"] or summary["more"] or summary["below_threshold"]):
                 output.result("  no boxes")
             elif summary["more"] or summary["below_threshold"]:

@@ -28,6 +28,7 @@ MEASURED = 8  # images to find the worst layers with
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser, compiled=False)
+    options.detector(parser)
     options.calibration(
         parser, "images to measure the result on; formats too are chosen on them if the prototxt has none"
     )
@@ -36,7 +37,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.execution(parser, device=False)
     group = section(parser, "output")
     group.add_argument("-o", "--output", type=output.file, required=True, metavar="NET.chai", help="file to write")
-    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes to put into it, one per line")
+    group.add_argument(
+        "--labels", type=Path, metavar="FILE", help="names of the classes to put into it, one per line; coco or voc"
+    )
     parser.set_defaults(random_weights=False)
 
 

@@ -13,7 +13,7 @@ from . import output
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..evaluate.measure import Window
+    from ..images.window import PictureWindow
     from .answers import Map
 
 NAMED = 4  # of the files that were written, by name
@@ -44,7 +44,7 @@ class Drawing:
             if target.resolve() in inputs:
                 raise UsageError(f"--draw would overwrite the image {str(target)!r}", hint="name another folder")
 
-    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Map], window: Window) -> None:
+    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Map], window: PictureWindow) -> None:
         """Draw one image, of which the network's input shows a ``window``, if its ``answer`` has anything to draw."""
         target = self._targets.get(answer["file"])
         if target is None or not any({"top", "boxes"} & set(f) or n in maps for n, f in answer["outputs"].items()):
@@ -84,7 +84,7 @@ def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
 
 
 def drawn(
-    image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], window: Window, threshold: float = 0.0
+    image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], window: PictureWindow, threshold: float = 0.0
 ) -> Image:
     """Return a copy of an image with its answer: boxes of ``threshold`` or more and maps in it, text below it."""
     boxes: list[drawing.LabelledBox] = []
@@ -109,5 +109,7 @@ def drawn(
 
 def labelled_box(box: Mapping[str, Any]) -> drawing.LabelledBox:
     """Return a box of an answer, to be drawn."""
-    text = f"{box['name'] or box['label']} {box['score']:.2f}"
-    return drawing.LabelledBox((*box["pixels"],), text, drawing.class_colour(box["label"]))
+    text = f"{box['label'] or box['index']} {box['score']:.2f}"
+    return drawing.LabelledBox(
+        (*box["pixels"],), text, drawing.class_colour(box["index"] + 1)
+    )  # 0 is black, of a background

@@ -26,6 +26,7 @@ from ..evaluate.workers.dispatch import Crew, batches, drive
 from ..evaluate.workers.job import Job, Place, places
 from ..evaluate.workers.processes import Processes
 from ..images import files as images
+from ..images.boxes import class_names
 from ..images.preprocess import Preprocess
 from ..kernels.native.library import arithmetic
 from ..offload.formats import given
@@ -37,6 +38,7 @@ from . import inputs, options, output
 from .parsing import refuse, section
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
+LEAST = 0.001  # score of boxes of a head, which all count for average precision
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
 
 EPILOG = """examples:
@@ -56,8 +58,9 @@ boxes (SSD, YOLO) or a map of pixels. --truth is
               from its folder: a class number, a synset id or a label
   for boxes   a file with lines of
               {"file": "a.jpg", "boxes": [[class, x0, y0, x1, y1], ...]}
-              in pixels of the image, or what chai run --json printed;
-              mAP@0.5 is then printed
+              in pixels of the image, or what chai run --json printed: VOC's
+              mAP@0.5 is then printed. Or COCO's annotations, a .json: COCO's
+              mAP@0.5:0.95, at 0.5 and 0.75, by size and by class
   for a map   a folder with NAME.png for NAME.jpg: the class number of each
               pixel, 255 for pixels to ignore
 
@@ -66,12 +69,28 @@ no float side: its devices are compared with the first of them, or with
 --reference. docs/evaluate.md defines each figure."""
 
 
+class ClassPrecision(TypedDict):
+    """Average precision of a class at overlaps of 0.5 to 0.95, and at 0.5, by COCO's rules."""
+
+    index: int
+    label: str
+    ap: float
+    ap50: float
+
+
 class Judged(TypedDict, total=False):
     """Accuracy of scores, boxes or maps against ground truth; empty without it."""
 
     top1: int
     top5: int
     map50: float | None
+    coco_map: float | None
+    coco_map50: float | None
+    coco_map75: float | None
+    coco_map_small: float | None
+    coco_map_medium: float | None
+    coco_map_large: float | None
+    coco_classes: list[ClassPrecision]
     pixel_accuracy: float | None
     mean_iou_truth: float | None
 
@@ -113,12 +132,16 @@ class Evaluate(output.Schema):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
+    options.detector(parser)
     group = options.images(
         parser, "--images", "DIR", required=True, help="images, .npy inputs or folders of them, or of folders"
     )
     group.add_argument("--truth", type=Path, metavar="PATH", help="true classes, boxes or maps, see below")
     group.add_argument(
-        "--labels", type=Path, metavar="FILE", help="names of the classes, one per line, with or without synset ids"
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="names of the classes, one per line, with or without synset ids; coco or voc",
     )
     options.limit(parser)
     options.batch(parser, 8)
@@ -183,7 +206,7 @@ def execute(args: argparse.Namespace) -> int:
     inputs.check_preprocessing(args, files)
     job, prepared, todo, named = _job(args, files)
     prepared.net.close()
-    truth = _truth(args, job, todo, named)
+    truth = _truth(args, job, prepared.labels, todo, named)
     threshold = THRESHOLD if args.threshold is None else args.threshold
     if not args.json:
         output.result(inputs.header(args, prepared))
@@ -196,7 +219,7 @@ def execute(args: argparse.Namespace) -> int:
         output.say(f"error: {one['file']}: {one['error']}")
     if not records:
         raise ParseError("none of the images can be read", path=str(files[0]))
-    chosen = measure(job.output, threshold)
+    chosen = measure(job.output, threshold, getattr(truth, "names", None))
     sides = reduce(records, job.sides, chosen, lambda image: truth(Path(named[image])))
     reference, *others = job.sides
     first = sides[reference]
@@ -226,9 +249,10 @@ def _described(evaluated: Output) -> str:
     return f"output {evaluated.blob}: {words}{classes}"
 
 
-def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
+def _truth(args: argparse.Namespace, job: Job, labels: Sequence[str], todo: list[Place], named: list[str]) -> Truth:
     """Return the known answers. Raises UsageError if they belong to other images, or if nothing can be compared."""
-    known = truth(job.output.kind, args.labels, args.truth)
+    names = class_names(labels, job.output.first_class, job.output.classes)
+    known = truth(args.labels, args.truth, job.output, names)
     if job.maps is not None:
         some = any(map_file(job.maps, file, item).is_file() for _, file, item in todo)
     else:
@@ -263,6 +287,7 @@ def _check(args: argparse.Namespace) -> None:
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.LoadedNetwork, list[Place], list[str]]:
     """Return the job of the workers, the prepared network, the images to run, and the name of each."""
     compiled = is_compiled(args.net)
+    args.least_score = LEAST
     asked, args.device = tuple(args.device), "null" if compiled else "float"
     prepared = inputs.prepare(args, files)
     options.check_formats(args, prepared.net.graph, "calibration")

@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from ..blob import Array, Shape, show
 from ..errors import ParseError, UsageError
+from ..evaluate.outputs import kind_of
 from ..images import files as images
 from ..images.files import ImagePart
 from ..images.pictures import Feed, in_floats, stacked
@@ -150,7 +151,11 @@ def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
     count = len(labels)
     while count and not labels[count - 1]:  # empty lines at the end
         count -= 1
-    rows = {name: max(shape[1:]) for name, shape in net.shapes.items() if name in net.outputs and _is_row(shape)}
+    rows = {
+        name: max(shape[1:])
+        for name, shape in net.shapes.items()
+        if name in net.outputs and kind_of(net, name) == "scores" and _is_row(shape)
+    }
     if rows and count not in rows.values():
         name, classes = next(iter(rows.items()))
         output.say(

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import overlay as overlays, plugins
+from ..detect.head import FAMILIES
 from ..errors import UsageError
+from ..images.preprocess import LETTERBOX
 from ..util.files import in_its_place
 from ..zoo import is_compiled
 from ..zoo.options import TABLE
@@ -40,6 +42,7 @@ _FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
     "scheme": ("--scheme", {}),
     "autotune": ("--autotune", _SWITCH),
     "jit": ("--no-jit", _SWITCH),
+    "detect": ("--detect", {"metavar": "HEAD"}),
     "batch": ("--batch", {"type": int, "metavar": "N"}),
 }
 PREPROCESSING = ("resize", "crop", "channels", "mean", "mean_file", "raw_scale", "scale", "fast_decode")
@@ -73,6 +76,19 @@ def network(
         flag(group, name)
 
 
+def detector(parser: argparse.ArgumentParser) -> None:
+    """Add the options that describe the head of a detector."""
+    group = section(parser, "network")
+    flag(group, "detect", help="head of a detector, whose outputs become boxes: " + ", ".join(FAMILIES))
+    group.add_argument(
+        "--anchors",
+        nargs="+",
+        type=_numbers,
+        metavar="W,H,...",
+        help="anchors of the head: a list of widths and heights per map, the finest first",
+    )
+
+
 def named(args: argparse.Namespace, weights: bool) -> str:
     """Return NET [WEIGHTS] for the next command. ``weights`` tells whether they are known without being typed."""
     return f"{args.net} {args.weights}" if args.weights else f"{args.net}{'' if weights else ' WEIGHTS'}"
@@ -84,7 +100,12 @@ def preprocessing(parser: argparse.ArgumentParser, fast_decode: bool = False) ->
     ``fast_decode``  whether --fast-decode is one of them
     """
     group = section(parser, "preprocessing", "defaults are the network's .toml or transform_param")
-    group.add_argument("--resize", type=_size, metavar="HxW", help="resize images to this size")
+    group.add_argument(
+        "--resize",
+        type=lambda text: text if text == LETTERBOX else _size(text),
+        metavar="HxW",
+        help=f"resize images to this size; {LETTERBOX} keeps their proportions and adds gray borders",
+    )
     group.add_argument("--crop", type=_size, metavar="HxW", help="crop this size from the centre")
     group.add_argument("--channels", choices=("BGR", "RGB", "gray"), help="channel order (default: BGR)")
     means = group.add_mutually_exclusive_group()
@@ -192,7 +213,18 @@ def offload(args: argparse.Namespace) -> dict[str, Any]:
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of ``network`` as arguments of Net, except custom layers. Raises UsageError for a malformed --shape."""
-    return of_net(args, "shapes", "phase", "stages", "strict")
+    return {**of_net(args, "shapes", "phase", "stages", "strict"), "detect": head(args)}
+
+
+def head(args: argparse.Namespace) -> dict[str, Any] | None:
+    """Return what the options say of a detector's head; ``least_score`` is what a command needs of its scores."""
+    values = {
+        "head": getattr(args, "detect", None),
+        "anchors": getattr(args, "anchors", None),
+        "threshold": getattr(args, "least_score", None),
+    }
+    keys = {key: value for key, value in values.items() if value is not None}
+    return keys if keys and not is_compiled(args.net) else None
 
 
 def _dest(name: str) -> str:
@@ -273,7 +305,7 @@ def load_network(args: argparse.Namespace, **options: Any) -> Any:
 
     if is_compiled(args.net):
         settled = [_dest(name) for name in _FLAGS if TABLE[name].metadata["settled"]]
-        fixed = ("shape", "engine", "calibration", "random_weights", *settled)
+        fixed = ("shape", "engine", "calibration", "random_weights", "anchors", *settled)
         refuse(args, fixed, f"for {args.net}, which is compiled", hint="give it to chai compile")
     load_custom(args)
     return Net(args.net, args.weights, **{**reading(args), **options})

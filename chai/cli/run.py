@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 from ..blob import Array
 from ..errors import UsageError
+from ..evaluate.outputs import source
 from ..frames.places import WRITTEN, is_video
 from ..images import files as images
 from ..images.pictures import Feed
@@ -101,7 +102,7 @@ class Perf(TypedDict):
 class Run(output.Schema):
     """Results of a network for images."""
 
-    schema = "chai.run/2"
+    schema = "chai.run/3"
     network: str
     device: str
     preprocess: str
@@ -115,6 +116,7 @@ class Run(output.Schema):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
+    options.detector(parser)
     options.images(parser, "-i", help=IMAGES)
     options.batch(parser, 1)
     options.calibration(parser)
@@ -130,7 +132,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _results(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "output")
-    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
+    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line; coco or voc")
     group.add_argument(
         "--top", type=options.count, metavar="N", help="classes per image (default: 5), or boxes (default: all)"
     )
@@ -138,7 +140,7 @@ def _results(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         type=options.fraction,
         metavar="P",
-        help="minimum score of boxes to print and draw (default: 0.3; --json lists all)",
+        help="minimum score of boxes to print and draw (default: 0.3; --json lists all that the network has)",
     )
     group.add_argument(
         "--draw",
@@ -206,6 +208,7 @@ def execute(args: argparse.Namespace) -> int:
     threshold = THRESHOLD if args.threshold is None else args.threshold
     drawing = Drawing(args.draw, files, threshold) if args.draw else None
 
+    args.least_score = args.threshold
     job = inputs.prepare(args, files, alone=True)
     answers = Answers(job.net, job.labels, args.top, 0.0 if args.json and args.threshold is None else threshold)
     _check_formats(args, job)
@@ -310,6 +313,10 @@ def _check_formats(args: argparse.Namespace, job: inputs.LoadedNetwork) -> None:
 def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
     """Raise UsageError for an option about classes, boxes or pictures if no output has any."""
     contents = answers.contents()
+    for name in answers.net.outputs:
+        least = getattr(source(answers.net.graph, name).params, "confidence_threshold", None)
+        if least is not None and args.threshold is not None and args.threshold < least:
+            output.say(f"note: {answers.net.name} has boxes whose scores exceed {least:g} alone")
     for names, kinds in (
         (("threshold",), {"boxes": "boxes"}),
         (("top", "labels"), {"boxes": "boxes", "classes": "scores of classes"}),

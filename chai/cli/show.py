@@ -42,6 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``chai show``."""
     parser.usage = "chai show NET [WEIGHTS] [--overlay NAME] [--json | --dot] [--html FILE] [options]"
     options.network(parser)
+    options.detector(parser)
     section(parser, "network").add_argument(
         "--batch", type=int, metavar="N", help="plan for N images per pass (default: 1)"
     )
@@ -128,7 +129,9 @@ def _sized(args: argparse.Namespace) -> tuple[Graph, Stored | None, dict[str, Sh
     options.load_custom(args)
     sizes = options.of_net(args, "shapes")["shapes"]
     files = locate(args.net, args.weights)
-    graph, weights = read_network(*files, sizes, phase=args.phase, stages=args.stage, strict=args.strict)
+    graph, weights = read_network(
+        *files, sizes, options.head(args), phase=args.phase, stages=args.stage, strict=args.strict
+    )
     inputs = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
     inputs.update(sizes)
     return graph, weights, infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)

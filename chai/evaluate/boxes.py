@@ -9,13 +9,25 @@ from typing import Any
 
 from ..blob import Array, show
 from ..errors import UsageError
+from ..images.boxes import detections
 from ..images.pictures import Feed
+from ..images.window import PictureWindow
 from ..net import Net
-from .measure import Measure, Record, Side, Window, counted, interval, share, wilson
-from .outputs import Output, rows_of
+from .coco.precision import CocoPrecision
+from .measure import Measure, Record, Side, counted, interval, share, wilson
+from .outputs import Output
 
 IOU = 0.5  # smallest overlap of two boxes of one object
 THRESHOLD = 0.3  # smallest score of a box that counts when two sides are compared
+MEANS = {  # names of the figures against the truth
+    "map50": "mAP@0.5 (VOC)",
+    "coco_map": "mAP@0.5:0.95 (COCO)",
+    "coco_map50": "mAP@0.5 (COCO)",
+    "coco_map75": "mAP@0.75 (COCO)",
+    "coco_map_small": "mAP small (COCO)",
+    "coco_map_medium": "mAP medium (COCO)",
+    "coco_map_large": "mAP large (COCO)",
+}
 Corners = Sequence[float]  # left, top, right, bottom
 Box = Sequence[float]  # class, score, corners
 TrueBox = Sequence[float]  # class, corners
@@ -97,6 +109,7 @@ class Found(Side):
     ``boxes``      number of boxes of at least the threshold;  ``expected``  the same on the first side
     ``pairs``      number of matches, see ``matched``;  ``agree``  images where every box of both sides has a match
     ``ranked``     score and correctness of every box, by class;  ``positives``  number of true boxes, by class
+    ``coco``       the same by COCO's rules, if the truth is a file of COCO's; else by VOC's
     """
 
     threshold: float = THRESHOLD
@@ -106,8 +119,9 @@ class Found(Side):
     agree: int = 0
     ranked: dict[int, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
     positives: Counter[int] = field(default_factory=Counter)
+    coco: CocoPrecision | None = None
 
-    def add(self, answer: Sequence[Box], first: Sequence[Box] | None, truth: Sequence[TrueBox] | None) -> None:
+    def add(self, answer: Sequence[Box], first: Sequence[Box] | None, truth: Sequence[Any] | None) -> None:
         self.images += 1
         sure = [box for box in answer if box[1] >= self.threshold]
         self.boxes += len(sure)
@@ -120,6 +134,9 @@ class Found(Side):
                 self.agree += 1
         if truth is not None:
             self.known += 1
+            if self.coco is not None:
+                self.coco.add(answer, truth)
+                return
             self.positives.update(int(box[0]) for box in truth)
             for label, score, right in hits(answer, truth):
                 self.ranked[label].append((score, right))
@@ -143,30 +160,36 @@ class Found(Side):
         }
 
     def judged(self) -> dict[str, Any]:
-        return {"map50": self.mean_average_precision} if self.known else {}
+        if not self.known:
+            return {}
+        return {"map50": self.mean_average_precision} if self.coco is None else self.coco.figures()
 
 
 class Boxes(Measure):
     """Rows of image, class, score and corners. Records have the corners in pixels of the image."""
 
-    def __init__(self, output: Output, threshold: float = THRESHOLD) -> None:
+    def __init__(self, output: Output, threshold: float = THRESHOLD, names: Mapping[int, str] | None = None) -> None:
         super().__init__(output)
         self.threshold = threshold
+        self.names = names  # of the classes of a truth of COCO's
 
-    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[PictureWindow]) -> list[Any]:
         value = net.forward(**feed)[self.output.blob]
         if value.shape[-1:] != (7,):
             raise UsageError(
                 f"evaluate: {self.output.blob!r} is {show(value.shape)}, expected boxes: rows of 7 numbers",
                 hint=f"--output {self.output.blob}=scores or =map, if it is one",
             )
-        return [in_pixels(rows_of(value, image), window) for image, window in enumerate(windows)]
+        boxes = detections(value, dict(enumerate(windows)), self.output.first_class)
+        own = (boxes[boxes[:, 0] == image, 1:].tolist() for image in range(len(windows)))
+        return [[[int(label), *rest] for label, *rest in rows] for rows in own]
 
-    def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
+    def record(self, answers: Mapping[str, Any], window: PictureWindow, target: Array | None) -> Record:
         return dict(answers)
 
     def side(self) -> Found:
-        return Found(self.output, threshold=self.threshold)
+        coco = None if self.names is None else CocoPrecision(dict(self.names))
+        return Found(self.output, threshold=self.threshold, coco=coco)
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         first, *others = sides.values()
@@ -177,16 +200,11 @@ class Boxes(Measure):
             rows.append(["precision", "", *(counted(s.pairs, s.boxes) for s in others)])
             rows.append(["recall", "", *(counted(s.pairs, s.expected) for s in others)])
         if first.known:
-            means = (s.mean_average_precision for s in sides.values())
-            rows.append(["mAP@0.5", *("-" if m is None else f"{m:.4f}" for m in means)])
+            figures = [side.judged() for side in sides.values()]
+            for key, name in MEANS.items():
+                if key in figures[0]:
+                    rows.append([name, *("-" if each[key] is None else f"{each[key]:.4f}" for each in figures)])
+            for i, own in enumerate(figures[0].get("coco_classes", ())):
+                cells = (f"{each['coco_classes'][i]['ap']:.4f}" for each in figures)
+                rows.append([f"  {own['label']}", *cells])
         return rows
-
-
-def in_pixels(rows: Array, window: Window) -> list[Box]:
-    """Return class, score and corners in pixels of boxes whose corners are fractions of a window."""
-    left, top, right, bottom = window
-    width, height = right - left, bottom - top
-    return [
-        [int(c), s, left + x0 * width, top + y0 * height, left + x1 * width, top + y1 * height]
-        for _, c, s, x0, y0, x1, y1 in rows.tolist()
-    ]

@@ -7,18 +7,23 @@ from typing import Any
 
 from ..blob import Array
 from ..errors import UsageError
+from ..images.window import UNIT, whole
 from ..net import Net
 from .boxes import THRESHOLD, Boxes
 from .maps import Maps
-from .measure import UNIT, Measure, Record, Side, Window
+from .measure import Measure, Record, Side
 from .outputs import Output, output
 from .score import Scores
+from .truth import of_classes
 
 
-def measure(output: Output, threshold: float = THRESHOLD) -> Measure:
-    """Return the Measure of an output's kind; ``threshold`` is the smallest score of a box in comparisons."""
+def measure(output: Output, threshold: float = THRESHOLD, names: Mapping[int, str] | None = None) -> Measure:
+    """Return the Measure of an output's kind.
+
+    ``threshold`` is the smallest score of a box in comparisons; ``names`` are those of the classes of a truth of COCO's.
+    """
     if output.kind == "boxes":
-        return Boxes(output, threshold)
+        return Boxes(output, threshold, names)
     return Scores(output) if output.kind == "scores" else Maps(output)
 
 
@@ -37,7 +42,7 @@ def evaluate(
 ) -> tuple[Any, Any]:
     """Run two Nets of one prototxt over batches and return a Side of each: ``reference`` in float, ``fixed`` on an overlay.
 
-    A batch has the ground truth of each image, None if it is unknown: a class, boxes [[class, x0, y0, x1, y1]] as
+    A batch has the ground truth of each image, None if it is unknown: a class, boxes [[label, x0, y0, x1, y1]] as
     fractions of the input, or classes (H, W) of its pixels. Both Nets must keep their logits:
     ``Net(..., keep=[output(net).logits])``. Raises UsageError without any input.
     """
@@ -48,8 +53,10 @@ def evaluate(
             chosen = measure(output(reference))
             sums = {"reference": chosen.side(), "fixed": chosen.side()}
         maps = chosen.output.kind == "map"
-        windows = [_whole(target) if maps and target is not None else UNIT for target in truth]
+        windows = [whole(*target.shape[::-1]) if maps and target is not None else UNIT for target in truth]
         answers = {side: chosen.answers(net, batch, windows) for side, net in zip(sums, (reference, fixed))}
+        if chosen.output.kind == "boxes":
+            truth = [of_classes(boxes, chosen.output.first_class) for boxes in truth]
         for i, (window, target) in enumerate(zip(windows, truth)):
             each = {side: of_images[i] for side, of_images in answers.items()}
             _add(sums, chosen.record(each, window, target if maps else None), target)
@@ -63,7 +70,3 @@ def _add(sums: Mapping[str, Side], record: Record, truth: Any) -> None:
     sums[first].add(record[first], None, truth)
     for side in others:
         sums[side].add(record[side], record[first], truth)
-
-
-def _whole(target: Array) -> Window:
-    return 0.0, 0.0, float(target.shape[1]), float(target.shape[0])

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from ..blob import Array
 from ..images.pictures import Feed
+from ..images.window import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
-from .measure import LogitSums, Measure, Record, Window, forward, logit_rows, of_logits, share
+from .measure import LogitSums, Measure, Record, forward, logit_rows, of_logits, share
 
 IGNORED = 255  # true class of pixels that do not count: the border of an object, or unknown
 
@@ -38,12 +39,12 @@ def class_map(values: Array, decision: str | None) -> Array | None:
     return best
 
 
-def seen_in(classes: Array, window: Window, size: tuple[int, int]) -> tuple[Array, Array, Array]:
+def seen_in(classes: Array, window: PictureWindow, size: tuple[int, int]) -> tuple[Array, Array, Array]:
     """Return the rows and columns of an image of ``size`` (height, width) inside a window, and the map's classes there.
 
     Each pixel of the image has the class of the map's pixel that contains its centre.
     """
-    left, top, right, bottom = window
+    left, top, right, bottom = window[:4]
     rows, y = _nearest(size[0], top, bottom, classes.shape[0])
     columns, x = _nearest(size[1], left, right, classes.shape[1])
     return rows, columns, classes[np.ix_(y, x)]
@@ -129,11 +130,11 @@ class MapSums(LogitSums):
 class Maps(Measure):
     """One score, class or value per pixel."""
 
-    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[PictureWindow]) -> list[Any]:
         values, logits = forward(net, self.output, feed)
         return [Answer(v, x, class_map(v, self.output.decision)) for v, x in zip(values, logits)]
 
-    def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
+    def record(self, answers: Mapping[str, Any], window: PictureWindow, target: Array | None) -> Record:
         (name, exact), *others = answers.items()
         record: Record = {name: {"truth": self._against(exact, window, target)}}
         for side, answer in others:
@@ -160,7 +161,7 @@ class Maps(Measure):
             rows.append(["mean IoU with the truth", *(number(s.truth.mean_iou) for s in sides.values())])
         return rows
 
-    def _against(self, answer: Answer, window: Window, target: Array | None) -> list[list[int]] | None:
+    def _against(self, answer: Answer, window: PictureWindow, target: Array | None) -> list[list[int]] | None:
         if target is None or answer.classes is None:
             return None
         rows, columns, classes = seen_in(answer.classes, window, target.shape)

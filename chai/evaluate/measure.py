@@ -11,13 +11,12 @@ from typing import Any
 from ..blob import Array
 from ..errors import UsageError
 from ..images.pictures import Feed
+from ..images.window import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
 from .outputs import Output
 
 Record = dict[str, Any]  # {"image": index, SIDE: plain values, ...}
-Window = tuple[float, float, float, float]  # left, top, right, bottom of the network's input in pixels of the image
-UNIT: Window = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass
@@ -90,11 +89,11 @@ class Measure(ABC):
         self.output = output
 
     @abstractmethod
-    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[PictureWindow]) -> list[Any]:
         """Run a batch and return the answer for each image. Raises UsageError for outputs of another form."""
 
     @abstractmethod
-    def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
+    def record(self, answers: Mapping[str, Any], window: PictureWindow, target: Array | None) -> Record:
         """Return the plain values of one image per side, the first side first. ``target``: the true classes of a map."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..blob import Array, show
+from ..blob import show
 from ..errors import UsageError
 from ..graph import OUTPUT_KINDS, Graph, Layer, OutputKind
 from ..net import Net
@@ -23,6 +23,7 @@ class Output:
     ``logits``    the blob that its Softmax, Sigmoid or ArgMax reads, else the blob itself; None for boxes
     ``decision``  softmax, sigmoid or argmax, see ``Layer.decision``
     ``classes``   number of classes; None if the network has no scores per class
+    ``first_class``  label of the first class of boxes, see ``Layer.first_class``
     """
 
     blob: str
@@ -30,6 +31,7 @@ class Output:
     logits: str | None
     decision: str | None = None
     classes: int | None = None
+    first_class: int = 0
 
 
 def source(graph: Graph, name: str) -> Layer:
@@ -76,14 +78,6 @@ def parse(text: str) -> Choice:
     return name, kind
 
 
-def rows_of(value: Array, image: int) -> Array:
-    """Return the boxes (count, 7) of one image of a batch, best first; rows without a box or a score are left out."""
-    rows: Array = value.reshape(-1, 7)
-    rows = rows[(rows[:, 0] == image) & (rows[:, 1] >= 0) & ~np.isnan(rows[:, 2])]
-    best_first: Array = rows[np.argsort(-rows[:, 2], kind="stable")]
-    return best_first
-
-
 def _checked(net: Net, choice: Choice) -> Choice:
     name, kind = choice
     if name not in net.outputs:
@@ -101,9 +95,9 @@ def _checked(net: Net, choice: Choice) -> Choice:
 
 
 def _described(net: Net, name: str, kind: OutputKind) -> Output:
-    if kind == "boxes":
-        return Output(name, kind, None)
     layer = source(net.graph, name)
+    if kind == "boxes":
+        return Output(name, kind, None, classes=layer.box_classes, first_class=layer.first_class)
     logits = net.graph.caffe_name(layer.bottoms[0]) if layer.decision is not None else name
     return Output(name, kind, logits, layer.decision, _classes(kind, layer.decision, net.shapes.get(logits, ())))
 

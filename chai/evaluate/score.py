@@ -8,9 +8,10 @@ from typing import Any
 
 from ..blob import Array
 from ..images.pictures import Feed
+from ..images.window import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
-from .measure import LogitSums, Measure, Record, Window, counted, forward, interval, logit_rows, of_logits, wilson
+from .measure import LogitSums, Measure, Record, counted, forward, interval, logit_rows, of_logits, wilson
 
 TOP = 5
 
@@ -57,11 +58,11 @@ class Evaluation(LogitSums):
 class Scores(Measure):
     """One score per class for each image."""
 
-    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[Window]) -> list[Any]:
+    def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[PictureWindow]) -> list[Any]:
         value, logits = forward(net, self.output, feed)
         return list(zip(value.reshape(len(value), -1), logits))
 
-    def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
+    def record(self, answers: Mapping[str, Any], window: PictureWindow, target: Array | None) -> Record:
         (name, (exact, logits)), *others = answers.items()
         record: Record = {name: self._best(exact)}
         for side, (row, reached) in others:

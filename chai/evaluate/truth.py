@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from ..errors import ParseError, UsageError
-from ..graph import OutputKind
 from ..util.files import text
+from .coco.truth import CocoTruth, is_coco
+from .outputs import Output
 
 Truth = Callable[[Path], Any]  # ground truth of an image file; None if it is unknown
 _RUN = '"schema": "chai.run/'  # near the start of what chai run --json prints
@@ -19,10 +20,17 @@ _LEAST = 2  # fractions may lie a little outside the image; no picture is that s
 MOST = 10**9  # larger class numbers are refused as mistakes
 
 
-def truth(kind: OutputKind, labels: Path | None, answers: Path | None) -> Truth:
-    """Return the ground truth for a kind of output; that of maps is in the Records. Raises UsageError, ParseError."""
-    if labels is not None and kind != "scores":
-        raise UsageError(f"--labels are for class scores, and the output is {kind}", hint="leave --labels out")
+def truth(labels: Path | None, answers: Path | None, output: Output, names: Sequence[str] = ()) -> Truth:
+    """Return the ground truth for an output; that of maps is in the Records. Raises UsageError, ParseError.
+
+    ``names`` are those of the classes of boxes, which COCO's categories are matched with.
+    """
+    kind = output.kind
+    coco = kind == "boxes" and answers is not None and is_coco(answers)
+    if labels is not None and kind != "scores" and not coco:
+        raise UsageError(
+            f"--labels are for class scores and COCO's categories, and the output is {kind}", hint="leave --labels out"
+        )
     if answers is not None and kind == "map" and not answers.is_dir():
         raise UsageError(
             f"--truth {answers}: expected a folder, the output is a map",
@@ -33,7 +41,9 @@ def truth(kind: OutputKind, labels: Path | None, answers: Path | None) -> Truth:
         raise UsageError(f"--truth {answers}: expected a file, the output is {kind}", hint=f"it has {files[kind]}")
     if kind == "scores":
         return Classes(labels, answers)
-    return TrueBoxes(answers) if kind == "boxes" and answers is not None else lambda _: None
+    if kind != "boxes" or answers is None:
+        return lambda _: None
+    return CocoTruth(answers, names) if coco else TrueBoxes(answers, output.first_class)
 
 
 def map_file(folder: str, file: str, item: int | None) -> Path:
@@ -75,12 +85,13 @@ class Classes:
 class TrueBoxes:
     """The true boxes [class, x0, y0, x1, y1] of an image file, in its pixels.
 
-    They come from JSON lines {"file": name, "boxes": [...]}, or from what ``chai run --json`` prints. A name with folders
+    They come from JSON lines {"file": name, "boxes": [...]}, or from what ``chai run --json`` prints. Classes are numbered as
+    ``detections`` has them; JSON lines have the network's labels, of which ``first_class`` is class 0. A name with folders
     matches only images in these folders. Raises ParseError, with the line of a JSON line.
     """
 
-    def __init__(self, answers: Path) -> None:
-        self.path = answers
+    def __init__(self, answers: Path, first_class: int = 0) -> None:
+        self.path, self._first = answers, first_class
         self.listed: dict[str, dict[tuple[str, ...], list[list[float]]]] = defaultdict(dict)
         lines: dict[tuple[str, ...], int | None] = {}
         whole = text(answers, "text_bytes")
@@ -119,7 +130,10 @@ class TrueBoxes:
             images = json.loads(whole)["images"]
             for image in images:
                 (boxes,) = [found["boxes"] for found in image["outputs"].values() if "boxes" in found]
-                yield None, {"file": image["file"], "boxes": [[box["label"], *box["pixels"]] for box in boxes]}
+                yield (
+                    None,
+                    {"file": image["file"], "boxes": [[box["index"] + self._first, *box["pixels"]] for box in boxes]},
+                )
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             raise ParseError(
                 "expected what chai run --json prints for a network with one output of boxes",
@@ -138,10 +152,15 @@ class TrueBoxes:
             if wrong := _mistake(box):
                 image = "" if number else f"{content['file']}: "
                 raise self._error(f"{image}box {i}: expected {wrong}", number)
-        return parts, boxes
+        return parts, of_classes(boxes, self._first) or []
 
     def _error(self, message: str, line: int | None, column: int | None = None) -> ParseError:
         return ParseError(message, path=str(self.path), line=line, column=column or 1)
+
+
+def of_classes(boxes: list[list[float]] | None, first_class: int) -> list[list[float]] | None:
+    """Return boxes [label, x0, y0, x1, y1] with classes from 0 in place of a network's labels."""
+    return None if boxes is None else [[label - first_class, *corners] for label, *corners in boxes]
 
 
 def _mistake(box: Any) -> str:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..blob import Array, Shape
 from ..errors import UsageError
-from ..evaluate.boxes import in_pixels
-from ..evaluate.outputs import kind_of, rows_of
+from ..evaluate.outputs import kind_of, source as layer_of
+from ..images.boxes import detections
 from ..images.pictures import Pictures
 from ..images.preprocess import Preprocess
+from ..images.window import PictureWindow
 from ..kernels.native.library import computing
 from ..net import Net
 from ..runtime.batches import ahead
-from ..util.lazy_numpy import np
 from .frame import FrameSource, RawFrame, VideoFrame
 from .sources import source as source_of
 from .threads import Beside, Newest, Stop, close
@@ -38,7 +38,6 @@ LANES = 4  # reading, host, overlay, drawing
 READING = "read"  # the lane that decodes a frame and makes an input of it
 DEPTH = 2  # frames that wait between two threads where no frame is dropped
 LOOKS = 10  # every so many frames the times of a pass are looked at
-Window = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,13 @@ class VideoResult:
     """The answer of a network for a frame.
 
     ``outputs``  its output blobs, as ``Net.forward`` returns them for one picture
-    ``window``   left, top, right and bottom of the network's input, in pixels of the frame
-    ``boxes``    rows of image (0), class, score, x1, y1, x2, y2 in pixels of the frame, best first, float64 (count, 7); of a
-                 network whose output is no boxes None
+    ``window``   the part of the frame that the network's input shows
+    ``boxes``    rows of image (0), class, score, x1, y1, x2, y2 in pixels of the frame, best first, float32 (boxes, 7), classes
+                 counted from 0 without a background; None of a network whose output is no boxes
     """
 
     outputs: dict[str, Array]
-    window: Window
+    window: PictureWindow
     boxes: Array | None
 
 
@@ -115,7 +114,7 @@ class _Input(NamedTuple):
     """A frame, and what the network gets of it."""
 
     frame: VideoFrame
-    window: Window
+    window: PictureWindow
     feed: Feed
 
 
@@ -170,15 +169,14 @@ class Video(Iterator[tuple[VideoFrame, VideoResult]]):
         finally:
             self.stop()
 
-    def _rows(self, outputs: Mapping[str, Array], window: Window) -> Array | None:
+    def _rows(self, outputs: Mapping[str, Array], window: PictureWindow) -> Array | None:
         if self._boxes is None:
             return None
-        rows = in_pixels(rows_of(outputs[self._boxes], 0), window)
-        return np.array([[0, *row] for row in rows], np.float64).reshape(-1, 7)
+        return detections(outputs[self._boxes], {0: window}, layer_of(self.net.graph, self._boxes).first_class)
 
     # -- in threads of their own
 
-    def _passes(self, room: Semaphore) -> Iterator[tuple[VideoFrame, dict[str, Array], Window]]:
+    def _passes(self, room: Semaphore) -> Iterator[tuple[VideoFrame, dict[str, Array], PictureWindow]]:
         """Run the network over the frames, after its formats were measured on the first of them if it has none."""
         raw = Beside(self._read(), DEPTH, "read", self.stop) if not self.live else self._newest()
         end = list[Exception]()
@@ -221,7 +219,7 @@ class Video(Iterator[tuple[VideoFrame, VideoResult]]):
         frame = VideoFrame(raw.name, raw.number, raw.seconds, raw.read, self.counts.dropped, image)
         return _Input(frame, window, pictures.floats() if self.net.overlay is None else pictures)
 
-    def _run(self, inputs: Beside[_Input]) -> Iterator[tuple[VideoFrame, dict[str, Array], Window]]:
+    def _run(self, inputs: Beside[_Input]) -> Iterator[tuple[VideoFrame, dict[str, Array], PictureWindow]]:
         under_way = deque[_Input]()
 
         def feeds() -> Iterator[dict[str, Feed]]:

@@ -340,6 +340,16 @@ class Layer:
         """Return its blobs for a bottom with channels divided by ``into`` (C,) and a top with channels divided by ``out``."""
         return self.blobs
 
+    @property
+    def first_class(self) -> int:
+        """Return the label of the first class of its boxes: 1 if label 0 is the background."""
+        return 0
+
+    @property
+    def box_classes(self) -> int | None:
+        """Return the number of classes of its boxes, without a background; None if it is unknown."""
+        return None
+
     # -- errors
 
     def failure(self, error: ModelError) -> ModelError:

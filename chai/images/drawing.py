@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from ..blob import Array
+    from .window import PictureWindow
 
 Colour = tuple[int, int, int]  # red, green, blue, 0..255
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}  # supported for writing
@@ -109,7 +110,7 @@ def with_boxes(image: Image, boxes: Sequence[LabelledBox]) -> Image:
     return image
 
 
-def with_classes(image: Image, classes: Array, window: tuple[float, float, float, float]) -> Image:
+def with_classes(image: Image, classes: Array, window: PictureWindow) -> Image:
     """Return a copy blended with the colours of ``classes``, int (H, W), stretched over ``window`` (see ``_covered``)."""
     from PIL import Image as Images
 
@@ -118,7 +119,7 @@ def with_classes(image: Image, classes: Array, window: tuple[float, float, float
     return _covered(image, Images.fromarray(palette[places.reshape(classes.shape)]), window)
 
 
-def with_values(image: Image, values: Array, window: tuple[float, float, float, float]) -> Image:
+def with_values(image: Image, values: Array, window: PictureWindow) -> Image:
     """Return a copy blended with the colours of ``values`` (H, W), from least (LOW) to largest (HIGH), over a window.
 
     Values that are not finite have the colour of the least.
@@ -132,17 +133,24 @@ def with_values(image: Image, values: Array, window: tuple[float, float, float, 
     return _covered(image, Images.fromarray(np.rint(colours).astype(np.uint8)), window)
 
 
-def _covered(image: Image, colours: Image, window: tuple[float, float, float, float]) -> Image:
-    """Return a copy blended 1:1 with ``colours``, stretched over the window (left, top, right, bottom) in pixels."""
+def _covered(image: Image, colours: Image, window: PictureWindow) -> Image:
+    """Return a copy blended 1:1 with ``colours``, stretched over the window; what lies beyond the picture is left out."""
     from PIL import Image as Images
 
     image = image.convert("RGB")
-    frame = _pixels(window, image.size)
+    frame = _pixels(window[:4], image.size)
     if frame is None:
         return image
     left, top, right, bottom = frame
     part = (left, top, right + 1, bottom + 1)
-    cover = colours.resize((right + 1 - left, bottom + 1 - top), _NEAREST)
+    across, down = colours.width / (window.right - window.left), colours.height / (window.bottom - window.top)
+    shown = (  # of the map: all of it, unless the window reaches beyond the picture
+        max(0.0, -window.left * across),
+        max(0.0, -window.top * down),
+        colours.width - max(0.0, (window.right - image.width) * across),
+        colours.height - max(0.0, (window.bottom - image.height) * down),
+    )
+    cover = colours.resize((right + 1 - left, bottom + 1 - top), _NEAREST, box=shown)
     image.paste(Images.blend(image.crop(part), cover, 0.5), part)
     return image
 

@@ -9,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..detect.labels import SETS
 from ..errors import ParseError, UsageError
 from ..kernels.native.library import computing
 from ..util.data import npy
@@ -18,6 +19,7 @@ from ..util.log import logger
 from . import netpbm
 from .parts import essential
 from .pictures import Pictures, item_shape, stacked
+from .window import UNIT, PictureWindow, whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -168,7 +170,9 @@ def _warn_of(unread: list[str], folder: Path) -> None:
 
 
 def read_labels(path: str | Path) -> list[str]:
-    """Return one label per line; ImageNet's leading synset id (n01440764) is dropped."""
+    """Return one label per line, without ImageNet's leading synset id (n01440764); coco and voc, if no files, name sets."""
+    if str(path) in SETS and not Path(path).exists():
+        return list(SETS[str(path)])
     return [
         line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
         for line in text(path, "text_bytes").splitlines()
@@ -176,10 +180,10 @@ def read_labels(path: str | Path) -> list[str]:
 
 
 class ImagePart(NamedTuple):
-    """The part of an image that an input shows: the name of the image, and left, top, right and bottom in its pixels."""
+    """The name of an image, and the part of it that an input shows."""
 
     name: str
-    window: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    window: PictureWindow = UNIT
 
 
 def items(
@@ -202,7 +206,7 @@ def items(
         alone = array.ndim < len(shape)
         for i, item in enumerate([array] if alone else array):
             name = str(file) if alone or len(array) == 1 else f"{file}[{i}]"
-            yield ImagePart(name, (0, 0, *item.shape[:0:-1])) if item.ndim == 3 else ImagePart(name), item
+            yield ImagePart(name, whole(*item.shape[:0:-1])) if item.ndim == 3 else ImagePart(name), item
 
 
 def batches(items: Iterable[tuple[ImagePart, Feed]], size: int) -> Iterator[tuple[list[ImagePart], Feed]]:

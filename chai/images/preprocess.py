@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..util.lazy_numpy import np
+from .window import PictureWindow
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ..graph.transform import Transform
 
 CHANNELS = ("BGR", "RGB", "gray")
+LETTERBOX = "letterbox"
+BORDER = 114  # gray level of its borders, as YOLO's programs have them
 LARGEST = 1e9  # of a mean or a scale; the product of three does not overflow float32
 
 
@@ -24,7 +27,8 @@ LARGEST = 1e9  # of a mean or a scale; the product of three does not overflow fl
 class Preprocess:
     """Steps from an image to an input blob, in this order.
 
-    ``resize``     (height, width) in pixels, bilinear without smoothing, as Caffe's; None: the network's input size
+    ``resize``     (height, width) in pixels, bilinear without smoothing, as Caffe's; None: the network's input size;
+                   "letterbox": the largest size of the picture's proportions in it, with gray borders (114) on two sides
     ``crop``       (height, width) cut from the centre; None: the network's input size if that is smaller
     ``channels``   "BGR", "RGB" or "gray"; None: as in Caffe, BGR for three channels and gray for one
     ``raw_scale``  pixels range from 0 to this (pycaffe's name; default 255)
@@ -35,7 +39,7 @@ class Preprocess:
                    can: faster, but the pixels are smoothed, and others than Caffe's
     """
 
-    resize: tuple[int, int] | None = None
+    resize: tuple[int, int] | str | None = None
     crop: tuple[int, int] | None = None
     channels: str | None = None
     raw_scale: float = 255.0
@@ -58,9 +62,17 @@ class Preprocess:
         new = replace(self, **changes, chosen=True)
         if new.channels not in (None, *CHANNELS):
             raise UsageError(f"channels are {new.channels!r}", hint=f"expected one of {', '.join(CHANNELS)}")
+        if new.resize == LETTERBOX and new.crop is not None:
+            raise UsageError("crop: a picture with borders is not cropped", hint=f"resize is {LETTERBOX!r}")
         for name in ("resize", "crop"):
             size = getattr(new, name)
-            if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > 65_535):
+            if isinstance(size, str) and (name, size) != ("resize", LETTERBOX):
+                raise UsageError(f"{name} {size[:60]!r}: expected height and width in pixels", hint=f"or {LETTERBOX!r}")
+            if (
+                size is not None
+                and not isinstance(size, str)
+                and (len(size) != 2 or min(size) < 1 or max(size) > 65_535)
+            ):
                 raise UsageError(f"{name} {size}: expected height and width in pixels", hint="e.g. 224, 224")
         return new
 
@@ -68,6 +80,7 @@ class Preprocess:
         """Return one line: 256x256 -> 224x224 BGR, mean 104 117 123."""
         resize, crop = self.sizes(shape)
         size = "x".join(map(str, resize)) + ("" if crop == resize else " -> " + "x".join(map(str, crop)))
+        size = f"{LETTERBOX} {size}" if self.resize == LETTERBOX else size
         words = [f"{size} {self._channels(shape)}"]
         if getattr(self.mean, "ndim", 0) == 3:
             words.append("mean image")
@@ -95,7 +108,13 @@ class Preprocess:
             self._mean(np.asarray(self.mean, np.float32), channels, crop),
             self._scale(channels),
         )  # raise their errors already here
-        return resized(pixels, resize, crop)
+        if self.resize != LETTERBOX:
+            return resized(pixels, resize, crop)
+        size = fitted(pixels.shape[:2], crop)
+        top, left = borders(size, crop)
+        item = np.full((*crop, *pixels.shape[2:]), BORDER, np.uint8)
+        item[top : top + size[0], left : left + size[1]] = resized(pixels, size, size)
+        return item
 
     def least(self, shape: Shape) -> tuple[int, int] | None:
         """Return the height and width that an image must keep when it is decoded; None: those of its file."""
@@ -161,12 +180,17 @@ class Preprocess:
     def _codes(self) -> dict[tuple[int, Format], Array]:
         return {}
 
-    def window(self, size: tuple[int, int], shape: Shape) -> tuple[float, float, float, float]:
-        """Return left, top, right, bottom, in pixels of an image of ``size`` (width, height), of the input's window."""
+    def window(self, size: tuple[int, int], shape: Shape) -> PictureWindow:
+        """Return the part of an image of ``size`` (width, height) that the input shows."""
         resize, crop = self.sizes(shape)
-        across, down = size[0] / resize[1], size[1] / resize[0]
         left, top = (resize[1] - crop[1]) // 2, (resize[0] - crop[0]) // 2
-        return left * across, top * down, (left + crop[1]) * across, (top + crop[0]) * down
+        across, down = size[0] / resize[1], size[1] / resize[0]
+        if self.resize == LETTERBOX:
+            top, left = (-before for before in borders(fitted(size[::-1], crop), crop))
+            across = down = max(across, down)
+        return PictureWindow(
+            left * across, top * down, (left + crop[1]) * across, (top + crop[0]) * down, *map(float, size)
+        )
 
     def _mean(self, mean: Array, channels: int, size: tuple[int, int]) -> Array:
         if mean.size in (0, 1, channels) and mean.ndim < 3:
@@ -192,7 +216,8 @@ class Preprocess:
         """Return the sizes (height, width) that an image is resized to and cropped to. Raises UsageError."""
         net = shape[2], shape[3]
         crop = self.crop or net
-        resize = self.resize or crop
+        resize = crop if self.resize in (None, LETTERBOX) else self.resize
+        assert not isinstance(resize, str)
         if crop != net:
             raise UsageError(
                 f"images of {crop[0]}x{crop[1]} for an input blob of {net[0]}x{net[1]}",
@@ -204,6 +229,17 @@ class Preprocess:
                 hint=f"resize to {crop[0]}x{crop[1]} or more",
             )
         return resize, crop
+
+
+def fitted(size: tuple[int, int], whole: tuple[int, int]) -> tuple[int, int]:
+    """Return the largest height and width of the proportions of ``size`` that fit into ``whole``."""
+    scale = min(whole[0] / size[0], whole[1] / size[1])
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def borders(size: tuple[int, int], whole: tuple[int, int]) -> tuple[int, int]:
+    """Return the pixels above and left of a picture of ``size`` (height, width) in the middle of ``whole``."""
+    return (whole[0] - size[0]) // 2, (whole[1] - size[1]) // 2
 
 
 def _within(value: Any) -> bool:

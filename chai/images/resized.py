@@ -27,7 +27,7 @@ LARGER = 8 / 7  # side of a view's crop, relative to the input's, if the image i
 
 def resized(files: Iterable[Path], how: Preprocess) -> list[Path]:
     """Return the images that have exactly the size of ``how.resize``, unless that is small."""
-    if how.resize is None or min(how.resize) <= SMALL:
+    if how.resize is None or isinstance(how.resize, str) or min(how.resize) <= SMALL:
         return []
     suspects = []
     for file in files:

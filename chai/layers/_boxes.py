@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..blob import Array
@@ -68,3 +68,9 @@ def _overlaps(ends: Array, area: Array, some: Array, others: Array, edge: int) -
     with np.errstate(invalid="ignore", divide="ignore"):
         overlaps: Array = inside / union
     return overlaps
+
+
+def runs(numbers: Array) -> Iterator[slice]:
+    """Yield where equal numbers follow each other."""
+    ends = [*(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+    return map(slice, [0, *ends[:-1]], ends) if len(numbers) else iter(())

@@ -27,6 +27,14 @@ class YoloLayer(Layer):
     def output_kind(self, top: Shape) -> OutputKind | None:
         return "boxes"
 
+    @property
+    def first_class(self) -> int:
+        return 1
+
+    @property
+    def box_classes(self) -> int | None:
+        return int(self.params.num_classes)
+
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
         scores = 0

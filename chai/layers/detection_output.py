@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from ..graph import Layer, OutputKind
 from ..graph.params import SIZE, choice, nested, within
 from ..limits import limits
 from ..util.lazy_numpy import np
-from ._boxes import Suppression, suppress
+from ._boxes import Suppression, runs, suppress
 
 LEAST = -3.4028234663852886e38  # FLT_MAX, negative: what SSD has scores exceed without a confidence_threshold
 
@@ -60,6 +59,14 @@ class DetectionOutput(Layer):
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         return "boxes"
+
+    @property
+    def first_class(self) -> int:
+        return 1 if self.params.background_label_id == 0 else 0
+
+    @property
+    def box_classes(self) -> int | None:
+        return int(self.params.num_classes) - self.first_class
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
@@ -179,9 +186,9 @@ class DetectionOutput(Layer):
         area[(sides < 0).any(0)] = 0
         rule = Suppression(self._nms.nms_threshold, eta=self._nms.eta)
         kept = list[int]()
-        for image in _runs(found.image):
+        for image in runs(found.image):
             first = len(kept)
-            for own in _runs(found.label[image]):
+            for own in runs(found.label[image]):
                 part = slice(image.start + own.start, image.start + own.stop)
                 kept += [part.start + i for i in suppress(low[:, part], high[:, part], area[part], rule)]
             if 0 <= keep < len(kept) - first:
@@ -233,9 +240,3 @@ def _limit(exceeding: Array, scores: Array, most: int) -> None:
 def _columns(rows: Array, which: Array) -> Array:
     """Return some rows as columns, contiguous: numpy is fast along the last axis."""
     return np.ascontiguousarray(rows[which].T)
-
-
-def _runs(numbers: Array) -> Iterator[slice]:
-    """Yield where equal numbers follow each other."""
-    ends = [*(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-    return map(slice, [0, *ends[:-1]], ends) if len(numbers) else iter(())

@@ -143,7 +143,7 @@ def _read(options: Options) -> tuple[Graph, Stored | None]:
         path, weights = locate(path, options.caffemodel)
     elif options.caffemodel is not None:
         raise UsageError("the bytes of an ONNX file have its weights: a caffemodel cannot be given, too")
-    how = {name: getattr(options, name) for name in ("custom", "phase", "level", "stages", "strict")}
+    how = {name: getattr(options, name) for name in ("custom", "phase", "level", "stages", "strict", "detect")}
     graph, stored = read_network(path, weights, options.shapes, **how)
     if options.start_layer or options.end_layer:
         graph = cut_sized(graph, options.start_layer, options.end_layer, options.shapes or {})

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..detect.head import Head, head_of
+from ..detect.labels import SETS
 from ..errors import ParseError, UsageError
-from ..images.preprocess import CHANNELS, LARGEST, Preprocess, from_transform
+from ..images.preprocess import CHANNELS, LARGEST, LETTERBOX, Preprocess, from_transform
 from ..util.files import content
 from ..util.lazy_numpy import np
 from .published import Published, from_table
@@ -27,12 +29,13 @@ DEFAULT = Preprocess()
 
 @dataclass(frozen=True)
 class Card:
-    """The TOML file next to a prototxt: title, labels, preprocessing, published weights."""
+    """The TOML file next to a prototxt: title, labels, preprocessing, the head of a detector, published weights."""
 
     title: str = ""
     labels: tuple[str, ...] = ()
     preprocess: Preprocess = DEFAULT
     weights: Published | None = None
+    detect: Head | None = None
 
     def preprocess_after(self, transform: Transform | None) -> Preprocess:
         """Return the card's preprocessing, or else that of the data layer's ``transform_param``, if there is one."""
@@ -73,20 +76,29 @@ def read_card(prototxt: str | Path) -> Card:
 def parse_card(text: str, path: Path) -> Card:
     """Read a card from its text; ``path`` is named in errors. Raises ParseError."""
     table = _toml(text, path)
-    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "weights")]
+    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "detect", "weights")]
     if unknown:
         raise ParseError(
-            f"unknown key {unknown[0]!r}; expected title, labels, [preprocess] or [weights]", path=str(path)
+            f"unknown key {unknown[0]!r}; expected title, labels, [preprocess], [detect] or [weights]", path=str(path)
         )
     labels = table.get("labels", [])
+    labels = list(SETS[labels]) if isinstance(labels, str) and labels in SETS else labels
     if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
-        raise ParseError("labels: expected a list of texts", path=str(path))
+        raise ParseError(f"labels: expected a list of texts, or {' or '.join(SETS)}", path=str(path))
     return Card(
         str(table.get("title", "")),
         tuple(labels),
         _preprocess(table.get("preprocess"), path),
         from_table(table["weights"], path) if "weights" in table else None,
+        _detect(table["detect"], path) if "detect" in table else None,
     )
+
+
+def _detect(table: Any, path: Path) -> Head:
+    try:
+        return head_of(table)
+    except UsageError as error:
+        raise ParseError(error.message, path=str(path), hint=error.hint) from error
 
 
 def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -> str:
@@ -121,7 +133,7 @@ def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
     for key in _KEYS:
         value = getattr(how, key)
         if key in ("resize", "crop") and value is not None:
-            yield key, str(list(value))
+            yield key, f'"{value}"' if isinstance(value, str) else str(list(value))
         elif key == "channels" and value is not None:
             yield key, f'"{value}"'
         elif key == "mean" and not isinstance(value, np.ndarray) and len(np.atleast_1d(value)):
@@ -144,11 +156,14 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
                 raise ParseError(f"channels: expected one of {', '.join(CHANNELS)}, found {value!r}", path=str(path))
             options[key] = value
             continue
+        if (key, value) == ("resize", LETTERBOX):
+            options[key] = value
+            continue
         numbers = value if isinstance(value, list) else [value]
         if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and abs(n) <= LARGEST for n in numbers):
             raise ParseError(f"{key}: expected numbers, found {str(value)[:80]}", path=str(path))
         if key in ("resize", "crop") and (len(numbers) != 2 or not all(isinstance(n, int) for n in numbers)):
-            raise ParseError(f"{key}: expected [height, width], found {value!r}", path=str(path))
+            raise ParseError(f"{key}: expected [height, width], found {value!r}"[:200], path=str(path))
         if key == "raw_scale" and isinstance(value, list):
             raise ParseError(f"{key}: expected one number, found {str(value)[:80]}", path=str(path))
         several = key in ("resize", "crop", "mean") or isinstance(value, list)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import zoo
 from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
@@ -15,7 +16,7 @@ from ..util.files import in_its_place
 from ..util.interpreter import Uncollected
 from ..util.log import logger
 from ..util.suggest import did_you_mean
-from . import is_compiled, is_onnx, networks
+from . import has_head, is_compiled, is_onnx, networks
 from .fetch import fetched, source_of
 
 if TYPE_CHECKING:
@@ -117,13 +118,30 @@ def read_graph(
 
 
 def read_network(
-    path: Path | bytes, weights: Path | None, sizes: Mapping[str, Shape] | None = None, **how: Any
+    path: Path | bytes,
+    weights: Path | None,
+    sizes: Mapping[str, Shape] | None = None,
+    detect: Mapping[str, Any] | str | None = None,
+    **how: Any,
 ) -> tuple[Graph, Stored | None]:
     """Return the Graph of a network that ``locate`` has found, and its trained parameters; ``how``: as ``read_graph``.
+
+    With ``detect``, or [detect] in its card, it has the head of a detector.
 
     ``path`` may be the bytes of an ONNX file, ``weights`` the formats of an ONNX file. ``sizes`` are shapes of inputs, for an
     ONNX file, in place of its own.
     """
+    graph, stored = _read_network(path, weights, sizes, how)
+    if detect is None and (isinstance(path, bytes) or not has_head(path)):
+        return graph, stored
+    from ..detect.attach import with_head  # which few networks need
+
+    return with_head(graph, detect, zoo.read_card(graph.path).detect, sizes or {}), stored
+
+
+def _read_network(
+    path: Path | bytes, weights: Path | None, sizes: Mapping[str, Shape] | None, how: dict[str, Any]
+) -> tuple[Graph, Stored | None]:
     if not isinstance(path, bytes) and not is_onnx(path):
         return read_graph(path, **how), Weights(weights) if weights is not None else None
     chosen = next((name for name in ("level", "stages") if how.get(name)), None)

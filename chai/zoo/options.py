@@ -43,6 +43,9 @@ class Reading:
     shapes: Mapping[str, Shape] | None = option(None, "set the size of an input, e.g. data=1x3x224x224")
     strict: bool = option(False, "refuse fields outside Caffe's schema (default: warn)")
     jit: bool = option(True, "run custom layers as plain Python")
+    detect: Mapping[str, Any] | str | None = option(
+        None, "head of a detector, whose boxes become an output: its name, or keys of [detect]", settled=True
+    )
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -203,8 +203,9 @@ def test_run_prints_boxes(chai_command) -> None:  # type: ignore[no-untyped-def]
     boxes = content["images"][0]["outputs"]["detection_out"]["boxes"]
     known = json.loads((folder / "meta.json").read_text())["cases"]["ulf_1"]["detections_conf>0.5"]
     assert sum(box["score"] > 0.5 for box in boxes) == len(known)  # all of them: --top was not typed
-    assert boxes[0]["label"] == 1
-    assert np.allclose(boxes[0]["box"], known[0][3:], atol=0.01)
+    assert boxes[0]["index"] == 0
+    with Image.open(folder / "images" / "ulf_1.jpg") as image:
+        assert np.allclose(np.array(boxes[0]["pixels"]) / np.tile(image.size, 2), known[0][3:], atol=0.01)
 
 
 def test_preprocessing_from_a_training_nets_transform_param(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -18,6 +18,7 @@ from chai.errors import UsageError
 from chai.images import drawing as picture
 from chai.images.drawing import LabelledBox
 from chai.images.preprocess import Preprocess
+from chai.images.window import UNIT
 from chai.kernels.pixels import bilinear
 from chai.layers import find
 from chai.util.paths import resource
@@ -53,7 +54,10 @@ def test_faces_are_framed_where_caffe_found_them(chai_command: Any, tmp_path: Pa
     found = np.load(folder / "cases" / "ulf_1" / "ref.npz")["detection_out"].reshape(-1, 7)
     caffe = found[np.argsort(-found[:, 2])][:, 3:]
     assert len(boxes) == len(caffe) > 5  # in JSON, whatever its score
-    assert np.allclose([box["box"] for box in boxes], caffe, atol=2e-3)  # the JPEG decoder was another
+    with Image.open(image) as opened:
+        size = np.tile(opened.size, 2)
+    places = np.array([box["pixels"] for box in boxes]) / size
+    assert np.allclose(places, caffe.clip(0, 1), atol=2e-3)  # the JPEG decoder was another
     assert "wrote out.png" in done.stderr
 
     with Image.open(image) as opened:
@@ -63,7 +67,7 @@ def test_faces_are_framed_where_caffe_found_them(chai_command: Any, tmp_path: Pa
     height, width = plain.shape[:2]
     frame = max(2, min(width, height) // 150)
     untouched = np.ones((height, width), bool)
-    for x0, y0, x1, y1 in (box["box"] for box in boxes):
+    for x0, y0, x1, y1 in places:
         left, right = round(x0 * width), round(x1 * width) - 1
         top, bottom = round(y0 * height), round(y1 * height) - 1
         y, x = (top + bottom) // 2, (left + right) // 2
@@ -179,8 +183,8 @@ def test_places(tmp_path: Path) -> None:
 
 def test_the_window_of_a_cropped_image() -> None:
     way = Preprocess(resize=(256, 512), crop=(224, 448))
-    assert way.window((1024, 1024), (1, 3, 224, 448)) == (64.0, 64.0, 960.0, 960.0)
-    assert Preprocess().window((53, 37), (1, 3, 10, 20)) == (0.0, 0.0, 53.0, 37.0)
+    assert way.window((1024, 1024), (1, 3, 224, 448)) == (64.0, 64.0, 960.0, 960.0, 1024, 1024)
+    assert Preprocess().window((53, 37), (1, 3, 10, 20)) == (0.0, 0.0, 53.0, 37.0, 53, 37)
 
 
 def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
@@ -192,7 +196,7 @@ def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
     window = way.window((200, 400), (1, 3, 50, 50))
     found = Answers(a_net((1, 1, 7), "DetectionOutput"), []).of_image({"out": rows}, 0, 1, window)
     (box,) = found["out"]["boxes"]
-    assert box["box"] == [0, 0.5, 1, 1] and box["pixels"] == [50, 200, 150, 300]
+    assert box["index"] == 1 and box["pixels"] == [50, 200, 150, 300]
     drawn = np.asarray(drawing._draw(noise(200, 400), found, {}, window))  # type: ignore[arg-type]
     green = (drawn == (0, 128, 0)).all(-1)
     assert green[299, 50:150].all() and green[298, 50:150].all() and not green[300:].any()
@@ -352,7 +356,17 @@ def test_boxes_are_listed_best_first_whatever_their_class(
     top: int | None, threshold: float, scores: list[float], more: int, below: int
 ) -> None:
     rows = np.array(ROWS, np.float32)[None, None]
-    net, window = a_net((1, 1, 7), "DetectionOutput"), (0, 0, 1, 1)
+    net, window = a_net((1, 1, 7), "DetectionOutput"), UNIT
     found = Answers(net, [], top, threshold).of_image({"out": rows}, 0, 2, window)["out"]
     assert [round(b["score"], 2) for b in found["boxes"]] == scores
     assert (found["more"], found["below_threshold"]) == (more, below)
+
+
+def test_a_map_of_a_letterbox_covers_the_picture_alone() -> None:
+    """Row i of a picture of half the input's height is row i + 2 of the map: the borders are left out."""
+    window = Preprocess(resize="letterbox").window((8, 4), (1, 3, 8, 8))
+    classes = np.arange(8).reshape(-1, 1).repeat(8, 1)
+    drawn = np.asarray(picture.with_classes(Image.new("RGB", (8, 4), (40, 80, 120)), classes, window)).astype(int)
+    for row in range(4):
+        wanted = (np.array([40, 80, 120]) + picture.class_colour(row + 2)) / 2
+        assert np.abs(drawn[row] - wanted).max() <= 1

@@ -30,7 +30,7 @@ def test_each_image_is_printed_before_the_next_batch(monkeypatch: pytest.MonkeyP
     assert printed == [0, 2, 4]
     found = json.loads(out.getvalue())
     assert [image["file"] for image in found["images"]] == [*map(str, IMAGES)]
-    assert (found["schema"], found["chai"]) == ("chai.run/2", chai.__version__)
+    assert (found["schema"], found["chai"]) == ("chai.run/3", chai.__version__)
     assert found["failed"] == []
 
 

@@ -254,7 +254,8 @@ ACTS = {  # options that always do something, or whose command refuses them else
     "--timeout": "a bound", "--chaidnn": "fields that are written", "--effort": "how much is tried", "--seed": "positions",
     "--rounds": "passes", "--threads": "of each engine", "--start": "figures",
     "--against": "the peers", "--dir": "where files are", "--test": "the test", "--measure": "the figures",
-    "--source": "the output", "--scheduler": "the workers",
+    "--source": "the output", "--scheduler": "the workers", "--detect": "a layer",
+    "--anchors": "refused without a head",
 }  # fmt: skip
 IMAGES = {"--resize", "--crop", "--channels", "--mean", "--mean-file", "--raw-scale", "--scale", "--fast-decode"}
 ALSO = {  # in these commands, too

@@ -13,6 +13,7 @@ from PIL import Image
 import chai
 from chai import cli
 from chai.images import drawing
+from chai.images.window import whole
 from tests.cli.conforms import checked
 from tests.cli.test_evaluate_kinds import network
 from tests.evaluate.test_outputs import CONV, SSD
@@ -38,7 +39,13 @@ def scores(detector: list[str], photo: Path) -> list[float]:
     rows = net.forward(chai.Preprocess(scale=0.02)(Image.open(photo), (1, 3, 6, 8))[None])["detection_out"].reshape(
         -1, 7
     )
-    return sorted(rows[:, 2].tolist(), reverse=True)
+    return sorted(inside(rows)[:, 2].tolist(), reverse=True)
+
+
+def inside(rows: Any) -> Any:
+    """The rows of boxes with an area in the picture: untrained weights give others, too."""
+    corners = rows[:, 3:].clip(0, 1)
+    return rows[(corners[:, :2] < corners[:, 2:]).all(1)]
 
 
 def run(capsys: Any, net: list[str], photo: Path, *options: Any) -> str:
@@ -76,7 +83,7 @@ def test_top_cuts_boxes_only_when_it_is_typed(detector: list[str], photo: Path, 
 
 def test_boxes_have_a_header_with_their_unit(detector: list[str], photo: Path, capsys: Any) -> None:
     head, first = run(capsys, detector, photo).splitlines()[2:4]
-    assert head.endswith("  (fractions of the network's input, 0 to 1)")
+    assert head.endswith("  (pixels)")
     columns = [head.index(side) + len(side) for side in ("score", "left", "top", "right", "bottom")]
     assert all(
         first[end - 1].isdecimal() and not first[end : end + 1].strip() for end in columns
@@ -85,13 +92,18 @@ def test_boxes_have_a_header_with_their_unit(detector: list[str], photo: Path, c
     assert "score" not in none
 
 
-def test_json_has_corners_in_both_units(detector: list[str], photo: Path, capsys: Any) -> None:
-    """The photo is 40 pixels wide and 30 high, and all of it is the input."""
+def test_json_has_classes_from_0_and_corners_in_pixels(detector: list[str], photo: Path, capsys: Any) -> None:
+    """The photo is 40 pixels wide and 30 high, and all of it is the input; label 0 of SSD is the background."""
     answer = json.loads(run(capsys, detector, photo, "--json"))["images"][0]["outputs"]["detection_out"]
-    assert answer["units"] == {"box": "fractions of the network's input", "pixels": "pixels of the image"}
-    assert len(answer["boxes"]) > 5
-    for box in answer["boxes"]:
-        assert box["pixels"] == pytest.approx([x * size for x, size in zip(box["box"], (40, 30, 40, 30))], abs=1e-4)
+    net = chai.Net(*detector, device="float", batch=1)
+    data = chai.Preprocess(scale=0.02)(Image.open(photo), (1, 3, 6, 8))[None]
+    rows = inside(net.forward(data)["detection_out"].reshape(-1, 7))
+    rows = rows[np.argsort(-rows[:, 2], kind="stable")]
+    assert len(answer["boxes"]) == len(rows) > 5
+    for box, (_, label, score, *corners) in zip(answer["boxes"], rows.tolist()):
+        assert (box["index"], box["score"]) == (label - 1, pytest.approx(score))
+        pixels = [min(max(x * size, 0), size) for x, size in zip(corners, (40, 30, 40, 30))]
+        assert box["pixels"] == pytest.approx(pixels, abs=1e-4)
 
 
 def test_what_a_run_prints_is_a_truth_for_evaluate(
@@ -103,20 +115,11 @@ def test_what_a_run_prints_is_a_truth_for_evaluate(
         args = [*detector, "-i", file, "--device", "float", "-q", "--json", *scale]
         assert cli._main(["run", *map(str, args)]) == 0
         truth = tmp_path / "run.json"
-        truth.write_text(json.dumps(proper(json.loads(capsys.readouterr().out))))
+        truth.write_text(capsys.readouterr().out)
         args = [*detector, "--images", file, "--jobs", "1", "-q", "--json", "--truth", truth, *scale]
         assert cli._main(["evaluate", *map(str, args)]) == 0
         content = json.loads(capsys.readouterr().out)
         assert content["known"] == 1 and content["float"]["map50"] == 1
-
-
-def proper(content: dict[str, Any]) -> dict[str, Any]:
-    """Return what a run printed with the boxes that have an area: untrained weights give others, too."""
-    for answer in content["images"][0]["outputs"].values():
-        boxes = [(box, *box["pixels"]) for box in answer["boxes"]]
-        answer["boxes"] = [box for box, left, top, right, bottom in boxes if left < right and top < bottom]
-        assert len(answer["boxes"]) > 5
-    return content
 
 
 def test_json_has_all_boxes_unless_a_threshold_is_typed(detector: list[str], photo: Path, capsys: Any) -> None:
@@ -127,7 +130,7 @@ def test_json_has_all_boxes_unless_a_threshold_is_typed(detector: list[str], pho
         (["--top", 3], every[:3], len(every) - 3),
     ):
         content = json.loads(run(capsys, detector, photo, "--json", *options))
-        checked(content, "chai.run/2")
+        checked(content, "chai.run/3")
         found = content["images"][0]["outputs"]["detection_out"]
         expected = [score for score in every if score >= CUT] if expected is None else expected
         assert [box["score"] for box in found["boxes"]] == pytest.approx(expected)
@@ -188,5 +191,5 @@ def test_a_map_of_one_channel_is_an_overlay(photo: Path, tmp_path: Path, capsys:
 )
 def test_flat_and_broken_maps_are_drawn(values: Any) -> None:
     plain = Image.new("RGB", (12, 8), (10, 20, 30))
-    drawn = np.asarray(drawing.with_values(plain, values, (0.0, 0.0, 12.0, 8.0)))
+    drawn = np.asarray(drawing.with_values(plain, values, whole(12, 8)))
     assert drawn.shape == (8, 12, 3) and (drawn[0, 0] == np.array([5, 26, 53])).all()  # the least

@@ -218,7 +218,7 @@ def test_view(folder: Path) -> None:
             stream.readline()
             image = Image.open(BytesIO(stream.read(size)))
             pixels = np.asarray(image).astype(int)
-            colours = [class_colour(label) for label in COLOURS]  # of their frames
+            colours = [class_colour(1 + index) for index in COLOURS]  # of their frames
             assert any((np.abs(pixels[:24, :40] - colour).max(2) < 60).any() for colour in colours)
             assert image.height > 24  # rate and times below it
         out, _ = process.communicate(timeout=HANG)

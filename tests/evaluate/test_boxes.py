@@ -14,7 +14,6 @@ from hypothesis import given, settings, strategies as st
 from chai.evaluate import Output
 from chai.evaluate.boxes import Boxes, Found, average_precision, hits, matched, overlap
 from chai.evaluate.kinds import reduce
-from chai.evaluate.outputs import rows_of
 from tests.conftest import examples
 
 OUTPUT = Output("detection_out", "boxes", None)
@@ -125,7 +124,7 @@ def test_images_without_any_box_count_and_give_no_precision() -> None:
     assert (sides["emulator"].images, found["agree"], found["precision"], found["recall"]) == (4, 4, None, None)
     assert found["map50"] is None  # there is no true box
     rows = {row[0]: row[1:] for row in measure.rows(sides)}
-    assert rows["precision"] == ["", "-"] and rows["mAP@0.5"] == ["-", "-"]
+    assert rows["precision"] == ["", "-"] and rows["mAP@0.5 (VOC)"] == ["-", "-"]
 
 
 # -- against the truth
@@ -231,9 +230,3 @@ def test_mean_average_precision_of_random_boxes(seed: int) -> None:
     (side,) = reduce(records, ["float"], Boxes(OUTPUT), lambda image: truth[image]).values()
     assert isinstance(side, Found) and side.mean_average_precision is not None
     assert isclose(side.mean_average_precision, naive_map(boxes, truth), abs_tol=1e-12)
-
-
-def test_rows_of_one_image() -> None:
-    rows = [[0, 1, 0.3, *A], [1, 1, 0.9, *B], [0, 2, 0.8, *B], [0, -1, -1, -1, -1, -1, -1], [0, 1, nan, *A]]
-    found = rows_of(np.array(rows, np.float32)[None, None], 0)
-    assert found[:, 2].tolist() == [np.float32(0.8), np.float32(0.3)]

@@ -11,7 +11,7 @@ import pytest
 from chai.evaluate import Output
 from chai.evaluate.kinds import reduce
 from chai.evaluate.maps import Answer, Maps, MapSums, class_map, counts, seen_in
-from chai.evaluate.measure import UNIT
+from chai.images.window import UNIT, PictureWindow, whole
 
 SCORES = Output("score", "map", "score", None, 4)
 
@@ -97,7 +97,7 @@ def test_classes_that_are_on_neither_side_do_not_count() -> None:
 
 def naive_seen(classes: Any, window: Any, size: tuple[int, int]) -> dict[tuple[int, int], int]:
     """The map's class at the centre of every pixel of an image that the network saw."""
-    left, top, right, bottom = window
+    left, top, right, bottom = window[:4]
     seen = {}
     for y in range(size[0]):
         for x in range(size[1]):
@@ -121,7 +121,7 @@ def test_each_pixel_of_the_truth_is_judged_by_the_map_pixel_it_is_in(
     shape: tuple[int, int], window: tuple[float, float, float, float], size: tuple[int, int]
 ) -> None:
     classes = np.arange(np.prod(shape)).reshape(shape)
-    rows, columns, found = seen_in(classes, window, size)
+    rows, columns, found = seen_in(classes, PictureWindow(*window), size)
     expected = naive_seen(classes, window, size)
     assert {(int(y), int(x)): int(found[i, j]) for i, y in enumerate(rows) for j, x in enumerate(columns)} == expected
 
@@ -132,7 +132,7 @@ def test_accuracy_and_mean_iou_leave_out_255() -> None:
         values[label, :, x] = 1  # both rows say 0 1 2 2
     target = np.array([[0, 1, 1, 255], [255, 3, 2, 2]])
     measure = Maps(SCORES)
-    window = (0.0, 0.0, 4.0, 2.0)
+    window = whole(4, 2)
     record = {"image": 0, **measure.record({"float": answer(values)}, window, target)}
     unknown = {"image": 1, **measure.record({"float": answer(values)}, window, None)}
     side = reduce([unknown, record], ["float"], measure, lambda _: None)["float"]

@@ -9,8 +9,9 @@ import pytest
 
 from chai.evaluate import Evaluation, Output, wilson
 from chai.evaluate.kinds import reduce
-from chai.evaluate.measure import UNIT, decibels
+from chai.evaluate.measure import decibels
 from chai.evaluate.score import Scores, best
+from chai.images.window import UNIT
 
 SOFTMAX = Output("prob", "scores", "fc", "softmax", 7)
 

@@ -11,9 +11,11 @@ import pytest
 from PIL import Image
 
 from chai.errors import ParseError, UsageError
+from chai.evaluate import Output
 from chai.evaluate.truth import Classes, TrueBoxes, truth
 from chai.images.files import read_classes
 
+MAP, BOXES = Output("score", "map", None), Output("out", "boxes", None)
 BOX = [1, 10, 20, 30.5, 40]
 
 
@@ -77,11 +79,11 @@ def test_corners_that_are_fractions_are_refused(tmp_path: Path, right: float) ->
 
 def ran(*images: Any) -> str:
     """Return an object as ``chai run --json`` prints it."""
-    return json.dumps({"schema": "chai.run/2", "images": images}, indent=1)
+    return json.dumps({"schema": "chai.run/3", "images": images}, indent=1)
 
 
 def found(*boxes: tuple[int, list[float | None]]) -> dict[str, Any]:
-    return {"boxes": [{"label": label, "box": [0, 0, 1, 1], "pixels": pixels} for label, pixels in boxes]}
+    return {"boxes": [{"index": label, "label": "", "pixels": pixels} for label, pixels in boxes]}
 
 
 def test_the_boxes_of_a_run(tmp_path: Path) -> None:
@@ -93,6 +95,10 @@ def test_the_boxes_of_a_run(tmp_path: Path) -> None:
         written(tmp_path, ran({"file": "p/a.jpg", "outputs": some}, {"file": "b", "outputs": {"o": found()}}))
     )
     assert known(Path("/x/p/a.jpg")) == [[2, 3.5, 4, 8, 9], [1, 0, 0, 7, 2]]
+    counted = TrueBoxes(
+        tmp_path / "truth.jsonl", 1
+    )  # for a network whose label 0 is the background: its classes are from 0
+    assert counted(Path("p/a.jpg")) == known(Path("p/a.jpg"))
     assert known(Path("b")) == [] and known(Path("c")) is None
 
 
@@ -102,7 +108,7 @@ def test_the_boxes_of_a_run(tmp_path: Path) -> None:
         (ran({"file": "a.jpg", "outputs": {"prob": {"top": []}}}), "expected what chai run --json prints"),
         (ran({"file": "a.jpg", "outputs": {"o": found(), "p": found()}}), "a network with one output of boxes"),
         (
-            ran({"file": "a.jpg", "outputs": {"o": {"boxes": [{"label": 1, "box": [0, 0, 1, 1]}]}}}),
+            ran({"file": "a.jpg", "outputs": {"o": {"boxes": [{"label": 1, "pixels": [0, 0, 1, 1]}]}}}),
             "one output of boxes",
         ),
         (ran({"file": "a.jpg", "outputs": {"o": {"boxes": 1}}}), "one output of boxes"),
@@ -147,11 +153,11 @@ def test_a_file_too_large_is_refused(tmp_path: Path) -> None:
 def test_the_answers_are_those_of_the_outputs_kind(tmp_path: Path) -> None:
     path = written(tmp_path, {"file": "a.jpg", "boxes": []})
     with pytest.raises(UsageError, match="expected a folder, the output is a map"):
-        truth("map", None, path)
+        truth(None, path, MAP)
     with pytest.raises(UsageError, match="expected a file, the output is boxes"):
-        truth("boxes", None, tmp_path)
-    with pytest.raises(UsageError, match="--labels are for class scores, and the output is map"):
-        truth("map", path, None)
+        truth(None, tmp_path, BOXES)
+    with pytest.raises(UsageError, match="--labels are for class scores and COCO's categories, and the output is map"):
+        truth(path, None, MAP)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "I;16"])

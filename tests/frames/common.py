@@ -15,10 +15,10 @@ import chai
 from chai.parser.caffemodel import write_caffemodel
 
 HEIGHT, WIDTH, SIDE = 24, 40, 8
-RED, GREEN = 1, 2  # labels of the detector; 0 is its background
+RED, GREEN = 0, 1  # classes of the detector, whose label 0 is the background
 COLOURS = {RED: (250, 10, 10), GREEN: (10, 250, 10)}
 RNG = np.random.default_rng(11)
-Truth = set[tuple[int, int, int]]  # label, left, top
+Truth = set[tuple[int, int, int]]  # class, left, top
 
 # Two convolutions take the means of red and green of each square of 8 x 8 pixels, on the overlay; the rest is SSD's head.
 DETECTOR = f"""
@@ -95,7 +95,7 @@ def mjpeg(path: Path, count: int) -> list[Truth]:
 
 
 def found(boxes: Any) -> Truth:
-    """Label, left and top of boxes whose corners are within a pixel of a square's."""
+    """Class, left and top of boxes whose corners are within a pixel of a square's."""
     rows = boxes[boxes[:, 2] >= 0.5]
     corners = np.rint(rows[:, 3:] / SIDE) * SIDE
     assert np.abs(corners - rows[:, 3:]).max(initial=0) < 1

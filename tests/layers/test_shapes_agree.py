@@ -102,6 +102,27 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
             1,
         )
     ],
+    "AnchoredDetectionOutput": [
+        (
+            "anchored_detection_output_param { anchor: [1, 2, 3, 4] stride: [8, 16] }",
+            [(2, 7, 3, 3), (2, 7, 2, 2)],
+            1,
+        ),
+        ("anchored_detection_output_param { anchor: [1, 2, 3, 4] stride: 8 }", [(2, 2, 3, 5, 8)], 1),
+    ],
+    "AnchorFreeDetectionOutput": [
+        ("anchor_free_detection_output_param { reg_max: 2 }", [(2, 11, 3, 5), (2, 11, 2, 3)], 1),
+        ("anchor_free_detection_output_param { reg_max: 2 }", [(2, 8, 3, 5), (2, 3, 3, 5)], 1),
+        ("anchor_free_detection_output_param { reg_max: 1 stride: [8, 16] height: 16 width: 24 }", [(2, 7, 8)], 1),
+    ],
+    "DecodedDetectionOutput": [
+        ("decoded_detection_output_param { height: 16 width: 24 }", [(2, 7, 8)], 1),
+        (
+            "decoded_detection_output_param { height: 16 width: 24 objectness: true channels_last: true }",
+            [(2, 8, 7)],
+            1,
+        ),
+    ],
     "Yolov3DetectionOutput": [
         (
             "yolov3_detection_output_param { num_box: 1 num_classes: 2 biases: 1 biases: 2 mask_group_num: 1 mask: 0 "

@@ -155,6 +155,9 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
     "ROIPooling": {"pooled_h": "2", "pooled_w": "2"},
     "SPP": {"pyramid_height": "1"},
     "Tile": {"tiles": "2"},
+    "AnchoredDetectionOutput": {"anchor": "[1, 2, 3, 4]", "stride": "8"},
+    "AnchorFreeDetectionOutput": {"reg_max": "2"},
+    "DecodedDetectionOutput": {"height": "8", "width": "8"},
     "YoloDetectionOutput": {"num_box": "2", "num_classes": "1", "biases": "[1, 2, 3, 4]"},
     "Yolov3DetectionOutput": {
         "num_box": "2", "num_classes": "1", "biases": "[1, 2, 3, 4]", "mask_group_num": "1", "mask": "[0, 1]",
@@ -166,6 +169,7 @@ BOTTOMS = {
     "LSTM": "steps marks", "RNN": "steps marks",
     "Proposal": "scores deltas image",
     "ROIPooling": "data rois", "PSROIPooling": "data rois", "YoloDetectionOutput": "grid", "Yolov3DetectionOutput": "grid",
+    "AnchoredDetectionOutput": "grid", "AnchorFreeDetectionOutput": "grid", "DecodedDetectionOutput": "cells",
 }  # fmt: skip
 INPUTS = {  # for bottoms that are not of DATA
     "loc conf priors": (
@@ -177,6 +181,7 @@ INPUTS = {  # for bottoms that are not of DATA
         "input_shape [{ dim: [1, 4, 3, 5] }, { dim: [1, 8, 3, 5] }, { dim: [1, 3] }]\n"
     ),
     "steps marks": 'input: ["steps", "marks"] input_shape [{ dim: [4, 2, 3] }, { dim: [4, 2] }]\n',
+    "cells": 'input: "cells" input_shape { dim: [1, 7, 21] }\n',
     "grid": 'input: "grid" input_shape { dim: [1, 12, 4, 4] }\n',
 }
 EXTREMES = [0, -1, 2**31 - 1]

@@ -24,6 +24,7 @@ from ...errors import ChaiError, ParseError, UsageError
 from ...images import files as images
 from ...images.pictures import Feed, item_shape, stacked
 from ...images.preprocess import Preprocess
+from ...images.window import PictureWindow, whole
 from ...net import Net
 from ...overlay import load
 from ...util.data import npy
@@ -32,7 +33,7 @@ from ...zoo import is_compiled
 from ...zoo.locate import locate
 from ..kinds import measure
 from ..maps import IGNORED
-from ..measure import Record, Window
+from ..measure import Record
 from ..outputs import Output
 from ..truth import map_file
 
@@ -155,7 +156,7 @@ class _Image:
     """An item of an input, its window in the image, the image's width and height, its true classes."""
 
     item: Feed
-    window: Window
+    window: PictureWindow
     size: tuple[int, int]
     target: Array | None = None
 
@@ -233,7 +234,7 @@ class WorkerNetworks:
         mapped = npy.mapped(file)
         array = npy.floats(mapped if item is None else mapped[item], file)
         height, width = array.shape[1:] if array.ndim == 3 else (1, 1)
-        return _Image(array, (0.0, 0.0, float(width), float(height)), (width, height))
+        return _Image(array, whole(width, height), (width, height))
 
     def _target(self, image: _Image, file: str, item: int | None) -> Array | None:
         """Return the true class of each pixel; None if there is no file with them. Raises ParseError."""

@@ -1,0 +1,208 @@
+"""Attach a head: the layer that makes boxes of a detector's outputs becomes the network's last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any, NamedTuple
+
+from ..blob import Shape, show
+from ..errors import UsageError
+from ..graph import Graph
+from ..layers import find
+from ..passes.infer_shapes import infer_shapes
+from ..util.suggest import did_you_mean
+from .head import Head, head_of
+
+STRIDES = 8, 16, 32  # of blobs that have all maps, unless others are named
+BOXES = "detections"  # name of the layer and its top
+
+
+class _Fit(NamedTuple):
+    """A layer type, its bottoms in order and its parameters."""
+
+    type: str
+    bottoms: tuple[str, ...]
+    params: dict[str, Any]
+
+
+def with_head(
+    graph: Graph, asked: Mapping[str, Any] | str | None, card: Head | None, sizes: Mapping[str, Shape]
+) -> Graph:
+    """Return a network with the head that is ``asked`` for, else its card's, if there is one.
+
+    Its boxes are an output in place of what it reads. A threshold alone is for the head of a card. ``sizes`` are shapes of
+    inputs in place of the file's. Raises UsageError if it is no head or does not fit the outputs.
+    """
+    alone = isinstance(asked, Mapping) and asked.keys() <= {"threshold"}
+    head = card if asked is None or (alone and card is None) else head_of(asked, card)
+    return graph if head is None else _attached(graph, head, {blob: tuple(shape) for blob, shape in sizes.items()})
+
+
+def _attached(graph: Graph, head: Head, sizes: Mapping[str, Shape]) -> Graph:
+    shapes = infer_shapes(graph, sizes, partial=True)
+    unknown = [name for name in head.outputs if name not in graph.outputs]
+    if unknown:
+        raise UsageError(
+            f"detect: {graph.path} has no output {unknown[0]!r}", hint=did_you_mean(unknown[0], graph.outputs)
+        )
+    names = head.outputs or graph.outputs
+    known = {name: shapes[graph.latest[name]] for name in names if graph.latest[name] in shapes}
+    fit = _HeadFitting(graph, head, _input_size(graph, shapes), known).fit()
+    cls = find(fit.type)
+    assert cls is not None
+    own = {"confidence_threshold": head.threshold, "nms_threshold": head.family.iou if head.iou is None else head.iou}
+    params = cls.Params(**fit.params, **own, multi_label=head.multi_label)
+    top = BOXES
+    while top in graph.latest or any(layer.name == top for layer in graph.layers):
+        top += "_"
+    layer = cls(top, tuple([graph.latest[name] for name in fit.bottoms]), (top,), params)
+    outputs = [name for name in graph.outputs if name not in fit.bottoms]
+    return replace(graph, layers=[*graph.layers, layer], outputs=[*outputs, top], latest={**graph.latest, top: top})
+
+
+def _input_size(graph: Graph, shapes: Mapping[str, Shape]) -> tuple[int, int] | None:
+    """Return height and width of the only input that is a picture; None if there are several, or if it is unknown."""
+    pictures = [shapes[blob][2:] for blob in graph.inputs if len(shapes.get(blob, ())) == 4]
+    return (pictures[0][0], pictures[0][1]) if len(pictures) == 1 else None
+
+
+class _HeadFitting:
+    """The search for the form in which outputs hold a head. ``size`` is the input's height and width."""
+
+    def __init__(self, graph: Graph, head: Head, size: tuple[int, int] | None, shapes: Mapping[str, Shape]) -> None:
+        self.graph, self.head, self.size, self.shapes = graph, head, size, shapes
+        self.listed = ", ".join(f"{name} ({show(shape)})" for name, shape in shapes.items()) or "none of known size"
+
+    def fit(self) -> _Fit:
+        """Return the layer that reads the outputs. Raises UsageError if there is none."""
+        flat = [name for name, shape in self.shapes.items() if len(shape) == 3]
+        ranks = (4, 5) if self.head.family.anchored else (4,)
+        maps = [name for name, shape in self.shapes.items() if len(shape) in ranks]
+        if flat and self.size is None:
+            raise self._wrong("the size of the input is unknown", "--shape BLOB=1x3xHxW")
+        if self.head.family.anchored and flat:
+            return self._decoded(flat, objectness=True)
+        if flat:
+            joined = self._joined(flat)
+            return self._decoded(flat, objectness=False) if joined is None else joined
+        if not maps:
+            raise self._wrong("they are no maps, and no boxes", "outputs = [...] names those that are read")
+        return self._anchors(maps) if self.head.family.anchored else self._distances(maps)
+
+    def _wrong(self, why: str, hint: str | None = None) -> UsageError:
+        return UsageError(
+            f"detect: {self.head.head} does not fit the outputs of {self.graph.path}, {self.listed}: {why}", hint=hint
+        )
+
+    def _cells(self) -> int:
+        """Return the cells of all maps, for blobs that have them side by side."""
+        assert self.size is not None
+        height, width = self.size
+        return sum(-(-height // stride) * -(-width // stride) for stride in self.head.strides or STRIDES)
+
+    def _decoded(self, names: Sequence[str], objectness: bool) -> _Fit:
+        """Return the layer for boxes that are decoded: centre, size, objectness if there is any, and classes of each."""
+        if len(names) != 1:
+            raise self._wrong("expected one with boxes", "outputs = [...] names it")
+        (name,), cells, first = names, self._cells(), 4 + objectness
+        _, rows, columns = self.shapes[name]
+        last = objectness
+        if rows % cells != 0 or columns % cells != 0:  # else both may be boxes: the family's usual order
+            last = rows % cells == 0
+        boxes, channels = (rows, columns) if last else (columns, rows)
+        strides = list(self.head.strides or STRIDES)
+        if boxes % cells or (not objectness and boxes != cells):
+            raise self._wrong(f"expected boxes for {cells} cells of strides {strides}", "strides = [...] names others")
+        if channels <= first or self.head.classes not in (None, channels - first):
+            expected = "some" if self.head.classes is None else self.head.classes
+            raise self._wrong(f"{channels} numbers of a box; expected {first} and {expected} classes")
+        assert self.size is not None
+        size = {"height": self.size[0], "width": self.size[1]}
+        params = {**size, "objectness": objectness, "channels_last": last}
+        return _Fit("DecodedDetectionOutput", (name,), params)
+
+    def _joined(self, names: Sequence[str]) -> _Fit | None:
+        """Return the layer for distances and logits of the cells of all maps; None if they are boxes."""
+        assert self.size is not None
+        bins, channels = 4 * self.head.reg_max, [self.shapes[name][1] for name in names]
+        params = {
+            "reg_max": self.head.reg_max,
+            "stride": self.head.strides or STRIDES,
+            "height": self.size[0],
+            "width": self.size[1],
+        }
+        if len(names) == 2 and bins in channels:
+            order = names if channels[0] == bins else names[::-1]
+            return _Fit("AnchorFreeDetectionOutput", tuple(order), params)
+        if len(names) == 1 and self.head.classes is not None and channels[0] == bins + self.head.classes:
+            return _Fit("AnchorFreeDetectionOutput", tuple(names), params)
+        return None
+
+    def _fine_first(self, names: Sequence[str]) -> list[str]:
+        """Return maps from the finest to the coarsest."""
+        return sorted(names, key=lambda name: -self.shapes[name][2] * self.shapes[name][3])
+
+    def _distances(self, names: Sequence[str]) -> _Fit:
+        ordered = self._fine_first(names)
+        bins, classes = 4 * self.head.reg_max, self.head.classes
+        channels = {name: self.shapes[name][1] for name in ordered}
+        apart = [name for name in ordered if channels[name] == bins]
+        if apart and 2 * len(apart) == len(ordered):
+            others = [name for name in ordered if name not in apart]
+            ordered = list(chain(*zip(apart, others)))
+            classes_of = {channels[name] for name in others}
+        else:
+            classes_of = {count - bins for count in channels.values()}
+        if len(classes_of) != 1 or min(classes_of) < 1 or classes not in (None, *classes_of):
+            expected = "some classes" if classes is None else f"{classes} classes"
+            raise self._wrong(f"expected {bins} channels of distances and {expected} in each", "reg_max or classes = N")
+        return _Fit("AnchorFreeDetectionOutput", tuple(ordered), {"reg_max": self.head.reg_max})
+
+    def _anchors(self, names: Sequence[str]) -> _Fit:
+        head, ordered = self.head, self._fine_first(names)
+        if not head.anchors:
+            raise self._wrong(
+                "its anchors are missing", "anchors = [[w, h, w, h, ...], ...], a list per map, the finest first"
+            )
+        if len(head.anchors) != len(ordered) or len({len(row) for row in head.anchors}) != 1:
+            lists = [len(row) // 2 for row in head.anchors]
+            raise self._wrong(
+                f"{lists} anchors for {len(ordered)} maps; expected as many for each", "the finest map first"
+            )
+        strides = head.strides or tuple([self._stride(name) for name in ordered])
+        for what, values in (("strides", strides), ("scale_xy", head.scale_xy)):
+            if values and len(values) != len(ordered):
+                raise self._wrong(f"{len(values)} {what} for {len(ordered)} maps")
+        anchors = [
+            float(x) * (stride if head.family.cells else 1) for row, stride in zip(head.anchors, strides) for x in row
+        ]
+        params = {
+            "anchor": tuple(anchors),
+            "stride": strides,
+            "scale_x_y": head.scale_xy or (head.family.scale,) * len(ordered),
+            "size": "SQUARE" if head.family.square else "EXPONENT",
+            "score": "SOFTMAX" if head.family.softmax else "SIGMOID",
+        }
+        count = len(head.anchors[0]) // 2
+        for name in ordered:
+            shape = self.shapes[name]
+            channels = shape[4] if len(shape) == 5 else shape[1] / count
+            if (len(shape) == 5 and shape[1] != count) or channels % 1 or channels <= 5:
+                raise self._wrong(f"{name} is no map of {count} anchors")
+            if head.classes not in (None, channels - 5):
+                raise self._wrong(f"{name} has {channels - 5:g} classes; expected {head.classes}")
+        return _Fit("AnchoredDetectionOutput", tuple(ordered), params)
+
+    def _stride(self, name: str) -> int:
+        """Return the pixels of the input in a cell of a map."""
+        if self.size is None:
+            raise self._wrong("the size of the input is unknown", "strides = [...] or --shape BLOB=1x3xHxW")
+        grid = self.shapes[name][2:4]
+        stride = self.size[0] // max(1, grid[0])
+        if stride < 1 or tuple(-(-side // stride) for side in self.size) != grid:
+            raise self._wrong(
+                f"{name} has no whole stride for an input of {self.size[0]}x{self.size[1]}", "strides = [...]"
+            )
+        return stride

@@ -1,0 +1,63 @@
+"""DecodedDetectionOutput: boxes that the network has decoded, and their scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..blob import Array, Shape, show
+from ..errors import ModelError
+from ..graph.params import SIZE, within
+from ..util.lazy_numpy import np
+from ._heads import HeadLayer, HeadParams, around
+
+ROUNDING = 1e-3  # by which a probability may exceed 1
+
+
+class DecodedDetectionOutput(HeadLayer):
+    """Bottom: (N, 4 + classes, boxes), or (N, boxes, 4 + classes) with channels_last.
+
+    Centre x and y, width and height are in pixels of the input, scores are probabilities. With objectness there is one more
+    number after the size, which multiplies them.
+    """
+
+    message = "decoded_detection_output_param"
+
+    @dataclass(frozen=True)
+    class Params(HeadParams):
+        """height and width of the network's input in pixels."""
+
+        height: int = within(0, SIZE, 0)
+        width: int = within(0, SIZE, 0)
+        objectness: bool = False
+        channels_last: bool = False
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        (bottom,), p = bottoms, self.params
+        first = 4 + p.objectness
+        if not (p.height and p.width):
+            raise self.wrong("height and width of the network's input are missing")
+        if len(bottom) != 3 or self._channels(bottom) <= first:
+            raise self.wrong(f"expected {first} numbers of each box and its classes, found {show(bottom)}")
+        self.few(bottom[1] if p.channels_last else bottom[2], self._channels(bottom) - first)
+        return ((1, 1, 1, 7),)
+
+    def _channels(self, bottom: Shape) -> int:
+        return bottom[2] if self.params.channels_last else bottom[1]
+
+    def candidates(self, *bottoms: Array) -> tuple[Array, Array, Array]:
+        p = self.params
+        values = bottoms[0].T if p.channels_last else bottoms[0]
+        first, least = 4 + p.objectness, np.float32(p.confidence_threshold)
+        which = np.flatnonzero((values[4] if p.objectness else values[4:].max(0)) > least)
+        values = values[:, which]  # of few
+        scores = values[first:] * values[4] if p.objectness else values[first:]
+        if values[4:].max(initial=0) > 1 + ROUNDING:
+            error = ModelError(
+                f"a score of {values[4:].max():.4g}; expected probabilities of boxes that are decoded",
+                hint="a head that is not decoded has maps, or needs its number of classes: [detect] classes = N",
+            )
+            raise self.failure(error)
+        label, kept = self.chosen(scores)
+        size = np.array([[p.width], [p.height]], np.float32)
+        corners = around(values[:2, kept] / size, values[2:4, kept] / size)
+        return corners, scores[label, kept], label

@@ -1,0 +1,182 @@
+"""A detector from its file and a card of few lines, or options, to boxes: run, --draw, --json, evaluate, show and compile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import chai
+from chai import cli
+from chai.evaluate.workers import processes
+from chai.evaluate.workers.job import release
+from chai.images.boxes import detections
+from chai.images.preprocess import Preprocess
+from tests.cli.conforms import checked
+from tests.cli.test_evaluate_kinds import Here
+from tests.detect.common import ANCHORS, CLASSES, SIZE, maps, written
+
+LABELS = ["cat", "dog", "owl"]
+CARD = """labels = ["cat", "dog", "owl"]
+[preprocess]
+resize = "letterbox"
+channels = "RGB"
+scale = 0.05
+[detect]
+head = "yolov8"
+"""
+WAY = Preprocess(resize="letterbox", channels="RGB", scale=0.05)
+PICTURE = 75, 110  # width and height
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    path = tmp_path / "photo.png"
+    pixels = np.random.default_rng(8).integers(0, 255, (PICTURE[1], PICTURE[0], 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def detector(folder: Path, card: str = CARD, channels: int = 64 + CLASSES) -> Path:
+    """A prototxt with seeded weights in the file beside it."""
+    from chai.parser.caffemodel import write_caffemodel
+
+    path = written(folder, maps(channels))
+    with chai.Net(path, device="float") as net:
+        for _, bias in net.params.values():
+            bias[64:] -= 3  # of classes, if distances are before them: few scores are high
+        layers = [(name, net.graph.layer(name).type, [*blobs]) for name, blobs in net.params.items()]
+        write_caffemodel(path.with_suffix(".caffemodel"), "eye", layers)
+    path.with_suffix(".toml").write_text(card)
+    return path
+
+
+def expected(path: Path, photo: Path, detect: Any = None) -> Any:
+    """Boxes in pixels of the photo, from Python."""
+    with (
+        chai.Net(path, path.with_suffix(".caffemodel"), device="float", detect=detect) as net,
+        Image.open(photo) as image,
+    ):
+        data = WAY(image, (1, 3, *SIZE))[None]
+        return detections(net.forward(data)["detections"], {0: WAY.window(image.size, (1, 3, *SIZE))})
+
+
+def ran(capsys: Any, *args: Any, code: int = 0) -> str:
+    assert cli._main([*map(str, args), "-q"]) == code, capsys.readouterr().err
+    out: str = capsys.readouterr().out
+    return out
+
+
+def test_a_card_is_all_that_run_needs(tmp_path: Path, photo: Path, capsys: Any) -> None:
+    """Boxes are in pixels of the photo and inside it; each is drawn where it is listed."""
+    path = detector(tmp_path)
+    wanted = expected(path, photo)
+    out = tmp_path / "out.png"
+    content = json.loads(ran(capsys, "run", path, "-i", photo, "--device", "float", "--json", "--draw", out))
+    checked(content, "chai.run/3")
+    assert "letterbox" in content["preprocess"]
+    boxes = content["images"][0]["outputs"]["detections"]["boxes"]
+    assert len(boxes) == len(wanted) > 5
+    for box, row in zip(boxes, wanted.tolist()):
+        assert (box["index"], box["label"]) == (row[1], LABELS[int(row[1])])
+        assert [box["score"], *box["pixels"]] == pytest.approx(row[2:], abs=1e-3)
+        assert 0 <= box["pixels"][0] < box["pixels"][2] <= PICTURE[0] and box["pixels"][3] <= PICTURE[1]
+    with Image.open(out) as drawn, Image.open(photo) as plain:
+        assert (drawn.size[0] == plain.size[0] and drawn.size != plain.size) or drawn.tobytes() != plain.tobytes()
+
+
+def test_options_stand_for_the_card(tmp_path: Path, photo: Path, capsys: Any) -> None:
+    path = detector(tmp_path, "")
+    options = ["--detect", "yolov8", "--resize", "letterbox", "--channels", "RGB", "--scale", 0.05, "--device", "float"]
+    wanted = expected(path, photo, "yolov8")
+    content = json.loads(ran(capsys, "run", path, "-i", photo, "--json", *options))
+    boxes = content["images"][0]["outputs"]["detections"]["boxes"]
+    assert [box["score"] for box in boxes] == pytest.approx(wanted[:, 2].tolist(), abs=1e-4)
+    text = ran(capsys, "run", path, "-i", photo, "--labels", "coco", *options)
+    assert any(line.split()[-1] in ("person", "bicycle", "car") for line in text.splitlines() if "0." in line)
+
+
+def test_anchors_are_an_option(tmp_path: Path, photo: Path, capsys: Any) -> None:
+    path = detector(tmp_path, CARD.partition("[detect]")[0], 2 * (5 + CLASSES))
+    anchors = [[x for pair in row for x in pair] for row in ANCHORS]
+    wanted = expected(path, photo, {"head": "yolov5", "anchors": anchors})
+    texts = [",".join(map(str, row)) for row in anchors]
+    args = ["run", path, "-i", photo, "--json", "--device", "float", "--detect", "yolov5", "--anchors", *texts]
+    boxes = json.loads(ran(capsys, *args))["images"][0]["outputs"]["detections"]["boxes"]
+    assert [box["index"] for box in boxes] == wanted[:, 1].tolist() and len(boxes) > 5
+    assert cli._main([*map(str, args[:-5]), "--anchors", *texts]) == 2  # of no head
+    assert "detect: head is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.25, 0.6])
+def test_a_threshold_is_the_heads_too(tmp_path: Path, photo: Path, capsys: Any, threshold: float) -> None:
+    """Boxes below the head's own threshold are there when a lower one is typed."""
+    path = detector(tmp_path)
+    wanted = expected(path, photo, {"threshold": threshold})
+    text = ran(capsys, "run", path, "-i", photo, "--device", "float", "--threshold", threshold, "--json")
+    boxes = json.loads(text)["images"][0]["outputs"]["detections"]["boxes"]
+    assert [box["score"] for box in boxes] == pytest.approx(wanted[:, 2].tolist(), abs=1e-4)
+
+
+def test_no_box(tmp_path: Path, photo: Path, capsys: Any) -> None:
+    path = detector(tmp_path, CARD + "threshold = 1.0\n")
+    assert "  no boxes" in ran(capsys, "run", path, "-i", photo, "--device", "float").splitlines()
+
+
+def test_show_and_compile(tmp_path: Path, photo: Path, capsys: Any) -> None:
+    path = detector(tmp_path)
+    rows = {row["name"]: row for row in json.loads(ran(capsys, "show", path, "--json"))["layers"]}
+    assert rows["detections"]["type"] == "AnchorFreeDetectionOutput"
+    compiled = tmp_path / "eye.chai"
+    ran(capsys, "compile", path, path.with_suffix(".caffemodel"), "--calibration", tmp_path, "-o", compiled)
+    fixed = json.loads(ran(capsys, "run", compiled, "-i", photo, "--json"))["images"][0]["outputs"]["detections"][
+        "boxes"
+    ]
+    assert cli._main(["run", str(compiled), "-i", str(photo), "--threshold", "0.1"]) == 0
+    assert "note: eye has boxes whose scores exceed 0.25 alone" in capsys.readouterr().err
+    args = ["run", path, "-i", photo, "--json", "--calibration", tmp_path]
+    assert fixed == json.loads(ran(capsys, *args))["images"][0]["outputs"]["detections"]["boxes"] != []
+
+
+# -- evaluate
+
+
+@pytest.fixture
+def _here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(processes, "Processes", Here)
+    yield
+    release()
+
+
+@pytest.mark.usefixtures("_here")
+def test_coco_truth(tmp_path: Path, photo: Path, capsys: Any) -> None:
+    """Where the truth is what float finds, COCO's figures are 1, also of boxes whose scores are far below what run shows."""
+    path = detector(tmp_path)
+    boxes = expected(path, photo, {"threshold": 0.001, "iou": 0.7})[:, 1:].tolist()
+    assert min(box[1] for box in boxes) < 0.2 and len(boxes) > 20
+    annotations = [
+        {"image_id": 1, "category_id": 10 + int(label), "bbox": [x0, y0, x1 - x0, y1 - y0], "area": 2000}
+        for label, _, x0, y0, x1, y1 in boxes
+    ]
+    categories = [{"id": 10 + i, "name": name} for i, name in enumerate(LABELS)]
+    truth = tmp_path / "coco.json"
+    content = {"images": [{"id": 1, "file_name": photo.name}], "annotations": annotations, "categories": categories}
+    truth.write_text(json.dumps(content))
+    args = ["evaluate", path, "--images", photo, "--truth", truth]
+    found = json.loads(ran(capsys, *args, "--json"))
+    checked(found, "chai.evaluate/3")
+    side = found["float"]
+    assert side["coco_map"] == side["coco_map50"] == side["coco_map_medium"] == pytest.approx(1)
+    assert side["coco_map_small"] is None and "map50" not in side
+    assert [one["label"] for one in side["coco_classes"]] == LABELS
+    assert 0 < found["devices"]["emulator"]["coco_map50"] <= 1
+    text = ran(capsys, *args)
+    assert "mAP@0.5:0.95 (COCO)" in text and "  owl" in text
+    (tmp_path / "other.txt").write_text("cat\ndog\ncow\n")
+    assert cli._main([*map(str, args), "--labels", str(tmp_path / "other.txt")]) == 2
+    assert "the network has no class 'owl'" in capsys.readouterr().err
