@@ -29,6 +29,7 @@ _HOME = {
     "xChangeLayer": "plugins.xchange",
     "Pictures": "images.pictures",
     "Preprocess": "images.preprocess",
+    "video": "frames.playing",
     **dict.fromkeys(
         (
             "ChaiError",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     )
     from .evaluate.check_custom import check_custom as check_custom
     from .evaluate.replay import run_layer as run_layer
+    from .frames.playing import video as video
     from .images.pictures import Pictures as Pictures
     from .images.preprocess import Preprocess as Preprocess
     from .net import Net as Net

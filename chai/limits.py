@@ -54,6 +54,9 @@ class Limits:
     image_parts: int = 100_000  # chunks of a PNG, segments of a JPEG, about 1 us each
     image_scans: int = 64  # passes over the pixels of a JPEG, 40 ms each for the most pixels; programs write 1 to 12
     array_bytes: int = 1 << 30  # .npy inputs
+    frame_pixels: int = 16 << 20  # of a video's frame; 4K has 8.3 million
+    frame_seconds: int = 30  # until a video's next frame comes
+    video_bytes: int = 2 << 30  # address space of the process that reads a video
 
     def exceeded(self, name: str, found: int) -> str:
         """Return an error message: the limit, the value found, and how to raise the limit."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .passes.infer_shapes import Renewed
     from .runtime import PerfInfo
     from .runtime.execution import Execution
+    from .runtime.lanes import Readiness
     from .runtime.renewing import Written
     from .zoo.card import Card
 
@@ -294,7 +295,7 @@ class Net(Shared):
         kept, times = run_batches(planned, feeds, planned.needed(self._keep), started, written)
         return planned.named(kept), times
 
-    def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
+    def stream(self, batches: Iterable[Any], ready: Readiness | None = None) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
 
         On an overlay the host works on one batch while the device works on another; the next batch is taken from
@@ -302,6 +303,8 @@ class Net(Shared):
         one into the same array or dict. All have the size of the first; for a .chai file they overlap only at its own size.
         An exception of a layer or of ``batches`` is raised in place of its batch, one of a signal handler at once; all workers
         have ended by then, and also when the caller stops early. On an overlay no forked process can go on with it (UsageError).
+
+        ``ready(wake)``  whether the next batch is there; if not, it calls ``wake`` when it is: results wait for none meanwhile
         """
         unlabelled, labels = self._losses.apart(batches)
         feeds = batches_of(partial(self._feeds, own=True), (unlabelled,), {})
@@ -312,16 +315,16 @@ class Net(Shared):
             for feed in rest:
                 yield self.forward(**feed, **labels.popleft())
             return
-        yield from self._streaming(self._stream(rest, first, labels.popleft))
+        yield from self._streaming(self._stream(rest, first, labels.popleft, ready))
 
     def _stream(
-        self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Mapping[str, Array]]
+        self, feeds: Iterator[Feeds], first: Feeds, labels: Callable[[], Mapping[str, Array]], ready: Readiness | None
     ) -> Iterator[dict[str, Array]]:
         written = self._renewing.batch()
         shapes, offload, _ = self._changing(self._planned, first, written)
         assert offload is not None
         batches = Taken(alike(feeds, shapes), self._renewing, written)
-        results = stream_batches(offload, batches, offload.needed(self._keep), first)
+        results = stream_batches(offload, batches, offload.needed(self._keep), first, ready)
         try:
             for kept, times in results:
                 batches.finished()

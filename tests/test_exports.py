@@ -13,7 +13,7 @@ PUBLIC = {
     "ChaiError", "DeviceError", "FetchError", "MissingWeights", "ModelError", "Net", "ParseError", "PerfInfo", "PluginError",
     "Pictures", "Preprocess", "ShapeError", "UnknownLayer", "UnsupportedNodes", "UsageError", "__version__", "check_custom",
     "custom", "cv", "from_torch", "getPerfInfo", "load_custom",
-        "shape", "run_layer", "xChangeLayer",
+        "shape", "run_layer", "video", "xChangeLayer",
 }  # fmt: skip
 
 

@@ -30,7 +30,8 @@ RANKS = {
     16: ["artifact", "report"],
     17: ["net"],
     18: ["evaluate", "pytorch", "quantizer"],
-    19: ["__init__", "__main__", "chaidnn", "cli", "cv", "notebooks", "pycaffe", "xportdnn"],
+    19: ["frames"],
+    20: ["__init__", "__main__", "chaidnn", "cli", "cv", "notebooks", "pycaffe", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
@@ -46,6 +47,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},
+    "av": {"frames/worker/main.py", "frames/mp4.py"},
 }
 NAMING = {  # files that make layers of the lines of CHaiDNN's lists
     "chaidnn/calls.py",

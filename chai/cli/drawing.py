@@ -51,8 +51,8 @@ class Drawing:
             self.silent.append(answer["file"])
             return
         self.folder.mkdir(exist_ok=True)
-        drawn = _draw(images.read(answer["file"]), answer["outputs"], maps, window, self.threshold)
-        drawing.save(drawn, target, drawing.FORMATS[target.suffix.lower()])
+        picture = drawn(images.read(answer["file"]), answer["outputs"], maps, window, self.threshold)
+        drawing.save(picture, target, drawing.FORMATS[target.suffix.lower()])
         self.written.append(target)
 
     def report(self) -> None:
@@ -83,9 +83,10 @@ def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
     return targets
 
 
-def _draw(
+def drawn(
     image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], window: PictureWindow, threshold: float = 0.0
 ) -> Image:
+    """Return a copy of an image with its answer: boxes of ``threshold`` or more and maps in it, text below it."""
     boxes: list[drawing.LabelledBox] = []
     lines: list[tuple[str, drawing.Colour | None]] = []
     for name, summary in outputs.items():
@@ -98,7 +99,7 @@ def _draw(
             image = drawing.with_values(image, maps[name][0], window)
             lines += [(f"{summary['min']:.4g}  {name}", drawing.LOW), (f"{summary['max']:.4g}", drawing.HIGH)]
         elif "boxes" in summary:
-            boxes += [_box(line) for line in summary["boxes"] if line["score"] >= threshold]
+            boxes += [labelled_box(line) for line in summary["boxes"] if line["score"] >= threshold]
         elif "top" in summary:
             lines += [(f"{line['score']:.4f}  {line['label'] or line['index']}", None) for line in summary["top"]]
     if boxes:
@@ -106,7 +107,8 @@ def _draw(
     return drawing.with_lines(image, lines)
 
 
-def _box(box: Mapping[str, Any]) -> drawing.LabelledBox:
+def labelled_box(box: Mapping[str, Any]) -> drawing.LabelledBox:
+    """Return a box of an answer, to be drawn."""
     text = f"{box['label'] or box['index']} {box['score']:.2f}"
     return drawing.LabelledBox(
         (*box["pixels"],), text, drawing.class_colour(box["index"] + 1)

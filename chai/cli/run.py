@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from ..blob import Array
 from ..errors import UsageError
 from ..evaluate.outputs import source
+from ..frames.places import WRITTEN, is_video
 from ..images import files as images
 from ..images.pictures import Feed
 from ..kernels.codes import warm_up
@@ -31,7 +32,13 @@ EPILOG = """examples:
   chai run digits -i photo.png
   chai run googlenet bvlc_googlenet.caffemodel -i cat.jpg --labels synset_words.txt
   chai run mobilenet_ssd -i street.jpg --draw boxes.png
+  chai run mobilenet_ssd -i clip.mp4 -o boxes.mp4
+  chai run mobilenet_ssd -i camera:0 --view 8000
   chai run net.prototxt net.caffemodel -i photos/ --mean 104,117,123 --batch 8 --json"""
+IMAGES = (
+    "images, .npy inputs or folders of them; none for a network without inputs; or a video: a file, camera:0, rtsp://, "
+    "- for JPEGs on standard input"
+)
 UNSURE = 0.5  # a first answer below this, without known preprocessing is worth a hint
 
 
@@ -110,7 +117,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
     options.detector(parser)
-    options.images(parser, "-i", help="images, .npy inputs or folders of them; none for a network without inputs")
+    options.images(parser, "-i", help=IMAGES)
     options.batch(parser, 1)
     options.calibration(parser)
     section(parser, "input").add_argument(
@@ -119,6 +126,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.preprocessing(parser, fast_decode=True)
     options.execution(parser)
     _results(parser)
+    _video(parser)
     _timing(parser)
 
 
@@ -141,7 +149,11 @@ def _results(parser: argparse.ArgumentParser) -> None:
         help="draw boxes, maps or best classes into the images: a .png or .jpg, or a folder",
     )
     group.add_argument(
-        "-o", "--output", type=output.file, metavar="FILE.npz", help="save the output blobs of all images"
+        "-o",
+        "--output",
+        type=partial(output.file, folder=True),
+        metavar="FILE",
+        help="save the output blobs of all images: a .npz; of a video its frames, drawn: .mp4, .mjpeg or a folder",
     )
     options.as_json(parser)
 
@@ -161,11 +173,37 @@ def _timing(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _video(parser: argparse.ArgumentParser) -> None:
+    group = section(parser, "video")
+    group.add_argument(
+        "--view", metavar="PORT", help="show the frames in a browser, on 127.0.0.1:PORT; HOST:PORT for others"
+    )
+    group.add_argument(
+        "--live",
+        action="store_true",
+        help="take the newest frame, drop those before it (default: of cameras and rtsp://)",
+    )
+
+
+def _is_video(args: argparse.Namespace) -> bool:
+    """Return whether the images are a video, by their name or by what is to become of them. Raises UsageError for several."""
+    places = args.image or ()
+    out = args.output is not None and args.output.suffix.lower() in WRITTEN
+    video = args.view is not None or args.live or out or any(map(is_video, places))
+    if video and len(places) != 1:
+        raise UsageError(f"{len(places)} inputs: a video is one file, camera, address or folder", hint="-i clip.mp4")
+    return video
+
+
 def execute(args: argparse.Namespace) -> int:
     """Read the options, load the network, read the images, run them and show the network's answers.
 
     Report and skip an image that cannot be read; the exit code is then 65.
     """
+    if _is_video(args):
+        from . import video  # which images do without
+
+        return video.execute(args)
     files = _files(args)
     threshold = THRESHOLD if args.threshold is None else args.threshold
     drawing = Drawing(args.draw, files, threshold) if args.draw else None
@@ -200,6 +238,8 @@ def _files(args: argparse.Namespace) -> list[Path]:
         raise UsageError(
             "--repeat says how many passes --perf and --perf-csv time", hint=f"--perf --repeat {args.repeat}"
         )
+    if args.output and args.output.is_dir():
+        raise UsageError(f"cannot write {args.output}: is a folder", hint="name a file in a folder of yours")
     if not args.image:
         refuse(args, (*options.PREPROCESSING, "batch", "calibration", "draw"), "without images", hint="-i IMAGE")
     files = images.find(args.image or (), pipes=not args.draw)  # drawing opens them again

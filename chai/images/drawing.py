@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,13 @@ def save(image: Image, path: Path, format: str) -> None:
     """Write a picture; it appears complete or not at all."""
     with complete(path) as part:
         image.save(part, format, **({"quality": 95} if format == "JPEG" else {}))
+
+
+def jpeg(image: Image, quality: int) -> bytes:
+    """Return a picture as the bytes of a JPEG, of a quality from 1 to 95."""
+    data = BytesIO()
+    image.convert("RGB").save(data, "JPEG", quality=quality)
+    return data.getvalue()
 
 
 def class_colour(index: int) -> Colour:

@@ -46,16 +46,23 @@ _UPRIGHT: dict[int, Any] = {
 
 def read(path: str | Path) -> Image:
     """Return an upright picture of bounded size. Raises ParseError unless it is a JPEG, PNG, BMP or PPM."""
-    return _read(path, None)[0]
+    return decoded(content(path, "image_bytes"), str(path))[0]
 
 
-def _read(path: str | Path, least: tuple[int, int] | None) -> tuple[Image, tuple[int, int]]:
-    """Return an upright picture, and its width and height in the file.
+def of_pixels(pixels: Array) -> Image:
+    """Return a picture of pixels, uint8 (H, W) or (H, W, 3)."""
+    from PIL import Image
+
+    return Image.fromarray(pixels)
+
+
+def decoded(data: bytes, name: str, least: tuple[int, int] | None = None) -> tuple[Image, tuple[int, int]]:
+    """Return an upright picture from the bytes of its file, and its width and height there. Raises ParseError.
 
     A JPEG of at least twice the height and width ``least`` is decoded at the smallest part of its size, of a half, quarter and
     eighth, that still has them.
     """
-    with _opened(path, sorted(set(FORMATS.values()))) as (image, orientation):
+    with _opened(data, name, sorted(set(FORMATS.values()))) as (image, orientation):
         aside = orientation > 4  # its columns are the upright picture's rows
         size = image.size[::-1] if aside else image.size
         if least is not None:
@@ -73,7 +80,7 @@ def read_classes(path: str | Path) -> Array:
 
     Raises ParseError for anything else.
     """
-    with _opened(path, ["PNG"]) as (image, _):
+    with _opened(content(path, "image_bytes"), str(path), ["PNG"]) as (image, _):
         if image.mode not in ("L", "P", "I", "I;16", "I;16B"):
             raise ParseError(
                 f"this PNG has pixels of mode {image.mode}, expected class indices",
@@ -84,29 +91,28 @@ def read_classes(path: str | Path) -> Array:
 
 
 @contextmanager
-def _opened(path: str | Path, formats: list[str]) -> Iterator[tuple[Image, int]]:
+def _opened(data: bytes, path: str, formats: list[str]) -> Iterator[tuple[Image, int]]:
     """Open an image of bounded size, with its orientation; errors that Pillow raises in the block become ParseErrors."""
     import warnings
 
     from PIL import Image
 
-    data = content(path, "image_bytes")
     if not data:
-        raise ParseError("this is no readable image: the file is empty", path=str(path))
+        raise ParseError("this is no readable image: the file is empty", path=path)
     try:
         if "PPM" in formats and netpbm.recognise(data):
-            yield Image.fromarray(netpbm.pixels(data, str(path))), 1
+            yield Image.fromarray(netpbm.pixels(data, path)), 1
             return
-        data, orientation = essential(data, str(path))
+        data, orientation = essential(data, path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # chai checks its own limit below
             with Image.open(BytesIO(data), formats=[name for name in formats if name != "PPM"]) as image:
-                netpbm.check(image.width, image.height, str(path))
+                netpbm.check(image.width, image.height, path)
                 yield image, orientation
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ParseError(
             f"this is no readable image ({_reason(error)}); expected {', '.join(formats)}",
-            path=str(path),
+            path=path,
         ) from error
 
 
@@ -223,7 +229,7 @@ def picture(file: str | Path, steps: Preprocess, shape: Shape) -> tuple[Pictures
 
 
 def _picture(file: str | Path, steps: Preprocess, shape: Shape) -> tuple[Pictures, tuple[int, int]]:
-    image, size = _read(file, steps.least(shape))
+    image, size = decoded(content(file, "image_bytes"), str(file), steps.least(shape))
     return Pictures(steps.resized(image, shape)[None], steps), size
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..images.pictures import Feed
     from ..offload.plan import Plan
     from .execution import Execution
+    from .lanes import Readiness
     from .renewing import Written
     from .source import Network
     from .times import Times
@@ -144,10 +145,11 @@ def stream_batches(
     batches: Iterator[tuple[Mapping[str, Feed], Written]],
     keep: Collection[str],
     first: Mapping[str, Feed],
+    ready: Readiness | None = None,
 ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
     """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):
-        return execution.stream(batches, keep)
+        return execution.stream(batches, keep, ready)
     return (run_batches(execution, feed, keep, None, written) for feed, written in batches)
 
 

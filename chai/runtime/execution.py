@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..images.pictures import Feed
     from .direct import Direct
     from .folded import Folded
-    from .lanes import Pipeline
+    from .lanes import Pipeline, Readiness
 
 SETS = 2  # of a Program's memory in a stream: the host works in one, the device in the other
 
@@ -221,16 +221,19 @@ class Execution:
         return StepBlobs((*dropped, *_on_device(inner)), shared, _on_device(written), tops, programs)
 
     def stream(
-        self, batches: Iterable[tuple[Mapping[str, Feed], Written]], keep: Collection[str]
+        self,
+        batches: Iterable[tuple[Mapping[str, Feed], Written]],
+        keep: Collection[str],
+        ready: Readiness | None = None,
     ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
         """Run many batches like ``run`` and yield the results in order; host and device work in parallel.
 
-        Each has what custom layers wrote for it already.
+        Each has what custom layers wrote for it already. ``ready`` as in ``Net.stream``.
         """
-        return self._lifetime.stream(self._stream(batches, keep))
+        return self._lifetime.stream(self._stream(batches, keep, ready))
 
     def _stream(
-        self, batches: Iterable[tuple[Mapping[str, Feed], Written]], keep: Collection[str]
+        self, batches: Iterable[tuple[Mapping[str, Feed], Written]], keep: Collection[str], ready: Readiness | None
     ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
         kept = self._kept_with(keep)
@@ -240,7 +243,7 @@ class Execution:
         failures = [program.failures for program in programs]
         for program in programs:
             program.reserve(SETS)
-        images, finished = 0, self._pipeline(kept, depth).stream(slots)
+        images, finished = 0, self._pipeline(kept, depth).stream(slots, ready)
         try:
             for slot in finished:
                 blobs, times = self.result(slot)

@@ -53,6 +53,9 @@ class _Batch:
 
 _Ready = tuple[bool, int, int, _Batch]  # a stage of a batch: the least runs first
 _Message = Union[_Ready, Literal[True], None]  # for a lane; True: claim again what was not free; None: stop
+Readiness = Callable[
+    [Callable[[], object]], bool
+]  # whether the next batch is there; else its argument is called when it is
 
 
 RETRY = 0.05  # seconds until a lane claims again even if nothing has told it to
@@ -84,14 +87,15 @@ class Pipeline:
             lane = self.stages[i].lane
             self.last[i] = all(self.stages[r].lane == lane and self.last[r] for r in self.readers[i])
 
-    def stream(self, states: Iterable[Any]) -> Generator[Any, None, None]:
+    def stream(self, states: Iterable[Any], ready: Readiness | None = None) -> Generator[Any, None, None]:
         """Yield the states in order, each when its last stage is done.
 
-        A new state is taken only when fewer than ``depth`` are in flight. An exception of a stage, or of ``states``, is raised
+        A new state is taken only when fewer than ``depth`` are in flight; with ``ready`` none in flight waits for one that is
+        not there yet. An exception of a stage, or of ``states``, is raised
         in place of its batch, after the batches before it; one of a signal handler at once. All workers have ended by then,
         and also when the caller stops early. Raises UsageError in a process that was forked after the beginning.
         """
-        run, context = _Run(self), (copy_context(),)
+        run, context = _Run(self, ready), (copy_context(),)
         try:
             try:
                 start_new_thread(run.lead, context)
@@ -113,14 +117,16 @@ class _Run:
     the others, and of a message to the first worker, which passes it on.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, is_ready: Readiness | None) -> None:
+        self.pipeline, self.is_ready = pipeline, is_ready
         self.process = os.getpid()
         self.ready: dict[str, Queue[_Message]] = {}
         for lane in sorted({stage.lane for stage in pipeline.stages}):
             self.ready[lane] = Queue()
         self.first = next(iter(self.ready.values()))
-        self.over: Queue[_Batch | Exception] = Queue()  # batches, or why there is no worker
+        self.over: Queue[_Batch | Exception | None] = (
+            Queue()
+        )  # batches, or why there is no worker; None: a state is there
         self.workers: Queue[list[threading.Thread]] = Queue()  # those that were started, all together
         self.stopped = False
         self.counting = allocate_lock()  # held by workers: of what follows, and of the counts of batches
@@ -134,7 +140,7 @@ class _Run:
         batches, orders = deque[_Batch](), count()
         more, failure = True, None
         while more or batches:
-            while more and len(batches) < self.pipeline.depth:
+            while more and len(batches) < self.pipeline.depth and self._can_take(batches):
                 try:
                     state = next(states)
                 except StopIteration:
@@ -146,8 +152,8 @@ class _Run:
                     more, failure = False, error
                     break
                 batches.append(self._start(state, next(orders)))
-            if batches:
-                yield self._finished(batches.popleft())
+            if batches and self._finished(batches[0]):
+                yield batches.popleft().state
         if failure is not None:
             raise failure
 
@@ -158,7 +164,12 @@ class _Run:
             self._ready(batch, i)
         return batch
 
-    def _finished(self, batch: _Batch) -> Any:
+    def _can_take(self, batches: deque[_Batch]) -> bool:
+        """Return whether the next state can be taken: it is there, or no batch waits meanwhile."""
+        return not batches or self.is_ready is None or self.is_ready(partial(self.over.put, None))
+
+    def _finished(self, batch: _Batch) -> bool:
+        """Wait until a batch is finished, and raise its error; return False if a state can be taken before."""
         while not batch.over:
             if os.getpid() != self.process:
                 raise UsageError(
@@ -166,12 +177,14 @@ class _Run:
                     hint="begin it after the fork",
                 )
             other = self.over.get()
+            if other is None:
+                return False
             if isinstance(other, Exception):
                 raise other
             other.over = True
         if batch.error is not None:
             raise batch.error
-        return batch.state
+        return True
 
     def join(self) -> None:
         """Wait until every worker has finished its current step, and ended.

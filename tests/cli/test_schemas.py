@@ -19,6 +19,7 @@ from chai.util.paths import resource
 from tests.cli.conforms import SCHEMAS, changes, checked, described, differences
 from tests.cli.conftest import InProcess
 from tests.cli.test_estimate import LIST
+from tests.frames.common import jpeg
 from tests.onnx import common as onnx
 
 DIGITS = resource("prototxt", "digits_images")
@@ -36,6 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken" / "bad.png").write_bytes(b"none")
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "broken" / "good.png")
     (folder / "layers.csv").write_text(LIST)
+    (folder / "torn.mjpeg").write_bytes(jpeg(np.zeros((8, 8, 3), np.uint8)) * 2 + b"\xff\xd8")
     nodes = [onnx.node("Einsum", ["x"], ["y"], "sums")]
     (folder / "refused.onnx").write_bytes(onnx.model(nodes, {"x": (2, 3)}, ["y"]))
     with chai.Net("digits", device="null", calibrate=np.ones((1, 1, 8, 8), np.float32)) as net:
@@ -51,6 +53,8 @@ COMMANDS = [
     ("chai.show.refused/1", "show refused.onnx --json", 65),
     ("chai.run/3", "run digits -i few --json --perf", 0),
     ("chai.run/3", "run digits -i broken --json", 65),
+    ("chai.video/1", "run digits -i few --live --json", 0),
+    ("chai.video/1", "run digits -i torn.mjpeg --json", 65),
     ("chai.check/1", "check digits -i few --json", 0),
     ("chai.check.custom/1", "check digits --custom gemm --json", 0),
     ("chai.quantize/2", "quantize digits --calibration few --effort fast -o q.prototxt --json", 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,57 @@ def test_no_more_is_taken_than_there_is_room_for(depth: int) -> None:
     for done, _ in enumerate(results, 1):
         assert len(taken) <= done + depth - 1
     assert taken == list(range(12))
+
+
+def test_a_finished_batch_waits_for_no_later_one() -> None:
+    """Each state is there only after the result of the one before it, though there is room for five."""
+    there: deque[int] = deque([0])
+    wakes: list[Any] = []
+
+    def states() -> Iterator[int]:
+        while there:
+            yield there.popleft()
+
+    def ready(wake: Any) -> bool:
+        wakes.append(wake)
+        return bool(there)
+
+    results = Pipeline([stage("host", set(), lambda s: None), stage("fpga", {0}, lambda s: None)], 5).stream(
+        states(), ready
+    )
+    for i in range(6):
+        assert next(results) == i
+        if i < 5:
+            there.append(i + 1)
+    assert list(results) == []
+    assert wakes
+
+
+def test_a_state_that_comes_meanwhile_is_taken_at_once() -> None:
+    """The first batch ends only when the second one has begun, which came after it was asked for."""
+    begun, there, asked = threading.Event(), [0], list[Any]()
+
+    def host(state: int) -> None:
+        if state == 1:
+            begun.set()
+
+    def device(state: int) -> None:
+        if state == 0:
+            assert begun.wait(HANG)
+
+    def states() -> Iterator[int]:
+        while there:
+            yield there.pop()
+
+    def ready(wake: Any) -> bool:
+        if not asked:
+            asked.append(wake)
+            there.append(1)
+            threading.Timer(0.05, wake).start()
+            return False
+        return bool(there)
+
+    assert list(Pipeline([stage("host", set(), host), stage("fpga", {0}, device)], 3).stream(states(), ready)) == [0, 1]
 
 
 @pytest.mark.parametrize("bad", [0, 3, 7])

@@ -1,0 +1,1 @@
+"""Videos: sources of frames, networks that run over them, and where the results go."""

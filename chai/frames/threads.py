@@ -1,0 +1,170 @@
+"""Run iterators in threads of their own, with bounded queues between them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+PATIENCE = 10.0  # seconds that the end of a video waits for its threads; a step of a network may take some
+
+
+class Stop:
+    """Ends the threads of a video, from any thread and at any moment."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._calls: list[Callable[[], object]] = []
+        self._threads: list[threading.Thread] = []
+
+    def when(self, call: Callable[[], object]) -> None:
+        """Have ``call`` called when the video is stopped; now, if it is."""
+        self._calls.append(call)
+        if self.stopped:
+            call()
+
+    def start(self, run: Callable[[], object], name: str) -> threading.Thread:
+        """Start a thread that ends soon after the stop."""
+        thread = threading.Thread(target=run, name=f"chai-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def __call__(self) -> None:
+        self.stopped = True
+        for call in list(self._calls):
+            call()
+
+    def join(self, seconds: float = PATIENCE) -> None:
+        """Wait for the threads to end, so many seconds at most."""
+        end = monotonic() + seconds
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end - monotonic()))
+
+
+class VideoStopped(Exception):
+    """The video was stopped while its source waited for bytes."""
+
+
+class _End:
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+    def answer(self) -> BaseException:
+        return StopIteration() if self.error is None else self.error
+
+
+class Beside(Generic[T]):
+    """An iterator whose items are made in a thread of its own, at most ``depth`` before they are asked for.
+
+    The error that ends it comes in its place. After a stop it ends.
+    """
+
+    def __init__(self, items: Iterator[T], depth: int, name: str, stop: Stop) -> None:
+        self._items, self._stop = items, stop
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._room = threading.Semaphore(depth)
+        self._lock = threading.Lock()  # of what waits for an item, and of putting one
+        self._waiting: Callable[[], object] | None = None
+        stop.when(self._wake)
+        stop.start(self._run, name)
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        item: Any = self._queue.get()
+        if isinstance(item, _End):
+            self._queue.put(item)
+            raise item.answer()
+        self._room.release()
+        return item  # type: ignore[no-any-return]
+
+    def _run(self) -> None:
+        end = _End()
+        try:
+            while self._room.acquire() and not self._stop.stopped:
+                self._put(next(self._items))
+        except StopIteration:
+            pass
+        except BaseException as error:
+            end = _End(error)
+        finally:
+            close(self._items)
+            self._put(end)
+
+    def ready(self, wake: Callable[[], object]) -> bool:
+        """Return whether there is an item, or the end; if not, call ``wake`` when there is."""
+        with self._lock:
+            ready = not self._queue.empty()
+            self._waiting = None if ready else wake
+        return ready
+
+    def _put(self, item: T | _End) -> None:
+        with self._lock:
+            self._queue.put(item)
+            wake, self._waiting = self._waiting, None
+        if wake is not None:
+            wake()
+
+    def _wake(self) -> None:
+        self._put(_End())
+        self._room.release()
+
+
+class Newest(Generic[T]):
+    """An iterator over the newest item: a thread of its own takes all that come, and calls ``drop`` for those not asked for."""
+
+    def __init__(self, items: Iterator[T], stop: Stop, drop: Callable[[], object]) -> None:
+        self._items, self._stop, self._drop = items, stop, drop
+        self._changed = threading.Condition()
+        self._newest: list[T] = []  # at most one
+        self._end: _End | None = None
+        stop.when(self._wake)
+        stop.start(self._run, "newest")
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest or self._end)
+            if self._newest:
+                return self._newest.pop()
+            assert self._end is not None
+            raise self._end.answer()
+
+    def _run(self) -> None:
+        end = _End()
+        try:
+            for item in self._items:
+                with self._changed:
+                    if self._newest:
+                        self._drop()
+                    self._newest[:] = [item]
+                    self._changed.notify()
+                if self._stop.stopped:
+                    break
+        except BaseException as error:
+            end = _End(error)
+        finally:
+            close(self._items)
+            self._finish(end)
+
+    def _wake(self) -> None:
+        self._finish(_End())
+
+    def _finish(self, end: _End) -> None:
+        with self._changed:
+            self._end = self._end or end
+            self._changed.notify()
+
+
+def close(items: Iterator[Any]) -> None:
+    """Close an iterator that can be closed, as generators can."""
+    if (call := getattr(items, "close", None)) is not None:
+        call()

@@ -1,0 +1,243 @@
+"""chai run on videos: what is printed, drawn, saved and shown, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chai.cli import main
+from chai.frames.sources import source
+from chai.frames.threads import Stop
+from chai.images.drawing import class_colour
+from tests.cli.test_interrupted import ctrl_c_works, of_session
+from tests.conftest import HANG
+from tests.frames.common import COLOURS, SIDE, Truth, clip, detector_files, jpeg, mjpeg, pyav
+
+FRAMES = 12
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The detector and a clip."""
+    detector_files(tmp_path)
+    mjpeg(tmp_path / "clip.mjpeg", FRAMES)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def truths() -> list[Truth]:
+    return [truth for _, truth in clip(FRAMES)]
+
+
+def run(*args: str) -> int:
+    return main(["run", "squares.prototxt", *args])
+
+
+def test_a_line_for_each_frame(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-i", "clip.mjpeg") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [re.fullmatch(r" *(\d+) +([\d.]+) s  (.*)", line) for line in lines[1:-2]]
+    assert [int(row[1]) for row in rows if row] == list(range(FRAMES))
+    for row, truth in zip(rows, truths()):
+        assert row is not None
+        words = sorted(text.split()[0] for text in row[3].split(", "))
+        assert words == sorted(str(label) for label, _, _ in truth)
+    assert re.match(
+        r"squares   device emulator   [\d.]+ frames/second   12 frames shown, 0 dropped, 12 read", lines[-2]
+    )
+    assert re.match(r"a frame   read [\d.]+ ms   host [\d.]+ ms   overlay [\d.]+ ms   draw [\d.]+ ms", lines[-1])
+
+
+def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-i", "clip.mjpeg", "--json", "-q") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [frame["frame"] for frame in result["frames"]] == list(range(FRAMES))
+    for frame, truth in zip(result["frames"], truths()):
+        boxes = frame["outputs"]["boxes"]["boxes"]
+        lefts = sorted(round(box["pixels"][0] / SIDE) * SIDE for box in boxes)
+        assert lefts == sorted(left for _, left, _ in truth)
+    assert (result["read"], result["dropped"], result["shown"], result["failed"]) == (FRAMES, 0, FRAMES, [])
+    assert [step["lane"] for step in result["lanes"]] == ["read", "host", "overlay", "draw"]
+
+
+@pytest.mark.parametrize("out", ["out.mjpeg", "out.mp4", "drawn"])
+def test_what_is_saved_shows_the_boxes(folder: Path, out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somewhere on the frame of each box its colour is not the frame's own any more."""
+    if out == "out.mp4":
+        pyav()
+    assert run("-i", "clip.mjpeg", "-o", out) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == f"wrote {out} (12 frames)"
+    frames = [np.asarray(raw.picture()[0]).astype(int) for raw in source(out).frames(Stop())]
+    assert len(frames) == FRAMES
+    for image, (frame, truth) in zip(frames, clip(FRAMES)):
+        changed = np.abs(image - frame).max(2) > 60
+        for _, left, top in truth:
+            assert changed[top : top + SIDE, left : left + SIDE].any()
+
+
+def test_a_folder_is_a_video_if_one_is_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("frames").mkdir()
+    for i, (frame, _) in enumerate(clip(3)):
+        Image.fromarray(frame).save(f"frames/{i}.png")
+    assert run("-i", "frames") == 0
+    assert "frames/0.png" in capsys.readouterr().out
+    assert run("-i", "frames", "-o", "out.mjpeg") == 0
+    assert "3 frames shown" in capsys.readouterr().out
+
+
+def test_frames_on_standard_input(folder: Path) -> None:
+    command = [sys.executable, "-m", "chai", "run", "squares.prototxt", "-i", "-", "--json"]
+    stream = b"".join(jpeg(frame) for frame, _ in clip(5))
+    done = subprocess.run(command, input=stream, capture_output=True, check=True)
+    assert len(json.loads(done.stdout)["frames"]) == 5
+
+
+def test_a_torn_clip(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The frames before are shown and saved; exit code 65."""
+    data = Path("clip.mjpeg").read_bytes()
+    Path("clip.mjpeg").write_bytes(data[:-20])
+    assert run("-i", "clip.mjpeg", "-o", "out.mjpeg", "--json") == 65
+    printed = capsys.readouterr()
+    result = json.loads(printed.out)
+    assert len(result["frames"]) == FRAMES - 1
+    assert result["failed"] == [{"file": "clip.mjpeg", "error": "clip.mjpeg: the stream ends inside frame 11"}]
+    assert printed.err.splitlines()[-1] == "error: clip.mjpeg: the stream ends inside frame 11"
+    assert len(list(source("out.mjpeg").frames(Stop()))) == FRAMES - 1
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["-i", "a.mp4", "b.mp4"], "2 inputs: a video is one file, camera, address or folder"),
+        (["--view", "8000"], "0 inputs: a video is one"),
+        (["-i", "none.mp4"], "there is no video 'none.mp4'"),
+        (["-i", "rtsp2://a:b@c/d"], "chai reads no video from rtsp2://"),
+        (["-i", "clip.mjpeg", "-o", "out.npz"], "expected .mp4, .mjpeg, .mjpg or a folder for a video"),
+        (["-i", "clip.mjpeg", "--draw", "out.png"], "--draw does nothing for a video"),
+        (["-i", "clip.mjpeg", "--batch", "2"], "--batch does nothing for a video"),
+        (["-i", "clip.mjpeg", "--perf"], "--perf does nothing for a video"),
+        (["-i", "clip.mjpeg", "--view", "x"], "--view x: expected PORT or HOST:PORT"),
+    ],
+)
+def test_refusals(folder: Path, args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*args) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.out == ""
+
+
+# -- processes
+
+
+@contextmanager
+def started(*args: str, limit: int = 0) -> Iterator[subprocess.Popen[bytes]]:
+    """``chai run`` under way, whose frames come from the test."""
+    command = [sys.executable, "-m", "chai", "run", "squares.prototxt", "-i", "-", *args]
+
+    def before() -> None:
+        ctrl_c_works()
+        if limit:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        preexec_fn=before, env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def feed(process: subprocess.Popen[bytes], count: int) -> None:
+    assert process.stdin is not None
+    for frame, _ in clip(count):
+        process.stdin.write(jpeg(frame))
+    process.stdin.flush()
+
+
+@pytest.mark.parametrize("out", ["out.mjpeg", "out.mp4"])
+def test_ctrl_c_leaves_a_file_that_plays(folder: Path, out: str) -> None:
+    """While it waits for the next frame of its standard input."""
+    if out == "out.mp4":
+        pyav()
+    with started("-o", out) as process:
+        feed(process, 20)
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith(b"    19 "):
+            pass
+        os.killpg(process.pid, signal.SIGINT)
+        _, words = process.communicate(timeout=HANG)
+        assert process.returncode == 130, words
+        assert words.decode().splitlines()[-2:] == [f"wrote {out} (20 frames)", "interrupted"]
+        assert of_session(process.pid) == []
+    assert len(list(source(out).frames(Stop()))) == 20
+    assert [path.name for path in folder.glob("out*")] == [out]
+
+
+def test_a_full_disk_ends_it(folder: Path) -> None:
+    """What had room plays; exit code 74, and the file's name in the message."""
+    with started("-o", "out.mjpeg", limit=20_000) as process:
+        _, words = process.communicate(b"".join(jpeg(frame) for frame, _ in clip(400)), timeout=HANG)
+        assert process.returncode == 74, words
+        assert words.decode().splitlines()[-1] == "error: out.mjpeg: File too large"
+    frames = list(source("out.mjpeg").frames(Stop()))
+    assert 3 < len(frames) < 400
+
+
+def test_view(folder: Path) -> None:
+    """The printed link shows the frames while they come; nothing is stored."""
+    files = {*folder.iterdir()}
+    with started("--view", "0", "--json") as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if line.startswith(b"view: "))
+        link = line.decode().split()[1]
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", link)
+        with urlopen(link) as page:
+            assert b"squares: stdin" in page.read()
+        with urlopen(f"{link}stream") as stream:
+            feed(process, 10)
+            assert stream.readline() == b"--frame\r\n"
+            assert stream.readline() == b"Content-Type: image/jpeg\r\n"
+            size = int(stream.readline().split()[1])
+            stream.readline()
+            image = Image.open(BytesIO(stream.read(size)))
+            pixels = np.asarray(image).astype(int)
+            colours = [class_colour(1 + index) for index in COLOURS]  # of their frames
+            assert any((np.abs(pixels[:24, :40] - colour).max(2) < 60).any() for colour in colours)
+            assert image.height > 24  # rate and times below it
+        out, _ = process.communicate(timeout=HANG)
+        assert json.loads(out)["shown"] == 10
+        assert link.split("/")[3] not in out.decode()
+        assert of_session(process.pid) == []
+    assert {*folder.iterdir()} == files
+
+
+def test_a_view_for_others_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-i", "clip.mjpeg", "--view", "0.0.0.0:0") == 0
+    words = capsys.readouterr().err
+    assert "warning: whoever has the link sees the frames, and they are not encrypted, on 0.0.0.0:" in words
+
+
+def test_no_password_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pyav()
+    for more in ([], ["--json"], ["-v"]):
+        assert run("-i", "rtsp://user:pa55@127.0.0.1:1/live?key=pa55", *more) == 65
+        printed = capsys.readouterr()
+        assert "pa55" not in printed.out + printed.err
+        assert "rtsp://127.0.0.1:1/live: after 0 frames: Connection refused" in printed.err
