@@ -129,11 +129,11 @@ class Resize(Layer):
         extent = int(np.ceil(reach / narrow))
         taps = first[None] + np.arange(1 - extent, extent + 1)[:, None]
         distances = np.abs(taps - places[None]) * narrow
-        weights = np.maximum(1 - distances, 0) if reach == 1 else _cubic(distances, self.params.cubic)
+        weights = np.maximum(1 - distances, 0) if reach == 1 else cubic_weight(distances, self.params.cubic)
         return taps, weights / weights.sum(0) if self.params.antialias else weights
 
 
-def _cubic(distance: Array, a: float) -> Array:
+def cubic_weight(distance: Array, a: float) -> Array:
     """Return Keys' kernel (Cubic convolution interpolation, 1981) with parameter ``a``."""
     d = distance
     near = ((a + 2) * d - (a + 3)) * d * d + 1

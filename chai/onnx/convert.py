@@ -221,6 +221,9 @@ class Converter:
             hint = "quantise it with fixed scales (quantize_static), or export the float network: chai quantises it"
             raise Refused("the scale of its codes depends on the image; formats are fixed", hint=hint)
         hint = f'a custom layer can: @chai.custom("{name}") gets its attributes as named arguments'
+        if name in _COUNTING:
+            what = "how many numbers it returns depends on the image; blobs have fixed sizes"
+            raise Refused(what, hint=f"export the network without it; {hint}, for a fixed number")
         raise Refused("no layer of chai computes this operator", hint=hint)
 
     def _custom(self, record: NodeRecord) -> None:
@@ -242,6 +245,7 @@ class Converter:
 
 
 _DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
+_COUNTING = {"NonMaxSuppression", "Unique", "Compress"}
 # operators that compute the same with codes as with numbers
 _ON_CODES = {"DequantizeLinear", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split"}
 _ON_CODES |= {"Shape", "Squeeze", "Transpose", "Unsqueeze"}

@@ -60,27 +60,18 @@ class _Parts:
         yield _part(self.record, "DequantizeLinear", codes, f"{self.stem}/bias", axis=0)
 
 
-def _convolution(record: NodeRecord, operator: str) -> Iterator[NodeRecord]:
+def _weighted(record: NodeRecord, operator: str) -> Iterator[NodeRecord]:
+    """Yield the parts of a node of codes, weights and a bias; QGemm has the bias before the scale of its output."""
     parts = _Parts(record)
-    (x, first), (w, second) = parts.decoded(0), parts.decoded(3, axis=0)
-    yield from (first, second)
-    inputs = [x, w]
-    if parts.at(8):
-        yield from parts.bias(8)
-        inputs.append(f"{parts.stem}/bias")
-    yield from parts.computed(operator, inputs, 6)
-
-
-def _gemm(record: NodeRecord, operator: str) -> Iterator[NodeRecord]:
-    parts = _Parts(record)
-    axis = 0 if record.attributes.integer("transB", 0) else 1
+    gemm = operator == "Gemm"
+    axis, bias, scale = (0 if record.attributes.integer("transB", 0) else 1, 6, 7) if gemm else (0, 8, 6)
     (x, first), (w, second) = parts.decoded(0), parts.decoded(3, axis=axis)
     yield from (first, second)
     inputs = [x, w]
-    if parts.at(6):
-        yield from parts.bias(6)
+    if parts.at(bias):
+        yield from parts.bias(bias)
         inputs.append(f"{parts.stem}/bias")
-    yield from parts.computed(operator, inputs, 7)
+    yield from parts.computed(operator, inputs, scale)
 
 
 def _pair(record: NodeRecord, operator: str) -> Iterator[NodeRecord]:
@@ -109,9 +100,9 @@ def _concat(record: NodeRecord, operator: str) -> Iterator[NodeRecord]:
 
 
 _EXPANSIONS: dict[tuple[str, str], tuple[Expansion, str]] = {
-    ("", "QLinearConv"): (_convolution, "Conv"),
+    ("", "QLinearConv"): (_weighted, "Conv"),
     ("", "QLinearMatMul"): (_pair, "MatMul"),
-    (MICROSOFT, "QGemm"): (_gemm, "Gemm"),
+    (MICROSOFT, "QGemm"): (_weighted, "Gemm"),
     (MICROSOFT, "QLinearAdd"): (_pair, "Add"),
     (MICROSOFT, "QLinearMul"): (_pair, "Mul"),
     (MICROSOFT, "QLinearConcat"): (_concat, "Concat"),

@@ -32,16 +32,30 @@ class Geometry:
         return {"pad_t": t, "pad_l": le, "pad_b": b, "pad_r": r}
 
 
-def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
-    """Return the window of a node with this kernel over a blob of this shape. Raises Refused for other than 1 or 2 axes."""
-    rank = len(kernel)
-    if rank not in (1, 2) or len(shape) != rank + 2:
-        raise Refused(f"a kernel of {rank} axes over a blob {show(shape)}; 1 or 2 axes are computed")
-    read = node.attributes.integers
-    stride, dilation = (list(read(name) or [1] * rank) for name in ("strides", "dilations"))
+@dataclass(frozen=True)
+class Spans:
+    """A window of any number of axes, one number each."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def reach(self) -> list[int]:
+        """Return the pixels from a window's first tap to its last, both included."""
+        return [step * (taps - 1) + 1 for taps, step in zip(self.kernel, self.dilation)]
+
+
+def spans(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Spans:
+    """Return the window of a node with this kernel over a blob of this shape. Raises Refused if they do not fit."""
+    rank, read = len(kernel), node.attributes.integers
+    stride, dilation = (tuple(read(name) or [1] * rank) for name in ("strides", "dilations"))
     pads = list(read("pads") or [0] * (2 * rank))
-    if len(stride) != rank or len(dilation) != rank or len(pads) != 2 * rank or min(*stride, *dilation) < 1:
-        raise Refused("strides, dilations and pads do not fit the kernel")
+    lengths = len(shape) - 2, len(stride), len(dilation), len(pads) // 2
+    if set(lengths) != {rank} or min(*kernel, *stride, *dilation) < 1:
+        raise Refused(f"strides, dilations and pads do not fit a kernel of {rank} axes over a blob {show(shape)}")
     before, after = pads[:rank], pads[rank:]
     auto = node.attributes.text("auto_pad", "NOTSET") or "NOTSET"
     if auto.startswith("SAME"):
@@ -57,17 +71,26 @@ def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
         raise Refused(f"auto_pad {auto!r}")
     if min(*before, *after) < 0:
         raise Refused("a negative padding")
-    if rank == 1:
-        kernel, stride, dilation = [1, *kernel], [1, *stride], [1, *dilation]
-        before, after = [0, *before], [0, *after]
-    pair = [(int(p[0]), int(p[1])) for p in (kernel, stride, dilation, before, after)]
+    return Spans(tuple(kernel), stride, dilation, tuple(before), tuple(after))
+
+
+def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
+    """Return the window of a node with this kernel over a blob of this shape. Raises Refused for other than 1 or 2 axes."""
+    rank = len(kernel)
+    if rank not in (1, 2):
+        raise Refused(f"a kernel of {rank} axes over a blob {show(shape)}; 1 or 2 axes are computed")
+    window = spans(node, kernel, shape)
+    ones, zeros = (1,) * (2 - rank), (0,) * (2 - rank)
+    k, s, d = ((*ones, *numbers) for numbers in (window.kernel, window.stride, window.dilation))
+    before, after = ((*zeros, *numbers) for numbers in (window.before, window.after))
+    pair = [(int(p[0]), int(p[1])) for p in (k, s, d, before, after)]
     return Geometry(pair[0], pair[1], pair[2], pair[3], pair[4], rank == 1)
 
 
-def padded_apart(node: OnnxNode, blob: str, window: Geometry, value: float = 0.0) -> tuple[str, Geometry]:
+def padded_apart(node: OnnxNode, blob: str, window: Geometry) -> tuple[str, Geometry]:
     """Return a blob padded by a layer of its own, and the window without padding."""
     (t, le), (b, r) = window.before, window.after
-    padded: str = node.part("Pad", blob, paddings=(0, 0, 0, 0, t, b, le, r), constant_values=value)
+    padded: str = node.part("Pad", blob, paddings=(0, 0, 0, 0, t, b, le, r))
     return padded, replace(window, before=(0, 0), after=(0, 0))
 
 

@@ -34,7 +34,7 @@ class ParallelError(Exception):
 
 
 @dataclass(frozen=True)
-class Where:
+class RunningLayer:
     """The layer whose code runs, as its error messages and hints need it.
 
     ``float_args`` and ``string_args`` are the numbers of its arguments; ``trained``: it has parameters; ``method``: its
@@ -50,7 +50,7 @@ class Where:
     method: bool
 
 
-def run(where: Where, call: Callable[[], T], function: Any, compiled: bool = False) -> T:
+def run(where: RunningLayer, call: Callable[[], T], function: Any, compiled: bool = False) -> T:
     """Run user code. Any error of its own is raised as PluginError with network, layer, type and line."""
     try:
         return call()
@@ -69,7 +69,7 @@ def frames(error: BaseException) -> list[tuple[str, int]]:
     return [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
 
 
-def failed(where: Where, error: BaseException, place: str, compiled: bool) -> PluginError:
+def failed(where: RunningLayer, error: BaseException, place: str, compiled: bool) -> PluginError:
     """Return the PluginError for an exception of a layer's function; ``place`` is path:line of the function."""
     reason, hint = _reason(where, error)
     if hint is None and compiled:
@@ -77,7 +77,7 @@ def failed(where: Where, error: BaseException, place: str, compiled: bool) -> Pl
     return report(where, place_inside(error, place), f"{type(error).__name__}: {reason}", hint)
 
 
-def report(where: Where, place: str, reason: str, hint: str | None) -> PluginError:
+def report(where: RunningLayer, place: str, reason: str, hint: str | None) -> PluginError:
     """Return a PluginError that names network, layer, type and place, with the line of code as its excerpt."""
     import linecache
 
@@ -95,7 +95,7 @@ def report(where: Where, place: str, reason: str, hint: str | None) -> PluginErr
     return error
 
 
-def _arguments(where: Where, text: str) -> str | None:
+def _arguments(where: RunningLayer, text: str) -> str | None:
     """Return a hint with the number of arguments, if a line of code takes one by its index."""
     lists = {"float_args": where.float_args, "string_args": where.string_args}
     counts = [f"{count} in {name}" for name, count in lists.items() if f".{name}[" in text]
@@ -129,7 +129,7 @@ def at_most(seconds: float) -> Iterator[None]:
         sys.settrace(before)
 
 
-def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:
+def _reason(where: RunningLayer, error: BaseException) -> tuple[str, str | None]:
     text = imported(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip())
     missing = re.search(r"[Uu]nknown attribute '(\w+)' of type xChangeLayer|xChangeLayer has no field '(\w+)'", text)
     if missing:

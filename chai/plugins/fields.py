@@ -11,7 +11,7 @@ from ..blob import Shape
 from ..graph.params import within
 from ..util.lazy_numpy import np
 from .definition import CustomType
-from .failure import Where
+from .failure import RunningLayer
 from .xchange import dims, qformat, read_only
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Called(Protocol):
     @property
     def clamps(self) -> bool: ...
     @property
-    def where(self) -> Where: ...
+    def where(self) -> RunningLayer: ...
     def constants(self) -> dict[str, Any]: ...
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]: ...
 

@@ -221,7 +221,7 @@ class Frame:
         return tops if dtype == "float32" else tuple([np.asarray(t, np.float32) for t in tops])
 
     @cached_property
-    def _where(self) -> failure.Where:
+    def _where(self) -> failure.RunningLayer:
         return self.layer.where
 
     def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[_Guarded]]:

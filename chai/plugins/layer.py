@@ -287,11 +287,11 @@ class CustomLayer(Layer):
         return {**self.values, **sizes}
 
     @property
-    def where(self) -> failure.Where:
+    def where(self) -> failure.RunningLayer:
         """The layer's description for error messages."""
         args, method = self.params, takes_self(self.custom.function)
         counts = len(args.float_args), len(args.string_args)
-        return failure.Where(self.network, self.name, self.key, *counts, bool(self.blobs), method)
+        return failure.RunningLayer(self.network, self.name, self.key, *counts, bool(self.blobs), method)
 
 
 class CustomEntry(NamedTuple):

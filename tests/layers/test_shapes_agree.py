@@ -51,6 +51,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "LayerNorm": [("", [(2, 3, 4)], 1), ("layer_norm_param { axis: 1 }", [(2, 3, 4)], 1)],
     "Local": [("local_param { num_output: 3 kernel_size: 2 stride: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
     "Log": [("", [(2, 3)], 1)],
+    "GridSample": [("", [(2, 3, 5, 7), (2, 4, 6, 2)], 1), ("", [(2, 3, 4, 5, 7), (2, 1, 2, 3, 3)], 1)],
     "MatMul": [("", [(2, 3), (3, 5)], 1), ("", [(4, 2, 3), (3,)], 1), ("", [(3,), (2, 3, 5)], 1)],
     "Mul": [("", [(2, 3), (3,)], 1)],
     "LSTM": [
@@ -79,6 +80,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ('resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 data_format: "NCHW" }', [(2, 3, 4, 5)], 1),
     ],
     "RNN": [("recurrent_param { num_output: 3 expose_hidden: true }", [(4, 2, 5), (4, 2), (1, 2, 3)], 2)],
+    "RoiAlign": [("roi_align_param { pooled_h: 2 pooled_w: 3 }", [(1, 3, 4, 5), (2, 4), (2,)], 1)],
     "ROIPooling": [("roi_pooling_param { pooled_h: 2 pooled_w: 3 }", [(1, 3, 4, 5), (2, 5)], 1)],
     "ShapeOf": [("", [(2, 3, 5)], 1)],
     "ShuffleChannel": [("shuffle_channel_param { group: 2 }", [(2, 4, 3)], 1)],
@@ -90,6 +92,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "Swish": [("", [(2, 3)], 1)],
     "Threshold": [("", [(2, 3)], 1)],
     "Tile": [("tile_param { tiles: 3 }", [(2, 3)], 1)],
+    "Where": [("", [(2, 3), (3,), (2, 1)], 1), ("", [(4,), (2, 1, 4), (3, 1)], 1)],
     "Upsample": [
         ("upsample_param { scale: 3 }", [(2, 3, 4, 5)], 1),
         ("upsample_param { scale: 2 pad_out_h: true }", [(2, 3, 4, 5), (2, 3, 4, 5)], 1),

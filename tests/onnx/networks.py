@@ -155,10 +155,25 @@ def transformer(width: int = 8) -> bytes:
     return model(w.nodes, {"input": ("batch", 3, 32, 32)}, [w.add("ReduceMean", x, axes=[1], keepdims=0)], w.tensors)
 
 
+def warped(width: int = 8, classes: int = 10) -> bytes:
+    """A map read where convolutions say, pooled with dilations, turned around, and chosen number by number."""
+    w = Writer()
+    x = w.add("Relu", w.conv("input", 3, width, 3, 2))
+    places = w.add("Transpose", w.add("Tanh", w.conv("input", 3, 2, 3, 2)), perm=[0, 2, 3, 1])
+    x = w.add("GridSample", x, places, mode="bilinear", padding_mode="border", align_corners=0)
+    pooled = w.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 2, 1, 2], dilations=[1, 2], ceil_mode=1)
+    start, end, axis, step = (w.tensor(np.array([number])) for number in (-1, -(2**62), 3, -1))
+    turned = w.add("Slice", pooled, start, end, axis, step)
+    larger = w.add("Greater", pooled, turned)
+    y = w.add("Where", larger, w.conv(pooled, width, width), turned)
+    return w.classified(y, width, classes)
+
+
 NETWORKS = {
     "resnet18": resnet18,
     "mobilenet_v2": mobilenet_v2,
     "shufflenet": shufflenet,
     "yolo_like": yolo_like,
     "transformer": transformer,
+    "warped": warped,
 }

@@ -77,3 +77,12 @@ def test_a_custom_layer_in_place_of_an_operator() -> None:
     nodes = model([node("Sigmoid", ["x"], ["y"])], {"x": X.shape}, ["y"])
     with chai.Net(nodes, device="float", custom={"Sigmoid": made}) as net:
         np.testing.assert_allclose(net.forward(x=X)["y"], X / 2)
+
+
+def test_outputs_without_a_size_are_refused_unless_a_custom_layer_has_one() -> None:
+    """How many boxes there are depends on the image."""
+    nodes = [node("NonMaxSuppression", ["x", "s"], ["y"], "nms")]
+    file = model(nodes, {"x": (1, 3, 4)}, ["y"], {"s": numbers(1, 2, 3)})
+    with pytest.raises(UnsupportedNodes, match=r"'nms'.*how many numbers it returns depends on the image") as caught:
+        chai.Net(file)
+    assert 'chai.custom("NonMaxSuppression")' in str(caught.value.hint)

@@ -17,6 +17,7 @@ from .common import model, node, numbers, run
 from .networks import NETWORKS
 
 Array = np.ndarray
+QUANTISED = [name for name in NETWORKS if name != "warped"]  # of which its quantiser loses a blob
 X = numbers(2, 3, 7, 5)
 S, T = np.float32(0.02), np.float32(0.03)  # steps of x and y
 W = np.random.default_rng(1).integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
@@ -290,7 +291,7 @@ def quantised(folder: Path, name: str, operators: bool, activations: str, weight
 @pytest.mark.extras
 @pytest.mark.parametrize("operators", [False, True], ids=["qdq", "qoperator"])
 @pytest.mark.parametrize(("activations", "weights"), [("QInt8", "QInt8"), ("QUInt8", "QInt8"), ("QUInt8", "QUInt8")])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", QUANTISED)
 def test_numbers_of_onnxruntime(tmp_path: Path, name: str, operators: bool, activations: str, weights: str) -> None:
     """With symmetric activations every file loads; float and fixed point are near what onnxruntime computes."""
     path = quantised(tmp_path, name, operators, activations, weights, True)

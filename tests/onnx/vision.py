@@ -23,10 +23,8 @@ CHOICES = frozenset(CHOICE_NAMES.split())
 # why cases of these operators do not pass: each refusal of such a case has to have one of these texts
 REASONS = {
     "is used, which no layer computes": "Mean and InvStdDev of LayerNormalization, indices of pools: outputs for training",
-    "no layer of chai computes this operator": "GridSample, RoiAlign: not yet",
-    "1 or 2 axes are computed": "volumes",
-    "dilations": "of pools with ceil_mode, or over three axes",
-    "the padding of a mean over three axes": "",
+    "mode max": "of RoiAlign, which is the maximum of weighted corners in ONNX, and of samples elsewhere",
+    "1 or 2 axes are computed": "convolutions of volumes",
     "training mode": "",
     "the file leaves its size open": "blobs without numbers",
     "without numbers": "blobs without numbers",
@@ -37,6 +35,5 @@ REASONS = {
     "inputs of different shapes": "Max and Min that repeat an input",
     "do not agree": "align_corners with a rounded size",
     "computed from constants alone": "Floor and Range of blobs",
-    "a step of -1": "",
     "larger than the kernel reaches": "an output_shape with a border of bias alone",
 }

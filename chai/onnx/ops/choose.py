@@ -79,6 +79,16 @@ def combine(node: OnnxNode) -> None:
     node.whole_numbers(0)
 
 
+@operator("Where")
+def where(node: OnnxNode) -> None:
+    """Choose numbers of two blobs, by truth values that are 0 and 1 here."""
+    if node.is_constant(0):
+        condition = node.constant_blob(node.constant(0, "condition").astype(np.float32))
+    else:
+        condition = node.input(0)
+    node.result("Where", condition, node.input(1), node.input(2))
+
+
 @operator("IsNaN", "IsInf")
 def special(node: OnnxNode) -> None:
     x = node.input()

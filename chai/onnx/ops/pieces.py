@@ -37,9 +37,10 @@ def split(node: OnnxNode) -> None:
 def slice_(node: OnnxNode) -> None:
     blob, shape = node.input(), list(node.shape())
     for start, end, axis, step in zip(*slices(node, len(shape))):
-        first, last = clamped(start, end, step, shape[axis])
         if step < 1:
-            raise Refused(f"a step of {step} is not yet computed")
+            blob = _picked(node, blob, list(range(*slice(start, end, step).indices(shape[axis]))), axis)
+            continue
+        first, last = clamped(start, end, step, shape[axis])
         assert last is not None
         blob = cut(node, blob, axis, first, last)
         if step > 1:
@@ -84,7 +85,7 @@ def gather(node: OnnxNode) -> None:
     if picks == list(range(picks[0], picks[0] + len(picks))):
         blob = cut(node, node.input(), axis, picks[0], picks[-1] + 1)
     else:
-        blob = _picked(node, picks, axis, len(shape))
+        blob = _picked(node, node.input(), picks, axis)
     top = [*shape[:axis], *indices.shape, *shape[axis + 1 :]]
     if top == list(node.shape_of(blob)):
         node.same(blob)
@@ -92,11 +93,14 @@ def gather(node: OnnxNode) -> None:
         node.reshaped(blob, top)
 
 
-def _picked(node: OnnxNode, picks: list[int], axis: int, rank: int) -> str:
-    """Return the parts of the input at some places of an axis, in any order."""
+def _picked(node: OnnxNode, blob: str, picks: list[int], axis: int) -> str:
+    """Return the parts of a blob at some places of an axis, in any order. Raises Refused if there are none."""
+    if not picks:
+        raise Refused("a blob without numbers")
+    rank = len(node.shape_of(blob))
     places = node.constant_blob(np.array(picks, np.float32))
     order = (axis, *(a for a in range(rank) if a != axis))
-    moved = node.part("Permute", node.input(), order=order) if axis else node.input()
+    moved = node.part("Permute", blob, order=order) if axis else blob
     rows = node.part("BatchReindex", moved, places)
     back: str = node.part("Permute", rows, order=tuple(order.index(a) for a in range(rank))) if axis else rows
     return back

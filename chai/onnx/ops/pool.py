@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...blob import count
+from ...util.lazy_numpy import np
+from ...util.rounding import ceil_div
+from ..constants import Constant, TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
-from ..windows import Geometry, geometry, lowered, padded_apart, raised
+from ..windows import Geometry, Spans, geometry, lowered, raised, spans
 from . import operator
 from .activations import LARGEST
 from .pieces import cut, every
+
+if TYPE_CHECKING:
+    from ...blob import Array
 
 
 @operator("MaxPool", "AveragePool")
@@ -19,13 +26,23 @@ def pool(node: OnnxNode) -> None:
     kernel = node.attributes.integers("kernel_shape")
     if not kernel:
         raise Refused("its kernel_shape is missing")
-    if len(kernel) == 3 and len(node.shape()) == 5:
-        volume(node, kernel)
-        return
-    window = geometry(node, kernel, node.shape())
-    if window.dilation != (1, 1):
-        dilated(node, window)
-        return
+    window = spans(node, kernel, node.shape())
+    if max(window.dilation) > 1 or len(kernel) > 3 or _uneven(node, window):
+        by_taps(node, window)
+    elif len(kernel) == 3:
+        volume(node, window)
+    else:
+        plane(node, geometry(node, kernel, node.shape()))
+
+
+def _uneven(node: OnnxNode, window: Spans) -> bool:
+    """Return whether it is a mean over three axes, whose windows at the border have fewer numbers."""
+    border = any(window.before + window.after) or node.attributes.integer("ceil_mode", 0)
+    return len(window.kernel) == 3 and node.operator == "AveragePool" and bool(border)
+
+
+def plane(node: OnnxNode, window: Geometry) -> None:
+    """Pool one or two axes."""
     kind = "MAX"
     if node.operator == "AveragePool":
         padded = any(window.before + window.after)
@@ -46,49 +63,70 @@ def pool(node: OnnxNode) -> None:
     )
 
 
-def dilated(node: OnnxNode, window: Geometry) -> None:
-    """Pool taps that are not next to each other: the extreme or the mean of shifted copies, along one axis after the other."""
-    average = node.operator == "AveragePool"
-    if node.attributes.integer("ceil_mode", 0):
-        raise Refused("dilations with ceil_mode")
-    if average and any(window.before + window.after) and not node.attributes.integer("count_include_pad", 0):
-        raise Refused("dilations, and a mean that leaves out the padding")
-    blob = raised(node, node.input(), window)
-    if any(window.before + window.after):
-        blob, _ = padded_apart(node, blob, window, 0.0 if average else -LARGEST)
-    for i, axis in enumerate((2, 3)):
-        size, stride, step = node.shape_of(blob)[axis], window.stride[i], window.dilation[i]
-        reach = step * (window.kernel[i] - 1)
-        if size <= reach:
-            raise Refused(f"a window of {reach + 1} over an axis of {size}")
-        count = (size - reach - 1) // stride + 1
-        taps = [cut(node, blob, axis, t * step, t * step + (count - 1) * stride + 1) for t in range(window.kernel[i])]
+def by_taps(node: OnnxNode, window: Spans) -> None:
+    """Pool any number of axes, with dilations: the extreme or the sum of shifted copies, along one axis after the other."""
+    average, shape = node.operator == "AveragePool", node.shape()
+    counts = _counts(node, window)
+    paddings = [0] * 4
+    for size, number, step, reach, before in zip(shape[2:], counts, window.stride, window.reach, window.before):
+        paddings += [before, max((number - 1) * step + reach - size - before, 0)]
+    blob = node.input()
+    if any(paddings):
+        value = 0.0 if average else -LARGEST
+        blob = node.part("Pad", blob, paddings=tuple(paddings), constant_values=value)
+    for i, number in enumerate(counts):
+        stride, axis = window.stride[i], i + 2
+        firsts = [tap * window.dilation[i] for tap in range(window.kernel[i])]
+        taps = [cut(node, blob, axis, first, first + (number - 1) * stride + 1) for first in firsts]
         taps = [every(node, tap, axis, stride) if stride > 1 else tap for tap in taps]
-        if len(taps) > 1 and average:
-            blob = node.part("Eltwise", *taps, operation="SUM", coeff=(1 / len(taps),) * len(taps))
-        elif len(taps) > 1:
-            blob = node.part("Eltwise", *taps, operation="MAX")
+        if len(taps) > 1:
+            blob = node.part("Eltwise", *taps, operation="SUM" if average else "MAX")
         else:
             blob = taps[0]
-    node.reshaped(blob, node.shape_of(blob) if not window.flat else (*node.shape_of(blob)[:2], node.shape_of(blob)[3]))
+    if average:
+        shares = TrainedBlob(Constant(_shares(node, window, counts)), tuple(counts))
+        node.result("Scale", blob, blobs=[shares], axis=2, num_axes=len(counts))
+    else:
+        node.same(blob)
 
 
-def volume(node: OnnxNode, kernel: Sequence[int]) -> None:
+def _counts(node: OnnxNode, window: Spans) -> list[int]:
+    """Return the number of windows along each axis; rounded up, one that would begin after the image does not exist."""
+    up, counts = node.attributes.integer("ceil_mode", 0), []
+    for i, size in enumerate(node.shape()[2:]):
+        room = size + window.before[i] + window.after[i] - window.reach[i]
+        if room < 0:
+            raise Refused(f"a window of {window.reach[i]} over an axis of {room + window.reach[i]}")
+        steps = (ceil_div(room, window.stride[i]) if up else room // window.stride[i]) + 1
+        counts.append(min(steps, ceil_div(size + window.before[i], window.stride[i])))
+    return counts
+
+
+def _shares(node: OnnxNode, window: Spans, counts: Sequence[int]) -> Array:
+    """Return 1 / the numbers that each window's mean is of: those of the image, or of the padding, too."""
+    padded, shares = node.attributes.integer("count_include_pad", 0), np.ones((), np.float32)
+    for i, size in enumerate(node.shape()[2:]):
+        low, high = (-window.before[i], size + window.after[i]) if padded else (0, size)
+        firsts = np.arange(counts[i]) * window.stride[i] - window.before[i]
+        taps = firsts[:, None] + np.arange(window.kernel[i]) * window.dilation[i]
+        inside = ((taps >= low) & (taps < high)).sum(1)
+        if not inside.all():
+            raise Refused("a mean of no numbers: a window lies in the padding alone")
+        shares = shares[..., None] / inside.astype(np.float32)
+    return np.asarray(shares, np.float32)
+
+
+def volume(node: OnnxNode, window: Spans) -> None:
     """Pool three axes: the last two first, then the first one with these as one."""
     n, c, d, h, w = node.shape()
-    read = node.attributes.integers
-    stride, pads = list(read("strides") or (1,) * 3), list(read("pads") or (0,) * 6)
-    padded = any(pads) and node.operator == "AveragePool"
-    if any(step != 1 for step in read("dilations") or ()) or node.attributes.text("auto_pad") not in ("", "NOTSET"):
-        raise Refused("dilations or auto_pad of a pool over three axes")
-    if padded or len(stride) != 3 or len(pads) != 6:
-        raise Refused("the padding of a mean over three axes" if padded else "strides and pads do not fit the kernel")
+    (kernel, *kernels), (stride, *strides) = window.kernel, window.stride
+    depth, rows, columns = zip(window.before, window.after)
     maps = node.reshaped(node.input(), (n, c * d, h, w), final=False)
-    maps = _plain(node, maps, kernel[1:], stride[1:], (pads[1], pads[4]), (pads[2], pads[5]))
+    maps = _plain(node, maps, kernels, strides, rows, columns)
     _, _, h, w = node.shape_of(maps)
-    rows = node.reshaped(maps, (n, c, d, h * w), final=False)
-    rows = _plain(node, rows, (kernel[0], 1), (stride[0], 1), (pads[0], pads[3]), (0, 0))
-    node.reshaped(rows, (n, c, node.shape_of(rows)[2], h, w))
+    planes = node.reshaped(maps, (n, c, d, h * w), final=False)
+    planes = _plain(node, planes, (kernel, 1), (stride, 1), depth, (0, 0))
+    node.reshaped(planes, (n, c, node.shape_of(planes)[2], h, w))
 
 
 def _plain(

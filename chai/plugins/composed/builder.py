@@ -13,7 +13,7 @@ from ... import layers
 from ...errors import PluginError
 from ...limits import limits
 from ...util.suggest import did_you_mean
-from ..failure import Where, report, run
+from ..failure import RunningLayer, report, run
 from ..loading import lookup
 from ..registry import Registry
 from .definition import ComposedType
@@ -63,7 +63,7 @@ class Builder:
     ``ntop``   number of tops (default 1); a tuple is returned for any other number
     """
 
-    def __init__(self, where: Where, types: Registry) -> None:
+    def __init__(self, where: RunningLayer, types: Registry) -> None:
         self._where = where
         self._types = types
         self._parts: dict[str, ComposedPart] = {}
@@ -168,7 +168,7 @@ def parts_of(
 
     ``values`` are those of the named arguments. Raises PluginError with file and line for a function that fails.
     """
-    where = Where("", layer, type.type, 0, 0, True, False)
+    where = RunningLayer("", layer, type.type, 0, 0, True, False)
     if len(bottoms) < type.least or (len(bottoms) > len(type.bottoms) and not type.any_number):
         expected = f"at least {type.least}" if type.any_number else f"{type.least}"
         expected += "" if type.any_number or type.least == len(type.bottoms) else f" to {len(type.bottoms)}"

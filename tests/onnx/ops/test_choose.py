@@ -130,3 +130,17 @@ def test_what_is_refused() -> None:
         outputs("Relu", ["int64"])
     with pytest.raises(UnsupportedNodes, match="neither sign"):
         outputs("IsInf", ["bool"], detect_negative=0, detect_positive=0)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_where(known: bool) -> None:
+    """By a relation of the pass, and by a constant of the file."""
+    low = numbers(5, 1, 7, seed=4)
+    nodes = [node("Greater", ["x", "z"], ["c"], "relation"), node("Where", ["c", "x", "low"], ["y"], "choice")]
+    constants = {"z": np.float32(0), "low": low}
+    condition = X > 0
+    if known:
+        condition = numbers(3, 7, seed=5) > 0
+        nodes, constants = nodes[1:], {"c": condition, "low": low}
+    (y,) = run(model(nodes, {"x": X.shape}, ["y"], constants), x=X)
+    np.testing.assert_array_equal(y, np.where(condition, X, low))

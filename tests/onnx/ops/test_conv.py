@@ -75,7 +75,7 @@ def test_conv_of_one_axis() -> None:
     [
         ((2, 3, 5, 5, 5), {}, "a kernel of 3 axes"),
         ((2, 3, 5, 5), {"pads": [-1, 0, 0, 0]}, "a negative padding"),
-        ((2, 3, 5, 5), {"strides": [1]}, "do not fit the kernel"),
+        ((2, 3, 5, 5), {"strides": [1]}, "do not fit a kernel of 2 axes"),
         ((2, 3, 5, 5), {"auto_pad": "OTHER"}, "auto_pad 'OTHER'"),
         ((2, 4, 5, 5), {}, "its weights are"),
     ],

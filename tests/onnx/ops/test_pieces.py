@@ -48,6 +48,8 @@ def test_split(sizes: list[int], attributes: dict[str, Any], opset: int) -> None
         (np.s_[:, :, ::2, 1::2], [0, 1], [9, 9], [2, 3], [2, 2]),
         (np.s_[:, :, 1:5:3], [1], [5], [-2], [3]),
         (np.s_[:, -3:-1], [-3], [-1], [1], None),
+        (np.s_[:, :, ::-1, 5:1:-2], [-1, 5], [-(2**62), 1], [2, 3], [-1, -2]),
+        (np.s_[::-1, 1::3], [7, 1], [-9, 6], [0, 1], [-1, 3]),
     ],
 )
 def test_slice(index: Any, starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None) -> None:
@@ -118,8 +120,9 @@ def test_borders_of_the_image_itself(mode: str) -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(UnsupportedNodes, match="a step of -1"):
-        one("Slice", X, np.array([4]), np.array([0]), np.array([1]), np.array([-1]))
+    for first, last in ((0, 4), (-9, -8)):
+        with pytest.raises(UnsupportedNodes, match="without numbers"):
+            one("Slice", X, np.array([first]), np.array([last]), np.array([1]), np.array([-1]))
     with pytest.raises(UnsupportedNodes, match="without numbers"):
         one("Slice", X, np.array([4]), np.array([4]), np.array([1]))
     with pytest.raises(UnsupportedNodes, match="an index outside"):

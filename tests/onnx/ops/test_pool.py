@@ -92,18 +92,35 @@ def test_whole_maps(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(one("GlobalMaxPool", x)[0], x.max(axes, keepdims=True))
 
 
-def by_window(x: Array, kind: str, kernel: list[int], stride: list[int], pads: list[int], dilation: list[int]) -> Array:
-    """Any number of axes, each window by itself; a mean counts the padding."""
-    rank = len(kernel)
-    before, after = pads[:rank], pads[rank:]
-    border = -np.inf if kind == "MaxPool" else 0
-    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *zip(before, after)), constant_values=border)
-    counts = [(s - d * (k - 1) - 1) // t + 1 for s, k, t, d in zip(x.shape[2:], kernel, stride, dilation)]
+def by_window(
+    x: Array,
+    kind: str,
+    kernel: list[int],
+    stride: list[int],
+    pads: list[int],
+    dilation: list[int],
+    ceil: bool = False,
+    counted: bool = True,
+) -> Array:
+    """Any number of axes, each window tap by tap; a mean is of the taps in the image, and if ``counted`` in the padding."""
+    rank, size = len(kernel), x.shape[2:]
+    counts = []
+    for i in range(rank):
+        room = size[i] + pads[i] + pads[i + rank] - dilation[i] * (kernel[i] - 1) - 1
+        count = (-(-room // stride[i]) if ceil else room // stride[i]) + 1
+        while (count - 1) * stride[i] >= size[i] + pads[i]:
+            count -= 1
+        counts.append(count)
     y = np.zeros((*x.shape[:2], *counts))
     for place in np.ndindex(*counts):
-        at = (slice(p * t, p * t + d * (k - 1) + 1, d) for p, t, k, d in zip(place, stride, kernel, dilation))
-        window = x[(slice(None), slice(None), *at)].reshape(*x.shape[:2], -1)
-        y[(slice(None), slice(None), *place)] = window.max(-1) if kind == "MaxPool" else window.mean(-1)
+        values, area = [], 0
+        for tap in np.ndindex(*kernel):
+            at = [p * s - b + t * d for p, s, b, t, d in zip(place, stride, pads, tap, dilation)]
+            inside = all(0 <= i < n for i, n in zip(at, size))
+            area += inside or (counted and all(-b <= i < n + a for i, n, b, a in zip(at, size, pads, pads[rank:])))
+            if inside:
+                values.append(x[(slice(None), slice(None), *at)].astype(np.float64))
+        y[(slice(None), slice(None), *place)] = np.max(values, 0) if kind == "MaxPool" else np.sum(values, 0) / area
     return y
 
 
@@ -115,34 +132,52 @@ def by_window(x: Array, kind: str, kernel: list[int], stride: list[int], pads: l
         ((2, 3, 9, 11), [2, 3], [2, 3], [1, 2, 0, 1], [3, 2]),
         ((2, 3, 12), [3], [2], [1, 2], [4]),
         ((2, 3, 8, 6), [1, 2], [3, 1], [0, 0, 0, 0], [2, 5]),
+        ((2, 3, 10, 8), [2, 3], [4, 3], [1, 1, 2, 0], [3, 2]),  # rounded up, more windows than rounded down
+        ((1, 2, 6, 7, 8), [2, 3, 2], [2, 1, 3], [1, 0, 1, 0, 2, 1], [2, 1, 3]),
     ],
 )
-def test_dilations(kind: str, shape: Any, kernel: Any, stride: Any, pads: Any, dilation: Any) -> None:
+@pytest.mark.parametrize("ceil", [False, True])
+@pytest.mark.parametrize("counted", [False, True])
+def test_dilations(
+    kind: str, shape: Any, kernel: Any, stride: Any, pads: Any, dilation: Any, ceil: bool, counted: bool
+) -> None:
     x = numbers(*shape)
-    window = {"kernel_shape": kernel, "strides": stride, "pads": pads, "dilations": dilation}
-    (y,) = one(kind, x, opset=19, **window, **({"count_include_pad": 1} if kind == "AveragePool" else {}))
-    np.testing.assert_allclose(y, by_window(x, kind, kernel, stride, pads, dilation), rtol=1e-5, atol=1e-6)
+    window = {"kernel_shape": kernel, "strides": stride, "pads": pads, "dilations": dilation, "ceil_mode": ceil}
+    (y,) = one(kind, x, opset=19, **window, **({"count_include_pad": counted} if kind == "AveragePool" else {}))
+    expected = by_window(x, kind, kernel, stride, pads, dilation, ceil, counted)
+    assert y.shape == expected.shape
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("stride", [[1, 1, 1], [2, 1, 3]])
-def test_three_axes(kind: str, stride: list[int]) -> None:
+@pytest.mark.parametrize("pads", [[0] * 6, [1, 0, 2, 0, 1, 1]])
+@pytest.mark.parametrize("ceil", [False, True])
+@pytest.mark.parametrize("counted", [False, True])
+def test_three_axes(kind: str, stride: list[int], pads: list[int], ceil: bool, counted: bool) -> None:
     x, kernel = numbers(2, 3, 5, 6, 7), [2, 3, 4]
-    pads = [1, 0, 2, 0, 1, 1] if kind == "MaxPool" else [0] * 6
-    (y,) = one(kind, x, kernel_shape=kernel, strides=stride, pads=pads)
-    np.testing.assert_allclose(y, by_window(x, kind, kernel, stride, pads, [1, 1, 1]), rtol=1e-5, atol=1e-6)
+    more = {"count_include_pad": counted} if kind == "AveragePool" else {}
+    (y,) = one(kind, x, kernel_shape=kernel, strides=stride, pads=pads, ceil_mode=ceil, **more)
+    expected = by_window(x, kind, kernel, stride, pads, [1, 1, 1], ceil, counted)
+    assert y.shape == expected.shape
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_three_axes_that_keep_sizes() -> None:
+    x = numbers(2, 3, 5, 6, 7)
+    (y,) = one("MaxPool", x, kernel_shape=[2, 3, 2], strides=[2, 1, 3], auto_pad="SAME_UPPER")
+    expected = by_window(x, "MaxPool", [2, 3, 2], [2, 1, 3], [0, 1, 0, 1, 1, 1], [1, 1, 1])
+    np.testing.assert_array_equal(y, expected.astype(np.float32))
 
 
 def test_what_is_refused() -> None:
     x = numbers(2, 3, 5, 7)
-    with pytest.raises(UnsupportedNodes, match="dilations with ceil_mode"):
-        one("MaxPool", x, kernel_shape=[2, 2], dilations=[2, 2], ceil_mode=1)
-    with pytest.raises(UnsupportedNodes, match="a mean that leaves out the padding"):
-        one("AveragePool", x, kernel_shape=[2, 2], dilations=[2, 2], pads=[1, 1, 1, 1], opset=19)
+    with pytest.raises(UnsupportedNodes, match="a mean of no numbers"):
+        one("AveragePool", x, kernel_shape=[2, 2], dilations=[9, 1], pads=[8, 0, 8, 0], opset=19)
+    with pytest.raises(UnsupportedNodes, match="strides, dilations and pads do not fit a kernel of 2 axes"):
+        one("MaxPool", x, kernel_shape=[2, 2], strides=[1])
     with pytest.raises(UnsupportedNodes, match="a window of 7 over an axis of 5"):
         one("MaxPool", x, kernel_shape=[3, 2], dilations=[3, 2])
-    with pytest.raises(UnsupportedNodes, match="the padding of a mean over three axes"):
-        one("AveragePool", numbers(2, 3, 4, 5, 6), kernel_shape=[2, 2, 2], pads=[1] * 6)
     with pytest.raises(UnsupportedNodes, match="its kernel_shape is missing"):
         one("MaxPool", x)
     file = model([node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2])], {"x": x.shape}, ["y", "i"])
