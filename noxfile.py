@@ -1,7 +1,7 @@
 """Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first seven.
 
 tests    this Python, with the newest dependencies
-extras   this Python, and the libraries of the extras opencl and hdf5: the tests that need them
+extras   this Python, and the libraries of the extras opencl, hdf5 and video: the tests that need them
 numpy    this Python, in a copy of the checkout, without a C compiler on PATH: no kernels; with -- tests: the whole suite
 driver   this Python, and the pynq library on a simulated board
 rtl      this Python, and the tools of the extra rtl: a small array, simulated; with -- -m slow: whole networks on the real one
@@ -52,8 +52,9 @@ def tests(session: nox.Session) -> None:
 @nox.session(tags=["ci"])
 def extras(session: nox.Session) -> None:
     """Run the tests that need the libraries of optional extras."""
-    session.install("-e", ".[dev,opencl,hdf5]")
-    session.run("python", "-m", "pytest", "-q", "-m", "extras", "tests/opencl", "tests/pycaffe", *TWO, *session.posargs)
+    session.install("-e", ".[dev,opencl,hdf5,video]")
+    folders = ["tests/opencl", "tests/pycaffe", "tests/frames", "tests/cli/test_video.py"]
+    session.run("python", "-m", "pytest", "-q", "-m", "extras", *folders, *TWO, *session.posargs)
 
 
 @nox.session(tags=["ci"])

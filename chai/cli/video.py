@@ -87,7 +87,7 @@ def execute(args: argparse.Namespace) -> int:
 def _tell(view: LiveView) -> None:
     if not view.private:
         output.say(
-            f"warning: whoever has the link sees the frames, and they are not encrypted, on {view.host}:{view.port}"
+            f"warning: anyone who has the link sees the frames, and they are not encrypted, on {view.host}:{view.port}"
         )
     output.say(f"view: {view.link}")
 

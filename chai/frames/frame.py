@@ -73,7 +73,7 @@ class FrameSource(Protocol):
     """A place that frames come from.
 
     ``name``  as it is shown: without user names, passwords and queries
-    ``live``  whether frames that nobody takes in time are lost there, so that only the newest counts
+    ``live``  whether frames that are not taken in time are lost there, so that only the newest counts
     """
 
     name: str

@@ -90,7 +90,7 @@ class Counts:
         self.add(lane, (perf_counter() - begin) * 1000)
 
     def drop(self) -> None:
-        """Count a frame that nobody took."""
+        """Count a frame that was not taken."""
         with self._lock:
             self.dropped += 1
 

@@ -32,7 +32,7 @@ def source(place: Any) -> FrameSource:
     if not isinstance(place, (str, Path)):
         if isinstance(place, Iterable):
             return Arrays(place)
-        raise UsageError(f"a video from {type(place).__name__}: expected a path, an address or arrays")
+        raise UsageError(f"a video from {type(place).__name__}", hint="a path, an address, or an iterable of arrays")
     text = str(place)
     if text == "-":
         return PictureStream("stdin", None)
@@ -58,8 +58,8 @@ def _file(path: Path) -> FrameSource:
         return LibavVideo(path.name, VideoJob(kind="file", place=str(path), container=CONTAINERS[suffix]))
     if suffix in STREAMS:
         return PictureStream(path.name, path)
-    kinds = ", ".join((*CONTAINERS, *STREAMS))
-    raise UsageError(f"{str(path)!r} is no video: expected {kinds}, or a folder of frames")
+    kinds = " ".join((*CONTAINERS, *STREAMS))
+    raise UsageError(f"{str(path)!r} is no video", hint=f"expected {kinds}, or a folder of pictures")
 
 
 def shown(address: str) -> str:
@@ -67,8 +67,8 @@ def shown(address: str) -> str:
     try:
         parts = urlsplit(address)
         host, port = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise UsageError("this is no address: expected rtsp://HOST:PORT/PATH") from error
+    except ValueError:
+        raise UsageError("this is no address", hint="rtsp://HOST:PORT/PATH") from None
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
 
@@ -94,7 +94,7 @@ class Arrays:
             shape = getattr(array, "shape", ())
             if str(getattr(array, "dtype", "")) != "uint8" or not (len(shape) == 2 or shape[2:] == (3,)):
                 found = f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
-                raise UsageError(f"frame {number}: expected uint8 (H, W, 3) or (H, W), found {found}")
+                raise UsageError(f"frame {number} is {found}", hint="expected uint8 (H, W, 3) in RGB, or (H, W)")
             yield RawFrame(f"{self.name}[{number}]", number, number / RATE, array)
 
 

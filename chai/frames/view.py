@@ -63,7 +63,7 @@ class LiveView:
         return self.host == "localhost"
 
     def show(self, jpeg: bytes) -> None:
-        """Show a frame to all viewers. Nobody is waited for: who is slow gets a later one."""
+        """Show a frame to all viewers, without waiting for any: a slow one gets a later frame."""
         with self.changed:
             self.frame, self.number = jpeg, self.number + 1
             self.changed.notify_all()

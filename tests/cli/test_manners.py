@@ -104,7 +104,7 @@ def test_every_command_refuses_a_variable_that_makes_no_sense(
 def test_help_groups_its_options(chai_command) -> None:  # type: ignore[no-untyped-def]
     lines = chai_command("run", "--help").stdout.splitlines()
     titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    groups = ["network", "input", "preprocessing", "device", "output", "timing", "general", "examples"]
+    groups = ["network", "input", "preprocessing", "device", "output", "video", "timing", "general", "examples"]
     assert titles == [f"{name}:" for name in groups]
 
 

@@ -26,6 +26,7 @@ from tests.cli.test_interrupted import ctrl_c_works, of_session
 from tests.conftest import HANG
 from tests.frames.common import COLOURS, SIDE, Truth, clip, detector_files, jpeg, mjpeg, pyav
 
+pytestmark = pytest.mark.extras
 FRAMES = 12
 
 
@@ -231,7 +232,7 @@ def test_view(folder: Path) -> None:
 def test_a_view_for_others_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("-i", "clip.mjpeg", "--view", "0.0.0.0:0") == 0
     words = capsys.readouterr().err
-    assert "warning: whoever has the link sees the frames, and they are not encrypted, on 0.0.0.0:" in words
+    assert "warning: anyone who has the link sees the frames, and they are not encrypted, on 0.0.0.0:" in words
 
 
 def test_no_password_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,7 @@ from tests.leftovers import Leftovers
 
 from .common import clip, pyav
 
+pytestmark = pytest.mark.extras
 FRAMES = 30
 
 
@@ -241,7 +242,7 @@ main.main()
     ("end", "words"),
     [
         ("raise OSError(19, 'No such device')", "camera:7: after 3 frames: No such device"),
-        ("return", "camera:7: after 3 frames: the camera has gone"),
+        ("return", "camera:7: after 3 frames: the camera has ended"),
     ],
 )
 def test_a_camera_that_disappears(child: Any, monkeypatch: pytest.MonkeyPatch, end: str, words: str) -> None:
@@ -254,6 +255,24 @@ def test_a_camera_that_disappears(child: Any, monkeypatch: pytest.MonkeyPatch, e
     assert gone.value.headline == words
     assert [int(frame.data[0, 0, 0]) for frame in seen] == [70, 71, 72]  # type: ignore[call-overload, index]
     np.testing.assert_allclose([frame.seconds for frame in seen], [0, 0.1, 0.2], atol=1e-9)
+
+
+def test_a_camera_without_jpegs() -> None:
+    """It is asked for JPEGs first, and then for what it has."""
+    asked = []
+
+    def opened(place: str, format: str, options: dict[str, str]) -> str:
+        asked.append((place, format, options))
+        if "input_format" in options:
+            raise av.error.InvalidDataError(22, "Invalid argument")
+        return "camera"
+
+    av = pyav()
+    assert worker.camera(opened, "/dev/video3", {"a": "b"}) == "camera"
+    assert asked == [
+        ("/dev/video3", "v4l2", {"a": "b", "input_format": "mjpeg"}),
+        ("/dev/video3", "v4l2", {"a": "b"}),
+    ]
 
 
 def test_names_of_cameras(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,6 +340,61 @@ def test_no_secret_is_in_an_error_or_in_the_list_of_processes(refusing: int, mon
     assert "pa55" not in f"{error.value} {error.value.__cause__} {error.value.__context__}"
     assert error.value.headline.startswith(f"rtsp://127.0.0.1:{refusing}/live: after 0 frames: ")
     assert "pa55" not in str(started)
+
+
+SERVER = """
+import gi, sys
+gi.require_version("GstRtspServer", "1.0")
+from gi.repository import Gst, GstRtspServer, GLib
+Gst.init(None)
+server = GstRtspServer.RTSPServer()
+server.set_address("127.0.0.1")
+server.set_service("0")
+factory = GstRtspServer.RTSPMediaFactory()
+size = "video/x-raw,width=64,height=48,framerate=10/1"
+factory.set_launch(f"( videotestsrc pattern=red is-live=true ! {size} ! jpegenc ! rtpjpegpay name=pay0 )")
+server.get_mount_points().add_factory("/live", factory)
+if not server.attach(None): sys.exit(3)
+print(server.get_bound_port(), flush=True)
+GLib.MainLoop().run()
+"""
+SYSTEM = "/usr/bin/python3"
+
+
+def has_gstreamer() -> bool:
+    """Whether Debian's python3 can serve RTSP, with what the server's pipeline needs."""
+    code = (
+        "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import Gst, GstRtspServer\n"
+        "Gst.init(None); raise SystemExit(not all(map(Gst.ElementFactory.find, ('videotestsrc', 'jpegenc', 'rtpjpegpay'))))"
+    )
+    try:
+        return subprocess.run([SYSTEM, "-c", code], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def test_a_stream_of_a_server() -> None:
+    """RTSP over TCP on loopback: red frames, until the server goes, which is an error with their number."""
+    pyav()
+    if not has_gstreamer():
+        packages = "gir1.2-gst-rtsp-server-1.0 python3-gi gstreamer1.0-plugins-base gstreamer1.0-plugins-good"
+        pytest.skip(f"no RTSP server is installed: apt-get install {packages}")
+    with subprocess.Popen([SYSTEM, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            stop = Stop()
+            frames = source(f"rtsp://user:pa55@127.0.0.1:{port}/live").frames(stop)
+            seen = [next(frames) for _ in range(5)]
+            server.kill()
+            with pytest.raises(ParseError, match=rf"^rtsp://127\.0\.0\.1:{port}/live: after \d+ frames: "):
+                list(frames)
+        finally:
+            server.kill()
+    for frame in seen:
+        assert np.abs(np.asarray(frame.data).reshape(-1, 3).astype(int) - (255, 0, 0)).max() < 16
+        assert frame.picture()[1] == (64, 48)
+    assert seen[0].seconds == 0 < seen[4].seconds
 
 
 def test_the_worker_is_bounded_before_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:

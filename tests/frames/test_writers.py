@@ -19,6 +19,7 @@ from chai.images.files import of_pixels
 
 from .common import pyav
 
+pytestmark = pytest.mark.extras
 FRAMES = 60
 SUFFIXES = [".mjpeg", ".mp4", ""]
 

@@ -6,7 +6,8 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -19,6 +20,7 @@ CODECS = {
 }  # fmt: skip
 PROTOCOLS = {"file": "", "camera": "", "stream": "rtsp,rtsps,rtp,srtp,udp,tcp,tls"}
 FORMATS = {"file": "mov,matroska,avi,mpegts", "camera": "v4l2,video4linux2", "stream": "rtsp,rtp,sdp"}
+STREAM = {"rtsp_transport": "tcp", "allowed_media_types": "video"}
 FILES = {"file": 0, "camera": 64, "stream": 64}  # descriptors; of a file all that is needed is open when reading begins
 
 
@@ -91,8 +93,8 @@ def _decoded(container: Any, stream: Any, job: dict[str, Any]) -> Iterator[tuple
         raise Unreadable(f"it ends after {packets} of {stream.frames} frames")
     if not number:
         raise Unreadable("there is no frame in it")
-    if job["kind"] == "camera":
-        raise Unreadable("the camera has gone")
+    if job["kind"] != "file":
+        raise Unreadable(f"the {job['kind']} has ended")
 
 
 def _check(width: int, height: int, job: dict[str, Any]) -> None:
@@ -127,11 +129,20 @@ def opened(job: dict[str, Any]) -> Any:
 
     kind = job["kind"]
     options = {"protocol_whitelist": PROTOCOLS[kind], "format_whitelist": FORMATS[kind]}
-    if kind == "stream":
-        options |= {"rtsp_transport": "tcp", "allowed_media_types": "video"}
-    if kind == "camera":
-        options |= {"input_format": "mjpeg"}  # a USB camera's rate for larger sizes; others take the nearest
-    place: Any = os.fdopen(job["file"], "rb") if kind == "file" else job["place"]
-    container = {"file": job["container"], "camera": "v4l2", "stream": "rtsp"}[kind]
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES[kind], FILES[kind]))
-    return av.open(place, format=container, options=options, timeout=job["seconds"])
+    with_timeout = partial(av.open, timeout=job["seconds"])
+    if kind == "camera":
+        return camera(with_timeout, job["place"], options)
+    if kind == "stream":
+        return with_timeout(job["place"], format="rtsp", options={**options, **STREAM})
+    return with_timeout(os.fdopen(job["file"], "rb"), format=job["container"], options=options)
+
+
+def camera(open: Callable[..., Any], place: str, options: dict[str, str]) -> Any:
+    """Open a camera: its JPEGs, which a USB camera has at a higher rate, else what it has."""
+    from av.error import FFmpegError
+
+    try:
+        return open(place, format="v4l2", options={**options, "input_format": "mjpeg"})
+    except FFmpegError:
+        return open(place, format="v4l2", options=options)
