@@ -105,7 +105,7 @@ class Splitter(Component):
                 with m.If(~out.valid | out.ready):
                     m.d.sync += [
                         out.valid.eq(~self.stop),
-                        out.payload.address.eq(run.address),
+                        out.payload.address.eq(Cat(Const(0, 3), beat, page)),  # whatever a wrong pitch has made of it
                         out.payload.length.eq(more),
                         out.payload.last.eq(run.last & ends),
                         out.payload.tag.eq(run.tag),
