@@ -1,4 +1,4 @@
-"""Tables of codes behind the lanes: any function of one code, a table of 256 codes for each of two Tasks.
+"""Tables of codes after the lanes: any function of one code, a table of 256 codes for each of two Tasks.
 
 A beat of a table has 8 codes, as in memory: that of code c is byte c + 128. Each lane has a copy, a RAM of LUTs: it reads
 8 codes, then chooses one.

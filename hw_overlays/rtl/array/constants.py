@@ -141,7 +141,7 @@ class Constants(wiring.Component):
                     m.next = "RUN"
                     with m.If(plan.lookup):
                         m.next = "LOOKUP"
-            with m.State("LOOKUP"):  # behind the records of all channels
+            with m.State("LOOKUP"):  # after the records of all channels
                 m.d.sync += clear.eq(Mux(clear == 0, 0, clear - 1))
                 m.d.comb += [
                     port.payload.address.eq(at),
