@@ -126,6 +126,19 @@ def test_a_sigmoid_for_the_caller_stays_in_float(tmp_path: Path) -> None:
     assert planned(tmp_path, lines, engine={"s": "fpga"}).schedule.engines()[-1] == "host:Unpack"
 
 
+def test_with_formats_of_others_it_needs_its_own(tmp_path: Path) -> None:
+    """Another range than its input's; a ReLU has the same, and takes it."""
+    widths = "bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 fl_layer_in: 6"
+    given = f'precision_param {{ quant_type: "DynamicFixed" {widths} fl_layer_out: %d }}'
+    lines = f"c Convolution data -> c : {CONV} {given % 5}\ns TanH c -> s%s\n"
+    lines += f"p Pooling s -> p : {AVE} {given % 7}\nr ReLU p -> r\nq Pooling r -> q : {MAX}"
+    net = planned(tmp_path, lines % "")
+    assert net.offload.plan.partition.reasons == {"s": "it has no precision_param of its own"}
+    assert names(net)[-2:] == [("p+r", True), ("q", False)]
+    net = planned(tmp_path, lines % f" : {given % 7}")
+    assert names(net) == [("c+s", True), ("p+r", True), ("q", False)]
+
+
 def test_a_function_without_a_value_runs_on_the_host(tmp_path: Path) -> None:
     """Formats reach beyond what was measured: -1.5 may come."""
     net = planned(
