@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import chai
+from chai.artifact.save import save
 from tests.passes.common import CONV, DEEP, MAX, network
 
 SHAPE = (2, 8, 6, 7)
@@ -76,3 +77,14 @@ def test_the_parts_can_be_kept(tmp_path: Path) -> None:
     assert {"c", "a", "b", "d", "y"} <= set(net.blobs)
     wanted = np.vectorize(CASES["GELU"][1])(net.blobs["c"].astype(np.float64))
     assert np.abs(net.blobs["c"] * net.blobs["d"] - wanted).max() < 1e-5
+
+
+def test_a_compiled_network(tmp_path: Path) -> None:
+    """A table of its own, too: something else reads c."""
+    lines, _ = CASES["Mish"]
+    net = opened(tmp_path, f"{lines}\nq Pooling c -> q : {MAX}")
+    assert any(task.origin == ("a", "b", "y") for task in net.schedule.segments[0].tasks)
+    save(net, tmp_path / "net.chai")
+    again = chai.Net(tmp_path / "net.chai", device="emulator")
+    again.forward(DATA)
+    assert all(np.array_equal(again.blobs[blob], net.blobs[blob]) for blob in ("e", "q"))
