@@ -24,15 +24,12 @@ from chai.util.rounding import ceil_div
 
 Array = np.ndarray
 
-FIELD = {"name": "lookup", "word": 1, "bit": 7, "width": 1, "signed": False, "about": "1: codes go through a table"}
-
 
 def with_lookups(folder: Path, *kinds: str) -> Overlay:
     """The overlay of a manifest that is written to a folder, in which these kinds have tables, by default all."""
     manifest = json.loads(overlays.load().path.read_text())
     for kind, limits in manifest["tasks"].items():
         limits["lookup"] = not kinds or kind in kinds
-    manifest["descriptor"]["fields"].append(FIELD)
     path = folder / "overlay.json"
     path.write_text(json.dumps(manifest))
     return overlays.load(path)

@@ -116,7 +116,7 @@ def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]
     if limits is None:
         raise DeviceError(f"opcode: overlay {overlay.name} has no {task.kind} unit")
     own = task.fields(memory, where)
-    if task.lookup is not None:  # behind the records of requantisation, where it has some
+    if task.lookup is not None:  # after the records of requantisation, where it has some
         own = {**own, "lookup": 1, "table": own.get("table") or where}
     if reason := task.excluded(overlay, memory.shapes):
         raise DeviceError(reason)

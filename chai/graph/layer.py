@@ -68,6 +68,7 @@ class Layer:
     loss = LossParams()  # loss_param of losses
     clamps: bool = False  # whether its forward applies ``slope`` itself
     elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
+    pointwise: ClassVar[bool] = False  # the same of the same numbers of several bottoms, if these have one shape
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers
 

@@ -28,6 +28,7 @@ class Eltwise(Layer):
     can_clamp = True
     new_tops = rectifies = True
     precision_expected = True
+    pointwise = True
 
     @dataclass(frozen=True)
     class Params:

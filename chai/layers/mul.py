@@ -10,6 +10,7 @@ class Mul(PairLayer):
     """The smaller blob is repeated along missing axes, as in TensorFlow, the origin of networks with this type."""
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    pointwise = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (bottoms[0] * bottoms[1],)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ..blob import Array
 from ..graph import Graph, Layer
 from ..overlay import Overlay
 from ..passes._edit import merged, only_reader, readers
 from ..tasks import Task
 from ..tasks.copy import Copy
-from ..util.lazy_numpy import np
 from .plan import Partition, Segment
 
 Lowered = dict[str, list[Task]]
@@ -30,7 +28,7 @@ class Fused:
 
 
 def fuse_lookups(graph: Graph, partition: Partition, tasks: Lowered, overlay: Overlay) -> Fused:
-    """Fuse each lone lookup into the Task that writes its input, codes and formats as they were: also one after another."""
+    """Fuse each lone lookup into the Task that writes its input: codes and formats stay as they were."""
     found, lowered = readers(graph), dict(tasks)
     joined: dict[str, Layer] = {}  # fused layers, by the name of each layer in them
     folded = dict(graph.folded)
@@ -46,7 +44,6 @@ def fuse_lookups(graph: Graph, partition: Partition, tasks: Lowered, overlay: Ov
             layer = merged(first, second)
             lowered[first.name] = [task]
             del lowered[second.name]
-            joined |= {name: layer for name, other in joined.items() if other is first}
             joined[first.name] = joined[second.name] = layer
             folded[second.bottoms[0]] = first.name
     if not joined:
@@ -66,15 +63,9 @@ def _fused(first: Collection[Task], second: Collection[Task], overlay: Overlay) 
         return None
     if after.lookup is None or after.requantization is not None or after.first or after.inputs != (before.output,):
         return None
-    if isinstance(before, Copy) and before.lookup is None:  # which writes a part of a blob
+    if isinstance(before, Copy) or before.lookup is not None:  # it writes a part of a blob, or has a table
         return None
-    origin, lookup = before.origin + after.origin, through(before.lookup, after.lookup)
-    return replace(before, output=after.output, origin=origin, lookup=lookup)
-
-
-def through(first: Array | None, second: Array) -> Array:
-    """Return the table that is equal to one table, or none, and then another."""
-    return second if first is None else second[first.astype(np.int64) + 128]
+    return replace(before, output=after.output, origin=before.origin + after.origin, lookup=after.lookup)
 
 
 def _without(layers: Collection[Layer], joined: Mapping[str, Layer]) -> list[Layer]:

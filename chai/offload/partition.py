@@ -30,6 +30,7 @@ def partition(
     chosen = _of_parts(graph, chosen)
     engines: dict[str, str] = {}
     reasons: dict[str, str] = {}
+    codes: set[str] = set()  # blobs that the overlay writes
     open_sizes: set[str] = set()  # blobs with a variable number of rows: a device program has a fixed one
     for layer in graph.layers:
         if layer.source:
@@ -49,9 +50,12 @@ def partition(
             )
         if wish is None and not reason:
             reason = _better_in_float(graph, layer)
+        if wish is None and not reason and layer.elementwise and layer.bottoms[0] not in codes:
+            reason = "its input is on the host, in float32"
         if wish == "host":
             reason = reason or "chosen by the user"
         engines[layer.name] = "host" if reason else "fpga"
+        codes.update(() if reason else layer.tops)
         if reason:
             reasons[layer.name] = reason
     return Partition(_order(graph, engines), reasons)
@@ -100,7 +104,8 @@ def _better_in_float(graph: Graph, layer: Layer) -> str | None:
     """Return why a layer that the overlay can run is better on the host, unless the user chooses the overlay."""
     if layer.computes_scores and only_scores(graph, layer):
         return "only a Softmax or the caller reads its scores, which 8 bits would blur"
-    if layer.own_format and given(graph) and (layer.precision is None or layer.precision.side("out") is None):
+    own_format = layer.own_format or (layer.elementwise and not layer.rectifier)
+    if own_format and given(graph) and (layer.precision is None or layer.precision.side("out") is None):
         return "it has no format of its own"
     return None
 

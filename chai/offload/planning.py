@@ -14,6 +14,7 @@ from ..tasks.target import Target
 from ..util.log import logger
 from .cost import costs
 from .fuse_lookups import Fused, fuse_lookups
+from .join_functions import JoinedFunction, join_functions
 from .partition import partition
 from .plan import Partition, Plan
 from .schedule import Schedule
@@ -48,7 +49,15 @@ def plan(
         return Plan(graph, shapes, overlay, {}, parts, Schedule())
     on_overlay = {blob: on_device(shape) for blob, shape in shapes.items()}
     target = Target(overlay, formats, on_overlay, trained, quantize=quantized)
-    parts, fused, steps = _scheduled(graph, shapes, target, chosen)
+    # layers that are functions of one number together, but run on the host
+    apart = {name for name, engine in chosen.items() if engine == "host"}
+    while True:
+        parts, fused, steps = _scheduled(join_functions(graph, overlay, apart), shapes, target, chosen)
+        host = [layer for segment in parts.segments if segment.engine == "host" for layer in segment.layers]
+        split = {part.name for layer in host if isinstance(layer, JoinedFunction) for part in layer.parts_of_it}
+        if not split:
+            break
+        apart |= split
     open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
     coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}
     every = {**shapes, **steps.shapes}

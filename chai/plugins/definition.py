@@ -68,6 +68,7 @@ class CustomOptions:
     boundscheck: bool = True
     max_threads: int | None = None
     per_image: bool = False
+    elementwise: bool = False
     scratch: Mapping[str, Any] | None = None
     ports: int = 1
     version: str = ""
@@ -110,8 +111,10 @@ class Arity:
     first_shape: bool = False
 
 
+ONE_NUMBER = Arity(bottoms=(1, 1), tops=(1, 1), first_shape=True)  # of functions of one number
+
 OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("inplace", "parallel", "boundscheck", "per_image"), (bool,)),
+    **dict.fromkeys(("inplace", "parallel", "boundscheck", "per_image", "elementwise"), (bool,)),
     "override": (bool, type(None)),
     "fastmath": (bool, set, frozenset),
     "max_threads": (int, type(None)),
@@ -177,7 +180,7 @@ class CustomType(Definition):
 
     def __init__(self, type: str, function: Function, jit: bool, options: CustomOptions) -> None:
         super().__init__(type, function, options)
-        self.arity = Arity()
+        self.arity = ONE_NUMBER if options.elementwise else Arity()
         self.scratch = _copied(options.scratch)
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None

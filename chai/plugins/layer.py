@@ -24,7 +24,6 @@ from .xchange import xChangeLayer
 if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Format
-    from ..overlay import Overlay
     from .frame import Formats, Frame
 
 FRAMES = 8  # number of sets of input sizes whose frames are kept
@@ -58,6 +57,7 @@ class CustomLayer(Layer):
         self.key = key or self.type
         self.turn = custom.turn or self.turn
         self.dynamic, self.renews = custom.arity.dynamic, custom.arity.renews
+        self.elementwise = custom.options.elementwise
         self.bottoms_allowed, self.tops_allowed = custom.arity.bottoms, custom.arity.tops
         self.network = ""  # its name, for messages
         self.strict = registry is not None and registry.strict
@@ -74,7 +74,8 @@ class CustomLayer(Layer):
         self._frames: dict[Any, Frame] = {}
         self._constants: dict[str, Any] | None = None
 
-    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+    @property
+    def without_unit(self) -> str:
         built_in = layers.find(self.type) is not None
         return f"a custom layer in place of the built-in {self.type}" if built_in else "a custom layer"
 
@@ -120,6 +121,10 @@ class CustomLayer(Layer):
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         tops = self._shapes(bottoms)
+        if self.elementwise and tops != bottoms:
+            raise self.wrong(
+                f"elementwise: its top is {show(tops[0])}, its bottom {show(bottoms[0])}; both have to be equal"
+            )
         for bottom, top in zip(bottoms, tops):
             if self.custom.options.inplace and prod(bottom) != prod(top):
                 raise self.wrong(
@@ -189,6 +194,11 @@ class CustomLayer(Layer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return self.frame(tuple([b.shape for b in bottoms])).run(bottoms)
 
+    def of_numbers(self, x: Array) -> Array:
+        # a frame of its own: numbers of any shape, whatever top_dim says
+        frame = self.turn.run(self._new_frame, (x.shape,), (x.shape,), None)
+        return self.clamped(frame.run((x,)), self.clamps)[0]
+
     def frame(self, bottoms: tuple[Shape, ...], formats: Formats | None = None) -> Frame:
         """Return the Frame for bottoms of these shapes; with ``formats`` of bottoms and tops, for calls on codes."""
         key = (bottoms, formats, self.slope)
@@ -197,14 +207,17 @@ class CustomLayer(Layer):
         return self.turn.run(self._frame, key)
 
     def _frame(self, key: tuple[tuple[Shape, ...], Formats | None, float | None]) -> Frame:
-        from .frame import Frame
-
         if key not in self._frames:
             if len(self._frames) == FRAMES:
                 del self._frames[next(iter(self._frames))]
             bottoms, formats, _ = key
-            self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
+            self._frames[key] = self._new_frame(bottoms, self.shapes(*bottoms), formats)
         return self._frames[key]
+
+    def _new_frame(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...], formats: Formats | None) -> Frame:
+        from .frame import Frame
+
+        return Frame(self, bottoms, tops, formats)
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
         coded = any(i.dtype == "int8" for i in self.custom.implementations)

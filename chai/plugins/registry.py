@@ -179,6 +179,7 @@ class Custom:
                        allows vectorised sums and keeps the meaning of NaN and infinity
         ``max_threads``   maximum number of threads of a parallel kernel
         ``per_image``  called once per image, with a batch of one
+        ``elementwise``  each number of the top depends on that number of the bottom alone: an overlay may look it up
         ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
         ``version``    of the layer; shown by ``chai layers``
         ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous

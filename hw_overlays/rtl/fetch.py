@@ -22,7 +22,7 @@ FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the
     "local_size": ("kernel_h",),
 }
 POINT = {"kernel_max": 1, "stride_max": 1, "pad_max": 0, "dilation_max": 1}  # of kinds without a window, on the array
-MAY_BE_ZERO = ("pad_h", "pad_w", "shift")
+MAY_BE_ZERO = ("pad_h", "pad_w", "shift", "lookup")
 # of loops of the array, that its kinds have no limits for: with 0 they would not end
 LOOPS = ("kernel_h", "kernel_w", "stride_h", "stride_w", "group", "tile_rows", "tile_columns", "tiles")
 
@@ -163,6 +163,8 @@ class Fetch(Component):
                 task.kernel_h == task.input_height, task.kernel_w == task.input_width, task.pad_h == 0, task.pad_w == 0
             )
             largest |= dict.fromkeys(sides, Mux(covers.all(), limits["global_max"], limits["kernel_max"]))
+        allowed = limits["lookup"] or "lookup" not in self.overlay.descriptor.values
+        largest |= {} if allowed else {"lookup": 0}
         beyond = [task[field] > limit for field, limit in largest.items()]
         return Cat(
             *beyond, *(task[field] == 0 for field in sorted(counts.union(largest).difference(MAY_BE_ZERO)))

@@ -1,4 +1,4 @@
-"""Requantisation in hardware: sums to codes, bit for bit as ``chai.fixed.requantize``.
+"""Requantisation in hardware: sums to codes, bit for bit as ``chai.fixed.requantize``, and through a table of codes.
 
 A lane has one DSP: ``v = sum + bias``; ``value = v * multiplier``, plus the products before it while ``more``;
 ``code = clamp(((value + R - (value < 0)) >> shift) + zero)`` with ``R = 2^(shift - 1)``, 0 for no shift.
@@ -11,7 +11,10 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-LATENCY = 8  # cycles from ``sums`` to the ``codes`` they give
+from . import lookup
+
+CLAMPED = 8  # cycles from ``sums`` to the codes after the clamp
+LATENCY = CLAMPED + lookup.LATENCY  # cycles from ``sums`` to the ``codes`` they give
 
 # fixed for a Task: it changes only while no sum is between ``sums`` and ``codes``
 RULE = data.StructLayout(
@@ -32,6 +35,7 @@ class Requantise(wiring.Component):
     ``sums``, ``bias``  signed, of the manifest's ``accumulator_bits``, as is the true sum of both
     ``multiplier``, ``negative``  signed, one bit more than the manifest's ``mult_bits``; negative: of sums below 0, if leaky
     ``more``            this product is added to that of the cycle before
+    ``choice``          the table that the codes of these sums go through; ``entries`` of tables are written
     ``codes``, ``below``  the codes, and whether their values were negative
     """
 
@@ -47,6 +51,8 @@ class Requantise(wiring.Component):
                 "multiplier": In(multipliers),
                 "negative": In(multipliers),
                 "more": In(1),
+                "choice": In(lookup.CHOICE),
+                "entries": In(lookup.ENTRIES),
                 "codes": Out(data.ArrayLayout(signed(8), lanes)),
                 "below": Out(lanes),
             }
@@ -61,12 +67,23 @@ class Requantise(wiring.Component):
         m.d.sync += [half.eq(power), less.eq(power - self.rule.shift.any())]
         more = Signal(3)  # with the registers before the DSP's last
         m.d.sync += more.eq(Cat(self.more, more))
+        m.submodules.lookup = tables = lookup.Lookup(self.overlay, self.lanes)
+        choice: object = self.choice
+        for i in range(CLAMPED):
+            later = Signal(lookup.CHOICE, name=f"choice_{i}")
+            m.d.sync += later.eq(choice)
+            choice = later
+        m.d.comb += [tables.entries.eq(self.entries), tables.choice.eq(choice)]
         for i in range(self.lanes):
             m.submodules[f"lane_{i}"] = lane = Lane(self.overlay)
             m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less), lane.more.eq(more[-1])]
             m.d.comb += [lane.sum.eq(self.sums[i]), lane.bias.eq(self.bias[i])]
             m.d.comb += [lane.multiplier.eq(self.multiplier[i]), lane.negative.eq(self.negative[i])]
-            m.d.comb += [self.codes[i].eq(lane.code), self.below[i].eq(lane.below)]
+            m.d.comb += [
+                tables.codes[i].eq(lane.code),
+                self.codes[i].eq(tables.results[i]),
+                self.below[i].eq(lane.below),
+            ]
         return m
 
 
@@ -104,7 +121,7 @@ class Lane(wiring.Component):
         m.d.comb += coarse.eq(fine >> Cat(Const(0, 3), rule.shift[3:]))
         code = shifted - (rule.zero << 7)
         m.d.sync += self.code.eq(Mux(code < rule.low, rule.low, Mux(code > rule.high, rule.high, code)))
-        signs = Signal(4)  # of the value, until its code is there
+        signs = Signal(4 + lookup.LATENCY)  # of the value, until its code is there
         m.d.sync += signs.eq(Cat(value < 0, signs))
         m.d.comb += self.below.eq(signs[-1])
         return m

@@ -17,14 +17,14 @@ from .common import data
 
 SAME = {
     "a split at the end": f"conv Convolution data -> c : {CONV}\nsplit Split c -> s0 s1",
-    "a split of a host layer": f"conv Convolution data -> c : {CONV}\nabs AbsVal c -> a\nsplit Split a -> s0 s1",
+    "a split of a host layer": f"conv Convolution data -> c : {CONV}\nabs MVN c -> a\nsplit Split a -> s0 s1",
     "a split of a split": f"conv Convolution data -> c : {CONV}\none Split c -> s0 s1\ntwo Split s0 -> t0 t1",
     "a split that is read, too": f"""conv Convolution data -> c : {CONV}
         split Split c -> s0 s1 s2
         relu ReLU s1 -> r""",
     "a dropout at the end": f"conv Convolution data -> c : {CONV}\ndrop Dropout c -> d",
     "the split of an input": f"split Split data -> s0 s1\nconv Convolution s0 -> c : {CONV}",
-    "a blob in place": f"conv Convolution data -> c : {CONV}\nabs AbsVal c -> c\nsplit Split c -> s0 s1",
+    "a blob in place": f"conv Convolution data -> c : {CONV}\nabs MVN c -> c\nsplit Split c -> s0 s1",
 }
 ONE = {  # parts that fill their whole
     "a concat of a convolution": f"conv Convolution data -> c : {CONV}\ncat Concat c -> y",

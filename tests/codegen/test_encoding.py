@@ -768,7 +768,8 @@ def test_every_field_has_a_use() -> None:
     filled: set[str] = set()
     unsigned = Requantization(np.array(1), 16, 0, 127, zero=-128)
     summed = eltwise(negative=(1, 2), zeros=(-128, -128), requantization=unsigned)
-    for case in (conv(group=1), summed, copy(), average()):
+    table = copy(lookup=np.zeros(256, np.int8))
+    for case in (conv(group=1), summed, copy(), average(), table):
         filled |= {name for name, value in case.values(tag=1, after=Finished(1, 1)).items() if value}
     never = {f.name for f in Z2.descriptor.fields} - filled - {"version"}
     assert never == {"pad_w"}  # these cases have no such padding

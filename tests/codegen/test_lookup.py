@@ -1,4 +1,4 @@
-"""A table of codes in descriptors: a bit, and 256 bytes behind the records of requantisation."""
+"""A table of codes in descriptors: a bit, and 256 bytes after the records of requantisation."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DATA = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype(np.float32)
 TWO = f"""
     small Convolution data -> s : {CONV}
     relu ReLU s -> s
-    abs AbsVal s -> a
+    abs MVN s -> a
     large Convolution a -> l : convolution_param {{ num_output: 48 kernel_size: 5 pad: 2 }}
     pool Pooling l -> p : pooling_param {{ pool: MAX kernel_size: 2 }}
     """
@@ -63,7 +63,7 @@ def test_a_segment_that_does_not_pay_moves_as_a_whole(tmp_path: Path) -> None:
     """small takes 0.161 ms on the host, and a call alone 0.2; large and pool take 6.8 ms there."""
     net = opened(tmp_path, macs_per_us=50)
     assert net.schedule.engines() == [
-        *("host:Convolution", "host:AbsVal", "host:Pack", "fpga:Convolution", "fpga:Pooling", "host:Unpack"),
+        *("host:Convolution", "host:MVN", "host:Pack", "fpga:Convolution", "fpga:Pooling", "host:Unpack"),
     ]
     assert reasons(net) == {"small": "cheaper on the host: 0.161 ms against 0.217 ms on the overlay"}
     wanted = network(tmp_path, TWO, SHAPE, keep="all").forward(DATA)["p"]
@@ -74,7 +74,7 @@ def test_a_segment_that_does_not_pay_moves_as_a_whole(tmp_path: Path) -> None:
 def test_all_of_it_may_move(tmp_path: Path) -> None:
     """Both segments, one after the other: nothing is left on the overlay, and the numbers are Caffe's own."""
     net = opened(tmp_path, call_us=10_000)
-    assert net.schedule.engines() == ["host:Convolution", "host:AbsVal", "host:Convolution", "host:Pooling"]
+    assert net.schedule.engines() == ["host:Convolution", "host:MVN", "host:Convolution", "host:Pooling"]
     assert set(reasons(net)) == {"small", "large", "pool"}
     assert len(set(reasons(net).values())) == 2
     assert list(costs(net.schedule, net.offload.overlay, net.offload.shapes)) == []

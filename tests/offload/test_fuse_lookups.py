@@ -48,21 +48,21 @@ def names(net: chai.Net) -> list[tuple[str, bool]]:
         (f"p Pooling data -> p : {AVE}\ns ELU p -> s\ne Convolution s -> e : {CONV}", [("p+s", True), ("e", False)]),
         (f"p Eltwise data data -> p\ns ReLU p -> s\nt TanH s -> s\ne Pooling s -> e : {MAX}", [("p+s+t", True), ("e", False)]),
         (f"p Scale data -> p\ns BNLL p -> s\ne Convolution s -> e : {CONV}", [("p+s", True), ("e", False)]),
-        (f"s ReLU data -> s\nc Convolution s -> c : {CONV}", [("s", True), ("c", False)]),
-        (f"s TanH data -> s\nt ELU s -> t\nc Convolution t -> c : {CONV}", [("s+t", True), ("c", False)]),
+        (f"p Eltwise data data -> p\nq Pooling p -> q : {MAX}\ns TanH p -> s\nt ELU s -> t\ne Pooling t -> e : {MAX}",
+         [("p", False), ("q", False), ("s+t", True), ("e", False)]),
     ],
 )  # fmt: skip
 def test_a_table_of_the_task_before(tmp_path: Path, lines: str, expected: list[tuple[str, bool]]) -> None:
     net = planned(tmp_path, lines)
     assert names(net) == expected
-    assert [step for step in net.schedule.engines() if step.startswith("host")] == ["host:Pack", "host:Unpack"]
+    assert {step for step in net.schedule.engines() if step.startswith("host")} == {"host:Pack", "host:Unpack"}
 
 
 @pytest.mark.parametrize(
     "lines",
     [
-        f"c Convolution data -> c : {DEEP}\ns TanH c -> s\ne Eltwise c s -> e",  # somebody else reads its input
-        f"c Convolution data -> c : {DEEP}\ns TanH c -> s\nt ELU c -> t\ne Eltwise s t -> e",
+        f"c Convolution data -> c : {DEEP}\ns TanH c -> s\ne Concat c s -> e",  # somebody else reads its input
+        f"c Convolution data -> c : {DEEP}\ns TanH c -> s\nt ELU c -> t\ne Concat s t -> e",
         f"c Convolution data -> c : {DEEP}\nd Concat c data -> d\ns TanH d -> s\ne Convolution s -> e : {CONV}",
     ],
 )
@@ -102,6 +102,23 @@ def test_what_is_between_can_be_kept(tmp_path: Path) -> None:
     assert every.offload.formats["c"] != every.offload.formats["s"]  # each as it was calibrated
 
 
+def test_an_input_is_computed_in_float(tmp_path: Path) -> None:
+    net = planned(tmp_path, f"s TanH data -> s\nc Convolution s -> c : {CONV}")
+    assert net.schedule.engines()[:2] == ["host:TanH", "host:Pack"]
+    assert net.offload.plan.partition.reasons["s"] == "its input is on the host, in float32"
+    net = planned(tmp_path, f"s TanH data -> s\nc Convolution s -> c : {CONV}", engine={"s": "fpga"})
+    assert names(net) == [("s", True), ("c", False)]
+
+
+def test_alone_it_stays_on_the_host(tmp_path: Path) -> None:
+    """Between layers of the host a table would only cost conversions, unless the user chooses it."""
+    lines = "m MVN data -> m\ns TanH m -> s\nt ELU s -> t\nn MVN t -> n"
+    net = planned(tmp_path, lines)
+    assert not net.schedule.segments
+    assert net.offload.plan.partition.reasons["t"] == "its input is on the host, in float32"
+    assert names(planned(tmp_path, lines, engine={"s": "fpga", "t": "fpga"})) == [("s+t", True)]
+
+
 def test_a_sigmoid_for_the_caller_stays_in_float(tmp_path: Path) -> None:
     lines = f"c Convolution data -> c : {CONV}\ns Sigmoid c -> s"
     net = planned(tmp_path, lines)
@@ -109,9 +126,24 @@ def test_a_sigmoid_for_the_caller_stays_in_float(tmp_path: Path) -> None:
     assert planned(tmp_path, lines, engine={"s": "fpga"}).schedule.engines()[-1] == "host:Unpack"
 
 
+def test_with_formats_of_others_it_needs_its_own(tmp_path: Path) -> None:
+    """Another range than its input's; a ReLU has the same, and takes it."""
+    widths = "bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 fl_layer_in: 6"
+    given = f'precision_param {{ quant_type: "DynamicFixed" {widths} fl_layer_out: %d }}'
+    lines = f"c Convolution data -> c : {CONV} {given % 5}\ns TanH c -> s%s\n"
+    lines += f"p Pooling s -> p : {AVE} {given % 7}\nr ReLU p -> r\nq Pooling r -> q : {MAX}"
+    net = planned(tmp_path, lines % "")
+    assert net.offload.plan.partition.reasons == {"s": "it has no precision_param of its own"}
+    assert names(net)[-2:] == [("p+r", True), ("q", False)]
+    net = planned(tmp_path, lines % f" : {given % 7}")
+    assert names(net) == [("c+s", True), ("p+r", True), ("q", False)]
+
+
 def test_a_function_without_a_value_runs_on_the_host(tmp_path: Path) -> None:
     """Formats reach beyond what was measured: -1.5 may come."""
-    net = planned(tmp_path, f"s Log data -> s : log_param {{ shift: 1.02 }}\np Pooling s -> p : {MAX}\ne TanH p -> e")
+    net = planned(
+        tmp_path, f"p Pooling data -> p : {MAX}\ns Log p -> s : log_param {{ shift: 1.02 }}\ne Pooling s -> e : {MAX}"
+    )
     reason = net.offload.plan.partition.reasons["s"]
     assert reason.startswith("its value for -1.") and reason.endswith("is not a number")
 

@@ -45,14 +45,13 @@ def parts(found: Partition) -> list[tuple[str, str]]:
 # -- reasons
 
 HOST = {
-    "no AbsVal unit": "probe AbsVal data -> y",
+    "no MVN unit": "probe MVN data -> y",
     "the overlay normalises across channels, not within a channel": (
         "probe LRN data -> y : lrn_param { norm_region: WITHIN_CHANNEL }"
     ),
     "only a Softmax or the caller reads its scores, which 8 bits would blur": (
         "probe InnerProduct data -> y : inner_product_param { num_output: 3 }"
     ),
-    "nothing before it on the overlay could take it in": "probe ReLU data -> y",
     "the overlay adds; it has no PROD": "probe Eltwise data data -> y : eltwise_param { operation: PROD }",
     "the overlay adds; it has no MAX": "probe Eltwise data data -> y : eltwise_param { operation: MAX }",
     "3 bottoms; the overlay adds 2": "probe Eltwise data data data -> y",
@@ -263,7 +262,7 @@ CHAIN = f"""
     relu1 ReLU c1 -> c1
     drop1 Dropout c1 -> c1
     conv2 Convolution c1 -> c2 : {CONV}
-    abs AbsVal c2 -> y
+    abs MVN c2 -> y
     """
 
 
@@ -274,7 +273,7 @@ def test_a_layer_may_be_sent_to_the_host(tmp_path: Path) -> None:
         assert net.offload.partition.reasons["conv1"] == "chosen by the user"
         net.forward(np.ones(SHAPE))
         assert net.schedule.engines() == [
-            *("host:Convolution", "host:Pack", "fpga:Convolution", "host:Unpack", "host:AbsVal"),
+            *("host:Convolution", "host:Pack", "fpga:Convolution", "host:Unpack", "host:MVN"),
         ]
 
 
@@ -289,7 +288,7 @@ def test_engine_of_a_layer_by_any_of_its_names(tmp_path: Path) -> None:
     [
         (
             {"abs": "fpga"},
-            "layer 'abs' cannot run on the overlay: no AbsVal unit (hint: leave it on the host: abs=host)",
+            "layer 'abs' cannot run on the overlay: no MVN unit (hint: leave it on the host: abs=host)",
         ),
         ({"cnv1": "host"}, "engine: there is no layer 'cnv1' (hint: did you mean 'conv1'?)"),
         ({"zzz": "host"}, "engine: there is no layer 'zzz' (hint: chai show lists them)"),
@@ -359,9 +358,9 @@ def test_numbers_that_do_not_fit_go_to_the_host(tmp_path: Path, precision: str, 
         (
             f"""
             a Convolution data -> a : {SAME}
-            b AbsVal data -> b
+            b MVN data -> b
             c Convolution a -> c : {SAME}
-            d AbsVal b -> d
+            d MVN b -> d
             e Convolution c -> e : {SAME}
             """,
             [("fpga", "a c e"), ("host", "b d")],
@@ -379,7 +378,7 @@ def test_numbers_that_do_not_fit_go_to_the_host(tmp_path: Path, precision: str, 
         (  # a host layer in one branch: the other branch is done before it, not after
             f"""
             a Convolution data -> a : {SAME}
-            b AbsVal a -> b
+            b MVN a -> b
             c Convolution b -> c : {SAME}
             d Convolution a -> d : {SAME}
             e Eltwise c d -> e
@@ -389,18 +388,18 @@ def test_numbers_that_do_not_fit_go_to_the_host(tmp_path: Path, precision: str, 
         (  # host layers of two branches meet in one segment
             f"""
             a Convolution data -> a : {SAME}
-            b AbsVal a -> b
+            b MVN a -> b
             c Convolution a -> c : {SAME}
-            d AbsVal c -> d
+            d MVN c -> d
             e Eltwise b d -> e
             """,
             [("fpga", "a c"), ("host", "b d"), ("fpga", "e")],
         ),
         (  # the first layer of the file is not always the best beginning
             f"""
-            a AbsVal data -> a
+            a MVN data -> a
             b Convolution data -> b : {SAME}
-            c AbsVal b -> c
+            c MVN b -> c
             """,
             [("fpga", "b"), ("host", "a c")],
         ),
@@ -420,7 +419,7 @@ def graphs(draw: st.DrawFn) -> str:
             draw(
                 st.sampled_from(
                     [
-                        f"l{i} AbsVal {first} -> b{i}",
+                        f"l{i} MVN {first} -> b{i}",
                         f"l{i} Convolution {first} -> b{i} : {SAME}",
                         f"l{i} Eltwise {first} {second} -> b{i} : eltwise_param {{ operation: SUM }}",
                         f"l{i} Eltwise {first} {second} -> b{i} : eltwise_param {{ operation: PROD }}",

@@ -390,7 +390,7 @@ CHAIN = f"""
     relu ReLU a -> a
     odd Convolution a -> c : {CONV}
     last Convolution c -> y : {CONV}
-    abs AbsVal y -> z
+    abs MVN y -> z
     """
 GIVEN = "precision_param { bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 fl_layer_in: 6 fl_layer_out: 5 fl_params: 7 }"
 DATA = np.ones((2, 3, 5, 7), np.float32)
@@ -459,7 +459,7 @@ def test_a_custom_layer_that_writes_nan(tmp_path: Path) -> None:
         ({"overlay": "pynqz2"}, chai.DeviceError, "there is no overlay 'pynqz2' (hint: did you mean 'pynq-z2'?"),
         ({"device": "emulater"}, chai.DeviceError, "there is no device 'emulater' (hint: did you mean 'emulator'?"),
         ({"engine": {"ood": "host"}}, chai.UsageError, "engine: there is no layer 'ood' (hint: did you mean 'odd'?)"),
-        ({"engine": {"abs": "fpga"}}, chai.UsageError, "layer 'abs' cannot run on the overlay: no AbsVal unit"),
+        ({"engine": {"abs": "fpga"}}, chai.UsageError, "layer 'abs' cannot run on the overlay: no MVN unit"),
         ({"calibrate": np.ones((2, 4, 5, 7))}, chai.ShapeError, "layer 'first' (Convolution)"),
         ({"calibrate": {"dat": DATA}}, chai.UsageError, "input 'data' is missing"),
     ],

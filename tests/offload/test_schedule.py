@@ -11,7 +11,7 @@ import pytest
 
 import chai
 from chai.fixed import Format
-from chai.layers.abs_val import AbsVal
+from chai.layers.mvn import MVN
 from chai.offload.schedule import DeviceStep, HostStep, Pack, Unpack
 from chai.offload.scheduling import insert_pack_unpack
 from tests.passes.common import AVE, CONV, DEEP, dims, network
@@ -58,8 +58,8 @@ def test_words(tmp_path: Path) -> None:
 
 
 def test_nothing_is_packed_for_a_host_network(tmp_path: Path) -> None:
-    net = run(tmp_path, "abs AbsVal data -> a\ntanh TanH a -> y")
-    assert net.schedule.engines() == ["host:AbsVal", "host:TanH"]
+    net = run(tmp_path, "abs MVN data -> a\ntanh PReLU a -> y")
+    assert net.schedule.engines() == ["host:MVN", "host:PReLU"]
 
 
 def test_custom_to_custom_needs_no_conversion(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_one_conversion_however_many_readers(tmp_path: Path) -> None:
         conv Convolution data -> c : {DEEP}
         also Convolution data -> d : {DEEP}
         one twist c -> a : {TWIST}
-        two AbsVal c -> b
+        two MVN c -> b
         three Eltwise a b -> h : eltwise_param {{ operation: PROD }}
         sum Eltwise c h -> s
         more Convolution h -> m : {DEEP}
@@ -101,7 +101,7 @@ def test_a_blob_read_on_both_sides_is_packed_once_and_never_back(tmp_path: Path)
         tmp_path,
         f"""
         conv Convolution data -> c : {DEEP}
-        abs AbsVal data -> a
+        abs MVN data -> a
         one Convolution a -> b : {DEEP}
         sum Eltwise c b -> s
         fc InnerProduct a -> f : inner_product_param {{ num_output: 2 }}
@@ -116,9 +116,9 @@ def test_a_blob_that_comes_back_later_is_not_packed_again(tmp_path: Path) -> Non
         tmp_path,
         f"""
         conv Convolution data -> c : {DEEP}
-        abs AbsVal c -> a
+        abs MVN c -> a
         sum Eltwise c a -> s
-        tanh TanH s -> t
+        tanh PReLU s -> t
         again Eltwise c t -> y
         """,
     )
@@ -155,7 +155,7 @@ def test_a_segment_names_what_crosses_its_edge(tmp_path: Path) -> None:
         a Convolution data -> a : {DEEP}
         b Convolution a -> b : {DEEP}
         c Convolution b -> c : {DEEP}
-        abs AbsVal b -> d
+        abs MVN b -> d
         sum Eltwise a d -> s
         """,
     )
@@ -176,7 +176,7 @@ LAST = {
     "concat": f"left Convolution c -> a : {DEEP}\nlast Concat c a -> y",
     "affine": "last Scale c -> y",
     "behind a dropout": f"last Convolution c -> l : {DEEP}\ndrop Dropout l -> y",
-    "host": "last AbsVal c -> y",
+    "host": "last PReLU c -> y",
     "custom": f"last twist c -> y : {TWIST}",
 }
 
@@ -207,6 +207,7 @@ def test_a_branch_of_a_concat_may_be_an_output_of_the_host_too(tmp_path: Path) -
         sum Eltwise a b -> s
         """,
         keep="all",
+        engine={"abs": "host"},
     )
     assert np.array_equal(net.blobs["c"], np.concatenate([net.blobs["a"], net.blobs["b"]], 1))
     assert np.array_equal(net.blobs["d"], np.abs(net.blobs["b"]))
@@ -221,8 +222,8 @@ CONCATS = {
     "two concats": "ab Concat a b -> ab\nboth Concat b a -> y",
     "the input": "wide Convolution a -> w : {0}\nboth Concat w data -> y",
     "one alone": "both Concat a -> y",
-    "written long before": "abs AbsVal b -> h\nlate Convolution h -> l : {0}\nboth Concat a l b -> y",
-    "packed": "abs AbsVal b -> h\nboth Concat h a -> y",
+    "written long before": "abs MVN b -> h\nlate Convolution h -> l : {0}\nboth Concat a l b -> y",
+    "packed": "abs MVN b -> h\nboth Concat h a -> y",
 }
 
 
@@ -242,14 +243,14 @@ def test_concats_of_every_kind(tmp_path: Path, case: str) -> None:
 SLICES = {
     "read on the device": "cut Slice w -> a b : {0}\nl Convolution a -> l : {1}\nr Pooling b -> r : {2}",
     "outputs themselves": "cut Slice w -> a b : {0}",
-    "read on the host": "cut Slice w -> a b : {0}\nabs AbsVal b -> h",
+    "read on the host": "cut Slice w -> a b : {0}\nabs MVN b -> h",
     "of a slice": "cut Slice w -> a b : {0}\nmore Slice b -> c d : {0}\nl Convolution d -> l : {1}",
     "of a concat": "both Concat w v -> u\ncut Slice u -> a b : slice_param {{ slice_point: 64 }}\nl Convolution b -> l : {1}",
     "of a branch of a concat": "cut Slice w -> a b : {0}\nboth Concat w v -> u\nl Convolution b -> l : {1}",
     "into a concat": "cut Slice w -> a b : {0}\nboth Concat a v b -> u",
     "into a sum": "cut Slice w -> a c b : slice_param {{ slice_point: 16 slice_point: 32 }}\nsum Eltwise a c -> s",
-    "of what is packed": "abs AbsVal w -> h\ncut Slice h -> a b : {0}\nl Convolution b -> l : {1}",
-    "read long after": "cut Slice w -> a b : {0}\nabs AbsVal v -> h\nc Convolution h -> c : {1}\nsum Eltwise a c -> s",
+    "of what is packed": "abs MVN w -> h\ncut Slice h -> a b : {0}\nl Convolution b -> l : {1}",
+    "read long after": "cut Slice w -> a b : {0}\nabs MVN v -> h\nc Convolution h -> c : {1}\nsum Eltwise a c -> s",
     "one piece": "cut Slice w -> a\nl Convolution a -> l : {1}",
 }
 
@@ -308,7 +309,7 @@ def test_an_output_of_the_first_segment_is_unpacked_once(tmp_path: Path) -> None
         f"""
         one Convolution data -> a : {DEEP}
         split Split a -> b c
-        abs AbsVal b -> h
+        abs MVN b -> h
         two Convolution h -> y : {DEEP}
         """,
     )
@@ -318,7 +319,7 @@ def test_an_output_of_the_first_segment_is_unpacked_once(tmp_path: Path) -> None
 
 
 def test_steps_of_a_pass_are_those_of_the_schedule(tmp_path: Path) -> None:
-    net = run(tmp_path, f"conv Convolution data -> c : {DEEP}\npool Pooling c -> p : {POOL}\nabs AbsVal p -> y")
+    net = run(tmp_path, f"conv Convolution data -> c : {DEEP}\npool Pooling c -> p : {POOL}\nabs MVN p -> y")
     assert [s.name for s in net.perf.steps] == ["Pack data", "conv", "pool", "Unpack p", "abs"]
     assert [s.engine for s in net.perf.steps] == ["host", "fpga", "fpga", "host", "host"]
 
@@ -339,7 +340,7 @@ def test_another_size_has_a_schedule_of_its_own(tmp_path: Path) -> None:
 
 
 def host(reads: str, writes: str, codes: bool = False) -> HostStep:
-    return HostStep(AbsVal("h", tuple(reads.split()), tuple(writes.split()), type="AbsVal"), "asked for", codes)
+    return HostStep(MVN("h", tuple(reads.split()), tuple(writes.split()), type="MVN"), "asked for", codes)
 
 
 def segment(reads: str, writes: str) -> DeviceStep:

@@ -31,13 +31,13 @@ def plan_of(folder: Path, text: str) -> chai.Net:
 @pytest.mark.filterwarnings("ignore")
 def test_reasons_and_counts(tmp_path: Path) -> None:
     """a - sigmoid - b - tanh - c - sigmoid2 - d, and a softmax at the end that splits nothing."""
-    chain = [("a", "x"), ("s", "a", "Sigmoid"), ("b", "s"), ("t", "b", "TanH"), ("c", "t"), ("u", "c", "Sigmoid")]
+    chain = [("a", "x"), ("s", "a", "MVN"), ("b", "s"), ("t", "b", "PReLU"), ("c", "t"), ("u", "c", "MVN")]
     net = plan_of(tmp_path, network(*chain, ("d", "u"), ("last", "d", "Softmax")))
     plan = net.offload.plan
     assert len(net.schedule.segments) == 4
     assert splits(plan) == [
-        SegmentSplit("no Sigmoid unit", ["s", "u"], 2),
-        SegmentSplit("no TanH unit", ["t"], 3),
+        SegmentSplit("no MVN unit", ["s", "u"], 2),
+        SegmentSplit("no PReLU unit", ["t"], 3),
     ]
     assert joined(plan) == 1
 
@@ -45,7 +45,7 @@ def test_reasons_and_counts(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_beside_splits_nothing(tmp_path: Path) -> None:
     """A branch of the host before, after and next to the overlay's is no split."""
-    layers = [("p", "x", "TanH"), ("a", "p"), ("side", "a", "Sigmoid"), ("b", "a"), ("end", "b", "TanH")]
+    layers = [("p", "x", "PReLU"), ("a", "p"), ("side", "a", "MVN"), ("b", "a"), ("end", "b", "PReLU")]
     net = plan_of(tmp_path, network(*layers))
     assert len(net.schedule.segments) == 1 and splits(net.offload.plan) == []
 
@@ -53,7 +53,7 @@ def test_what_is_beside_splits_nothing(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_branch_that_has_to_wait(tmp_path: Path) -> None:
     """Two chains of the host, of which both have to be on the overlay for one segment."""
-    layers = [("a", "x"), ("s", "a", "Sigmoid"), ("b", "s"), ("t", "a", "TanH"), ("c", "t")]
+    layers = [("a", "x"), ("s", "a", "MVN"), ("b", "s"), ("t", "a", "PReLU"), ("c", "t")]
     net = plan_of(tmp_path, network(*layers))
     plan = net.offload.plan
     assert len(net.schedule.segments) == 2
@@ -63,15 +63,15 @@ def test_a_branch_that_has_to_wait(tmp_path: Path) -> None:
 
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As text, as JSON, and on the page, whose picture has the reasons."""
-    (tmp_path / "n.prototxt").write_text(network(("a", "x"), ("s", "a", "Sigmoid"), ("b", "s")))
+    (tmp_path / "n.prototxt").write_text(network(("a", "x"), ("s", "a", "MVN"), ("b", "s")))
     page = tmp_path / "n.html"
     assert main(["show", str(tmp_path / "n.prototxt"), "--overlay", "pynq-z2", "--html", str(page)]) == 0
     text = capsys.readouterr().out
     assert "2 Tasks in 2 segments" in text
-    assert "split    no Sigmoid unit; 1 segment without: s" in text
+    assert "split    no MVN unit; 1 segment without: s" in text
     assert "join     1 segment if all of these ran on the overlay" in text
     shown = page.read_text()
-    assert "<title>s - Sigmoid 1x8x5x7 - host: no Sigmoid unit</title>" in shown
+    assert "<title>s - MVN 1x8x5x7 - host: no MVN unit</title>" in shown
     assert all(f'class="in-{engine}"' in shown for engine in ("fpga", "host", "pack", "unpack"))
     assert "1 segment if all of these ran on the overlay" in shown
     assert main(["show", str(tmp_path / "n.prototxt"), "--overlay", "pynq-z2", "--json"]) == 0

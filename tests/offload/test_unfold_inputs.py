@@ -193,14 +193,14 @@ def test_a_blob_with_another_reader_stays_plain(tmp_path: Path, name: str) -> No
 
 
 def test_a_reader_on_the_host_has_floats_of_its_own(tmp_path: Path) -> None:
-    net = opened(tmp_path, FIRST + "t TanH data -> t")
+    net = opened(tmp_path, FIRST + "t PReLU data -> t")
     assert np.array_equal(net.forward(DATA)["t"], np.tanh(DATA))
     assert [p.unfold is None for p in steps(net)[0]] == [False]
     assert any(isinstance(s, HostStep) for s in net.schedule.steps)
 
 
 def test_only_network_inputs(tmp_path: Path) -> None:
-    net = opened(tmp_path, "a AbsVal data -> a\n" + FIRST.replace("data", "a"))
+    net = opened(tmp_path, "a MVN data -> a\n" + FIRST.replace("data", "a"))
     assert [(p.blob, p.unfold) for p in steps(net)[0]] == [("a", None)]
 
 

@@ -16,8 +16,8 @@ layer { name: "r1" type: "ReLU" bottom: "c1" top: "c1" }
 layer { name: "a" type: "Pooling" bottom: "c1" top: "a" pooling_param { kernel_size: 2 } }
 layer { name: "b" type: "Convolution" bottom: "c1" top: "b" convolution_param { num_output: 5 kernel_size: 2 } }
 layer { name: "join" type: "Concat" bottom: "a" bottom: "b" top: "join" }
-layer { name: "out" type: "TanH" bottom: "join" top: "out" }
-layer { name: "side" type: "AbsVal" bottom: "b" top: "side" }
+layer { name: "out" type: "PReLU" bottom: "join" top: "out" }
+layer { name: "side" type: "MVN" bottom: "b" top: "side" }
 """
 DATA = np.random.default_rng(0).standard_normal((2, 3, 5, 7)).astype(np.float32)
 
@@ -75,7 +75,7 @@ def test_the_middle(path: Path, whole: chai.Net) -> None:
 def test_on_an_overlay(path: Path, whole: chai.Net) -> None:
     tail = chai.Net(path, device="emulator", start_layer="b", end_layer="side")
     out = tail.forward(whole.blobs["c1"])["side"]
-    assert tail.schedule.engines() == ["host:Pack", "fpga:Convolution", "host:Unpack", "host:AbsVal"]
+    assert tail.schedule.engines() == ["host:Pack", "fpga:Convolution", "host:Unpack", "host:MVN"]
     assert np.abs(out - whole.blobs["side"]).max() < 0.05 * np.abs(whole.blobs["side"]).max()
 
 

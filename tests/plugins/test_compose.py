@@ -396,7 +396,8 @@ def test_a_built_in_gives_way_to_the_flag_or_to_override(tmp_path: Path) -> None
 
 def test_the_whole_and_its_parts_are_shown(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chai.custom.compose("Cell")(cell_on_the_overlay)
-    net = chai.Net(trained / "net.prototxt", trained / "net.caffemodel", "emulator")
+    host = {"rnn/tanh": "host"}
+    net = chai.Net(trained / "net.prototxt", trained / "net.caffemodel", "emulator", engine=host)
     net.forward(drawn(2, 3, 5, 7))
     capsys.readouterr()
     perf = chai.getPerfInfo(net)
@@ -426,7 +427,8 @@ def test_conversions_at_the_border_are_not_the_parts(tmp_path: Path) -> None:
         return g.tanh(g.convolution(g.sigmoid(x), num_output=4, kernel_size=1))
 
     lines = f"a Convolution data -> a : {CONV}\nmine mine a -> y\nb Convolution y -> b : {CONV}"
-    net = network(tmp_path, lines, device="emulator")
+    host = dict.fromkeys(("mine/sigmoid", "mine/tanh"), "host")
+    net = network(tmp_path, lines, device="emulator", engine=host)
     net.forward(drawn(2, 3, 5, 7))
     ms = {step.name: step.ms for step in net.perf.steps}
     (entry,) = net.perf.entries

@@ -166,10 +166,10 @@ mine mine a -> b : {flagged(MIDDLE)}
     [
         (f"mine mine data -> b : {flagged()}\nlast Convolution b -> y : {CONV}",
          ["host:mine", "host:Pack", "fpga:Convolution", "host:Unpack"]),  # from the host: float32
-        (f"first Convolution data -> a : {CONV}\nabs AbsVal a -> h\nmine mine h -> y : {flagged(MIDDLE)}",
-         ["host:Pack", "fpga:Convolution", "host:Unpack", "host:AbsVal", "host:mine"]),
-        (f"{BOTH}abs AbsVal b -> y",  # codes in, read by the host
-         ["host:Pack", "fpga:Convolution", "host:mine", "host:Unpack", "host:AbsVal"]),
+        (f"first Convolution data -> a : {CONV}\nabs MVN a -> h\nmine mine h -> y : {flagged(MIDDLE)}",
+         ["host:Pack", "fpga:Convolution", "host:Unpack", "host:MVN", "host:mine"]),
+        (f"{BOTH}abs MVN b -> y",  # codes in, read by the host
+         ["host:Pack", "fpga:Convolution", "host:mine", "host:Unpack", "host:MVN"]),
         (f"{BOTH}two mine b -> c : {flagged(MIDDLE)}\nlast Convolution c -> y : {CONV}",  # one after the other
          ["host:Pack", "fpga:Convolution", "host:mine", "host:mine", "fpga:Convolution", "host:Unpack"]),
     ],
@@ -195,7 +195,7 @@ def test_a_second_bottom_from_the_host_makes_all_of_them_floats(tmp_path: Path) 
 
     custom.impl("both codes", dtype="int8", priority=40, jit=False)(lambda x: 1 / 0)
     lines = f"first Convolution data -> a : {CONV}\nabs AbsVal a -> h\nmine mine a h -> y : {flagged(MIDDLE)}"
-    net = network(tmp_path, lines, SHAPE, device="emulator", keep="all")
+    net = network(tmp_path, lines, SHAPE, device="emulator", keep="all", engine={"abs": "host"})
     net.calibrate(DATA)  # else the layer would run on floats in the first pass
     found = net.forward(DATA)["y"]
     assert seen[-1] == [np.float32, np.float32]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,19 @@ def run(overlay: Overlay, seed: int, tasks: int = 5) -> set[int]:
 def test_chains_of_random_tasks_are_their_definitions(part: int) -> None:
     stays = set().union(*(run(SMALL, 1000 * part + seed) for seed in range(7)))
     assert len(stays) >= 3
+
+
+@pytest.mark.parametrize("overlay", [SMALL, *(pytest.param(o, marks=pytest.mark.slow) for o in OVERLAYS if o != SMALL)])
+def test_codes_go_through_tables(overlay: Overlay) -> None:
+    """Those of some of the Tasks, each through its own; tables come while codes of the Tasks before go through theirs."""
+    for seed in range(8):
+        bench, random = Bench(overlay, 7000 + seed), np.random.default_rng(seed)
+        for _ in range(6):
+            task, codes = random_conv(overlay, random, KINDS[int(random.integers(len(KINDS)))])
+            if random.random() < 0.7:
+                task = replace(task, lookup=random.integers(-128, 128, 256).astype(np.int8))
+            bench.add(task, codes)
+        bench.run(LATENCIES[seed % len(LATENCIES)], pick(random, 0, 0, 40, 200))
 
 
 @pytest.mark.parametrize("stays", [tiling.NOTHING, tiling.IMAGE, tiling.IMAGES, tiling.WEIGHTS])

@@ -29,7 +29,7 @@ from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.ports import Stall
 from chai.hw_overlays.rtl.window.engine import WindowEngine
 from chai.hw_overlays.rtl.window.table import RECORDS
-from tests.rtl.window_tasks import KINDS, SIZE, Bench, Case, copy, eltwise, lrn, pool
+from tests.rtl.window_tasks import KINDS, SIZE, Bench, Case, copy, eltwise, looked_up, lrn, pool
 from tests.tasks.lrns import random_table
 
 if missing():
@@ -81,6 +81,16 @@ def test_tasks_overlap(engine: Engine) -> None:
     """Each is fetched while the ones before are computed and written."""
     for seed in range(1000, 1040):
         engine.tasks(seed, *Random(seed).choices(KINDS, k=6))
+
+
+def test_codes_go_through_tables(engine: Engine) -> None:
+    """Those of some of the Tasks, each through its own."""
+    for seed in range(2000, 2040):
+        bench = engine.bench(seed)
+        for kind in Random(seed).choices(KINDS, k=6):
+            case = kind(bench.random, engine.overlay)
+            bench.add(looked_up(bench.random, case) if bench.random.random() < 0.7 else case)
+        bench.check()
 
 
 @pytest.mark.slow

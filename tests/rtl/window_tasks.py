@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
@@ -146,6 +146,12 @@ def lrn(random: Random, overlay: Overlay) -> Case:
     return Case(task, shapes, {name: larger(random, x.shape, step) for name in shapes})
 
 
+def looked_up(random: Random, case: Case) -> Case:
+    """The same with a table of any codes."""
+    table = np.array([random.randint(-128, 127) for _ in range(256)], np.int8)
+    return replace(case, task=replace(case.task, lookup=table))
+
+
 KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, copy, lrn
 
 
@@ -203,8 +209,9 @@ class Bench:
                     self._store(numbers, memory, offset, first, channels)
                 codes.append(numbers)
         self._fill_tails(case, address)
-        with_table = isinstance(task, LRN) or (isinstance(task, Pool) and task.requantization is not None)
-        where = self.room(64 * 64 * 16, 64) if with_table else 0
+        with_records = isinstance(task, LRN) or (isinstance(task, Pool) and task.requantization is not None)
+        records = 64 * 64 * 16 if with_records else 0
+        where = self.room(records + 256, 64) if records or task.lookup is not None else 0
         tag, after = len(self.tasks), case.after
         descriptor, parts = encode(task, Operands(self.overlay, address, shapes), BASE + where, tag=tag, after=after)
         constants = joined(parts)

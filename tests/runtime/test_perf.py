@@ -72,7 +72,7 @@ NETS = {  # what each custom layer has to have unpacked and packed
         {"one": (["a"], []), "two": ([], ["q"])},
     ),
     "one Unpack for three readers": (
-        f"a Convolution data -> a : {CONV}\none twice a -> p : {FOUR}\nmix mixed a p a -> m : {FOUR}\nabs AbsVal a -> b",
+        f"a Convolution data -> a : {CONV}\none twice a -> p : {FOUR}\nmix mixed a p a -> m : {FOUR}\nabs MVN a -> b",
         {"one": (["a"], []), "mix": (["a"], [])},
     ),
     "neither neighbour": (f"one twice data -> p : {flagged(3, 5, 7)}", {"one": ([], [])}),

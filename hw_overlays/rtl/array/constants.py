@@ -13,16 +13,21 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..descriptor import table_record
+from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
+from ..requantise import LATENCY
 from .plan import log2, plan, ram_style
 
 TABLES = 4  # blocks whose tables are there or on the way
 REQUESTS = 16  # on the way
+CLEAR = LATENCY + 6  # cycles from the last sum that a Task's drain reads to the last code that it looks up, or more
 COUNT = 16  # bits of a count of words, which runs over all Tasks
 SIDES = ("memory", "memory_too")  # ports, which take requests in turns
 
 
-STORE = data.StructLayout({"payload": 64, "weights": 1, "table": 1, "narrow": 1, "beat": BEATS_BITS, "end": 1})
+STORE = data.StructLayout(
+    {"payload": 64, "weights": 1, "table": 1, "lookup": 1, "slot": 1, "narrow": 1, "beat": BEATS_BITS, "end": 1}
+)
 
 
 def record(overlay: Overlay) -> data.StructLayout:
@@ -39,6 +44,7 @@ class Constants(wiring.Component):
     ``freed``            words of them that are not needed any more
     ``word``, ``weights``  read a word (its count): in the next cycle
     ``tables``, ``tables_used``  tables that have come and that are drained, of all Tasks
+    ``slot``             of the plan; ``entries`` are beats of its table of codes
     ``plane``, ``records``  read the records of a plane of 8 channels (the table's number, and the plane's in its block):
                          in the next cycle
     """
@@ -57,6 +63,8 @@ class Constants(wiring.Component):
             {
                 "plan": In(plan(overlay)),
                 "start": In(1),
+                "slot": In(1),
+                "entries": Out(ENTRIES),
                 "taken": Out(1),
                 "written": Out(COUNT),
                 "freed": In(COUNT),
@@ -74,7 +82,7 @@ class Constants(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the part that requests, and the ones that store."""
         m = Module()
-        layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1, "side": 1})
+        layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1, "side": 1, "lookup": 1, "slot": 1})
         m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
         run = data.View(layout, fifo.r_data)
@@ -84,7 +92,8 @@ class Constants(wiring.Component):
         with m.If(taken):
             m.d.sync += beat.eq(Mux(fifo.r_en, 0, beat + 1))
         store = Signal(STORE)  # a beat, a cycle later
-        m.d.sync += [store.weights.eq(taken & ~run.table), store.table.eq(taken & run.table)]
+        m.d.sync += [store.weights.eq(taken & ~run.table & ~run.lookup), store.table.eq(taken & run.table)]
+        m.d.sync += [store.lookup.eq(taken & run.lookup), store.slot.eq(run.slot)]
         m.d.sync += [store.narrow.eq(run.narrow), store.beat.eq(beat), store.end.eq(fifo.r_en & run.table)]
         for side, name in enumerate(SIDES):
             stream = getattr(self, name).data
@@ -92,6 +101,8 @@ class Constants(wiring.Component):
             with m.If(stream.ready):
                 m.d.comb += taken.eq(stream.valid)
                 m.d.sync += store.payload.eq(stream.payload)
+        m.d.comb += [self.entries.write.eq(store.lookup), self.entries.bank.eq(store.slot)]
+        m.d.comb += [self.entries.beat.eq(store.beat), self.entries.codes.eq(store.payload)]
         self._store_weights(m, store)
         self._store_tables(m, store)
         return m
@@ -118,6 +129,7 @@ class Constants(wiring.Component):
         fresh = Signal()  # these weights are not in the ring
         channels = Signal(range(array.outputs + 1))
         run = Signal(layout)
+        clear = Signal(range(CLEAR + 1))  # cycles until no code of the last Task in this slot can be on its way
         size = self.overlay.table.bytes
         m.d.comb += [
             block.eq(block_size(plan, array.inputs, array.outputs)),
@@ -130,6 +142,7 @@ class Constants(wiring.Component):
             run.beats.eq(port.beats),
             run.narrow.eq(plan.depthwise),
             run.side.eq(side),
+            run.slot.eq(self.slot),
             fifo.w_data.eq(run),
             port.tag.eq(plan.tag),
             fifo.w_en.eq(valid & ready),
@@ -138,8 +151,25 @@ class Constants(wiring.Component):
         inner = Mux(plan.outside, plan.runs, Mux(plan.between, plan.tiles, 1))
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [runs.eq(outer), first.eq(1)]
+                m.d.sync += [
+                    runs.eq(outer),
+                    first.eq(1),
+                    clear.eq(CLEAR),
+                    at.eq(plan.table + (plan.output_channels << 4)),
+                ]
                 with m.If(self.start):
+                    m.next = "RUN"
+                    with m.If(plan.lookup):
+                        m.next = "LOOKUP"
+            with m.State("LOOKUP"):  # after the records of all channels
+                m.d.sync += clear.eq(Mux(clear == 0, 0, clear - 1))
+                m.d.comb += [
+                    port.address.eq(at),
+                    port.beats.eq(LOOKUP_BEATS),
+                    valid.eq(fifo.w_rdy & (clear == 0)),
+                    run.lookup.eq(1),
+                ]
+                with m.If(valid & ready):
                     m.next = "RUN"
             with m.State("RUN"):
                 m.d.sync += [

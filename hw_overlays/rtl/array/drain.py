@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..lookup import CHOICE, ENTRIES
 from ..ports import WritePort, address_bits
 from ..requantise import LATENCY, Requantise
 from .constants import COUNT, TABLES, record
@@ -24,6 +25,7 @@ class Drain(wiring.Component):
     ``jobs``      with ``pixels`` and ``bank``
     ``lane``, ``address``, ``bank``, ``sums``  read the accumulators, pixel by pixel: in the next cycle
     ``table``, ``plane``, ``records``, ``tables``  of Constants
+    ``entries``   of tables of codes
     ``drained``   jobs whose accumulators and tables are read, of all Tasks
     ``ended``     1 for one cycle when the last job of a Task is
     ``waits``     there is a job, but the port does not take its beats
@@ -52,6 +54,7 @@ class Drain(wiring.Component):
                 "plane": Out(range(self.parts)),
                 "records": In(data.ArrayLayout(record(overlay), self.step)),
                 "tables": In(COUNT),
+                "entries": In(ENTRIES),
                 "drained": Out(COUNT),
                 "ended": Out(1),
                 "waits": Out(1),
@@ -123,7 +126,9 @@ class Drain(wiring.Component):
             for i in range(self.parts):
                 with m.Case(i):
                     m.d.sync += [lanes.sums[k].eq(self.sums[i * self.step + k]) for k in range(self.step)]
-        m.d.comb += lanes.rule.eq(rule)
+        choice = Signal(CHOICE)
+        m.d.sync += [choice.looks.eq(self.plan.lookup), choice.bank.eq(self.slot), lanes.choice.eq(choice)]
+        m.d.comb += [lanes.rule.eq(rule), lanes.entries.eq(self.entries)]
         for k in range(self.step):
             entry = self.records[k]
             m.d.sync += [

@@ -93,7 +93,7 @@ class ArrayEngine(wiring.Component):
                     self.window_done >= part.plan.after_window
                 )
                 m.d.comb += part.allowed.eq(counts_reached)
-            if isinstance(part, Jobs):
+            if isinstance(part, (Jobs, Constants)):
                 m.d.comb += part.slot.eq(count[0])
 
     def _weights_and_tables(
@@ -109,6 +109,7 @@ class ArrayEngine(wiring.Component):
             array.load.eq(feeder.load),
             drain.tables.eq(constants.tables),
             drain.records.eq(constants.records),
+            drain.entries.eq(constants.entries),
             constants.tables_used.eq(drain.drained),
             constants.table.eq(drain.table),
             constants.plane.eq(drain.plane),

@@ -24,7 +24,7 @@ FIELDS = (
     *("input", "input_pitch", "input_image", "output", "output_pitch", "output_image", "weights", "table"),
     *("input_height", "input_width", "output_height", "output_width", "tile_rows", "tile_columns", "tiles", "batch"),
     *("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w"),
-    *("after_array", "after_window", "input_zero", "tag"),
+    *("after_array", "after_window", "input_zero", "tag", "output_channels", "lookup"),
 )
 
 # (name, bits, factor, factor) in the order in which one multiplier computes them

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..descriptor import descriptor
+from ..lookup import ENTRIES, has_lookups
 from ..requantise import LATENCY, Requantise
 from .elements import Elements
 from .fetch import any_of
@@ -20,6 +21,7 @@ class Compute(wiring.Component):
 
     ``task``    descriptors
     ``first``, ``second``  words of the inputs
+    ``entries``  of tables of codes, those of a Task before its first word
     ``record``  of the table, in the cycle after ``read``; ``there`` if one can be claimed; ``done_with`` after the last
     ``begin``, ``beat``, ``segment``  of an LRN: its table follows, and is written
     ``room``    1 if a word of codes may come; ``claim`` says that one will: ``word``, with ``write``
@@ -37,6 +39,7 @@ class Compute(wiring.Component):
                 "task": In(stream.Signature(descriptor(overlay))),
                 "first": In(word),
                 "second": In(word),
+                "entries": In(ENTRIES),
                 "there": In(1),
                 "record_claim": Out(1),
                 "read": Out(1),
@@ -95,7 +98,7 @@ class Compute(wiring.Component):
         ]
 
         # -- into the lanes
-        record = self.record
+        record, bank = self.record, Signal()  # which table of codes: that of each Task that has one in turn
         for lane in range(self.step):
             code, multiplier = elements.values[lane], elements.multiplier
             if has_lrn:
@@ -114,7 +117,13 @@ class Compute(wiring.Component):
             lanes.rule.zero.eq(now.output_zero),
             lanes.rule.low.eq(now.low),
             lanes.rule.high.eq(now.high),
+            lanes.entries.eq(self.entries),
+            lanes.choice.bank.eq(bank),
         ]
+        if has_lookups(self.overlay):
+            m.d.comb += lanes.choice.looks.eq(now.lookup)
+            with m.If(self.task.valid & self.task.ready & self.task.payload.lookup):
+                m.d.sync += bank.eq(~bank)
 
         # -- out of the lanes; a leaky eltwise has codes for both signs, one after the other
         valid, aside = Signal(LATENCY), Signal(LATENCY)

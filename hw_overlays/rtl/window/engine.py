@@ -67,6 +67,7 @@ class WindowEngine(wiring.Component):
             table.read.eq(compute.read),
             fetch.freed.eq(table.freed),
             fetch.done_with.eq(compute.done_with),
+            compute.entries.eq(fetch.entries),
             compute.there.eq(table.there),
             compute.record.eq(table.record),
             compute.room.eq(store.room),

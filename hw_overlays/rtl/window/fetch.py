@@ -8,6 +8,7 @@ from chai.overlay import Overlay
 from chai.tasks.lrn import SEGMENT, SEGMENTS
 
 from ..descriptor import descriptor
+from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
 from ..ports import BEAT, ReadPort, address_bits
 from .table import BEATS, RECORDS
 from .walk import RUN, Walk
@@ -22,6 +23,7 @@ class To(enum.Enum, shape=2):
     FIRST = 0
     SECOND = 1
     TABLE = 2
+    LOOKUP = 3
 
 
 ROUTE = data.StructLayout({"to": To, "beats": range(RUN + 1)})
@@ -33,12 +35,14 @@ class Fetch(wiring.Component):
     ``task``     descriptors; the next one is taken when all runs of the last one are requested
     ``reached``  1 if the Tasks that the current one waits for have finished; ``waits`` if it has to wait
     ``work``     the same descriptors for the next part, as soon as they are there
+    ``entries``  of the table of codes of that Task, before its first word
     ``first``, ``second``  words of the inputs of all Tasks in order
     ``begin``, ``count``, ``keeps``, ``beat``, ``write``, ``freed``  of a Table; ``done_with`` after the last use of its records
     """
 
     def __init__(self, overlay: Overlay, opcodes: dict[str, int]) -> None:
-        self.bits = address_bits(overlay)
+        self.overlay, self.bits = overlay, address_bits(overlay)
+        self.looks, self.lookup_at = Signal(), Signal(self.bits)  # whether to ask for a table of codes, and where
         self.step = overlay.layout.channels_per_word
         self.opcodes = opcodes
         layout = descriptor(overlay)
@@ -50,6 +54,7 @@ class Fetch(wiring.Component):
                 "waits": Out(1),
                 "input": Out(ReadPort(self.bits)),
                 "work": Out(stream.Signature(layout)),
+                "entries": Out(ENTRIES),
                 "first": Out(stream.Signature(64)),
                 "second": Out(stream.Signature(64)),
                 "begin": Out(1),
@@ -87,9 +92,19 @@ class Fetch(wiring.Component):
         free = (~request.valid | request.ready) & routes.w_rdy
         chosen = {To.TABLE: table.runs, To.FIRST: first.runs, To.SECOND: second.runs}
         pair = self.now.opcode == self.opcodes["eltwise"]
-        asked: object = 0
         with m.If(request.ready):
             m.d.sync += request.valid.eq(0)
+        asked: object = Signal(name="takes_lookup")
+        m.d.comb += asked.eq(free & self.looks)
+        with m.If(asked):
+            m.d.sync += [
+                request.valid.eq(1),
+                request.payload.address.eq(self.lookup_at),
+                request.payload.beats.eq(LOOKUP_BEATS),
+                request.payload.tag.eq(self.now.tag),
+            ]
+            m.d.comb += [routes.w_en.eq(1), routes.w_data.eq(ROUTE.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS}))]
+            m.d.sync += self.looks.eq(0)
         for to, runs in chosen.items():
             fits = runs.valid & (room[to] >= runs.payload.beats)
             in_turn = 1 if to is To.TABLE else (turn == to)
@@ -120,7 +135,13 @@ class Fetch(wiring.Component):
                 m.d.comb += routes.r_en.eq(1)
             m.d.comb += first_queue.w_en.eq(route.to == To.FIRST)
             m.d.comb += second_queue.w_en.eq(route.to == To.SECOND)
-            m.d.comb += self.write.eq(route.to == To.TABLE)
+            m.d.comb += [self.write.eq(route.to == To.TABLE), self.entries.write.eq(route.to == To.LOOKUP)]
+        # another Task may be here, and this one in the next part, before its table has come: they take turns as they come
+        bank = Signal(init=1)
+        with m.If(self.entries.write & routes.r_en):
+            m.d.sync += bank.eq(~bank)
+        entries = self.entries
+        m.d.comb += [entries.bank.eq(bank), entries.beat.eq(beats), entries.codes.eq(arrived.payload)]
         for queue, out in ((first_queue, self.first), (second_queue, self.second)):
             m.d.comb += [out.valid.eq(queue.r_rdy), out.payload.eq(queue.r_data), queue.r_en.eq(out.ready)]
         return m
@@ -134,7 +155,16 @@ class Fetch(wiring.Component):
         }
         hand, table_used = Signal(), Signal()
         idle = Signal()
-        m.d.comb += idle.eq(~hand & ~any_of(start.values()) & first.area.ready & second.area.ready & table.area.ready)
+        soon = Signal()  # its table of codes has an address in the next cycle
+        m.d.comb += idle.eq(
+            ~hand
+            & ~soon
+            & ~self.looks
+            & ~any_of(start.values())
+            & first.area.ready
+            & second.area.ready
+            & table.area.ready
+        )
         m.d.comb += [self.task.ready.eq(idle), self.work.valid.eq(hand), self.work.payload.eq(now)]
         with m.If(self.task.valid & idle):
             new = self.task.payload
@@ -151,7 +181,8 @@ class Fetch(wiring.Component):
             m.d.comb += [blob.address.eq(address), blob.pitch.eq(now.input_pitch), blob.image.eq(image)]
             m.d.comb += [blob.words.eq(now.input_pitch // BEAT), blob.planes.eq(planes), blob.images.eq(now.batch)]
             m.d.comb += blob.across.eq(now.opcode == self.opcodes["lrn"])
-            m.d.comb += walk.area.valid.eq(start[walk] & self.reached)
+            # the table of codes is asked for first, so that it is there before a word of the Task
+            m.d.comb += walk.area.valid.eq(start[walk] & self.reached & ~soon & ~self.looks)
         m.d.comb += self.waits.eq((start[first] | start[second]) & ~self.reached)
         # a plane of the output has a record for each of its words; the segments of an LRN take the bytes of some records
         records = table.area.payload
@@ -166,6 +197,13 @@ class Fetch(wiring.Component):
             table.area.valid.eq(start[table] & ~table_used),
             self.begin.eq(table.area.valid & table.area.ready),
         ]
+        if has_lookups(self.overlay):
+            averages = (now.opcode == self.opcodes["pool"]) & now.average
+            m.d.sync += self.lookup_at.eq(now.table + Mux(averages, now.output_pitch << 1, 0))
+            with m.If(self.task.valid & idle & self.task.payload.lookup):
+                m.d.sync += soon.eq(1)
+            with m.If(soon):
+                m.d.sync += [soon.eq(0), self.looks.eq(1)]
         with m.If(self.begin):
             m.d.sync += table_used.eq(1)
         with m.If(self.done_with):

@@ -1,0 +1,80 @@
+"""Join layers that together are one function of one number, as Mish, GELU and HardSigmoid by their parts, into one layer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from ..blob import Array
+from ..graph import Graph, Layer
+from ..overlay import Overlay
+from ..passes._edit import readers
+from ..tasks import find
+from ..util.lazy_numpy import np
+
+MOST = 16  # layers of one function
+
+
+class JoinedFunction(Layer):
+    """A function of one number that several layers compute, of one blob; only an overlay runs it, from a table."""
+
+    elementwise = True
+
+    def __init__(self, bottom: str, parts: list[Layer]) -> None:
+        last = parts[-1]
+        super().__init__(last.name, (bottom,), last.tops, type=last.type)
+        self.parts_of_it = parts
+        self.precision, self.place = last.precision, last.place
+        self.origin = tuple(name for part in parts for name in part.origin)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        blobs = {self.bottoms[0]: bottoms[0]}
+        for part in self.parts_of_it:
+            tops = part.forward(*(blobs[blob] for blob in part.bottoms))
+            blobs[part.tops[0]] = np.asarray(part.clamped(tops, part.clamps)[0], np.float32)
+        return (blobs[self.tops[0]],)
+
+
+def join_functions(graph: Graph, overlay: Overlay, apart: Collection[str]) -> Graph:
+    """Return the graph with each such group of layers as one JoinedFunction, except groups with a layer in ``apart``."""
+    unit = find("copy").limits(overlay)
+    if unit is None or not unit.lookup:
+        return graph
+    taken: set[str] = set()
+    joined: dict[str, JoinedFunction] = {}  # by the last of its layers
+    folded = dict(graph.folded)
+    for bottom, names in _groups(graph):
+        if taken.isdisjoint(names) and names.isdisjoint(apart):
+            taken |= names
+            parts = [layer for layer in graph.layers if layer.name in names]
+            joined[parts[-1].name] = JoinedFunction(bottom, parts)
+            folded |= {part.tops[0]: parts[-1].name for part in parts[:-1]}
+    if not joined:
+        return graph
+    layers = [
+        joined.get(layer.name, layer) for layer in graph.layers if layer.name in joined or layer.name not in taken
+    ]
+    return replace(graph, layers=layers, folded=folded)
+
+
+def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the blob that each group of two layers or more reads, and the names of its layers; the largest first."""
+    read = readers(graph)
+    outputs = set(graph.output_blobs)
+    tops = {layer.name: layer.tops[0] for layer in graph.layers if layer.tops}
+    computed: dict[
+        str, dict[str, frozenset[str]]
+    ] = {}  # of each blob: blobs that it is a function of, and by which layers
+    every: list[tuple[str, str, frozenset[str]]] = []
+    for layer in graph.layers:
+        if not (layer.elementwise or layer.pointwise) or len(layer.tops) != 1 or layer.source:
+            continue
+        ways = [{blob: frozenset[str](), **computed.get(blob, {})} for blob in layer.bottoms]
+        common = set(ways[0]).intersection(*ways[1:])
+        found = {blob: frozenset({layer.name}).union(*(way[blob] for way in ways)) for blob in common}
+        computed[layer.tops[0]] = {blob: names for blob, names in found.items() if len(names) <= MOST}
+        every += [(layer.name, blob, names) for blob, names in computed[layer.tops[0]].items() if len(names) > 1]
+    for last, blob, names in sorted(every, key=lambda group: -len(group[2])):
+        inner = [tops[name] for name in names if name != last]
+        if outputs.isdisjoint(inner) and all(names.issuperset(x.name for x in read[top]) for top in inner):
+            yield blob, names

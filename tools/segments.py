@@ -1,0 +1,73 @@
+"""Count the segments of networks on an overlay, without its tables of codes and with them.
+
+    python tools/segments.py yolov5n.onnx enet.prototxt ... [--overlay pynq-z2] [--shape 1x3x224x224]
+
+Prints a row for each network: segments, conversions, host layers between segments, and the modelled milliseconds of the overlay
+alone, before -> after. Weights are random where a file has none: counts need only sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from chai import overlay as overlays
+
+
+def without_tables(name: str, folder: Path) -> Path:
+    """Return the manifest of an overlay, written to a folder, in which no kind of Task has tables of codes."""
+    manifest: dict[str, Any] = json.loads(overlays.load(name).path.read_text())
+    for limits in manifest["tasks"].values():
+        limits.pop("lookup", None)
+    path = folder / "overlay.json"
+    path.write_text(json.dumps(manifest))
+    return path
+
+
+def shown(network: Path, overlay: str, shape: Sequence[str]) -> dict[str, Any]:
+    """Return what ``chai show --json`` says of a network on an overlay."""
+    line = [sys.executable, "-m", "chai", "show", str(network), "--overlay", overlay, "--json"]
+    done = subprocess.run([*line, *shape], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{network}: {done.stderr.strip()}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def row(network: Path, plans: Sequence[dict[str, Any]]) -> str:
+    """Return a network's row of the table."""
+    pairs = [
+        [plan["segments"] for plan in plans],
+        [len(plan["conversions"]) for plan in plans],
+        [sum(len(split["layers"]) for split in plan["splits"]["by_reason"]) for plan in plans],
+        [f"{1000 / plan['modelled_fps']:.1f}" if plan["modelled_fps"] else "-" for plan in plans],
+    ]
+    cells = " | ".join(f"{before} -> {after}" for before, after in pairs)
+    rest = ", ".join(dict.fromkeys(split["reason"] for split in plans[1]["splits"]["by_reason"]))
+    return f"| {network.stem} | {cells} | {rest} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="+", type=Path)
+    parser.add_argument("--overlay", default="pynq-z2")
+    parser.add_argument("--shape", action="append", default=[])
+    args = parser.parse_args()
+    shape = [word for each in args.shape for word in ("--shape", each)]
+    print("| network | segments | conversions | host layers between | overlay, ms, modelled | what splits it still |")
+    print("|---|---|---|---|---|---|", flush=True)
+    with TemporaryDirectory() as folder:
+        manifests = str(without_tables(args.overlay, Path(folder))), args.overlay
+        for network in args.networks:
+            print(row(network, [shown(network, manifest, shape) for manifest in manifests]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
