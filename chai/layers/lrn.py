@@ -63,7 +63,7 @@ class LRN(Layer):
         table = lrn.lines(
             target, bottom, top, p.local_size, lambda sums: (p.k + p.alpha / p.local_size * sums) ** -p.beta
         )
-        return [lrn.LRN((bottom,), top, self.origin, p.local_size, *table, target.formats[bottom].zero)]
+        return [lrn.LRNTask((bottom,), top, self.origin, p.local_size, *table, target.formats[bottom].zero)]
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return all(bottoms)

@@ -58,7 +58,7 @@ class LRNLimits(TaskLimits):
 
 
 @dataclass(frozen=True, eq=False)
-class LRN(Task):
+class LRNTask(Task):
     """Each value is multiplied by ``factor`` of the sum of squares of the ``local_size`` channels around it, and requantised.
 
     ``bases, slopes``   int64 (SEGMENTS,): the factor at the first sum of a segment, and its change over the segment
@@ -203,7 +203,7 @@ def lines(
     if (np.abs(slopes) >> (FACTOR_BITS - 1)).any():
         raise Unsupported("its factors change too much from sum to sum")
     r = Requantization(np.array(1), shift, clamped.low, clamped.high, zero=format.zero)
-    task = LRN((bottom,), top, (), local_size, bases, slopes, r)
+    task = LRNTask((bottom,), top, (), local_size, bases, slopes, r)
     between = np.unique(first[:-1] + np.outer(np.arange(8), np.diff(first)) // 8)
     between = between[(between > 0) & (between <= most)]
     exact = function(between * source.step**2) * source.step / format.step

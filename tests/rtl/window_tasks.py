@@ -18,7 +18,7 @@ from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.fields import Operands
-from chai.tasks.lrn import LRN
+from chai.tasks.lrn import LRNTask
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.tasks.common import joined
@@ -209,7 +209,7 @@ class Bench:
                     self._store(numbers, memory, offset, first, channels)
                 codes.append(numbers)
         self._fill_tails(case, address)
-        with_records = isinstance(task, LRN) or (isinstance(task, Pool) and task.requantization is not None)
+        with_records = isinstance(task, LRNTask) or (isinstance(task, Pool) and task.requantization is not None)
         records = 64 * 64 * 16 if with_records else 0
         where = self.room(records + 256, 64) if records or task.lookup is not None else 0
         tag, after = len(self.tasks), case.after

@@ -8,7 +8,7 @@ import numpy as np
 
 from chai import overlay
 from chai.fixed import Format, Requantization
-from chai.tasks.lrn import FACTOR_BITS, LRN, SEGMENTS, lines
+from chai.tasks.lrn import FACTOR_BITS, SEGMENTS, LRNTask, lines
 from chai.tasks.target import Target, Unsupported
 from tests.tasks.common import Array, clamps, codes
 
@@ -34,12 +34,12 @@ class Parameters(NamedTuple):
         squares[squares == 0] = 1  # among zeros, whose result is 0 whatever the factor
         return v * (self.k + self.alpha / self.local_size * squares) ** -self.beta
 
-    def task(self, shape: tuple[int, ...]) -> LRN:
+    def task(self, shape: tuple[int, ...]) -> LRNTask:
         """Raises Unsupported."""
         p = self
         target = Target(Z2, {"x": p.source, "y": p.target}, {"x": shape, "y": shape})
         table = lines(target, "x", "y", p.local_size, lambda sums: (p.k + p.alpha / p.local_size * sums) ** -p.beta)
-        return LRN(("x",), "y", ("norm",), p.local_size, *table, p.source.zero)
+        return LRNTask(("x",), "y", ("norm",), p.local_size, *table, p.source.zero)
 
 
 def random_format(rng: np.random.Generator, largest: float) -> Format:
@@ -69,7 +69,7 @@ def random_shape(rng: np.random.Generator) -> tuple[int, ...]:
     return n, c, int(rng.integers(1, 14)), int(rng.choice([1, 2, 5, 9, 13, 16]))
 
 
-def random_table(rng: np.random.Generator, most: int) -> LRN:
+def random_table(rng: np.random.Generator, most: int) -> LRNTask:
     """Any factors and slopes, also rising ones; shifts at which codes saturate, or are 0."""
     top = (1 << FACTOR_BITS) - 1
     bases = rng.integers(0, top + 1, SEGMENTS)
@@ -81,10 +81,10 @@ def random_table(rng: np.random.Generator, most: int) -> LRN:
     low, high = clamps(rng, zero)
     r = Requantization(np.array(1), int(rng.choice([0, 1, 17, 18, 19, 20, 40])), low, high, zero=zero)
     local_size = int(rng.integers(0, (most + 1) // 2)) * 2 + 1
-    return LRN(("x",), "y", ("norm",), local_size, bases, slopes, r, int(rng.choice([0, -128])))
+    return LRNTask(("x",), "y", ("norm",), local_size, bases, slopes, r, int(rng.choice([0, -128])))
 
 
-def random_case(rng: np.random.Generator, most: int = 9) -> tuple[LRN, Array, Parameters | None]:
+def random_case(rng: np.random.Generator, most: int = 9) -> tuple[LRNTask, Array, Parameters | None]:
     """A Task, input codes, and the layer it is of; None if of no layer."""
     shape = random_shape(rng)
     if rng.random() < 0.3:

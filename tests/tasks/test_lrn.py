@@ -11,7 +11,7 @@ import chai
 from chai.fixed import Format
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
-from chai.tasks.lrn import FACTOR_BITS, LRN, REST_BITS, SEGMENTS, SUM_BITS, starts
+from chai.tasks.lrn import FACTOR_BITS, REST_BITS, SEGMENTS, SUM_BITS, LRNTask, starts
 from chai.tasks.target import Unsupported
 from tests.conftest import examples, need_models, report
 from tests.reference import fixed as reference
@@ -22,7 +22,7 @@ FORMS = ["numpy", *(variant.name for variant in library.state().variants)]
 GOOGLENET = Parameters(5, 1e-4, 0.75, 1, Format("Xilinx", 8, 600.0, True), Format("Xilinx", 8, 300.0, True))
 
 
-def by_loops(task: LRN, x: Array) -> Array:
+def by_loops(task: LRNTask, x: Array) -> Array:
     """One number at a time; the segment of a sum is searched for."""
     first, r = starts().tolist(), task.requantization
     result = np.zeros(x.shape, np.int64)
@@ -177,7 +177,7 @@ def test_googlenets_own_norms() -> None:
         net.calibrate(x)
         net.forward(x)
         tasks = [t for step in net.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks]
-        norms = [task for task in tasks if isinstance(task, LRN)]
+        norms = [task for task in tasks if isinstance(task, LRNTask)]
         assert [task.origin for task in norms] == [("pool1/norm1",), ("conv2/norm2",)]
         assert net.formats is not None
         for task in norms:

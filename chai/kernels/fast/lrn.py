@@ -8,10 +8,10 @@ from ...util.lazy_numpy import np
 from ..native.table import POINT, Form, Kind, fits
 
 if TYPE_CHECKING:
-    from ...tasks.lrn import LRN
+    from ...tasks.lrn import LRNTask
 
 
-def form(task: LRN) -> Form | None:
+def form(task: LRNTask) -> Form | None:
     """Return an LRN as an operation."""
     if not fits(task.requantization):
         return None
