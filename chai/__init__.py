@@ -22,6 +22,7 @@ _HOME = {
     "custom": "plugins",
     "from_torch": "pytorch",
     "cv": "",
+    "video": "frames.stream",
     "load_custom": "plugins",
     "shape": "plugins",
     "check_custom": "evaluate.check_custom",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     )
     from .evaluate.check_custom import check_custom as check_custom
     from .evaluate.replay import run_layer as run_layer
+    from .frames.stream import video as video
     from .images.pictures import Pictures as Pictures
     from .images.preprocess import Preprocess as Preprocess
     from .net import Net as Net

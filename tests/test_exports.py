@@ -12,7 +12,7 @@ import chai
 PUBLIC = {
     "ChaiError", "DeviceError", "FetchError", "MissingWeights", "ModelError", "Net", "ParseError", "PerfInfo", "PluginError",
     "Pictures", "Preprocess", "ShapeError", "UnknownLayer", "UnsupportedNodes", "UsageError", "__version__", "check_custom",
-    "custom", "cv", "from_torch", "getPerfInfo", "load_custom",
+    "custom", "cv", "from_torch", "getPerfInfo", "load_custom", "video",
         "shape", "run_layer", "xChangeLayer",
 }  # fmt: skip
 

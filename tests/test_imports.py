@@ -30,7 +30,8 @@ RANKS = {
     16: ["artifact", "report"],
     17: ["net"],
     18: ["evaluate", "pytorch", "quantizer"],
-    19: ["__init__", "__main__", "chaidnn", "cli", "cv", "notebooks", "pycaffe", "xportdnn"],
+    19: ["frames"],
+    20: ["__init__", "__main__", "chaidnn", "cli", "cv", "notebooks", "pycaffe", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only

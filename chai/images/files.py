@@ -9,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..blob import show
 from ..detect.labels import SETS
 from ..errors import ParseError, UsageError
 from ..kernels.native.library import computing
@@ -49,13 +50,35 @@ def read(path: str | Path) -> Image:
     return _read(path, None)[0]
 
 
+def decoded(data: bytes, name: str) -> Image:
+    """Return the upright picture of a JPEG's bytes; ``name`` is named in the ParseError for anything else."""
+    with _opened(data, name, ["JPEG"]) as (image, orientation):
+        image.load()
+        return image if orientation == 1 else image.transpose(_UPRIGHT[orientation])
+
+
+def as_picture(pixels: Image | Array) -> Image:
+    """Return a picture as it is, and an array of bytes (H, W, 3) RGB or (H, W) as one. Raises UsageError for another array."""
+    from PIL import Image as Images
+
+    if isinstance(pixels, Images.Image):
+        return pixels
+    array = np.asarray(pixels)
+    if array.dtype != np.uint8 or array.shape[2:] not in ((), (3,)) or array.ndim < 2 or 0 in array.shape:
+        raise UsageError(
+            f"a frame of {array.dtype}, {show(array.shape)}",
+            hint="expected bytes (uint8), H x W x 3 (RGB) or H x W (gray)",
+        )
+    return Images.fromarray(array)
+
+
 def _read(path: str | Path, least: tuple[int, int] | None) -> tuple[Image, tuple[int, int]]:
     """Return an upright picture, and its width and height in the file.
 
     A JPEG of at least twice the height and width ``least`` is decoded at the smallest part of its size, of a half, quarter and
     eighth, that still has them.
     """
-    with _opened(path, sorted(set(FORMATS.values()))) as (image, orientation):
+    with _opened(content(path, "image_bytes"), path, sorted(set(FORMATS.values()))) as (image, orientation):
         aside = orientation > 4  # its columns are the upright picture's rows
         size = image.size[::-1] if aside else image.size
         if least is not None:
@@ -73,7 +96,7 @@ def read_classes(path: str | Path) -> Array:
 
     Raises ParseError for anything else.
     """
-    with _opened(path, ["PNG"]) as (image, _):
+    with _opened(content(path, "image_bytes"), path, ["PNG"]) as (image, _):
         if image.mode not in ("L", "P", "I", "I;16", "I;16B"):
             raise ParseError(
                 f"this PNG has pixels of mode {image.mode}, expected class indices",
@@ -84,13 +107,12 @@ def read_classes(path: str | Path) -> Array:
 
 
 @contextmanager
-def _opened(path: str | Path, formats: list[str]) -> Iterator[tuple[Image, int]]:
+def _opened(data: bytes, path: str | Path, formats: list[str]) -> Iterator[tuple[Image, int]]:
     """Open an image of bounded size, with its orientation; errors that Pillow raises in the block become ParseErrors."""
     import warnings
 
     from PIL import Image
 
-    data = content(path, "image_bytes")
     if not data:
         raise ParseError("this is no readable image: the file is empty", path=str(path))
     try:

@@ -184,10 +184,10 @@ class Preprocess:
         """Return the part of an image of ``size`` (width, height) that the input shows."""
         resize, crop = self.sizes(shape)
         left, top = (resize[1] - crop[1]) // 2, (resize[0] - crop[0]) // 2
-        across, down = size[0] / resize[1], size[1] / resize[0]
         if self.resize == LETTERBOX:
-            top, left = (-before for before in borders(fitted(size[::-1], crop), crop))
-            across = down = max(across, down)
+            resize = fitted(size[::-1], crop)
+            top, left = (-before for before in borders(resize, crop))
+        across, down = size[0] / resize[1], size[1] / resize[0]
         return PictureWindow(
             left * across, top * down, (left + crop[1]) * across, (top + crop[0]) * down, *map(float, size)
         )

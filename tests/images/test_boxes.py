@@ -89,12 +89,12 @@ def test_letterbox(size: tuple[int, int], channels: int) -> None:
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(8, 90), st.integers(8, 90))
 def test_a_box_in_a_letterbox_is_where_its_pixels_came_from(width: int, height: int, high: int, wide: int) -> None:
-    """A picture's corners in the input, by its scale and borders, are its corners again."""
+    """A picture's corners in the input, by its size there and its borders, are its corners again."""
     window = Preprocess(resize="letterbox").window((width, height), (1, 3, high, wide))
     scale = min(high / height, wide / width)
     inner = max(1, round(height * scale)), max(1, round(width * scale))
     top, left = (high - inner[0]) // 2, (wide - inner[1]) // 2
-    corners = [left / wide, top / high, (left + width * scale) / wide, (top + height * scale) / high]
+    corners = [left / wide, top / high, (left + inner[1]) / wide, (top + inner[0]) / high]
     row = np.array([[0, 0, 0.5, *corners]], np.float32)
     found = detections(row, {0: window})[0, 3:]
     assert found.tolist() == pytest.approx([0, 0, width, height], abs=1e-3 * max(width, height))

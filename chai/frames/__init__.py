@@ -1,0 +1,1 @@
+"""Frames of videos, one after another, and their boxes."""
