@@ -119,7 +119,7 @@ class Splitter(Component):
 
 
 class AxiReader(Component):
-    """Answers ReadPorts (``client0`` first) over one pair of channels, burst by burst.
+    """Answers ReadPorts over one pair of channels, burst by burst; those that have one take turns.
 
     ``stop``   forget requests, and drop the data that still arrives
     ``idle``   no transaction is open
@@ -161,13 +161,17 @@ class AxiReader(Component):
             ]
             splitters.append(splitter)
 
-        # the address channel: the first client that has a burst, and room to remember whose it is
+        # the address channel: the next client that has a burst, and room to remember whose it is
+        valid = Cat(splitter.burst.valid for splitter in splitters)
+        last = Signal(range(self.clients), init=self.clients - 1)
+        later = Cat(has & (last < i) for i, has in enumerate(valid))
         m.d.comb += [axi.arsize.eq(SIZE), axi.arburst.eq(INCREMENTING), axi.arcache.eq(CACHE)]
         with m.If(~axi.arvalid | axi.arready):
             m.d.sync += axi.arvalid.eq(0)
             for i, splitter in enumerate(splitters):
-                earlier = Cat(other.burst.valid for other in splitters[:i])
-                with m.If(splitter.burst.valid & ~earlier.any() & owners.w_rdy):
+                first = later[i] | ~(later.any() | valid[:i].any())
+                with m.If(valid[i] & first & ~later[:i].any() & owners.w_rdy):
+                    m.d.sync += last.eq(i)
                     m.d.comb += [splitter.burst.ready.eq(1), owners.w_en.eq(~self.stop)]
                     m.d.comb += [new_owner.client.eq(i), new_owner.tag.eq(splitter.burst.payload.tag)]
                     m.d.sync += [

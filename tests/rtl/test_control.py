@@ -347,3 +347,21 @@ def test_a_stuck_port_is_named_and_every_further_start_is_refused(text: str, kin
         bench.start(chain)
         assert bench.accelerator.wait(100)
         assert bench.status() == ["busy", "error"] and bench.read("ERROR") == error
+
+
+@pytest.mark.slow  # another accelerator to compile
+def test_an_ultrascale_copies_in_bursts_of_32_beats() -> None:
+    """From an odd beat on, through ports with room for 8 bursts, and across pages."""
+    bench = Bench(rtlil(accelerator(overlays.load("kv260"))), 4, (150, 150))
+    port = overlays.load("kv260").memory_port
+    assert port
+    for name, channel in bench.accelerator.channels.items():
+        channel.limit(port.reads if name.endswith("read") else port.writes)
+    lengths = {name: bench.simulation.histogram(f"{name}len") for name in ("m1_read__ar", "m3_write__aw")}
+    expected = bench.blobs[8 : 8 + 8 * 900].copy()
+    bench.start([copy("array", 8, 0x4018, 900), copy("window", 0x4018, 0x8008, 900, 1, (1, 0))])
+    cycles = bench.accelerator.wait(20_000)
+    assert bench.status() == ["done"]
+    assert np.array_equal(bench.blobs[0x8008 : 0x8008 + 8 * 900], expected)
+    assert all(length[31] for length in lengths.values())
+    assert 0 < cycles < 2 * (900 + 2 * 150 + 100) + 500  # a beat in nearly each cycle, at any latency
