@@ -75,23 +75,45 @@ def seconds(net: chai.Net, source: Any, draw: Lane) -> tuple[float, float, int]:
     return times[-1][0] - first[0], times[-1][1] - first[1], len(times) - 1 - WARM
 
 
-def waiting(slowest: str, count: int) -> float:
-    """Return the share of the slowest lane's rate that a video reaches, on a device and with layers that sleep."""
-    lanes = {name: Lane(SLOW if name == slowest else QUICK) for name in ("read", "host", "device", "draw")}
-
-    def slow_source() -> Any:
-        for frame in frames(count, 8, 8):
-            lanes["read"]()
-            yield frame
-
+def sleeping(lanes: dict[str, Lane]) -> chai.Net:
+    """Return a network whose host and device sleep, with its formats."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "net.prototxt")
         path.write_text(NET)
         net = chai.Net(path, device=WaitingDevice("slow", ""), custom={"wait": lambda _: lanes["host"]()})
     WaitingProgram.lane = lanes["device"]
-    net.plan()
-    wall, _, passed = seconds(net, slow_source(), lanes["draw"])
+    net.calibrate(data=np.ones((1, 3, 8, 8), np.float32))
+    return net
+
+
+def lanes_of(slowest: str) -> dict[str, Lane]:
+    """Return the four lanes, one of which is slow."""
+    return {name: Lane(SLOW if name == slowest else QUICK) for name in ("read", "host", "device", "draw")}
+
+
+def slow_source(lane: Lane, count: int) -> Any:
+    """Yield frames, each after the time of a lane."""
+    for frame in frames(count, 8, 8):
+        lane()
+        yield frame
+
+
+def waiting(slowest: str, count: int) -> float:
+    """Return the share of the slowest lane's rate that a video reaches, on a device and with layers that sleep."""
+    lanes = lanes_of(slowest)
+    wall, _, passed = seconds(sleeping(lanes), slow_source(lanes["read"], count), lanes["draw"])
     return sum(lanes[slowest].slept[-passed:]) / wall
+
+
+def age(slowest: str, count: int) -> float:
+    """Return the largest age of a drawn frame of a live source at four times the rate, in times of the slowest lane."""
+    lanes, ages = lanes_of(slowest), list[float]()
+    source = slow_source(Lane(SLOW / 4), 4 * count)
+    with chai.video(sleeping(lanes), source, live=True) as video:
+        for frame, _ in video:
+            lanes["draw"]()
+            ages.append(frame.age)
+    return max(ages) / max(lanes[slowest].slept)
 
 
 def computing(count: int) -> tuple[float, float]:
@@ -113,6 +135,8 @@ def main() -> None:
         print(
             f"{slowest:<7} {SLOW * 1000:g} ms, others {QUICK * 1000:g} ms: {shares[1]:.3f} of its rate (least {shares[0]:.3f})"
         )
+    for slowest in ("host", "device", "draw"):
+        print(f"live, {slowest} {SLOW * 1000:g} ms: a frame is {age(slowest, count):.2f} of its times old at most")
     runs = sorted(computing(count) for _ in range(3))
     least = min(ms for _, ms in runs)
     print(f"emulator, squeezenet_v1.1: {runs[1][0]:.3f} of {processors()} processors, {least:.1f} ms of them a frame")

@@ -131,6 +131,21 @@ def test_live_takes_the_newest_and_counts_the_others(tmp_path: Path, device: str
     assert len(numbers) <= LANES + 1
 
 
+def test_live_takes_no_frame_without_room(tmp_path: Path) -> None:
+    """The third of these waits until one of the two before it was used."""
+    room, taken = threading.Semaphore(2), list[Any]()
+    with chai.video(detector(tmp_path, "float"), []) as video:
+        items = video._while_room(iter("abc"), room)  # type: ignore[arg-type]
+        taken += [next(items), next(items)]
+        third = threading.Thread(target=lambda: taken.append(next(items)))
+        third.start()
+        third.join(0.2)
+        assert taken == ["a", "b"]
+        room.release()
+        third.join()
+        assert taken == ["a", "b", "c"]
+
+
 def test_live_measures_formats_on_frames_that_it_drops(tmp_path: Path) -> None:
     """They are old when the network is ready."""
     source = Paced(20)
