@@ -39,10 +39,14 @@ def sentence(content: dict[str, Any]) -> str:
     """Return the first figure of the page: from end to end, beside the overlay's own."""
     low, high = content["host"]["alone"]["images_per_second"]
     slow, fast = content["host"]["alone"]["overlapping"]
-    rates = f"{low:.1f} to {high:.1f} images/second from end to end, {slow:.1f} to {fast:.1f} with `net.stream`"
+    rates = f"{_between(low, high)} images/second from end to end, {_between(slow, fast)} with `net.stream`"
     own = f"{content['modelled_fps']:.1f} on the overlay alone"
     how = "All are modelled, not measured on a board ([how](docs/performance.md#on-a-board))."
     return f"GoogLeNet on a PYNQ-Z2: {rates},\nand {own}. {how}"
+
+
+def _between(low: float, high: float) -> str:
+    return f"{low:.1f} to {high:.1f}" if f"{low:.1f}" != f"{high:.1f}" else f"{low:.1f}"
 
 
 def _printed(*more: str) -> str:
