@@ -38,8 +38,10 @@ def test_the_resources_are_what_yosys_counts(monkeypatch: pytest.MonkeyPatch) ->
     import synthesise
 
     overlay = overlays.load()
-    counts = dict(synthesise.counted(overlay))
-    whole, has = counts["whole accelerator"], counts[overlay.part]
+    modules = dict(synthesise.netlists(overlay))
+    counts = {name: synthesise.resources(synthesise.cells(module)) for name, module in modules.items()}
+    counts[overlay.part] = synthesise.available(overlay)
+    whole, has = counts[synthesise.WHOLE], counts[overlay.part]
     assert {name: (count, has[name]) for name, count in whole.items() if count > has[name]} == {}
     assert counts["array engine"]["DSP"] == overlay.dsp.array + overlay.dsp.requant
     if synthesise.pyosys_version() in PAGE:
