@@ -52,7 +52,9 @@ def burst_layout(bits: int) -> data.StructLayout:
 
 
 class Splitter(Component):
-    """Cuts runs of beats into bursts, one per cycle. ``stop``: forget the rest of a run and take no other.
+    """Cuts runs of beats into bursts, one per cycle and one cycle from run to run.
+
+    ``stop``  forget the rest of a run and take no other
 
     A burst that is offered stays, as AXI demands.
     """
@@ -69,37 +71,37 @@ class Splitter(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        request, out = self.request, self.burst
+        busy, last = Signal(), Signal()
         block = Signal(self.bits - 7)  # of 128 bytes
         beat = Signal(4)  # in its block
+        room = Signal(range(1, BURST + 1))  # in the block
         left = Signal(16)
-        last = Signal()
-        out = self.burst
-        length = Signal(range(1, BURST + 1))
-        room = Signal(range(1, BURST + 1))
-        m.d.comb += [room.eq(BURST - beat), length.eq(Mux(left < room, left, room))]
-
-        free, ends = Signal(), Signal()
-        m.d.comb += [free.eq(~out.valid | out.ready), ends.eq(free & (left == length))]
-        with m.If(free):
+        ends = left <= room
+        m.d.comb += request.ready.eq(~busy & ~self.stop)
+        with m.If(~out.valid | out.ready):
             m.d.sync += [
-                out.valid.eq((left != 0) & ~self.stop),
+                out.valid.eq(busy & ~self.stop),
                 out.payload.address.eq(Cat(Const(0, 3), beat, block)),
-                out.payload.length.eq(length - 1),
-                out.payload.last.eq(last & (left == length)),
-                left.eq(left - length),
+                out.payload.length.eq(Mux(ends, left[:4], room[:4]) - 1),
+                out.payload.last.eq(last & ends),
+                left.eq(left - room),
                 block.eq(block + 1),
                 beat.eq(0),
+                room.eq(BURST),
+                busy.eq(busy & ~ends),
             ]
-        request = self.request
-        m.d.comb += request.ready.eq(((left == 0) | ends) & ~self.stop)
-        with m.If(request.valid & request.ready):
+        with m.If(~busy):
+            first = request.payload.address[3:]
             m.d.sync += [
-                Cat(beat, block).eq(request.payload.address[3:]),
+                Cat(beat, block).eq(first),
+                room.eq(BURST - first[:4]),
                 left.eq(request.payload.beats),
                 last.eq(request.payload.last),
+                busy.eq(request.valid),
             ]
         with m.If(self.stop):
-            m.d.sync += left.eq(0)
+            m.d.sync += busy.eq(0)
         return m
 
 

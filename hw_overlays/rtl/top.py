@@ -10,6 +10,7 @@ from .control import Control
 from .fetch import ENGINES
 from .ports import Stall, address_bits
 from .registers import AxiLite, address_bits as register_bits
+from .streams import later
 
 READS = ("m0", "m1", "m2", "m3")  # memory ports that read, and that write
 WRITES = ("m0", "m3")
@@ -76,7 +77,7 @@ class Accelerator(Component):
 
         channels = [reader.axi for reader in readers.values()], [writer.axi for writer in writers.values()]
         beats = [axi.rvalid & axi.rready for axi in channels[0]] + [axi.wvalid & axi.wready for axi in channels[1]]
-        m.d.comb += control.moves.eq(Cat(*beats, array.mac, window.mac).any())
+        m.d.comb += control.moves.eq(later(m, Cat(*beats, array.mac, window.mac).any(), "moves"))
         input_errors = Cat(readers[port].error for port in ("m1", "m2") if port in readers)
         m.d.comb += [
             control.idle.eq(Cat(part.idle for part in (*readers.values(), *writers.values())).all()),
