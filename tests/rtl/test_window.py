@@ -159,7 +159,7 @@ def test_each_cycle_of_a_task_is_work_or_has_a_reason(engine: Engine) -> None:
 
 
 def test_a_word_of_the_input_takes_a_cycle(engine: Engine) -> None:
-    """But for the last column of windows that end in the padding, and the last row of those: GoogLeNet's pools."""
+    """But for two cycles from row to row, the last column of windows that end in the padding, and the last row of those."""
     size, planes = (28, 28), 6
     task = Pool(("x",), "y", ("pool",), Window((3, 3), (1, 1), (1, 1)), size, None)
     shape = 1, 8 * planes, *size
@@ -167,7 +167,7 @@ def test_a_word_of_the_input_takes_a_cycle(engine: Engine) -> None:
     bench.calm()
     bench.add(Case(task, {"x": shape, "y": shape}, {"x": (shape[1], 0), "y": (shape[1], 0)}))
     words = planes * size[0] * size[1]
-    assert words < bench.check() < 1.09 * words + 150
+    assert words < bench.check() < 1.16 * words + 150
 
 
 def test_a_word_of_an_eltwise_takes_two_cycles_and_of_a_copy_one_as_modelled(engine: Engine) -> None:

@@ -8,6 +8,7 @@ from chai.overlay import Overlay
 
 from ..descriptor import descriptor
 from ..ports import BEAT, WritePort, address_bits
+from ..streams import later
 from .walk import Walk
 
 WORDS = 64  # that wait for the port
@@ -60,26 +61,33 @@ class Store(wiring.Component):
         ]
 
         claimed = Signal(range(WORDS + 1))
-        m.d.comb += self.room.eq(claimed != WORDS)
+        m.d.comb += self.room.eq(claimed < WORDS - 2)  # one more claim may come before this is seen
         m.d.sync += claimed.eq(claimed + self.claim - (queue.r_rdy & queue.r_en))
 
         # left: of the plane, of the image, of the Task; the current one included
         words, planes_left, images = Signal.like(area.words), Signal.like(area.planes), Signal.like(area.images)
         whole = Signal.like(area)  # the sizes to begin with
         tail = Signal(range(self.step))  # channels in the last plane, 0 for all
-        idle = images == 0
+        last_word, last_plane = Signal(), Signal()
+        one_word, one_plane = later(m, whole.words == 1, "one_word"), later(m, whole.planes == 1, "one_plane")
+        idle = later(m, images == 0, "idle")
         m.d.comb += [walk.area.valid.eq(self.task.valid & idle), self.task.ready.eq(walk.area.ready & idle)]
         with m.If(self.task.valid & self.task.ready):
             m.d.sync += [whole.eq(area), words.eq(area.words), planes_left.eq(planes), images.eq(new.batch)]
+            m.d.sync += [last_word.eq(area.words == 1), last_plane.eq(planes == 1)]
             m.d.sync += tail.eq(new.output_channels)
         with m.If(self.write):
-            m.d.sync += words.eq(words - 1)
-            with m.If(words == 1):
-                m.d.sync += [words.eq(whole.words), planes_left.eq(planes_left - 1)]
-                with m.If(planes_left == 1):
-                    m.d.sync += [planes_left.eq(whole.planes), images.eq(images - 1)]
-        m.d.comb += queue.w_en.eq(self.write)
+            m.d.sync += [words.eq(words - 1), last_word.eq(words == 2)]
+            with m.If(last_word):
+                m.d.sync += [words.eq(whole.words), last_word.eq(one_word)]
+                m.d.sync += [planes_left.eq(planes_left - 1), last_plane.eq(planes_left == 2)]
+                with m.If(last_plane):
+                    m.d.sync += [planes_left.eq(whole.planes), last_plane.eq(one_plane), images.eq(images - 1)]
+        arrived = Signal()
+        m.d.sync += arrived.eq(self.write)
+        m.d.comb += queue.w_en.eq(arrived)
+        word = later(m, self.word, "word_later")
         for i in range(self.step):
-            beyond = (planes_left == 1) & (tail != 0) & (tail <= i)
-            m.d.comb += queue.w_data.word_select(i, 8).eq(Mux(beyond, 0, self.word.word_select(i, 8)))
+            beyond = later(m, last_plane & (tail != 0) & (tail <= i), f"beyond_{i}")
+            m.d.comb += queue.w_data.word_select(i, 8).eq(Mux(beyond, 0, word.word_select(i, 8)))
         return m

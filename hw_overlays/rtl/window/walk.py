@@ -4,6 +4,8 @@ from amaranth import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..streams import later
+
 RUN = 64  # beats of a run at most: 4 bursts of AXI3
 
 
@@ -23,43 +25,46 @@ def run(bits: int) -> data.StructLayout:
 
 
 class Walk(wiring.Component):
-    """Gives the runs of each ``area`` in order, one a cycle; it takes the next area after the last run."""
+    """Gives the runs of each ``area`` in order, one in three cycles; it takes the next area after the last run."""
 
     def __init__(self, bits: int) -> None:
         super().__init__({"area": In(stream.Signature(area(bits))), "runs": Out(stream.Signature(run(bits)))})
 
     def elaborate(self, platform: object) -> Module:
-        """Return the counters of words, planes and images."""
+        """Return the counters of words, planes and images, and what follows from them, a register later."""
         m = Module()
-        busy = Signal()
-        now = Signal.like(
-            self.area.payload
-        )  # address: of the run; words, planes, images: that are left, this one included
-        plane = Signal.like(now.address)
-        image = Signal.like(now.address)
-        words = Signal.like(now.words)
-        planes = Signal.like(now.planes)
-        runs = self.runs.payload
-        plane_ends, image_ends = now.words <= RUN, now.planes == 1
+        busy, settle = Signal(), Signal(range(3))
+        # address: of the run; words, planes, images: that are left, this one included
+        now = Signal(self.area.payload.shape(), reset_less=True)
+        plane, image = (Signal.like(now.address, name=name, reset_less=True) for name in ("plane", "image"))
+        words, planes = (Signal.like(now[name], name=name, reset_less=True) for name in ("words", "planes"))
+        runs, bits = self.runs.payload, len(now.address)
+        plane_ends = later(m, now.words <= RUN, "plane_ends")
+        image_ends, last_image = later(m, now.planes == 1, "image_ends"), later(m, now.images == 1, "last_image")
+        next_address = later(m, (now.address + 8 * RUN)[:bits], "next_address")
+        next_plane = later(m, (plane + now.pitch)[:bits], "next_plane")
+        next_image = later(m, (image + now.image)[:bits], "next_image")
         m.d.comb += [
             self.area.ready.eq(~busy),
-            self.runs.valid.eq(busy),
+            self.runs.valid.eq(busy & (settle == 0)),
             runs.address.eq(now.address),
-            runs.beats.eq(Mux(plane_ends, now.words[: len(runs.beats)], RUN)),
-            runs.last.eq(plane_ends & image_ends & (now.images == 1)),
+            runs.beats.eq(later(m, Mux(plane_ends, now.words[: len(runs.beats)], RUN), "beats")),
+            runs.last.eq(plane_ends & image_ends & last_image),
         ]
-        with m.If(self.area.valid & self.area.ready):
+        with m.If(settle != 0):
+            m.d.sync += settle.eq(settle - 1)
+        with m.If(~busy):
             new = self.area.payload
-            m.d.sync += [busy.eq(1), now.eq(new), plane.eq(new.address), image.eq(new.address)]
-            m.d.sync += [words.eq(new.words), planes.eq(new.planes)]
+            m.d.sync += [busy.eq(self.area.valid), now.eq(new), plane.eq(new.address), image.eq(new.address)]
+            m.d.sync += [words.eq(new.words), planes.eq(new.planes), settle.eq(2)]
         with m.Elif(self.runs.valid & self.runs.ready):
-            m.d.sync += [now.address.eq(now.address + 8 * RUN), now.words.eq(now.words - RUN)]
+            m.d.sync += [now.address.eq(next_address), now.words.eq(now.words - RUN), settle.eq(2)]
             with m.If(plane_ends):
                 m.d.sync += [now.words.eq(words), now.planes.eq(now.planes - 1)]
-                m.d.sync += [now.address.eq(plane + now.pitch), plane.eq(plane + now.pitch)]
+                m.d.sync += [now.address.eq(next_plane), plane.eq(next_plane)]
                 with m.If(image_ends):
                     m.d.sync += [now.planes.eq(planes), now.images.eq(now.images - 1)]
-                    m.d.sync += [signal.eq(image + now.image) for signal in (now.address, plane, image)]
+                    m.d.sync += [signal.eq(next_image) for signal in (now.address, plane, image)]
             with m.If(runs.last):
                 m.d.sync += busy.eq(0)
         return m
