@@ -94,18 +94,17 @@ def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:
                 ctx.set(dut.bank, bank)
                 ctx.set(dut.address, pixel)
                 ctx.set(dut.first, int(first))
-            if 0 < cycle <= len(steps):
+            if 1 < cycle <= len(steps) + 1:
                 for output in range(4):
-                    ctx.set(dut.sums[output], int(values[cycle - 1, output]))
-            if drained:
-                bank, pixel = drained.pop()
+                    ctx.set(dut.sums[output], int(values[cycle - 2, output]))
+            if len(drained) == 2:
+                bank, pixel = drained.pop(0)
                 found[bank, pixel] = [ctx.get(dut.drained[output]) for output in range(4)]
             if cycle >= 14 + LATENCY:  # the last sums of the first bank are in it
-                drain = next(reads, None)
-                if drain:
-                    drained.append(drain)
-                    ctx.set(dut.drain_bank, drain[0])
-                    ctx.set(dut.drain_address, drain[1])
+                drain = next(reads, (0, 0))
+                drained.append(drain)
+                ctx.set(dut.drain_bank, drain[0])
+                ctx.set(dut.drain_address, drain[1])
                 if cycle == len(steps) + LATENCY:
                     reads = iter([(1, pixel) for pixel in range(7)])
             await ctx.tick()

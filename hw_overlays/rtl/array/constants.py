@@ -11,10 +11,12 @@ from chai.overlay import Overlay
 
 from ..descriptor import table_record
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
+from ..streams import counted, later
 from .plan import log2, plan, ram_style
 
 TABLES = 4  # blocks whose tables are there or on the way
 REQUESTS = 16  # on the way
+SETTLE = 4  # cycles from a request until what follows from it is in registers
 COUNT = 16  # bits of a count of words, which runs over all Tasks
 
 
@@ -30,7 +32,7 @@ class Constants(wiring.Component):
     ``plan``, ``start``  of the next Task; ``taken``: 1 for one cycle when all its requests are made
     ``written``          words of weights that have come, of all Tasks
     ``freed``            words of them that are not needed any more
-    ``word``, ``weights``  read a word (its count): in the next cycle
+    ``word``, ``weights``  read a word (its count): two cycles later
     ``tables``, ``tables_used``  tables that have come and that are drained, of all Tasks
     ``plane``, ``records``  read the records of a plane of 8 channels (the table's number, and the plane's in its block):
                          in the next cycle
@@ -70,56 +72,69 @@ class Constants(wiring.Component):
         layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1})
         m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
-        run = data.View(layout, fifo.r_data)
-        stream = self.memory.data
-        beat = Signal(BEATS_BITS)
-        taken = Signal()
-        m.d.comb += [
-            stream.ready.eq(fifo.r_rdy),
-            taken.eq(stream.valid & stream.ready),
-            fifo.r_en.eq(taken & (beat == run.beats - 1)),
-        ]
-        with m.If(taken):
-            m.d.sync += beat.eq(Mux(fifo.r_en, 0, beat + 1))
+        stream, taken = self.memory.data, Signal()
+        there, run, last = counted(m, fifo, layout, taken)
+        m.d.comb += [stream.ready.eq(there), taken.eq(stream.valid & there)]
         self._store_weights(m, taken & ~run.table, run.narrow)
-        self._store_tables(m, taken & run.table, beat, fifo.r_en & run.table)
+        self._store_tables(m, taken & run.table, fifo.r_en, taken & last & run.table)
         return m
 
     def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
+        """Ask for weights and tables; a state waits until what follows from the one before is in registers."""
         plan, port, array = self.plan, self.memory.request, self.overlay.array
         bits = len(port.payload.address)
         runs = Signal(24)  # through all blocks: one for each tile, if tiles are the outer loop
         uses = Signal(24)  # of a block, one after the other
         first, again = Signal(), Signal()  # run; use
-        groups, left, block = Signal(16), Signal(16), Signal(range(array.outputs + 1))
+        groups, left = Signal(16), Signal(16)
         weights, at, table = Signal(bits), Signal(bits), Signal(bits)
-        words, piece, beats = Signal(24), Signal(range(array.inputs + 1)), Signal(BEATS_BITS)
+        words = Signal(24)
         asked, tables_asked = Signal(COUNT), Signal(COUNT)
-        room, table_room = Signal(COUNT), Signal(COUNT)
-        fresh = Signal()  # these weights are not in the ring
-        channels = Signal(range(array.outputs + 1))
-        run = Signal(layout)
         size = self.overlay.table.bytes
+        block = block_size(plan, array.inputs, array.outputs)
+        channels = later(m, Mux(left > block, block, left)[: array.outputs.bit_length()], "channels")
+        piece = later(m, Mux(words > array.inputs, array.inputs, words)[: array.inputs.bit_length()], "piece")
+        words_end, block_end = later(m, words <= array.inputs, "words_end"), later(m, left <= block, "block_end")
+        groups_end, runs_end = later(m, groups == 1, "groups_end"), later(m, runs == 1, "runs_end")
+        uses_end = later(m, uses == 1, "uses_end")
+        # these weights are not in the ring
+        fresh = later(m, ~plan.keep | (~again & (first | plan.outside | plan.between)), "fresh")
+        parts = Mux(plan.depthwise, piece * (array.inputs // self.step), piece * self.parts)
+        beats = later(m, parts[:BEATS_BITS], "beats")
+        held = later(m, (asked - self.freed)[:COUNT], "held")
+        fits = later(m, later(m, (held + piece)[:COUNT], "needed") <= self.depth, "fits")
+        few = later(m, later(m, (tables_asked - self.tables_used)[:COUNT], "tables_held") < TABLES, "few")
+        next_at = later(m, (at + beats * BEAT)[:bits], "next_at")
+        next_table = later(m, (table + channels * size)[:bits], "next_table")
+        outer = later(m, Mux(plan.outside, 1, Mux(plan.between, plan.batch, plan.runs)), "outer")
+        inner = later(m, Mux(plan.outside, plan.runs, Mux(plan.between, plan.tiles, 1)), "inner")
+        all_words = later(
+            m, Mux(plan.depthwise, plan.taps, plan.passes << log2(array.inputs))[: len(words)], "all_words"
+        )
+        run = Signal(layout)
         m.d.comb += [
-            block.eq(block_size(plan, array.inputs, array.outputs)),
-            channels.eq(Mux(left > block, block, left)),
-            fresh.eq(~plan.keep | (~again & (first | plan.outside | plan.between))),
-            piece.eq(Mux(words > array.inputs, array.inputs, words)),
-            beats.eq(Mux(plan.depthwise, piece * (array.inputs // self.step), piece * self.parts)),
-            room.eq(asked + piece - self.freed),
-            table_room.eq(tables_asked - self.tables_used),
             run.beats.eq(port.payload.beats),
             run.narrow.eq(plan.depthwise),
             fifo.w_data.eq(run),
             fifo.w_en.eq(port.valid & port.ready),
         ]
-        outer = Mux(plan.outside, 1, Mux(plan.between, plan.batch, plan.runs))
-        inner = Mux(plan.outside, plan.runs, Mux(plan.between, plan.tiles, 1))
+        settle = Signal(range(SETTLE + 1), init=SETTLE)
+        settled = settle == 0
+        # only this part fills the queue, and not for ``SETTLE`` cycles after a request
+        may_weights, may_table = later(m, fits & fifo.w_rdy, "may_weights"), later(m, few & fifo.w_rdy, "may_table")
+        m.d.sync += settle.eq(Mux(settled, 0, settle - 1))
+
+        def go(state: str) -> None:
+            m.d.sync += settle.eq(SETTLE)
+            m.next = state
+
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [runs.eq(outer), first.eq(1)]
-                with m.If(self.start):
-                    m.next = "RUN"
+                with m.If(~self.start):
+                    m.d.sync += settle.eq(SETTLE)
+                with m.Elif(settled):
+                    go("RUN")
             with m.State("RUN"):
                 m.d.sync += [
                     weights.eq(plan.weights),
@@ -129,52 +144,51 @@ class Constants(wiring.Component):
                     uses.eq(inner),
                     again.eq(0),
                 ]
-                m.next = "BLOCK"
+                go("BLOCK")
             with m.State("BLOCK"):
-                m.next = "TABLE"
-                with m.If(fresh):
-                    m.d.sync += [
-                        at.eq(weights),
-                        words.eq(Mux(plan.depthwise, plan.taps, plan.passes << log2(array.inputs))),
-                    ]
-                    m.next = "WEIGHTS"
+                with m.If(settled):
+                    m.next = "TABLE"
+                    with m.If(fresh):
+                        m.d.sync += [at.eq(weights), words.eq(all_words)]
+                        go("WEIGHTS")
             with m.State("WEIGHTS"):
                 m.d.comb += [
                     port.payload.address.eq(at),
                     port.payload.beats.eq(beats),
-                    port.valid.eq(fifo.w_rdy & (room <= self.depth)),
+                    port.valid.eq(settled & may_weights),
                 ]
                 with m.If(port.valid & port.ready):
-                    m.d.sync += [asked.eq(asked + piece), at.eq(at + beats * BEAT), words.eq(words - piece)]
-                    with m.If(words == piece):
-                        m.next = "TABLE"
+                    m.d.sync += [asked.eq(asked + piece), at.eq(next_at), words.eq(words - piece)]
+                    go("WEIGHTS")
+                    with m.If(words_end):
+                        go("TABLE")
             with m.State("TABLE"):
                 m.d.comb += [
                     port.payload.address.eq(table),
                     port.payload.beats.eq(channels * (size // BEAT)),
-                    port.valid.eq(fifo.w_rdy & (table_room < TABLES)),
+                    port.valid.eq(settled & may_table),
                     run.table.eq(1),
                 ]
                 with m.If(port.valid & port.ready):
                     m.d.sync += [tables_asked.eq(tables_asked + 1), uses.eq(uses - 1), again.eq(1)]
-                    m.next = "BLOCK"
-                    with m.If(uses == 1):
+                    go("BLOCK")
+                    with m.If(uses_end):
                         m.next = "NEXT"
             with m.State("NEXT"):
                 m.d.sync += [
-                    table.eq(table + channels * size),
+                    table.eq(next_table),
                     weights.eq(at),
                     left.eq(left - channels),
                     uses.eq(inner),
                     again.eq(0),
                 ]
-                m.next = "BLOCK"
-                with m.If(left == channels):
+                go("BLOCK")
+                with m.If(block_end):
                     m.d.sync += [left.eq(plan.outputs), groups.eq(groups - 1)]
-                    with m.If(groups == 1):
+                    with m.If(groups_end):
                         m.d.sync += [runs.eq(runs - 1), first.eq(0)]
                         m.next = "RUN"
-                        with m.If(runs == 1):
+                        with m.If(runs_end):
                             m.d.comb += self.taken.eq(1)
                             m.next = "IDLE"
 
@@ -189,7 +203,7 @@ class Constants(wiring.Component):
         last = Mux(narrow, array.inputs // self.step, self.parts) - 1
         m.d.comb += [
             reader.addr.eq(self.word),
-            self.weights.eq(reader.data),
+            self.weights.eq(later(m, reader.data, "weights_read")),  # the memory's output register
             writer.addr.eq(self.written),
             writer.data.eq(Cat(stream.payload for _ in range(self.parts))),
             writer.en.eq(taken << part),
@@ -199,10 +213,16 @@ class Constants(wiring.Component):
             with m.If(part == last):
                 m.d.sync += [part.eq(0), self.written.eq(self.written + 1)]
 
-    def _store_tables(self, m: Module, taken: Value, beat: Value, end: Value) -> None:
-        entry = data.View(table_record(self.overlay), Cat(held := Signal(64), self.memory.data.payload))
+    def _store_tables(self, m: Module, taken: Value, begin: Value, end: Value) -> None:
+        """Store the records of a run, whose beats are counted from ``begin`` on."""
+        entry = data.View(
+            table_record(self.overlay), Cat(held := Signal(64, reset_less=True), self.memory.data.payload)
+        )
+        beat = Signal(2 + log2(self.step) + len(self.plane), reset_less=True)
         with m.If(taken):
-            m.d.sync += held.eq(self.memory.data.payload)
+            m.d.sync += [held.eq(self.memory.data.payload), beat.eq(beat + 1)]
+        with m.If(begin):
+            m.d.sync += beat.eq(0)
         with m.If(end):
             m.d.sync += self.tables.eq(self.tables + 1)
         slot = self.tables[: log2(TABLES)]
