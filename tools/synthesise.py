@@ -1,7 +1,8 @@
-"""Count what an accelerator takes of its part: ``python tools/synthesise.py [OVERLAY] [--write]``.
+"""Count what an accelerator takes of its part, and how deep its paths are: ``python tools/synthesise.py [OVERLAY] [--write]``.
 
 yosys (``pip install amaranth pyosys``) synthesises each engine and the whole accelerator, some minutes each. Nothing is
-placed or routed, so this says nothing of a clock. ``--write`` puts the table into docs/rtl.md, if that has one of the overlay.
+placed or routed: times of paths, of the 7-series only, are estimates. ``--part`` and ``--netlist`` analyse the paths of one
+netlist. ``--write`` puts the tables into docs/rtl.md, if that has those of the overlay.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from timing import report
+from timing.netlist import Netlist
+from timing.summary import Summary
 
 from chai import overlay as overlays
 from chai.devices.rtlsim.building import rtlil
@@ -23,12 +29,15 @@ from chai.overlay import Overlay
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "rtl.md"
 BEGIN, END = "<!-- synthesis of {} -->\n", "<!-- end of synthesis -->\n"
+BEGIN_PATHS, END_PATHS = "<!-- paths of {} -->\n", "<!-- end of paths -->\n"
+Module = dict[str, Any]  # of yosys' JSON
+TIMED = "zynq7000"  # the family whose delays are known
 SCRIPT = """
 from pyosys import libyosys as ys
 design = ys.Design()
 ys.run_pass("read_rtlil top.il", design)
-ys.run_pass("synth_xilinx -family {family} -flatten -noiopad -top top {steps}", design)
-ys.run_pass("tee -q -o cells.json stat -json -tech xilinx", design)
+ys.run_pass("synth_xilinx -family {family} -flatten -noiopad -abc9 -top top {steps}", design)
+ys.run_pass("select top; write_json -selected netlist.json", design)
 """
 FAMILIES = {"zynq7000": "xc7", "zynqmp": "xcup -uram"}
 # LUTs and registers (DS190, DS891, DS987); DSPs and RAMs are in the manifest
@@ -73,24 +82,30 @@ def whole(overlay: Overlay) -> Any:
     return accelerator(overlay)
 
 
+WHOLE = "whole accelerator"
 PARTS: Mapping[str, Callable[[Overlay], Any]] = {
     "window engine": window,
     "array engine": array,
-    "whole accelerator": whole,
+    WHOLE: whole,
 }
 
 
 TO_DSPS = "-run begin:coarse"
 
 
-def cells(text: str, family: str, steps: str = "") -> dict[str, int]:
-    """Return the number of cells of each type that RTLIL becomes; ``TO_DSPS`` ends when DSPs are chosen, in seconds."""
+def netlist(text: str, family: str, steps: str = "") -> Module:
+    """Return the module that RTLIL becomes, as yosys writes JSON; ``TO_DSPS`` ends when DSPs are chosen, in seconds."""
     script = SCRIPT.format(family=FAMILIES[family], steps=steps)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(text)
         subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        counts = json.loads(Path(folder, "cells.json").read_text())["design"]["num_cells_by_type"]
-    return {name: int(count) for name, count in counts.items()}
+        module: Module = json.loads(Path(folder, "netlist.json").read_text())["modules"]["top"]
+    return module
+
+
+def cells(module: Module) -> dict[str, int]:
+    """Return the number of cells of each type in a netlist."""
+    return Counter(cell["type"] for cell in module["cells"].values())
 
 
 def resources(counts: Mapping[str, int]) -> dict[str, float]:
@@ -117,11 +132,10 @@ def available(overlay: Overlay) -> dict[str, float]:
     return {"DSP": part.dsp, "LUT": luts, "FF": registers, "RAMB36": part.block_ram, "URAM288": part.ultra_ram}
 
 
-def counted(overlay: Overlay) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Yield the names of parts and what they take, each when it is synthesised, and the FPGA and what it has."""
+def netlists(overlay: Overlay) -> Iterator[tuple[str, Module]]:
+    """Yield the names of parts and their netlists, each when it is synthesised."""
     for name, part in PARTS.items():
-        yield name, resources(cells(rtlil(part(overlay)), overlay.family))
-    yield overlay.part, available(overlay)
+        yield name, netlist(rtlil(part(overlay)), overlay.family)
 
 
 def table(counts: Mapping[str, Mapping[str, float]]) -> str:
@@ -136,13 +150,12 @@ def row(name: str, counts: Mapping[str, float]) -> str:
     return f"| {name} | " + " | ".join(f"{count:,g}" for count in counts.values()) + " |\n"
 
 
-def written(page: str, overlay: Overlay, lines: str) -> str:
+def written(page: str, overlay: Overlay, lines: str, begin: str = BEGIN, end: str = END) -> str:
     """Return a page with new lines between its marks."""
-    begin = BEGIN.format(overlay.name)
-    before, rest = page.split(begin, 1)
-    _, after = rest.split(END, 1)
-    command = f"{pyosys_version()}, `synth_xilinx -family {FAMILIES[overlay.family]}`."
-    return f"{before}{begin}\n{lines}\n{command}\n\n{END}{after}"
+    before, rest = page.split(begin.format(overlay.name), 1)
+    _, after = rest.split(end, 1)
+    command = f"{pyosys_version()}, `synth_xilinx -family {FAMILIES[overlay.family]} -abc9`."
+    return f"{before}{begin.format(overlay.name)}\n{lines}\n{command}\n\n{end}{after}"
 
 
 def pyosys_version() -> str:
@@ -150,17 +163,44 @@ def pyosys_version() -> str:
     return f"yosys {version('pyosys')}"
 
 
+def stored(file: Path, overlay: Overlay, part: str) -> Module:
+    """Return the netlist of a file; without that, synthesise the part and write the file."""
+    if not file.exists():
+        file.write_text(json.dumps(netlist(rtlil(PARTS[part](overlay)), overlay.family)))
+    module: Module = json.loads(file.read_text())
+    return module
+
+
 def main() -> int:
-    """Print the table, or write it into the page."""
+    """Print the tables, or write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overlay", nargs="?", default=overlays.default, help="name or manifest of an overlay")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/rtl.md")
+    parser.add_argument("--part", choices=PARTS, help="analyse the paths of this part alone")
+    parser.add_argument(
+        "--netlist", type=Path, metavar="FILE", help="its netlist: read if the file exists, else written"
+    )
+    parser.add_argument("--paths", type=int, default=25, metavar="N", help="slowest paths to print (default: 25)")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/rtl.md")
     options = parser.parse_args()
-    counts, overlay = {}, overlays.load(options.overlay)
-    for name, counts[name] in counted(overlay):
+    overlay = overlays.load(options.overlay)
+    timed = overlay.family == TIMED
+    if options.part or options.netlist:
+        part = options.part or WHOLE
+        file = options.netlist
+        module = stored(file, overlay, part) if file else netlist(rtlil(PARTS[part](overlay)), overlay.family)
+        print("\n".join(report.lines(Summary(Netlist(module)), options.paths, timed)))
+        return 0
+    counts = {}
+    for name, module in netlists(overlay):
+        counts[name] = resources(cells(module))
         print(row(name, counts[name]), end="", flush=True)
+    counts[overlay.part] = available(overlay)
+    print(row(overlay.part, counts[overlay.part]), end="")
+    summary = Summary(Netlist(module))
+    print("\n".join(report.lines(summary, options.paths, timed)))
     if options.write:
-        PAGE.write_text(written(PAGE.read_text(), overlay, table(counts)))
+        page = written(PAGE.read_text(), overlay, table(counts), BEGIN, END)
+        PAGE.write_text(written(page, overlay, report.table(summary, timed), BEGIN_PATHS, END_PATHS))
     return 0
 
 

@@ -12,7 +12,9 @@ from chai.overlay import Overlay
 
 from .descriptor import descriptor
 from .ports import BEAT, ReadPort, address_bits
+from .streams import later
 
+SETTLE = 5  # cycles from the last word of a descriptor until it is checked
 AHEAD = 4  # descriptors in the queue of an engine
 ENGINES = ("array", "window")
 FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the field of its name, or both axes of it
@@ -79,6 +81,8 @@ class Fetch(Component):
             memory.request.payload.tag.eq(self.fetched),
             self.tag.eq(task.tag),
         ]
+        m.d.sync += self.cause.eq(self._cause(m, task))
+        settle = Signal(range(SETTLE + 1))
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.start):
@@ -96,10 +100,12 @@ class Fetch(Component):
                 with m.If(memory.data.valid):
                     m.d.sync += [bits.eq(Cat(bits[8 * BEAT :], memory.data.payload)), beat.eq(beat + 1)]
                     with m.If(beat == beats - 1):
+                        m.d.sync += settle.eq(SETTLE)
                         m.next = "CHECK"
             with m.State("CHECK"):
-                m.d.sync += self.cause.eq(self._cause(task))
-                m.next = "PUSH"
+                m.d.sync += settle.eq(settle - 1)
+                with m.If(settle == 0):
+                    m.next = "PUSH"
             with m.State("PUSH"):
                 for engine, queue in queues.items():
                     with m.If((self.cause == 0) & self._goes_to(engine, task.opcode)):
@@ -125,26 +131,24 @@ class Fetch(Component):
             assert limits is not None
             yield kind, limits.opcode
 
-    def _cause(self, task: data.View) -> Value:
-        """Return the number of what is wrong with a descriptor, 0 if nothing is."""
+    def _cause(self, m: Module, task: data.View) -> Value:
+        """Return the number of what is wrong with a descriptor, 0 if nothing is, with ``SETTLE`` - 1 registers before it."""
         record = self.overlay.descriptor
-        crooked = Cat(
-            task[field.name] & (field.multiple - 1) != 0 for field in record.fields if field.multiple > 1
-        ).any()
+        crooked = [task[field.name] & (field.multiple - 1) != 0 for field in record.fields if field.multiple > 1]
         known = Cat(self._goes_to(engine, task.opcode) for engine in ENGINES).any()
-        large = Cat((task.opcode == opcode) & self._beyond(task, kind) for kind, opcode in self._opcodes()).any()
+        large = Cat((task.opcode == opcode) & self._beyond(m, task, kind) for kind, opcode in self._opcodes())
         first = 0
         for words, wrong in [
-            ("address not aligned", crooked),
-            ("a value beyond the limits of its kind", large),
-            ("unknown opcode", ~known),
-            ("descriptor of another version", task.version != record.version),
+            ("address not aligned", later(m, Cat(crooked).any(), "crooked")),
+            ("a value beyond the limits of its kind", later(m, large, "large").any()),
+            ("unknown opcode", later(m, ~known, "unknown")),
+            ("descriptor of another version", later(m, task.version != record.version, "other_version")),
         ]:
             first = Mux(wrong, self.overlay.registers.errors.index(words), first)
         return first
 
-    def _beyond(self, task: data.View, kind: type[tasks.Task]) -> Value:
-        """Return whether a value of a descriptor is beyond a limit of its kind, or a size or a step is 0."""
+    def _beyond(self, m: Module, task: data.View, kind: type[tasks.Task]) -> Value:
+        """Return whether a value of a descriptor is beyond a limit of its kind, or a size or a step is 0; two registers later."""
         limits = vars(kind.limits(self.overlay))
         largest: dict[str, ValueLike] = {"shift": self.overlay.requant.shift_max, "batch": self.overlay.batch_max}
         counts: set[str] = set()
@@ -162,10 +166,10 @@ class Fetch(Component):
             covers = Cat(
                 task.kernel_h == task.input_height, task.kernel_w == task.input_width, task.pad_h == 0, task.pad_w == 0
             )
-            largest |= dict.fromkeys(sides, Mux(covers.all(), limits["global_max"], limits["kernel_max"]))
+            most = Mux(later(m, covers.all(), f"covers_{kind.kind}"), limits["global_max"], limits["kernel_max"])
+            largest |= dict.fromkeys(sides, later(m, most, f"most_{kind.kind}"))
         allowed = limits["lookup"] or "lookup" not in self.overlay.descriptor.values
         largest |= {} if allowed else {"lookup": 0}
         beyond = [task[field] > limit for field, limit in largest.items()]
-        return Cat(
-            *beyond, *(task[field] == 0 for field in sorted(counts.union(largest).difference(MAY_BE_ZERO)))
-        ).any()
+        zeros = [task[field] == 0 for field in sorted(counts.union(largest).difference(MAY_BE_ZERO))]
+        return later(m, Cat(*beyond, *zeros), f"beyond_{kind.kind}").any()

@@ -13,7 +13,7 @@ from chai.overlay import Overlay
 
 from . import lookup
 
-CLAMPED = 8  # cycles from ``sums`` to the codes after the clamp
+CLAMPED = 9  # cycles from ``sums`` to the codes after the clamp
 LATENCY = CLAMPED + lookup.LATENCY  # cycles from ``sums`` to the ``codes`` they give
 
 # fixed for a Task: it changes only while no sum is between ``sums`` and ``codes``
@@ -63,20 +63,24 @@ class Requantise(wiring.Component):
         m = Module()
         half = Signal(self.overlay.requant.shift_max)  # R: one bit, or none
         less = Signal.like(half)  # R - 1
+        limits = {
+            name: Signal(SATURATED, name=f"limit_{name}") for name in ("low", "high")
+        }  # before the zero point is added
         power = (1 << self.rule.shift) >> 1
         m.d.sync += [half.eq(power), less.eq(power - self.rule.shift.any())]
+        m.d.sync += [limit.eq(self.rule[name] + (self.rule.zero << 7)) for name, limit in limits.items()]
         more = Signal(3)  # with the registers before the DSP's last
         m.d.sync += more.eq(Cat(self.more, more))
         m.submodules.lookup = tables = lookup.Lookup(self.overlay, self.lanes)
         choice: object = self.choice
         for i in range(CLAMPED):
-            later = Signal(lookup.CHOICE, name=f"choice_{i}")
-            m.d.sync += later.eq(choice)
-            choice = later
+            last, choice = choice, Signal(lookup.CHOICE, name=f"choice_{i}")
+            m.d.sync += choice.eq(last)
         m.d.comb += [tables.entries.eq(self.entries), tables.choice.eq(choice)]
         for i in range(self.lanes):
             m.submodules[f"lane_{i}"] = lane = Lane(self.overlay)
             m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less), lane.more.eq(more[-1])]
+            m.d.comb += [lane.lowest.eq(limits["low"]), lane.highest.eq(limits["high"])]
             m.d.comb += [lane.sum.eq(self.sums[i]), lane.bias.eq(self.bias[i])]
             m.d.comb += [lane.multiplier.eq(self.multiplier[i]), lane.negative.eq(self.negative[i])]
             m.d.comb += [
@@ -88,13 +92,19 @@ class Requantise(wiring.Component):
 
 
 class Lane(wiring.Component):
-    """One sum into one code. ``half`` and ``less`` are what is added before the shift, ``more`` is three cycles late."""
+    """One sum into one code.
+
+    ``half``, ``less``  what is added before the shift
+    ``lowest``, ``highest``  the limits of codes before the zero point is added
+    ``more``            three cycles late
+    """
 
     def __init__(self, overlay: Overlay) -> None:
         sum, factor = signed(overlay.accumulator_bits), signed(overlay.requant.mult_bits + 1)
         self.product = signed(sum.width + factor.width)
         word = unsigned(overlay.requant.shift_max)
         members = {"rule": In(RULE), "half": In(word), "less": In(word), "more": In(1), "sum": In(sum), "bias": In(sum)}
+        members |= {"lowest": In(SATURATED), "highest": In(SATURATED)}
         members |= {"multiplier": In(factor), "negative": In(factor), "code": Out(signed(8)), "below": Out(1)}
         super().__init__(members)
 
@@ -116,12 +126,17 @@ class Lane(wiring.Component):
         m.d.sync += [
             rounded.eq(value + Mux(value < 0, self.less, self.half)),
             fine.eq(rounded >> rule.shift[:3]),
+            coarse.eq(fine >> Cat(Const(0, 3), rule.shift[3:])),
             shifted.eq(saturated(coarse, SATURATED)),
         ]
-        m.d.comb += coarse.eq(fine >> Cat(Const(0, 3), rule.shift[3:]))
-        code = shifted - (rule.zero << 7)
-        m.d.sync += self.code.eq(Mux(code < rule.low, rule.low, Mux(code > rule.high, rule.high, code)))
-        signs = Signal(4 + lookup.LATENCY)  # of the value, until its code is there
+        code = shifted[:8] ^ (rule.zero << 7)  # within the limits, the zero point only inverts the sign
+        with m.If(shifted < self.lowest):
+            m.d.sync += self.code.eq(rule.low)
+        with m.Elif(shifted > self.highest):
+            m.d.sync += self.code.eq(rule.high)
+        with m.Else():
+            m.d.sync += self.code.eq(code)
+        signs = Signal(5 + lookup.LATENCY)  # of the value, until its code is there
         m.d.sync += signs.eq(Cat(value < 0, signs))
         m.d.comb += self.below.eq(signs[-1])
         return m

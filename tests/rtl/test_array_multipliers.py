@@ -94,18 +94,17 @@ def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:
                 ctx.set(dut.bank, bank)
                 ctx.set(dut.address, pixel)
                 ctx.set(dut.first, int(first))
-            if 0 < cycle <= len(steps):
+            if 1 < cycle <= len(steps) + 1:
                 for output in range(4):
-                    ctx.set(dut.sums[output], int(values[cycle - 1, output]))
-            if drained:
-                bank, pixel = drained.pop()
+                    ctx.set(dut.sums[output], int(values[cycle - 2, output]))
+            if len(drained) == 2:
+                bank, pixel = drained.pop(0)
                 found[bank, pixel] = [ctx.get(dut.drained[output]) for output in range(4)]
             if cycle >= 14 + LATENCY:  # the last sums of the first bank are in it
-                drain = next(reads, None)
-                if drain:
-                    drained.append(drain)
-                    ctx.set(dut.drain_bank, drain[0])
-                    ctx.set(dut.drain_address, drain[1])
+                drain = next(reads, (0, 0))
+                drained.append(drain)
+                ctx.set(dut.drain_bank, drain[0])
+                ctx.set(dut.drain_address, drain[1])
                 if cycle == len(steps) + LATENCY:
                     reads = iter([(1, pixel) for pixel in range(7)])
             await ctx.tick()
@@ -125,5 +124,7 @@ def test_a_dsp_multiplies_two_weights(monkeypatch: pytest.MonkeyPatch) -> None:
         ("zynq7000", "DSP48E1", Size(8, 4, 1, 4, 17)),
         ("zynqmp", "DSP48E2", Size(8, 4, 2, 8, 18)),
     ):
-        counts = synthesise.cells(synthesise.rtlil(Multipliers(small(size))), family, synthesise.TO_DSPS)
+        counts = synthesise.cells(
+            synthesise.netlist(synthesise.rtlil(Multipliers(small(size))), family, synthesise.TO_DSPS)
+        )
         assert counts[cell] == size.lanes * size.inputs * size.outputs // 2

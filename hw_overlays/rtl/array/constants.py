@@ -16,11 +16,13 @@ from ..descriptor import table_record
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
 from ..requantise import LATENCY
+from ..streams import counted, later
 from .plan import log2, plan, ram_style
 
 TABLES = 4  # blocks whose tables are there or on the way
 REQUESTS = 16  # on the way
-CLEAR = LATENCY + 6  # cycles from the last sum that a Task's drain reads to the last code that it looks up, or more
+CLEAR = LATENCY + 8  # cycles from the last sum that a Task's drain reads to the last code that it looks up, or more
+SETTLE = 4  # cycles from a request until what follows from it is in registers
 COUNT = 16  # bits of a count of words, which runs over all Tasks
 SIDES = ("memory", "memory_too")  # ports, which take requests in turns
 
@@ -42,7 +44,7 @@ class Constants(wiring.Component):
     ``plan``, ``start``  of the next Task; ``taken``: 1 for one cycle when all its requests are made
     ``written``          words of weights that have come, of all Tasks
     ``freed``            words of them that are not needed any more
-    ``word``, ``weights``  read a word (its count): in the next cycle
+    ``word``, ``weights``  read a word (its count): two cycles later
     ``tables``, ``tables_used``  tables that have come and that are drained, of all Tasks
     ``slot``             of the plan; ``entries`` are beats of its table of codes
     ``plane``, ``records``  read the records of a plane of 8 channels (the table's number, and the plane's in its block):
@@ -85,19 +87,18 @@ class Constants(wiring.Component):
         layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1, "side": 1, "lookup": 1, "slot": 1})
         m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
-        run = data.View(layout, fifo.r_data)
-        beat = Signal(BEATS_BITS)
-        taken = Signal()
-        m.d.comb += fifo.r_en.eq(taken & (beat == run.beats - 1))
+        beat, taken, store = Signal(BEATS_BITS), Signal(), Signal(STORE)  # in the store a beat is a cycle later
+        there, run, last = counted(m, fifo, layout, taken)
         with m.If(taken):
-            m.d.sync += beat.eq(Mux(fifo.r_en, 0, beat + 1))
-        store = Signal(STORE)  # a beat, a cycle later
+            m.d.sync += beat.eq(beat + 1)
+        with m.If(fifo.r_en):
+            m.d.sync += beat.eq(0)
         m.d.sync += [store.weights.eq(taken & ~run.table & ~run.lookup), store.table.eq(taken & run.table)]
         m.d.sync += [store.lookup.eq(taken & run.lookup), store.slot.eq(run.slot)]
-        m.d.sync += [store.narrow.eq(run.narrow), store.beat.eq(beat), store.end.eq(fifo.r_en & run.table)]
+        m.d.sync += [store.narrow.eq(run.narrow), store.beat.eq(beat), store.end.eq(taken & last & run.table)]
         for side, name in enumerate(SIDES):
             stream = getattr(self, name).data
-            m.d.comb += stream.ready.eq(fifo.r_rdy & (run.side == side))
+            m.d.comb += stream.ready.eq(there & (run.side == side))
             with m.If(stream.ready):
                 m.d.comb += taken.eq(stream.valid)
                 m.d.sync += store.payload.eq(stream.payload)
@@ -108,6 +109,7 @@ class Constants(wiring.Component):
         return m
 
     def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
+        """Ask for weights and tables; a state waits until what follows from the one before is in registers."""
         plan, port, array = self.plan, Signal(self.memory.request.payload.shape()), self.overlay.array
         valid, ready, side = Signal(), Signal(), Signal()
         for number, name in enumerate(SIDES):
@@ -121,24 +123,34 @@ class Constants(wiring.Component):
         runs = Signal(24)  # through all blocks: one for each tile, if tiles are the outer loop
         uses = Signal(24)  # of a block, one after the other
         first, again = Signal(), Signal()  # run; use
-        groups, left, block = Signal(16), Signal(16), Signal(range(array.outputs + 1))
+        groups, left = Signal(16), Signal(16)
         weights, at, table = Signal(bits), Signal(bits), Signal(bits)
-        words, piece, beats = Signal(24), Signal(range(array.inputs + 1)), Signal(BEATS_BITS)
+        words = Signal(24)
         asked, tables_asked = Signal(COUNT), Signal(COUNT)
-        room, table_room = Signal(COUNT), Signal(COUNT)
-        fresh = Signal()  # these weights are not in the ring
-        channels = Signal(range(array.outputs + 1))
-        run = Signal(layout)
         clear = Signal(range(CLEAR + 1))  # cycles until no code of the last Task in this slot can be on its way
         size = self.overlay.table.bytes
+        block = block_size(plan, array.inputs, array.outputs)
+        channels = later(m, Mux(left > block, block, left)[: array.outputs.bit_length()], "channels")
+        piece = later(m, Mux(words > array.inputs, array.inputs, words)[: array.inputs.bit_length()], "piece")
+        words_end, block_end = later(m, words <= array.inputs, "words_end"), later(m, left <= block, "block_end")
+        groups_end, runs_end = later(m, groups == 1, "groups_end"), later(m, runs == 1, "runs_end")
+        uses_end = later(m, uses == 1, "uses_end")
+        # these weights are not in the ring
+        fresh = later(m, ~plan.keep | (~again & (first | plan.outside | plan.between)), "fresh")
+        parts = Mux(plan.depthwise, piece * (array.inputs // self.step), piece * self.parts)
+        beats = later(m, parts[:BEATS_BITS], "beats")
+        held = later(m, (asked - self.freed)[:COUNT], "held")
+        fits = later(m, later(m, (held + piece)[:COUNT], "needed") <= self.depth, "fits")
+        few = later(m, later(m, (tables_asked - self.tables_used)[:COUNT], "tables_held") < TABLES, "few")
+        next_at = later(m, (at + beats * BEAT)[:bits], "next_at")
+        next_table = later(m, (table + channels * size)[:bits], "next_table")
+        outer = later(m, Mux(plan.outside, 1, Mux(plan.between, plan.batch, plan.runs)), "outer")
+        inner = later(m, Mux(plan.outside, plan.runs, Mux(plan.between, plan.tiles, 1)), "inner")
+        all_words = later(
+            m, Mux(plan.depthwise, plan.taps, plan.passes << log2(array.inputs))[: len(words)], "all_words"
+        )
+        run = Signal(layout)
         m.d.comb += [
-            block.eq(block_size(plan, array.inputs, array.outputs)),
-            channels.eq(Mux(left > block, block, left)),
-            fresh.eq(~plan.keep | (~again & (first | plan.outside | plan.between))),
-            piece.eq(Mux(words > array.inputs, array.inputs, words)),
-            beats.eq(Mux(plan.depthwise, piece * (array.inputs // self.step), piece * self.parts)),
-            room.eq(asked + piece - self.freed),
-            table_room.eq(tables_asked - self.tables_used),
             run.beats.eq(port.beats),
             run.narrow.eq(plan.depthwise),
             run.side.eq(side),
@@ -147,30 +159,37 @@ class Constants(wiring.Component):
             port.tag.eq(plan.tag),
             fifo.w_en.eq(valid & ready),
         ]
-        outer = Mux(plan.outside, 1, Mux(plan.between, plan.batch, plan.runs))
-        inner = Mux(plan.outside, plan.runs, Mux(plan.between, plan.tiles, 1))
+        settle = Signal(range(SETTLE + 1), init=SETTLE)
+        settled = settle == 0
+        # only this part fills the queue, and not for ``SETTLE`` cycles after a request
+        may_weights, may_table = later(m, fits & fifo.w_rdy, "may_weights"), later(m, few & fifo.w_rdy, "may_table")
+        may_lookup = later(m, (clear == 0) & fifo.w_rdy, "may_lookup")
+        lookup_at = later(m, (plan.table + (plan.output_channels << 4))[:bits], "lookup_at")
+        m.d.sync += settle.eq(Mux(settled, 0, settle - 1))
+
+        def go(state: str) -> None:
+            m.d.sync += settle.eq(SETTLE)
+            m.next = state
+
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [
-                    runs.eq(outer),
-                    first.eq(1),
-                    clear.eq(CLEAR),
-                    at.eq(plan.table + (plan.output_channels << 4)),
-                ]
-                with m.If(self.start):
-                    m.next = "RUN"
+                m.d.sync += [runs.eq(outer), first.eq(1), clear.eq(CLEAR), at.eq(lookup_at)]
+                with m.If(~self.start):
+                    m.d.sync += settle.eq(SETTLE)
+                with m.Elif(settled):
+                    go("RUN")
                     with m.If(plan.lookup):
-                        m.next = "LOOKUP"
+                        go("LOOKUP")
             with m.State("LOOKUP"):  # after the records of all channels
                 m.d.sync += clear.eq(Mux(clear == 0, 0, clear - 1))
                 m.d.comb += [
                     port.address.eq(at),
                     port.beats.eq(LOOKUP_BEATS),
-                    valid.eq(fifo.w_rdy & (clear == 0)),
+                    valid.eq(settled & may_lookup),
                     run.lookup.eq(1),
                 ]
                 with m.If(valid & ready):
-                    m.next = "RUN"
+                    go("RUN")
             with m.State("RUN"):
                 m.d.sync += [
                     weights.eq(plan.weights),
@@ -180,52 +199,51 @@ class Constants(wiring.Component):
                     uses.eq(inner),
                     again.eq(0),
                 ]
-                m.next = "BLOCK"
+                go("BLOCK")
             with m.State("BLOCK"):
-                m.next = "TABLE"
-                with m.If(fresh):
-                    m.d.sync += [
-                        at.eq(weights),
-                        words.eq(Mux(plan.depthwise, plan.taps, plan.passes << log2(array.inputs))),
-                    ]
-                    m.next = "WEIGHTS"
+                with m.If(settled):
+                    m.next = "TABLE"
+                    with m.If(fresh):
+                        m.d.sync += [at.eq(weights), words.eq(all_words)]
+                        go("WEIGHTS")
             with m.State("WEIGHTS"):
                 m.d.comb += [
                     port.address.eq(at),
                     port.beats.eq(beats),
-                    valid.eq(fifo.w_rdy & (room <= self.depth)),
+                    valid.eq(settled & may_weights),
                 ]
                 with m.If(valid & ready):
-                    m.d.sync += [asked.eq(asked + piece), at.eq(at + beats * BEAT), words.eq(words - piece)]
-                    with m.If(words == piece):
-                        m.next = "TABLE"
+                    m.d.sync += [asked.eq(asked + piece), at.eq(next_at), words.eq(words - piece)]
+                    go("WEIGHTS")
+                    with m.If(words_end):
+                        go("TABLE")
             with m.State("TABLE"):
                 m.d.comb += [
                     port.address.eq(table),
                     port.beats.eq(channels * (size // BEAT)),
-                    valid.eq(fifo.w_rdy & (table_room < TABLES)),
+                    valid.eq(settled & may_table),
                     run.table.eq(1),
                 ]
                 with m.If(valid & ready):
                     m.d.sync += [tables_asked.eq(tables_asked + 1), uses.eq(uses - 1), again.eq(1)]
-                    m.next = "BLOCK"
-                    with m.If(uses == 1):
+                    go("BLOCK")
+                    with m.If(uses_end):
                         m.next = "NEXT"
             with m.State("NEXT"):
                 m.d.sync += [
-                    table.eq(table + channels * size),
+                    table.eq(next_table),
                     weights.eq(at),
                     left.eq(left - channels),
                     uses.eq(inner),
                     again.eq(0),
                 ]
-                m.next = "BLOCK"
-                with m.If(left == channels):
+                go("BLOCK")
+                with m.If(block_end):
                     m.d.sync += [left.eq(plan.outputs), groups.eq(groups - 1)]
-                    with m.If(groups == 1):
+                    with m.If(groups_end):
                         m.d.sync += [runs.eq(runs - 1), first.eq(0)]
                         m.next = "RUN"
-                        with m.If(runs == 1):
+                        with m.If(runs_end):
                             m.d.comb += self.taken.eq(1)
                             m.next = "IDLE"
 
@@ -240,7 +258,7 @@ class Constants(wiring.Component):
         last = Mux(store.narrow, array.inputs // self.step, self.parts) - 1
         m.d.comb += [
             reader.addr.eq(self.word),
-            self.weights.eq(reader.data),
+            self.weights.eq(later(m, reader.data, "weights_read")),  # the memory's output register
             writer.addr.eq(self.written),
             writer.data.eq(Cat(store.payload for _ in range(self.parts))),
             writer.en.eq(store.weights << part),

@@ -1,6 +1,6 @@
 """The way out: sums of a job to codes, plane by plane, each a single run of beats."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -8,22 +8,24 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..lookup import CHOICE, ENTRIES
+from ..lookup import ENTRIES
 from ..ports import WritePort, address_bits
 from ..requantise import LATENCY, Requantise
+from ..streams import later
 from .constants import COUNT, TABLES, record
-from .jobs import job, pixel_count
+from .jobs import job
 from .plan import log2, plan
 
+SETTLE = 4  # cycles from a new job until what follows from it is in registers
 BEATS = 32  # on the way from the accumulators to the port
 
 
 class Drain(wiring.Component):
     """Requantise and write the jobs whose sums are complete, in order.
 
-    ``plan``      that of ``slot``
-    ``jobs``      with ``pixels`` and ``bank``
-    ``lane``, ``address``, ``bank``, ``sums``  read the accumulators, pixel by pixel: in the next cycle
+    ``plan``      that of ``slot`` one cycle before
+    ``jobs``      with ``bank``
+    ``lane``, ``address``, ``bank``, ``sums``  read the accumulators, pixel by pixel: two cycles later
     ``table``, ``plane``, ``records``, ``tables``  of Constants
     ``entries``   of tables of codes
     ``drained``   jobs whose accumulators and tables are read, of all Tasks
@@ -65,69 +67,91 @@ class Drain(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the counters of runs and of beats, and the lanes that they feed."""
         m = Module()
-        plan, job, port = self.plan, self.jobs.payload, self.memory.request
-        planes = Signal(range(self.parts + 1))
-        m.d.comb += [
-            self.slot.eq(job.slot),
-            planes.eq((job.channels + (self.step - 1)) >> log2(self.step)),
-        ]
-        # a run for each plane: requests may be ahead of the beats or late
-        asked, output, begin = Signal.like(planes), Signal(len(port.payload.address)), Signal(len(port.payload.address))
-        m.d.comb += [
-            begin.eq(Mux(asked == 0, job.output, output)),
-            port.valid.eq(self.jobs.valid & (asked != planes)),
-            port.payload.address.eq(begin),
-            port.payload.beats.eq(job.pixels),
-            port.payload.tag.eq(plan.tag),
-            port.payload.last.eq(job.last & (asked == planes - 1)),
-        ]
-        with m.If(port.valid & port.ready):
-            m.d.sync += [asked.eq(asked + 1), output.eq(begin + plan.output_pitch)]
+        plan, job = self.plan, self.jobs.payload
+        planes = later(m, (job.channels + (self.step - 1)) >> log2(self.step), "planes")
+        m.d.comb += [self.slot.eq(job.slot), self.bank.eq(job.bank)]
+        # a job's counters are set while what follows from it comes into registers
+        settle, settled = Signal(range(SETTLE + 1), init=SETTLE), Signal()
+        with m.If(self.jobs.valid & ~settled):
+            m.d.sync += [settle.eq(settle - 1), settled.eq(settle == 1)]
+        with m.If(self.jobs.ready):
+            m.d.sync += [settle.eq(SETTLE), settled.eq(0)]
+        all_asked = self._ask(m, planes, settled)
 
         rule = Signal(self.requantise.rule.shape())
-        part, pixel = Signal(range(self.parts)), Signal(len(job.pixels))
+        part, last_part = Signal(range(self.parts)), Signal()
+        left, end, single = Signal(len(job.pixels)), Signal(), later(m, job.pixels == 1, "single")
         flying = Signal(range(BEATS + 1))  # beats that are read, but not written
-        reading, able, end, last = Signal(), Signal(), Signal(), Signal()
+        reading, last = Signal(), Signal()
+        # lanes have one rule at a time: that of the job before it, until all its beats are written
+        same = later(m, rule == plan.rule, "same")
+        there = later(m, self.tables != self.drained, "there")
+        room = later(m, flying < BEATS - 1, "room")
+        able = later(m, settled & there & same, "able")
         m.d.comb += [
-            # lanes have one rule at a time: that of the job before it, until all its beats are written
-            able.eq(self.jobs.valid & (self.tables != self.drained) & (rule == plan.rule)),
-            end.eq(pixel == job.pixels - 1),
-            last.eq(end & (part == planes - 1)),
-            reading.eq(able & (flying != BEATS) & (~last | (asked == planes))),
-            self.bank.eq(job.bank),
-            self.table.eq(self.drained),
-            self.plane.eq(part),
+            last.eq(end & last_part),
+            reading.eq(settled & able & room & (~last | all_asked)),
             self.jobs.ready.eq(reading & last),
             self.ended.eq(self.jobs.ready & job.last),
         ]
+        m.d.sync += [self.table.eq(self.drained), self.plane.eq(part)]
         with m.If(flying == 0):
             m.d.sync += rule.eq(plan.rule)
         with m.If(reading):
-            m.d.sync += [pixel.eq(pixel + 1), self.lane.eq(self.lane + 1)]
+            m.d.sync += [left.eq(left - 1), end.eq(left == 2), self.lane.eq(self.lane + 1)]
             with m.If(self.lane == self.overlay.array.lanes - 1):
                 m.d.sync += [self.lane.eq(0), self.address.eq(self.address + 1)]
             with m.If(end):
-                m.d.sync += [pixel.eq(0), self.lane.eq(0), self.address.eq(0), part.eq(part + 1)]
+                m.d.sync += [part.eq(part + 1), last_part.eq(part + 2 == planes)]
             with m.If(last):
-                m.d.sync += [part.eq(0), asked.eq(0), self.drained.eq(self.drained + 1)]
+                m.d.sync += self.drained.eq(self.drained + 1)
+        with m.If(~settled):
+            m.d.sync += [part.eq(0), last_part.eq(planes == 1)]
+        with m.If(~settled | (reading & end)):
+            m.d.sync += [left.eq(job.pixels), end.eq(single), self.lane.eq(0), self.address.eq(0)]
         written = self.memory.data.valid & self.memory.data.ready
         m.d.sync += flying.eq(flying + reading - written)
         m.d.comb += self.waits.eq(self.memory.data.valid & ~self.memory.data.ready)
-        self._lanes(m, rule, part, job.channels - (part << log2(self.step)), reading)
+        self._lanes(m, rule, part, later(m, job.channels - (part << log2(self.step)), "channels"), reading)
         return m
+
+    def _ask(self, m: Module, planes: Value, settled: Value) -> Value:
+        """Request a run for each plane, ahead of the beats or late; return whether all of a job's are requested."""
+        plan, job, port = self.plan, self.jobs.payload, self.memory.request
+        bits = len(port.payload.address)
+        asked, output = Signal(range(self.parts + 1)), Signal(bits)
+        last, done = later(m, asked == planes - 1, "last_run"), Signal()
+        following = later(m, (output + plan.output_pitch)[:bits], "next_output")
+        waits = Signal()  # for these two
+        m.d.comb += [
+            port.valid.eq(settled & ~done & ~waits),
+            port.payload.address.eq(output),
+            port.payload.beats.eq(job.pixels),
+            port.payload.last.eq(job.last & last),
+            port.payload.tag.eq(plan.tag),
+        ]
+        m.d.sync += waits.eq(port.valid & port.ready)
+        with m.If(port.valid & port.ready):
+            m.d.sync += [asked.eq(asked + 1), output.eq(following), done.eq(last)]
+        with m.If(~settled):
+            m.d.sync += [asked.eq(0), output.eq(job.output), done.eq(0)]
+        return done
 
     def _lanes(self, m: Module, rule: Value, part: Value, channels: Value, reading: Value) -> None:
         m.submodules.requantise = lanes = self.requantise
         m.submodules.beats = fifo = SyncFIFOBuffered(width=8 * self.step, depth=BEATS)
-        chosen, valid, some = Signal.like(part), Signal(), Signal(self.step)  # with the sums that are read
-        m.d.sync += [chosen.eq(part), valid.eq(reading)]
-        m.d.sync += [some[k].eq(channels > k) for k in range(self.step)]  # beyond the last one are zeros
+        # with the sums that are read; channels beyond the last one are zeros
+        chosen, some = later(m, later(m, part, "part_0"), "part_1"), [channels > k for k in range(self.step)]
+        some = later(m, Cat(some), "some")
+        valid = Signal()
+        m.d.sync += valid.eq(reading)
         with m.Switch(chosen):
             for i in range(self.parts):
                 with m.Case(i):
                     m.d.sync += [lanes.sums[k].eq(self.sums[i * self.step + k]) for k in range(self.step)]
-        choice = Signal(CHOICE)
-        m.d.sync += [choice.looks.eq(self.plan.lookup), choice.bank.eq(self.slot), lanes.choice.eq(choice)]
+        looks = later(m, later(m, self.plan.lookup, "looks_0"), "looks_1")  # as long as the sums take
+        bank = later(m, later(m, self.slot, "bank_0"), "bank_1")
+        m.d.sync += [lanes.choice.looks.eq(looks), lanes.choice.bank.eq(bank)]
         m.d.comb += [lanes.rule.eq(rule), lanes.entries.eq(self.entries)]
         for k in range(self.step):
             entry = self.records[k]
@@ -136,10 +160,11 @@ class Drain(wiring.Component):
                 lanes.multiplier[k].eq(entry.multiplier),
                 lanes.negative[k].eq(entry.negative),
             ]
+        for i in range(LATENCY + 2):
+            before, valid = valid, Signal(name=f"valid_{i}")
+            m.d.sync += valid.eq(before)
         for i in range(LATENCY + 1):
-            later, these = Signal(name=f"valid_{i}"), Signal(self.step, name=f"some_{i}")
-            m.d.sync += [later.eq(valid), these.eq(some)]
-            valid, some = later, these
+            some = later(m, some, f"some_{i}")
         m.d.comb += [
             fifo.w_en.eq(valid),
             self.memory.data.valid.eq(fifo.r_rdy),
@@ -152,4 +177,4 @@ class Drain(wiring.Component):
 
 def complete_job(overlay: Overlay) -> data.StructLayout:
     """Return the layout of a job whose sums are complete."""
-    return data.StructLayout({**job(overlay).members, "pixels": pixel_count(overlay), "bank": 1})
+    return data.StructLayout({**job(overlay).members, "bank": 1})

@@ -1,12 +1,13 @@
 """The array engine: its parts, and the two Tasks that they work on at a time."""
 
-from amaranth import Array, Cat, Module, Mux, Signal, signed
+from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 
 from chai.overlay import Overlay
 
 from ..ports import Stall, array_ports
+from ..streams import later
 from . import multipliers, sums
 from .constants import Constants
 from .drain import Drain, complete_job
@@ -55,7 +56,7 @@ class ArrayEngine(wiring.Component):
         wiring.connect(m, jobs.jobs, passes.jobs)
         wiring.connect(m, passes.passes, feeder.passes)
         wiring.connect(m, feeder.fed, pixels.fed)
-        for part in (passes, feeder, pixels, drain):
+        for part in (passes, pixels, drain):
             choose(m, part, plans, part.slot)
         self._tasks(m, plans, planner, [*loaders, constants, jobs], drain.ended)
         self._weights_and_tables(m, constants, feeder, drain, array)
@@ -73,12 +74,8 @@ class ArrayEngine(wiring.Component):
         counts = [Signal(TASKS, name=f"task_{i}") for i in range(len(parts))]
         drained = Signal(TASKS)
         m.d.sync += drained.eq(drained + ended)
-        m.d.comb += planner.ready.eq(1)
-        for count in (*counts, drained):
-            flying = Signal(TASKS, name=f"{count.name}_flying")
-            m.d.comb += flying.eq(planned - count)
-            with m.If(flying == 2):
-                m.d.comb += planner.ready.eq(0)
+        free = [(planned - count)[:TASKS] != 2 for count in (*counts, drained)]
+        m.d.comb += planner.ready.eq(later(m, Cat(free).all(), "free"))  # a plan takes more than a cycle
         with m.If(planner.valid & planner.ready):
             m.d.sync += planned.eq(planned + 1)
             for slot, kept in enumerate(plans):
@@ -87,12 +84,14 @@ class ArrayEngine(wiring.Component):
         for part, count in zip(parts, counts):
             m.d.sync += count.eq(count + part.taken)
             choose(m, part, plans, count[0])
-            m.d.comb += part.start.eq((count != planned) & ~part.taken)
+            # one more register than the plan: what may be done by it is known by then
+            due = later(m, (count != planned) & ~part.taken, f"{count.name}_due")
+            m.d.sync += part.start.eq(due & ~part.taken)
             if isinstance(part, Loader):
                 counts_reached = (self.array_done >= part.plan.after_array) & (
                     self.window_done >= part.plan.after_window
                 )
-                m.d.comb += part.allowed.eq(counts_reached)
+                m.d.sync += part.allowed.eq(counts_reached)
             if isinstance(part, (Jobs, Constants)):
                 m.d.comb += part.slot.eq(count[0])
 
@@ -119,27 +118,21 @@ class ArrayEngine(wiring.Component):
         self, m: Module, loaders: list[Loader], pixels: Pixels, array: Multipliers, accumulators: list[Accumulators]
     ) -> None:
         """Take pixels from the input ring through the array to the accumulators."""
-        slowest = loaders[0].chunks, loaders[0].segments
-        if len(loaders) > 1:
-            behind = Signal(signed(len(loaders[0].chunks)))
-            m.d.comb += behind.eq(loaders[0].chunks - loaders[1].chunks)
-            first = (behind < 0) | ((behind == 0) & (loaders[0].segments < loaders[1].segments))
-            slowest = tuple(
-                Mux(first, getattr(loaders[0], name), getattr(loaders[1], name)) for name in ("chunks", "segments")
-            )
-        m.d.comb += [pixels.chunks.eq(slowest[0]), pixels.segments.eq(slowest[1])]
+        for i, loader in enumerate(loaders):
+            m.d.comb += [pixels.chunks[i].eq(loader.chunks), pixels.segments[i].eq(loader.segments)]
         for loader in loaders:
             m.d.comb += [loader.address.eq(pixels.words), loader.release.eq(pixels.release)]
 
-        # the ring's words in the next cycle, a register for them or the padding, then the array
-        inside = delayed(m, pixels.inside, 1, "inside")
-        zero = delayed(m, pixels.zero, 1, "zero")
+        # the ring's words two cycles later, a register for them or the padding, then the array
+        inside = delayed(m, pixels.inside, 2, "inside")
+        zero = delayed(m, pixels.zero, 2, "zero")
         for lane, codes in enumerate(array.codes):
             word = Cat(loader.data[lane] for loader in loaders)
             for i in range(self.overlay.array.inputs):
-                m.d.sync += codes[i].eq(Mux(inside[lane], word.word_select(i, 8), zero << 7))
-        m.d.comb += array.swap.eq(delayed(m, pixels.swap, 2, "swap"))
-        cycles = 2 + multipliers.sum_latency(self.overlay) - 1
+                code = Mux(inside[lane], word.word_select(i, 8), zero << 7)
+                m.d.comb += codes[i].eq(later(m, code, f"code_{lane}_{i}"))
+        m.d.comb += array.swap.eq(delayed(m, pixels.swap, 3, "swap"))
+        cycles = 3 + multipliers.sum_latency(self.overlay) - 2
         names = {"address": "address", "bank": "bank", "first": "first", "valid": "enable"}
         then = {to: delayed(m, getattr(pixels, name), cycles, name) for name, to in names.items()}
         for lane, part in enumerate(accumulators):
@@ -155,8 +148,8 @@ class ArrayEngine(wiring.Component):
             for i in range(2):
                 with m.If(pixels.bank == i):
                     m.d.sync += [complete[i][name].eq(pixels.job[name]) for name in pixels.job.shape().members]
-                    m.d.sync += [complete[i].pixels.eq(pixels.pixels), complete[i].bank.eq(i)]
-        cycles = 2 + multipliers.sum_latency(self.overlay) - 1 + sums.LATENCY
+                    m.d.sync += complete[i].bank.eq(i)
+        cycles = 3 + multipliers.sum_latency(self.overlay) - 2 + sums.LATENCY
         summed = delayed(m, pixels.final, cycles, "final")
         taken = drain.jobs.valid & drain.jobs.ready
         m.d.sync += [count.eq(count + summed - taken), bank.eq(bank ^ taken)]
@@ -164,7 +157,7 @@ class ArrayEngine(wiring.Component):
             drain.jobs.valid.eq(count != 0),
             drain.jobs.payload.eq(complete[bank]),
             drain.sums.as_value().eq(
-                Array(part.drained.as_value() for part in accumulators)[delayed(m, drain.lane, 1, "lane")]
+                Array(part.drained.as_value() for part in accumulators)[delayed(m, drain.lane, 2, "lane")]
             ),
             pixels.drained.eq(drain.drained),
         ]
@@ -172,23 +165,24 @@ class ArrayEngine(wiring.Component):
             m.d.comb += [part.drain_bank.eq(drain.bank), part.drain_address.eq(drain.address)]
 
     def _report(self, m: Module, loader: Loader, pixels: Pixels, feeder: Feeder, drain: Drain) -> None:
-        """Say why there is no pixel: the last part that cannot go on, is the reason."""
-        m.d.comb += self.mac.eq(pixels.valid)
+        """Say why there was no pixel in the cycle before: the last part that could not go on, is the reason."""
+        m.d.sync += [self.mac.eq(pixels.valid), self.stall.eq(Stall.NONE)]
         with m.If(~pixels.valid):
             with m.If(pixels.waits_bank):
-                m.d.comb += self.stall.eq(Mux(drain.waits, Stall.OUTPUT, Stall.ACCUMULATORS))
+                m.d.sync += self.stall.eq(Mux(drain.waits, Stall.OUTPUT, Stall.ACCUMULATORS))
             with m.Elif(pixels.waits_input):
-                m.d.comb += self.stall.eq(Mux(loader.waits, Stall.DEPENDENCY, Stall.INPUT))
+                m.d.sync += self.stall.eq(Mux(loader.waits, Stall.DEPENDENCY, Stall.INPUT))
             with m.Elif(feeder.waits):
-                m.d.comb += self.stall.eq(Stall.WEIGHTS)
+                m.d.sync += self.stall.eq(Stall.WEIGHTS)
             with m.Elif(drain.jobs.valid):
-                m.d.comb += self.stall.eq(Stall.OUTPUT)
+                m.d.sync += self.stall.eq(Stall.OUTPUT)
 
 
 def choose(m: Module, part: wiring.Component, plans: list[Value], slot: Value) -> None:
-    """Connect a part's plan with that of a slot."""
+    """Give a part the plan of a slot, one cycle later."""
     for name in part.plan.signature.members:
-        m.d.comb += getattr(part.plan, name).eq(Mux(slot, getattr(plans[1], name), getattr(plans[0], name)))
+        chosen = Mux(slot, getattr(plans[1], name), getattr(plans[0], name))
+        m.d.comb += getattr(part.plan, name).eq(later(m, chosen, f"chosen_{name}"))
 
 
 def delayed(m: Module, value: Value, cycles: int, name: str) -> Value:

@@ -1,15 +1,22 @@
 """The jobs of a Task: a tile for a block of outputs each, in the order that lets inputs or weights stay."""
 
+from types import SimpleNamespace
+
 from amaranth import Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
 from ..ports import BEAT, address_bits
+from ..streams import later, product
 from .constants import block_size
 from .loader import CHUNKS, clamped, distance
 from .plan import SIDE, WORDS, log2, plan
+
+SETTLE = 5  # cycles from a step until what follows from it is in registers
+ACTS = ("next_tile", "next_image", "first_image", "same_image", "first_block", "next_block")
 
 
 def pixel_count(overlay: Overlay) -> int:
@@ -23,12 +30,13 @@ def job(overlay: Overlay) -> data.StructLayout:
     ``slot``           of the plan
     ``address``        in the input ring, of the top left of the tile's window in the first block of inputs
     ``y``, ``x``       row and column of that pixel; in the padding they are negative
-    ``rows``, ``columns``  of the output
+    ``rows``, ``columns``, ``pixels``  of the output
     ``chunk``, ``segment``  that must be complete for the first block of inputs
     ``output``, ``channels``  byte address of the first plane, and the channels of the block
     ``last``           of the Task
     ``free``, ``rewind``  weights are not needed any more; the ones after these begin at the first that is not freed
     ``release``        words of the input ring that no later job reads
+    ``narrow``         weights of one input each, on the diagonal of the array
     """
     ring = log2(overlay.buffers.input.depth)
     size = pixel_count(overlay)
@@ -40,6 +48,7 @@ def job(overlay: Overlay) -> data.StructLayout:
             "x": signed(SIDE),
             "rows": size,
             "columns": size,
+            "pixels": size,
             "chunk": CHUNKS,
             "segment": 13,
             "output": address_bits(overlay),
@@ -48,12 +57,13 @@ def job(overlay: Overlay) -> data.StructLayout:
             "free": 1,
             "rewind": 1,
             "release": unsigned(WORDS),
+            "narrow": 1,
         }
     )
 
 
 class Jobs(wiring.Component):
-    """Walk through images, tiles and blocks of outputs.
+    """Walk through images, tiles and blocks of outputs; a job is there ``SETTLE`` + 3 cycles after the one before is taken.
 
     ``plan``, ``start``, ``slot``  of the next Task; ``taken``: 1 for one cycle after its last job
     """
@@ -72,168 +82,189 @@ class Jobs(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the loops, as steps between a job and the next."""
+        """Return the loops: a job, the step to the next, and some cycles until all that follows from it is in registers."""
         m = Module()
-        plan, job = self.plan, Signal(self.layout)
-        array, depth = self.overlay.array, self.overlay.buffers.input.depth
-        bits = address_bits(self.overlay)
-        # position: image, tile (row and column), block of outputs
-        images, tops, columns = Signal(16), Signal(16), Signal(16)  # left, this one included
-        groups, left = Signal(16), Signal(16)  # groups and channels of outputs
-        position = data.StructLayout({"ring": range(depth), "chunk": CHUNKS, "output": bits})
-        task, image = Signal(position), Signal(position)  # where they begin
-        words = Signal(distance())  # of the tile from the image's first
-        y, x = Signal(signed(SIDE)), Signal(signed(SIDE))
-        chunk = Signal(CHUNKS)
-        row_output, tile_output, plane_output = Signal(bits), Signal(bits), Signal(bits)
-        segment, segment_words = Signal(13), Signal(range(depth))
-        # what is the last of its kind
-        block, channels = Signal(range(array.outputs + 1)), Signal(range(array.outputs + 1))
-        group_end, blocks_end = Signal(), Signal()
-        row_end, tiles_end, images_end = Signal(), Signal(), Signal()
-        next_words = Signal(distance())
-        m.d.comb += [
-            block.eq(block_size(plan, array.inputs, array.outputs)),
-            channels.eq(Mux(left > block, block, left)),
-            group_end.eq(left == channels),
-            blocks_end.eq(group_end & (groups == 1)),
-            row_end.eq(columns <= plan.tile_columns),
-            tiles_end.eq(row_end & (tops <= plan.tile_rows)),
-            images_end.eq(images == 1),
-            next_words.eq(words + plan.step_words),
-        ]
-        free = Signal()  # weights that stay are used for the last time
-        m.d.comb += [
-            free.eq(~plan.keep | (tiles_end & (images_end | plan.between))),
-            job.free.eq(free),
-            job.rewind.eq(~free & (blocks_end | plan.outside | plan.between)),
-        ]
-        released = Signal(WORDS)
-        m.d.comb += released.eq(
-            Mux(tiles_end, plan.image_words, clamped(next_words, plan.image_words)) - clamped(words, plan.image_words)
-        )
-        m.d.comb += [
-            job.slot.eq(self.slot),
-            job.address.eq(image.ring + words + segment_words + x),
-            job.y.eq(y),
-            job.x.eq(x),
-            job.rows.eq(Mux(tops > plan.tile_rows, plan.tile_rows, tops)),
-            job.columns.eq(Mux(columns > plan.tile_columns, plan.tile_columns, columns)),
-            job.chunk.eq(chunk),
-            job.segment.eq(segment),
-            job.output.eq(image.output + plane_output + tile_output),
-            job.channels.eq(channels),
-            job.last.eq(blocks_end & tiles_end & images_end),
-            job.release.eq(Mux(blocks_end & row_end, released, 0)),
-        ]
-
-        def first_tile(start: data.View) -> None:
-            m.d.sync += [
-                tops.eq(plan.output_height),
-                columns.eq(plan.output_width),
-                words.eq(-plan.pad_words),
-                y.eq(-plan.pad_h),
-                x.eq(-plan.pad_w),
-                chunk.eq(start.chunk),
-                row_output.eq(0),
-                tile_output.eq(0),
-            ]
-
-        def next_tile() -> None:
-            m.d.sync += [
-                columns.eq(columns - plan.tile_columns),
-                x.eq(x + plan.tile_width),
-                tile_output.eq(tile_output + plan.tile_columns * BEAT),
-            ]
-            with m.If(row_end):
-                m.d.sync += [
-                    tops.eq(tops - plan.tile_rows),
-                    columns.eq(plan.output_width),
-                    words.eq(next_words),
-                    y.eq(y + plan.tile_step),
-                    x.eq(-plan.pad_w),
-                    chunk.eq(chunk + 1),
-                    row_output.eq(row_output + plan.output_step * BEAT),
-                    tile_output.eq(row_output + plan.output_step * BEAT),
-                ]
-
-        following = Signal(position)  # the image after this one
-        m.d.comb += [
-            following.ring.eq(image.ring + plan.image_words),
-            following.chunk.eq(chunk + 1),
-            following.output.eq(image.output + plan.output_image),
-        ]
-
-        def next_image() -> None:
-            m.d.sync += [image.eq(following), images.eq(images - 1)]
-            first_tile(following)
-
-        def first_image() -> None:
-            m.d.sync += [image.eq(task), images.eq(plan.batch)]
-            first_tile(task)
-
-        def first_block() -> None:
-            m.d.sync += [
-                groups.eq(plan.groups),
-                left.eq(plan.outputs),
-                plane_output.eq(0),
-                segment.eq(0),
-                segment_words.eq(0),
-            ]
-
-        def next_block() -> None:
-            step = log2(self.overlay.layout.channels_per_word)
-            planes = Signal(range(array.outputs // (1 << step) + 1))
-            m.d.comb += planes.eq((channels + ((1 << step) - 1)) >> step)
-            size = sum(Mux(bit, plan.output_pitch << i, 0) for i, bit in enumerate(planes))
-            m.d.sync += [left.eq(left - channels), plane_output.eq(plane_output + size)]
-            with m.If(group_end):
-                m.d.sync += [groups.eq(groups - 1), left.eq(plan.outputs)]
-            with m.If(plan.depthwise):
-                m.d.sync += [segment.eq(segment + 1), segment_words.eq(segment_words + plan.input_width)]
-            with m.Elif(group_end):
-                m.d.sync += [segment.eq(segment + plan.blocks), segment_words.eq(segment_words + plan.group_words)]
-
+        plan = self.plan
+        at = self._position()
+        ends, job = self._follow(m, at)
+        acts = self._acts(m, ends)
+        settle = Signal(range(SETTLE + 1))
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += task.output.eq(plan.output)
+                m.d.sync += at.task.output.eq(plan.output)
                 with m.If(self.start):
                     m.next = "START"
             with m.State("START"):
-                first_image()
-                first_block()
-                m.next = "JOB"
+                m.d.sync += [act.eq(name in ("first_image", "first_block")) for name, act in acts.items()]
+                m.next = "STEP"
+            with m.State("STEP"):
+                self._step(m, at, ends, acts)
+                m.d.sync += settle.eq(SETTLE)
+                m.next = "SETTLE"
+            with m.State("SETTLE"):
+                m.d.sync += settle.eq(settle - 1)
+                with m.If(settle == 1):
+                    m.next = "JOB"
             with m.State("JOB"):
                 m.d.sync += [self.jobs.payload.eq(job), self.jobs.valid.eq(1)]
                 m.next = "TAKEN"
             with m.State("TAKEN"):
                 with m.If(self.jobs.ready):
                     m.d.sync += self.jobs.valid.eq(0)
-                    m.next = "JOB"
+                    m.next = "STEP"
                     with m.If(self.jobs.payload.last):
-                        m.d.sync += [task.ring.eq(following.ring), task.chunk.eq(following.chunk)]
+                        m.d.sync += [at.task.ring.eq(ends.next_ring), at.task.chunk.eq(ends.next_chunk)]
                         m.d.comb += self.taken.eq(1)
                         m.next = "IDLE"
-                    with m.Elif(~plan.outside & ~plan.between):
-                        with m.If(~blocks_end):
-                            next_block()
-                        with m.Else():
-                            first_block()
-                            with m.If(tiles_end):
-                                next_image()
-                            with m.Else():
-                                next_tile()
-                    with m.Elif(~tiles_end):
-                        next_tile()
-                    with m.Elif(plan.outside & ~images_end):
-                        next_image()
-                    with m.Elif(~blocks_end):
-                        next_block()
-                        with m.If(plan.outside):
-                            first_image()
-                        with m.Else():
-                            first_tile(image)
-                    with m.Else():
-                        first_block()
-                        next_image()
         return m
+
+    def _position(self) -> SimpleNamespace:
+        """Return the registers of the place in the loops: image, tile (row and column), block of outputs."""
+        bits, depth = address_bits(self.overlay), self.overlay.buffers.input.depth
+        position = data.StructLayout({"ring": range(depth), "chunk": CHUNKS, "output": bits})
+        shapes = {
+            **dict.fromkeys(("images", "tops", "columns"), 16),  # left, this one included
+            **dict.fromkeys(("groups", "left"), 16),  # groups and channels of outputs
+            **dict.fromkeys(("task", "image"), position),  # where they begin
+            "words": distance(),  # of the tile from the image's first
+            **dict.fromkeys(("y", "x"), signed(SIDE)),
+            "chunk": CHUNKS,
+            **dict.fromkeys(("row_output", "tile_output", "plane_output"), bits),
+            "segment": 13,
+            "segment_words": range(depth),
+        }
+        return SimpleNamespace(**{name: Signal(shape, name=f"at_{name}") for name, shape in shapes.items()})
+
+    def _follow(self, m: Module, at: SimpleNamespace) -> tuple[SimpleNamespace, data.View]:
+        """Return what is the last of its kind and where the next begins, and the job; ``SETTLE`` cycles after a step."""
+        plan, job = self.plan, Signal(self.layout)
+        array, depth, bits = self.overlay.array, self.overlay.buffers.input.depth, address_bits(self.overlay)
+        step = log2(self.overlay.layout.channels_per_word)
+
+        def kept(name: str, value: Value, width: int | None = None) -> Signal:
+            return later(m, Value.cast(value)[:width] if width else value, name)
+
+        block = block_size(plan, array.inputs, array.outputs)
+        group_end, row_end = kept("group_end", at.left <= block), kept("row_end", at.columns <= plan.tile_columns)
+        bottom = kept("bottom", at.tops <= plan.tile_rows)
+        images_end, groups_end = kept("images_end", at.images == 1), kept("groups_end", at.groups == 1)
+        channels = kept("channels", Mux(at.left <= block, at.left, block), len(job.channels))
+        rows = kept("rows", Mux(at.tops <= plan.tile_rows, at.tops, plan.tile_rows), len(job.rows))
+        columns = kept("columns", Mux(at.columns <= plan.tile_columns, at.columns, plan.tile_columns), len(job.rows))
+        next_words = kept("next_words", at.words + plan.step_words, len(at.words)).as_signed()
+        blocks_end, tiles_end = kept("blocks_end", group_end & groups_end), kept("tiles_end", row_end & bottom)
+        begin = kept("begin", clamped(at.words, plan.image_words), WORDS)
+        end = kept("end", Mux(tiles_end, plan.image_words, clamped(next_words, plan.image_words)), WORDS)
+        free = kept("free", ~plan.keep | (tiles_end & (images_end | plan.between)))
+        planes = kept("planes", (channels + ((1 << step) - 1)) >> step)
+        tile_ring, window_ring = (at.image.ring + at.words)[: log2(depth)], (at.segment_words + at.x)[: log2(depth)]
+        job_fields = {
+            "slot": self.slot,
+            "address": kept("address", kept("tile_ring", tile_ring) + kept("window_ring", window_ring)),
+            "y": at.y,
+            "x": at.x,
+            "rows": rows,
+            "columns": columns,
+            "pixels": product(m, rows, columns, len(job.pixels), "pixels"),
+            "chunk": at.chunk,
+            "segment": at.segment,
+            "output": kept(
+                "output", kept("tile_place", at.plane_output + at.tile_output, bits) + at.image.output, bits
+            ),
+            "channels": channels,
+            "last": kept("last", blocks_end & tiles_end & images_end),
+            "free": free,
+            "rewind": kept("rewind", ~free & (blocks_end | plan.outside | plan.between)),
+            "release": kept("release", Mux(blocks_end & row_end, kept("released", end - begin, WORDS), 0)),
+            "narrow": plan.depthwise,
+        }
+        m.d.comb += [job[name].eq(value) for name, value in job_fields.items()]
+        size = product(m, plan.output_pitch, planes, bits, "size")
+        nexts = {
+            "next_words": next_words,
+            "next_ring": kept("next_ring", at.image.ring + plan.image_words, log2(depth)),
+            "next_chunk": kept("next_chunk", at.chunk + 1, CHUNKS),
+            "next_image": kept("next_image", at.image.output + plan.output_image, bits),
+            "next_row": kept("next_row", at.row_output + plan.output_step * BEAT, bits),
+            "next_plane": kept("next_plane", at.plane_output + size, bits),
+        }
+        flags = {"row_end": row_end, "group_end": group_end, "blocks_end": blocks_end}
+        flags |= {"tiles_end": tiles_end, "images_end": images_end, "channels": channels}
+        return SimpleNamespace(**nexts, **flags), job
+
+    def _acts(self, m: Module, ends: SimpleNamespace) -> dict[str, Signal]:
+        """Return which parts of the position the next step sets."""
+        acts = {name: Signal(name=f"act_{name}") for name in ACTS}
+        m.d.sync += [act.eq(0) for act in acts.values()]
+
+        def set_(*names: str) -> None:
+            m.d.sync += [acts[name].eq(1) for name in names]
+
+        with m.If(~self.plan.outside & ~self.plan.between):
+            with m.If(~ends.blocks_end):
+                set_("next_block")
+            with m.Elif(ends.tiles_end):
+                set_("first_block", "next_image")
+            with m.Else():
+                set_("first_block", "next_tile")
+        with m.Elif(~ends.tiles_end):
+            set_("next_tile")
+        with m.Elif(self.plan.outside & ~ends.images_end):
+            set_("next_image")
+        with m.Elif(ends.blocks_end):
+            set_("first_block", "next_image")
+        with m.Elif(self.plan.outside):
+            set_("next_block", "first_image")
+        with m.Else():
+            set_("next_block", "same_image")
+        return acts
+
+    def _step(self, m: Module, at: SimpleNamespace, ends: SimpleNamespace, acts: dict[str, Signal]) -> None:
+        """Set the position of the next job."""
+        plan = self.plan
+        with m.If(acts["next_tile"]):
+            m.d.sync += [
+                at.columns.eq(at.columns - plan.tile_columns),
+                at.x.eq(at.x + plan.tile_width),
+                at.tile_output.eq(at.tile_output + plan.tile_columns * BEAT),
+            ]
+            with m.If(ends.row_end):
+                m.d.sync += [
+                    at.tops.eq(at.tops - plan.tile_rows),
+                    at.columns.eq(plan.output_width),
+                    at.words.eq(ends.next_words),
+                    at.y.eq(at.y + plan.tile_step),
+                    at.x.eq(-plan.pad_w),
+                    at.chunk.eq(ends.next_chunk),
+                    at.row_output.eq(ends.next_row),
+                    at.tile_output.eq(ends.next_row),
+                ]
+        with m.If(acts["next_image"] | acts["first_image"] | acts["same_image"]):
+            m.d.sync += [
+                at.tops.eq(plan.output_height),
+                at.columns.eq(plan.output_width),
+                at.words.eq(-plan.pad_words),
+                at.y.eq(-plan.pad_h),
+                at.x.eq(-plan.pad_w),
+                at.row_output.eq(0),
+                at.tile_output.eq(0),
+            ]
+        with m.If(acts["next_image"]):
+            m.d.sync += [at.images.eq(at.images - 1), at.chunk.eq(ends.next_chunk), at.image.chunk.eq(ends.next_chunk)]
+            m.d.sync += [at.image.ring.eq(ends.next_ring), at.image.output.eq(ends.next_image)]
+        with m.If(acts["first_image"]):
+            m.d.sync += [at.images.eq(plan.batch), at.chunk.eq(at.task.chunk), at.image.eq(at.task)]
+        with m.If(acts["same_image"]):
+            m.d.sync += at.chunk.eq(at.image.chunk)
+        with m.If(acts["first_block"]):
+            m.d.sync += [at.groups.eq(plan.groups), at.left.eq(plan.outputs), at.plane_output.eq(0)]
+            m.d.sync += [at.segment.eq(0), at.segment_words.eq(0)]
+        with m.If(acts["next_block"]):
+            m.d.sync += [at.left.eq(at.left - ends.channels), at.plane_output.eq(ends.next_plane)]
+            with m.If(ends.group_end):
+                m.d.sync += [at.groups.eq(at.groups - 1), at.left.eq(plan.outputs)]
+            with m.If(plan.depthwise):
+                m.d.sync += [at.segment.eq(at.segment + 1), at.segment_words.eq(at.segment_words + plan.input_width)]
+            with m.Elif(ends.group_end):
+                m.d.sync += [at.segment.eq(at.segment + plan.blocks)]
+                m.d.sync += at.segment_words.eq(at.segment_words + plan.group_words)

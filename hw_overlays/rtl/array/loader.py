@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
+from ..streams import counted, later
 from .plan import WORDS, log2, plan, ram_style
 
 CHUNKS = 16  # bits of a count of chunks, which runs over all Tasks
@@ -39,7 +40,7 @@ class Loader(wiring.Component):
     ``taken``            1 for one cycle when all its requests are made
     ``release``          words that are no longer needed, oldest first
     ``chunks``, ``segments``  complete chunks of all Tasks, and complete segments of the one that is coming
-    ``address``, ``data``     read a word's plane for each lane: in the next cycle
+    ``address``, ``data``     read a word's plane for each lane: two cycles later
     """
 
     def __init__(self, overlay: Overlay, index: int) -> None:
@@ -70,8 +71,9 @@ class Loader(wiring.Component):
         """Return the part that requests, and the one that stores."""
         m = Module()
         ring = unsigned(log2(self.depth))
+        # gap: from the last word of a row to the next row's first
         layout = data.StructLayout(
-            {"address": ring, "beats": BEATS_BITS, "width": 13, "row_words": ring, "last": 1, "empty": 1}
+            {"address": ring, "beats": BEATS_BITS, "width": 13, "gap": ring, "last": 1, "empty": 1}
         )
         m.submodules.segments = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
@@ -79,9 +81,11 @@ class Loader(wiring.Component):
         return m
 
     def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
+        """Ask for segments; a state waits until what follows from the one before is in registers."""
         plan, port = self.plan, self.memory.request
+        bits = len(port.payload.address)
         images, rows = Signal(16), Signal(signed(18))
-        image, plane = Signal(len(port.payload.address)), Signal(len(port.payload.address))
+        image, plane = Signal(bits), Signal(bits)
         base, word = Signal(range(self.depth)), Signal(range(self.depth))  # of the image, of the segment
         group, block = Signal(16), Signal(13)
         # distances from the image's first pixel, and from its first word: of the tile's window; of what is in the ring
@@ -90,26 +94,45 @@ class Loader(wiring.Component):
         first_pixel, first_words = Signal(WORDS), Signal(WORDS)
         next_pixel, next_words = Signal(WORDS), Signal(WORDS)
         level, added = Signal(signed(LEVEL)), Signal(WORDS)
-        m.d.sync += level.eq(level + added - self.release)
+        change = later(m, later(m, added, "added_later") - later(m, self.release, "released"), "change")
+        m.d.sync += level.eq(level + change)
 
-        beats = Signal(WORDS)
-        exists, last = Signal(), Signal()
+        beats = later(m, (next_pixel - first_pixel)[:WORDS], "beats")
+        some = later(m, beats.any(), "some")
+        number = later(m, ((block << log2(self.planes)) + self.index)[: len(plan.planes) + 1], "number")
+        exists = later(m, (number < plan.planes) & some, "exists")
+        block_end = later(m, block == later(m, plan.blocks - 1, "last_block"), "block_end")
+        group_end = later(m, group == later(m, plan.groups - 1, "last_group"), "group_end")
+        common = later(m, first_pixel < end_pixel, "common")  # the tile has rows in common with the last one
+        grown = later(m, next_words - end_words, "grown")
+        full = later(m, level + grown, "full")
+        rest = later(m, plan.image_words - end_words, "rest")
+        end_of_pixels = later(m, pixel + plan.tile_pixels, "end_of_pixels")
+        end_of_words = later(m, words + plan.tile_words, "end_of_words")
+        gap = later(m, plan.row_words - plan.input_width + 1, "gap")
+        odd = later(m, plan.planes[0] & (self.planes > 1), "odd")
+        next_plane = later(m, (plane + (plan.input_pitch << log2(self.planes)))[:bits], "next_plane")
+        next_odd = later(m, (plane + plan.input_pitch)[:bits], "next_odd")
         segment = Signal(layout)
         m.d.comb += [
-            beats.eq(next_pixel - first_pixel),
-            exists.eq(((block << log2(self.planes)) + self.index < plan.planes) & beats.any()),
-            last.eq((block == plan.blocks - 1) & (group == plan.groups - 1)),
             segment.address.eq(word),
-            segment.beats.eq(beats),
+            segment.beats.eq(Mux(exists, beats, 1)),
             segment.width.eq(plan.input_width),
-            segment.row_words.eq(plan.row_words),
-            segment.last.eq(last),
+            segment.gap.eq(gap),
+            segment.last.eq(block_end & group_end),
             segment.empty.eq(~exists),
-            port.payload.address.eq(plane + (first_pixel << log2(BEAT))),
+            port.payload.address.eq(later(m, (plane + (first_pixel << log2(BEAT)))[:bits], "address")),
             port.payload.beats.eq(beats),
             port.payload.tag.eq(plan.tag),
             fifo.w_data.eq(segment),
         ]
+        settle = Signal(range(4))
+        settled = settle == 0
+        m.d.sync += settle.eq(Mux(settled, 0, settle - 1))
+
+        def wait(cycles: int) -> None:
+            m.d.sync += settle.eq(cycles)
+
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [images.eq(plan.batch), image.eq(plan.input + self.index * plan.input_pitch)]
@@ -124,20 +147,23 @@ class Loader(wiring.Component):
                     end_words.eq(0),
                     rows.eq(plan.output_height),
                 ]
+                wait(1)
                 m.next = "TILE"
             with m.State("TILE"):
                 m.d.sync += [
-                    next_pixel.eq(clamped(pixel + plan.tile_pixels, plan.image_pixels)),
-                    next_words.eq(clamped(words + plan.tile_words, plan.image_words)),
+                    next_pixel.eq(clamped(end_of_pixels, plan.image_pixels)),
+                    next_words.eq(clamped(end_of_words, plan.image_words)),
                     first_pixel.eq(clamped(pixel, plan.image_pixels)),
                     first_words.eq(clamped(words, plan.image_words)),
                 ]
-                m.next = "ROOM"
+                with m.If(settled):
+                    wait(2)
+                    m.next = "ROOM"
             with m.State("ROOM"):
-                with m.If(first_pixel < end_pixel):  # rows that this tile has in common with the last one
+                with m.If(settled & common):
                     m.d.sync += [first_pixel.eq(end_pixel), first_words.eq(end_words)]
-                with m.If((level + next_words - end_words) <= self.depth):
-                    m.d.comb += added.eq(next_words - end_words)
+                with m.If(settled & (full <= self.depth)):
+                    m.d.comb += added.eq(grown)
                     m.next = "CHUNK"
             with m.State("CHUNK"):
                 m.d.sync += [
@@ -148,21 +174,26 @@ class Loader(wiring.Component):
                     group.eq(0),
                     block.eq(0),
                 ]
+                wait(3)
                 m.next = "SEGMENT"
             with m.State("SEGMENT"):
-                m.d.comb += [port.valid.eq(exists & fifo.w_rdy), fifo.w_en.eq(port.ready | ~exists)]
+                m.d.comb += [
+                    port.valid.eq(settled & exists & fifo.w_rdy),
+                    fifo.w_en.eq(settled & (port.ready | ~exists)),
+                ]
                 with m.If(fifo.w_rdy & fifo.w_en):
-                    m.d.sync += [
-                        block.eq(block + 1),
-                        plane.eq(plane + (plan.input_pitch << log2(self.planes))),
-                        word.eq(word + plan.input_width),
-                    ]
-                    with m.If(block == plan.blocks - 1):
-                        # the next group begins with the plane after this one's last, which is not always at a word's end
-                        with m.If(plan.planes[0] & (self.planes > 1)):
-                            m.d.sync += plane.eq(plane + plan.input_pitch)
-                        m.d.sync += [block.eq(0), group.eq(group + 1)]
-                    with m.If(last):
+                    m.d.sync += [block.eq(block + 1), word.eq(word + plan.input_width)]
+                    m.next = "NEXT"
+            with m.State("NEXT"):
+                wait(2)
+                m.d.sync += plane.eq(next_plane)
+                m.next = "SEGMENT"
+                with m.If(block_end):
+                    # the next group begins with the plane after this one's last, which is not always at a word's end
+                    with m.If(odd):
+                        m.d.sync += plane.eq(next_odd)
+                    m.d.sync += [block.eq(0), group.eq(group + 1)]
+                    with m.If(group_end):
                         m.next = "STEP"
             with m.State("STEP"):
                 m.d.sync += [
@@ -170,11 +201,12 @@ class Loader(wiring.Component):
                     words.eq(words + plan.step_words),
                     rows.eq(rows - plan.tile_rows),
                 ]
+                wait(1)
                 m.next = "TILE"
                 with m.If(rows <= plan.tile_rows):
                     m.next = "END"
             with m.State("END"):  # of an image: rows that no window reads count as loaded, since they are released too
-                m.d.comb += added.eq(plan.image_words - end_words)
+                m.d.comb += added.eq(rest)
                 m.d.sync += [
                     images.eq(images - 1),
                     image.eq(image + plan.input_image),
@@ -192,25 +224,31 @@ class Loader(wiring.Component):
         writer = memory.write_port()
         for lane in range(self.overlay.array.lanes):  # synthesis makes a copy for each port that reads
             reader = memory.read_port()
-            m.d.comb += [reader.addr.eq(self.address[lane]), self.data[lane].eq(reader.data)]
+            m.d.comb += reader.addr.eq(self.address[lane])
+            m.d.comb += self.data[lane].eq(later(m, reader.data, f"data_{lane}"))  # the memory's output register
         stream = self.memory.data
-        segment = data.View(layout, fifo.r_data)
-        column, beat = Signal(13), Signal(BEATS_BITS)
-        offset = Signal(range(self.depth))
-        end = Signal()
+        taken = Signal()
+        there, segment, last = counted(m, fifo, layout, taken)
+        address, columns, row_end = Signal(range(self.depth)), Signal(13), Signal()
         m.d.comb += [
-            stream.ready.eq(fifo.r_rdy & ~segment.empty),
-            writer.addr.eq(segment.address + offset),
+            stream.ready.eq(there & ~segment.empty),
+            taken.eq(there & (segment.empty | stream.valid)),
+            writer.addr.eq(address),
             writer.data.eq(stream.payload),
             writer.en.eq(stream.valid & stream.ready),
-            end.eq(fifo.r_rdy & (segment.empty | (stream.valid & (beat == segment.beats - 1)))),
-            fifo.r_en.eq(end),
         ]
-        with m.If(writer.en):
-            m.d.sync += [beat.eq(beat + 1), column.eq(column + 1), offset.eq(offset + 1)]
-            with m.If(column == segment.width - 1):
-                m.d.sync += [column.eq(0), offset.eq(offset + segment.row_words - segment.width + 1)]
-        with m.If(end):
-            m.d.sync += [beat.eq(0), column.eq(0), offset.eq(0), self.segments.eq(self.segments + 1)]
+        with m.If(taken):
+            m.d.sync += [address.eq(address + 1), columns.eq(columns - 1), row_end.eq(columns == 2)]
+            with m.If(row_end):
+                m.d.sync += [
+                    address.eq(address + segment.gap),
+                    columns.eq(segment.width),
+                    row_end.eq(segment.width == 1),
+                ]
+        with m.If(fifo.r_en):
+            head = data.View(layout, fifo.r_data)
+            m.d.sync += [address.eq(head.address), columns.eq(head.width), row_end.eq(head.width == 1)]
+        with m.If(taken & last):
+            m.d.sync += self.segments.eq(self.segments + 1)
             with m.If(segment.last):
                 m.d.sync += [self.segments.eq(0), self.chunks.eq(self.chunks + 1)]

@@ -7,28 +7,19 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..streams import later, product
 from .constants import COUNT
-from .jobs import job, pixel_count
+from .jobs import job
 from .loader import CHUNKS
-from .plan import SIDE, WORDS, log2, multiplied, plan
+from .plan import SIDE, WORDS, log2, plan
 
-
-def place_layout(overlay: Overlay) -> data.StructLayout:
-    """Return the layout of the place of a lane's first pixel.
-
-    ``row``, ``column``  in the tile
-    ``begin``, ``y``     address in the input ring, and row of the input, of what its row begins with
-    ``ahead``            columns of the input from there
-    """
-    few = (max(2, overlay.array.lanes) - 1).bit_length()
-    ring = log2(overlay.buffers.input.depth)
-    return data.StructLayout({"row": few, "column": few, "begin": ring, "y": signed(SIDE), "ahead": few + 8})
+SETTLE = 4  # cycles from a new job, or a step, until what follows from it is in registers
+PREPARE = 7  # cycles before the first pixel of a pass in which it is offered
 
 
 def pass_layout(overlay: Overlay) -> data.StructLayout:
     """Return the layout of a pass: its job's, from where it begins, and whether it is the job's first or final one."""
-    places = data.ArrayLayout(place_layout(overlay), overlay.array.lanes)
-    return data.StructLayout({**job(overlay).members, "places": places, "first": 1, "final": 1})
+    return data.StructLayout({**job(overlay).members, "first": 1, "final": 1})
 
 
 def place(pixel: int, columns: Value) -> tuple[Value, Value]:
@@ -41,9 +32,9 @@ def place(pixel: int, columns: Value) -> tuple[Value, Value]:
 
 
 class Passes(wiring.Component):
-    """Turn jobs into passes: blocks of inputs, rows of the kernel, columns.
+    """Turn jobs into passes: blocks of inputs, rows of the kernel, columns. A pass is ready some cycles after the last one.
 
-    ``plan``  that of ``slot``
+    ``plan``  that of ``slot`` one cycle before
     """
 
     def __init__(self, overlay: Overlay) -> None:
@@ -60,35 +51,24 @@ class Passes(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the loops; each level remembers the address where its next step begins from."""
         m = Module()
-        layout = self.passes.payload.shape()
-        members = {name: shape for name, shape in layout.members.items() if name != "places"}
-        current = Signal(data.StructLayout(members), reset_less=True)
-        plan = self.plan
-        m.d.comb += self.slot.eq(current.slot)
-        m.d.comb += [self.passes.payload[name].eq(current[name]) for name in members]
-        for lane in range(self.overlay.array.lanes):
-            first = self.passes.payload.places[lane]
-            row = Signal.like(first.row, name=f"row_{lane}")
-            column = Signal.like(first.column, name=f"column_{lane}")
-            m.d.comb += [
-                *(signal.eq(value) for signal, value in zip((row, column), place(lane, current.columns))),
-                first.row.eq(row),
-                first.column.eq(column),
-                first.begin.eq(current.address + multiplied(plan.row_step, row)),
-                first.y.eq(current.y + multiplied(plan.stride_h, row)),
-                first.ahead.eq(multiplied(plan.stride_w, column)),
-            ]
-        ring = layout["address"].shape
+        plan, payload = self.plan, self.passes.payload
+        current = Signal(payload.shape(), reset_less=True)
+        m.d.comb += [self.slot.eq(current.slot), payload.eq(current)]
+        ring = payload.shape()["address"].shape
         block, block_address = Signal(13), Signal(ring)
         row, row_address, top = Signal(8), Signal(ring), Signal(signed(SIDE))
         column, left = Signal(8), Signal(signed(SIDE))
-        column_end, row_end, block_end = Signal(), Signal(), Signal()
-        m.d.comb += [
-            column_end.eq(column == plan.kernel_w - 1),
-            row_end.eq(row == plan.kernel_h - 1),
-            block_end.eq(plan.depthwise | (block == plan.blocks - 1)),
-            current.final.eq(column_end & row_end & block_end),
-        ]
+        # what follows from these: whether the step is the last one, and where the next one begins
+        last_column = later(m, plan.kernel_w - 1, "last_column")
+        last_row = later(m, plan.kernel_h - 1, "last_row")
+        last_block = later(m, plan.blocks - 1, "last_block")
+        column_end = later(m, column == last_column[:8], "column_end")
+        row_end = later(m, row == last_row[:8], "row_end")
+        block_end = later(m, plan.depthwise | (block == last_block[:13]), "block_end")
+        next_row = later(m, (row_address + plan.tap_step)[:ring], "next_row")
+        next_block = later(m, (block_address + plan.input_width)[:ring], "next_block")
+        m.d.comb += payload.final.eq(column_end & row_end & block_end)
+        settle = Signal(range(SETTLE + 1))
         with m.FSM():
             with m.State("JOB"):
                 m.d.comb += self.jobs.ready.eq(1)
@@ -96,46 +76,54 @@ class Passes(wiring.Component):
                 m.d.sync += [current[name].eq(new[name]) for name in new.shape().members]
                 m.d.sync += [current.first.eq(1), block.eq(0), row.eq(0), column.eq(0)]
                 m.d.sync += [block_address.eq(new.address), row_address.eq(new.address)]
-                m.d.sync += [top.eq(new.y), left.eq(new.x)]
+                m.d.sync += [top.eq(new.y), left.eq(new.x), settle.eq(SETTLE)]
                 with m.If(self.jobs.valid):
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                m.d.sync += settle.eq(settle - 1)
+                with m.If(settle == 1):
                     m.next = "PASS"
             with m.State("PASS"):
                 m.d.comb += self.passes.valid.eq(1)
+                m.d.sync += settle.eq(2)
                 with m.If(self.passes.ready):
+                    m.next = "STEP"
+            with m.State("STEP"):
+                m.d.sync += [
+                    current.first.eq(0),
+                    column.eq(column + 1),
+                    current.address.eq(current.address + plan.dilation_w),
+                    current.x.eq(current.x + plan.dilation_w),
+                ]
+                m.next = "SETTLE"
+                with m.If(column_end):
                     m.d.sync += [
-                        current.first.eq(0),
-                        column.eq(column + 1),
-                        current.address.eq(current.address + plan.dilation_w),
-                        current.x.eq(current.x + plan.dilation_w),
+                        column.eq(0),
+                        row.eq(row + 1),
+                        row_address.eq(next_row),
+                        current.address.eq(next_row),
+                        current.x.eq(left),
+                        current.y.eq(current.y + plan.dilation_h),
                     ]
-                    with m.If(column_end):
-                        m.d.sync += [
-                            column.eq(0),
-                            row.eq(row + 1),
-                            row_address.eq(row_address + plan.tap_step),
-                            current.address.eq(row_address + plan.tap_step),
-                            current.x.eq(left),
-                            current.y.eq(current.y + plan.dilation_h),
-                        ]
-                        with m.If(row_end):
-                            m.d.sync += [
-                                row.eq(0),
-                                block.eq(block + 1),
-                                current.segment.eq(current.segment + 1),
-                                block_address.eq(block_address + plan.input_width),
-                                row_address.eq(block_address + plan.input_width),
-                                current.address.eq(block_address + plan.input_width),
-                                current.y.eq(top),
-                            ]
-                            with m.If(block_end):
-                                m.next = "JOB"
+                with m.If(column_end & row_end):
+                    m.d.sync += [
+                        row.eq(0),
+                        block.eq(block + 1),
+                        current.segment.eq(current.segment + 1),
+                        block_address.eq(next_block),
+                        row_address.eq(next_block),
+                        current.address.eq(next_block),
+                        current.y.eq(top),
+                    ]
+                    with m.If(block_end):
+                        m.next = "JOB"
         return m
 
 
 class Feeder(wiring.Component):
-    """Load the weights of the pass that comes next; a pass goes on when the last row is on its way.
+    """Load the weights of the pass that comes next; it is offered when the last row is on its way.
 
-    ``plan``  that of ``slot``
+    ``fed``  its payload stays from ``array.inputs - 1`` cycles before ``valid`` on, so that the next part prepares it
     ``written``, ``freed``, ``word``, ``weights``  of Constants
     ``row``, ``at``, ``load``  of Multipliers
     ``waits``  a pass is there, but its weights are not
@@ -145,10 +133,10 @@ class Feeder(wiring.Component):
         self.overlay = overlay
         array = overlay.array
         passes = stream.Signature(pass_layout(overlay))
+        if array.inputs <= PREPARE:
+            raise ValueError(f"array of {array.inputs} inputs: expected more than {PREPARE}")
         super().__init__(
             {
-                "plan": In(plan(overlay)),
-                "slot": Out(1),
                 "passes": In(passes),
                 "fed": Out(passes),
                 "written": In(COUNT),
@@ -165,69 +153,78 @@ class Feeder(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the counter of rows, and their way to the array."""
         m = Module()
-        array = self.overlay.array
-        here, busy = Signal(self.fed.payload.shape(), reset_less=True), Signal()
-        depthwise = self.plan.depthwise
-        m.d.comb += self.slot.eq(here.slot)
-        begin = Signal(COUNT)  # the pass's first word
-        row = Signal(range(array.inputs))
-        running, reading, done = Signal(), Signal(), Signal()
-        there = Signal(COUNT)
-        needed = Mux(depthwise, 1, array.inputs)
-        last = array.inputs - 1
+        inputs = self.overlay.array.inputs
+        here, busy, offered = Signal(self.fed.payload.shape(), reset_less=True), Signal(), Signal()
+        begin = Signal(COUNT)  # the first word of the pass that is loaded next; of this one until its first row is read
+        row, running, starts, reading, ends = Signal(range(inputs)), Signal(), Signal(), Signal(), Signal()
+        there = later(m, (self.written - begin)[:COUNT], "there")
+        enough, some = later(m, there >= inputs, "enough"), later(m, there != 0, "some")
         m.d.comb += [
-            there.eq(self.written - begin),
-            reading.eq(busy & ~done & (running | (there >= needed))),
-            self.waits.eq(busy & ~done & ~reading),
-            self.word.eq(begin + Mux(depthwise, 0, row)),
+            starts.eq(busy & ~running & ~offered & Mux(here.narrow, some, enough)),
+            reading.eq(starts | running),
+            ends.eq(running & (row == inputs - 1)),
+            self.waits.eq(busy & ~reading & ~offered),
             self.fed.payload.eq(here),
-            self.fed.valid.eq(busy & (done | (reading & (row == last)))),
-            self.passes.ready.eq(~busy | (self.fed.valid & self.fed.ready)),
+            self.fed.valid.eq(offered),
+            self.passes.ready.eq(~busy | (offered & self.fed.ready)),
         ]
+        following = (begin + Mux(here.narrow, 1, inputs))[:COUNT]
+        m.d.sync += self.word.eq(Mux(reading & ~ends, self.word + ~here.narrow, begin))
+        with m.If(starts):
+            m.d.sync += [running.eq(1), begin.eq(Mux(here.rewind & here.final & ~here.free, self.freed, following))]
         with m.If(reading):
-            m.d.sync += [running.eq(1), row.eq(row + 1)]
-            with m.If(row == last):
-                m.d.sync += [row.eq(0), running.eq(0), done.eq(1), begin.eq(begin + needed)]
-                with m.If(here.free):
-                    m.d.sync += self.freed.eq(begin + needed)
-                with m.Elif(here.rewind & here.final):
-                    m.d.sync += begin.eq(self.freed)
+            m.d.sync += row.eq(row + 1)
+        with m.If(running & (row == inputs - 2)):
+            m.d.sync += offered.eq(1)
+        with m.If(ends):
+            m.d.sync += [row.eq(0), running.eq(0)]
+            with m.If(here.free):
+                m.d.sync += self.freed.eq(begin)
         with m.If(self.passes.ready):
-            m.d.sync += [busy.eq(self.passes.valid), here.eq(self.passes.payload), done.eq(0)]
-
-        # the ring's word in the next cycle, a register for the way, then the array
-        at, load, narrow = Signal.like(row), Signal(), Signal()
-        m.d.sync += [at.eq(row), load.eq(reading), narrow.eq(depthwise), self.at.eq(at), self.load.eq(load)]
-        codes = data.View(self.row.shape(), self.weights)
-        for output in range(array.outputs):
-            m.d.sync += self.row[output].eq(Mux(narrow & (at != output), 0, codes[output]))
+            m.d.sync += [busy.eq(self.passes.valid), here.eq(self.passes.payload), offered.eq(0)]
+        self._rows(m, row, reading, here.narrow)
         return m
+
+    def _rows(self, m: Module, row: Value, reading: Value, narrow: Value) -> None:
+        """Take a word from the ring two cycles later, and give it to the array in the next one."""
+        load = reading
+        for i in range(2):
+            row, narrow = later(m, row, f"at_{i}"), later(m, narrow, f"narrow_{i}")
+            before, load = load, Signal(name=f"load_{i}")
+            m.d.sync += load.eq(before)
+        m.d.sync += [self.at.eq(row), self.load.eq(load)]
+        codes = data.View(self.row.shape(), self.weights)
+        for output in range(self.overlay.array.outputs):
+            kept = later(m, Mux(narrow & (row != output), 0, codes[output]), f"row_{output}")
+            m.d.comb += self.row[output].eq(kept)
 
 
 class Pixels(wiring.Component):
     """Issue the pixels of passes, one for each lane in each cycle: the next ones of a tile, row by row.
 
-    ``plan``          that of ``slot``
-    ``chunks``, ``segments``  of the loader, as far as all planes are there
+    ``plan``          that of ``slot`` one cycle before
+    ``fed``           a pass whose payload stays from ``PREPARE`` cycles before ``valid`` on
+    ``chunks``, ``segments``  of each loader
     ``drained``       jobs whose accumulators are read
     ``words``         addresses in the input ring
     ``inside``        which of the pixels are in the image; the others are padding with code ``zero``
     ``swap``          the pixels are the first ones of a pass
     ``address``, ``bank``, ``first``  of the accumulators
-    ``job``, ``pixels``, ``final``  the pass's job, the pixels of its tile, and whether the last one is among these
+    ``job``, ``final``  the pass's job, and whether the last one is among these
     ``release``       words of the input ring
     """
 
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
         depth, lanes = overlay.buffers.accumulators.depth, overlay.array.lanes
+        loaders = overlay.array.inputs // overlay.layout.channels_per_word
         super().__init__(
             {
                 "plan": In(plan(overlay)),
                 "slot": Out(1),
                 "fed": In(stream.Signature(pass_layout(overlay))),
-                "chunks": In(CHUNKS),
-                "segments": In(13),
+                "chunks": In(data.ArrayLayout(CHUNKS, loaders)),
+                "segments": In(data.ArrayLayout(13, loaders)),
                 "drained": In(COUNT),
                 "words": Out(data.ArrayLayout(log2(overlay.buffers.input.depth), lanes)),
                 "valid": Out(1),
@@ -238,7 +235,6 @@ class Pixels(wiring.Component):
                 "bank": Out(1, init=1),
                 "first": Out(1),
                 "job": Out(job(overlay)),
-                "pixels": Out(pixel_count(overlay)),
                 "final": Out(1),
                 "release": Out(WORDS),
                 "waits_input": Out(1),
@@ -247,29 +243,22 @@ class Pixels(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the counters of rows and columns."""
+        """Return the counters of pixels, and what is prepared of the next pass."""
         m = Module()
         fed = self.fed.payload
         here = Signal(fed.shape(), reset_less=True)
-        plan = self.plan
-        m.d.comb += self.slot.eq(here.slot)
-
-        ahead, input_there, bank_free, ready = Signal(signed(CHUNKS)), Signal(), Signal(), Signal()
-        started, flying = Signal(COUNT), Signal(COUNT)  # jobs
+        lanes = self.overlay.array.lanes
+        m.d.comb += self.slot.eq(fed.slot)
+        started = Signal(COUNT)  # jobs
+        input_there, bank_free = self._conditions(m, started)
+        goes = later(m, input_there & bank_free, "goes")
+        new, end = Signal(), Signal()
+        left = Signal.like(fed.pixels, reset_less=True)  # of the tile, these included
         m.d.comb += [
-            ahead.eq(self.chunks - fed.chunk),
-            input_there.eq((ahead > 0) | ((ahead == 0) & (self.segments > fed.segment))),
-            flying.eq(started - self.drained),
-            bank_free.eq(~fed.first | (flying < 2)),
-            ready.eq(input_there & bank_free),
             self.waits_input.eq(self.fed.valid & ~input_there & ~self.valid),
             self.waits_bank.eq(self.fed.valid & input_there & ~bank_free & ~self.valid),
-        ]
-        new, end = Signal(), Signal()
-        m.d.comb += [
             new.eq(self.fed.valid & self.fed.ready),
-            self.fed.ready.eq(ready & (~self.valid | end)),
-            self.zero.eq(plan.input_zero),
+            self.fed.ready.eq(goes & (~self.valid | end)),
             self.first.eq(here.first),
             self.job.eq(Cat(here[name] for name in self.job.shape().members)),
             self.final.eq(self.valid & end & here.final),
@@ -278,68 +267,86 @@ class Pixels(wiring.Component):
         m.d.sync += self.swap.eq(new)
         with m.If(self.valid):
             m.d.sync += [self.address.eq(self.address + 1), self.valid.eq(~end)]
+            m.d.sync += [left.eq(left - lanes), end.eq(left <= 2 * lanes)]
+        few = later(m, fed.pixels <= lanes, "few")
         with m.If(new):
-            m.d.sync += [here.eq(fed), self.valid.eq(1), self.address.eq(0)]
+            m.d.sync += [here.eq(fed), self.valid.eq(1), self.address.eq(0), left.eq(fed.pixels), end.eq(few)]
             with m.If(fed.first):
                 m.d.sync += [started.eq(started + 1), self.bank.eq(~self.bank)]
-        self._lanes(m, here, new, end)
+        self._lanes(m, new)
         return m
 
-    def _lanes(self, m: Module, here: data.View, new: Value, end: Value) -> None:
-        """Add the place of each lane's pixel, and the number of pixels."""
+    def _conditions(self, m: Module, started: Value) -> tuple[Value, Value]:
+        """Return whether the input of the pass that is offered is there, and the accumulators of its job are free."""
+        fed, there = self.fed.payload, []
+        for i, (chunks, segments) in enumerate(zip(self.chunks, self.segments)):
+            ahead = Signal(signed(CHUNKS), name=f"ahead_{i}", reset_less=True)
+            m.d.sync += ahead.eq(chunks - fed.chunk)
+            more = later(m, segments > fed.segment, f"more_{i}")
+            there.append(later(m, (ahead > 0) | ((ahead == 0) & more), f"there_{i}"))
+        flying = later(m, (started - self.drained)[:COUNT], "flying")
+        return Cat(there).all(), later(m, ~fed.first | (flying < 2), "bank_free")
+
+    def _lanes(self, m: Module, new: Value) -> None:
+        """Add the place of each lane's pixel: a step is some columns, or to a later row and some columns back."""
         plan, fed, lanes = self.plan, self.fed.payload, self.overlay.array.lanes
-        # from a pixel to the lane's next one: some rows, and one more where its row ends
-        whole, rest = place(lanes - 1, here.columns)
-        step, step_words, step_y = Signal(range(lanes + 1)), Signal(len(self.words[0])), Signal(SIDE)
-        m.d.comb += [
-            step.eq(rest + 1),
-            step_words.eq(multiplied(plan.row_step, whole)),
-            step_y.eq(multiplied(plan.stride_h, whole)),
-        ]
-        passed = Signal.like(self.pixels)
-        with m.If(self.valid):
-            m.d.sync += passed.eq(passed + lanes)
+        ring, few = len(self.words[0]), (max(2, lanes) - 1).bit_length()
+        wide = max(SIDE, ring)
+        # of the plan and the pass that is offered; then of the one whose pixels these are
+        offered = {name: later(m, getattr(plan, name), name) for name in ("input_height", "input_width", "input_zero")}
+        step_rows, rest = (
+            later(m, value[:few], name) for value, name in zip(place(lanes - 1, fed.columns), ("rows", "rest"))
+        )
+        step = later(m, rest + 1, "step")
+        back = later(m, fed.columns - step, "back")
+        across = product(m, plan.stride_w, step, few + 8, "across")
+        returns = product(m, back, plan.stride_w, wide, "returns")
+        down = product(m, plan.stride_h, step_rows, SIDE, "down")
+        words_down = product(m, plan.row_step, step_rows, ring, "words_down")
+        offered |= {
+            "back": back,
+            "step": step,
+            "soon": later(m, back - step, "soon"),  # the column from which on the step after a step goes to a later row
+            "again": later(m, back << 1, "again"),  # the same after a step that does
+            "step_word": later(m, (words_down + across)[:ring], "step_word"),
+            "wrap_word": later(m, (words_down + plan.row_step - returns)[:ring], "wrap_word"),
+            "step_y": down,
+            "wrap_y": later(m, (down + plan.stride_h)[:SIDE], "wrap_y"),
+            "step_x": across,
+            "wrap_x": later(m, (-returns)[:SIDE], "wrap_x"),
+        }
+        here = {name: Signal(value.shape(), name=f"here_{name}", reset_less=True) for name, value in offered.items()}
         with m.If(new):
-            m.d.sync += passed.eq(0)
+            m.d.sync += [value.eq(offered[name]) for name, value in here.items()]
+        m.d.comb += self.zero.eq(here["input_zero"])
         for lane in range(lanes):
-            first = fed.places[lane]
-            row, column = Signal(len(here.rows), name=f"row_{lane}"), Signal(len(here.columns), name=f"column_{lane}")
-            begin = Signal.like(first.begin, name=f"begin_{lane}")
-            y, x = Signal(signed(SIDE), name=f"y_{lane}"), Signal(signed(SIDE), name=f"x_{lane}")
-            word, after, ahead = self.words[lane], Signal(len(column) + 1), Signal.like(first.ahead)
-            m.d.comb += [
-                after.eq(column + step),
-                ahead.eq(multiplied(plan.stride_w, (after - here.columns)[: len(first.column)])),
-                self.inside[lane].eq((y >= 0) & (y < plan.input_height) & (x >= 0) & (x < plan.input_width)),
-            ]
-            with m.If((column == here.columns - 1) & (row == here.rows - 1)):
-                m.d.comb += [end.eq(1), self.pixels.eq(passed + lane + 1)]
-            with m.If(after >= here.columns):
-                next_begin = begin + step_words + plan.row_step
-                m.d.sync += [
-                    column.eq(after - here.columns),
-                    row.eq(row + whole + 1),
-                    begin.eq(next_begin),
-                    word.eq(next_begin + ahead),
-                    y.eq(y + step_y + plan.stride_h),
-                    x.eq(here.x + ahead),
-                ]
-            with m.Else():
-                across = multiplied(plan.stride_w, step)
-                m.d.sync += [
-                    column.eq(after),
-                    row.eq(row + whole),
-                    begin.eq(begin + step_words),
-                    word.eq(word + step_words + across),
-                    y.eq(y + step_y),
-                    x.eq(x + across),
-                ]
-            with m.If(new):
-                m.d.sync += [
-                    row.eq(first.row),
-                    column.eq(first.column),
-                    begin.eq(first.begin),
-                    word.eq(first.begin + first.ahead),
-                    y.eq(first.y),
-                    x.eq(fed.x + first.ahead),
-                ]
+            self._lane(m, lane, new, here, back)
+
+    def _lane(self, m: Module, lane: int, new: Value, here: dict[str, Signal], back: Value) -> None:
+        plan, fed, word = self.plan, self.fed.payload, self.words[lane]
+        ring, bits = len(word), len(fed.columns)
+        first_row, first_column = (
+            later(m, value, f"first_{name}_{lane}") for value, name in zip(place(lane, fed.columns), ("row", "column"))
+        )
+        first_x = product(m, plan.stride_w, first_column, max(SIDE, ring), f"first_x_{lane}")
+        first_y = product(m, plan.stride_h, first_row, SIDE, f"first_y_{lane}")
+        first_word = product(m, plan.row_step, first_row, ring, f"first_word_{lane}")
+        begin = later(m, (first_word + first_x)[:ring], f"begin_{lane}")
+        at = later(m, (fed.address + begin)[:ring], f"at_{lane}")
+        column = Signal(bits, name=f"column_{lane}", reset_less=True)
+        wraps = Signal(name=f"wraps_{lane}", reset_less=True)
+        y, x = (Signal(signed(SIDE), name=f"{name}_{lane}", reset_less=True) for name in "yx")
+        top = Signal(signed(SIDE), name=f"top_{lane}", reset_less=True)
+        side = Signal(signed(SIDE), name=f"side_{lane}", reset_less=True)
+        m.d.sync += [top.eq(fed.y + first_y), side.eq(fed.x + first_x)]
+        first_wraps = later(m, first_column >= back, f"first_wraps_{lane}")
+        m.d.comb += self.inside[lane].eq((y >= 0) & (y < here["input_height"]) & (x >= 0) & (x < here["input_width"]))
+        m.d.sync += [
+            column.eq(Mux(wraps, column - here["back"], column + here["step"])),
+            wraps.eq(Mux(wraps, column >= here["again"], column >= here["soon"])),
+            word.eq(word + Mux(wraps, here["wrap_word"], here["step_word"])),
+            y.eq(y + Mux(wraps, here["wrap_y"], here["step_y"])),
+            x.eq(x + Mux(wraps, here["wrap_x"], here["step_x"])),
+        ]
+        with m.If(new):
+            m.d.sync += [column.eq(first_column), wraps.eq(first_wraps), word.eq(at), y.eq(top), x.eq(side)]

@@ -15,6 +15,7 @@ from chai.overlay.sections import OnChipBuffer
 
 from ..descriptor import descriptor
 from ..requantise import RULE
+from ..streams import later, levels, product
 
 WORDS = 26  # bits of a distance in an image, in words or pixels: 4095 rows of up to 8192
 SIDE = 14  # bits of a row or column, with padding and sign
@@ -71,7 +72,7 @@ def plan(overlay: Overlay) -> wiring.Signature:
 
 
 class Planner(wiring.Component):
-    """Plans from descriptors, about 40 cycles each, 56 with groups: one multiplier, and a divider for groups.
+    """Plans from descriptors, about 140 cycles each, 156 with groups: one multiplier, and a divider for groups.
 
     ``plan``, ``valid``, ``ready``  the plan stays until it is taken
     """
@@ -102,16 +103,13 @@ class Planner(wiring.Component):
         inputs, outputs = self._groups(m, task)
         self._stays(m, task, products)
 
-        below, height = Signal(8), Signal(16)
-        m.d.comb += [
-            below.eq(task.kernel_h - 1),
-            height.eq(products["tile_step"] - task.stride_h + products["reach"] + 1),
-        ]
+        below = later(m, (task.kernel_h - 1)[:8], "below")
+        rest = later(m, products["reach"] - task.stride_h + 1, "rest")
+        height = later(m, (products["tile_step"] + rest)[:16], "height")
         own = {"groups": plan.groups, "blocks": plan.blocks, "below": below, "tile_height": height}
         factors = own | products
         a, b, step = Signal(16), Signal(16), Signal(range(len(PRODUCTS)))
-        product = Signal(32)
-        m.d.comb += product.eq(multiplied(a, b))
+        result, settle = product(m, a, b, 32, "product"), Signal(range(levels(b) + 1))
         with m.Switch(step):
             for i, (_, _, *pair) in enumerate(PRODUCTS):
                 first, second = (factors[name] if name in factors else task[name] for name in pair)
@@ -138,16 +136,19 @@ class Planner(wiring.Component):
                 with m.If(count == 0):
                     m.next = "FACTORS"
             with m.State("FACTORS"):
+                m.d.sync += settle.eq(levels(b))
                 m.next = "PRODUCT"
             with m.State("PRODUCT"):
+                m.d.sync += settle.eq(settle - 1)
                 with m.Switch(step):
                     for i, (name, *_) in enumerate(PRODUCTS):
                         with m.Case(i):
-                            m.d.sync += products[name].eq(product)
-                m.d.sync += step.eq(step + 1)
-                m.next = "FACTORS"  # which may rest on this product
-                with m.If(step == len(PRODUCTS) - 1):
-                    m.next = "DONE"
+                            m.d.sync += products[name].eq(result)
+                with m.If(settle == 0):
+                    m.d.sync += step.eq(step + 1)
+                    m.next = "FACTORS"  # which may rest on this product
+                    with m.If(step == len(PRODUCTS) - 1):
+                        m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += self.valid.eq(1)
                 with m.If(self.ready):
@@ -184,14 +185,6 @@ class Planner(wiring.Component):
             m.d.comb += fits.eq((task.stays == 3) | (products["passes"] <= words // array.inputs))
         again = Mux(plan.between, task.tiles > 1, products["runs"] > 1)
         m.d.comb += plan.keep.eq(task.stays.any() & fits & again)
-
-
-def multiplied(a: Signal, b: Signal) -> Value:
-    """Return a product as a tree of sums, not as ``*``, for which yosys takes a DSP: those multiply pixels."""
-    parts: list[Value] = [Mux(bit, a, 0) << i for i, bit in enumerate(b)]
-    while len(parts) > 1:
-        parts = [sum(parts[i + 1 : i + 2], start=parts[i]) for i in range(0, len(parts), 2)]
-    return parts[0]
 
 
 def divide(m: Module, quotient: Signal, rest: Signal, divisor: Value) -> None:

@@ -7,20 +7,21 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..streams import later
 from .multipliers import sums_layout
 
-LATENCY = 3  # cycles from ``enable`` until the word can be read with the sums added
+LATENCY = 4  # cycles from ``enable`` until the word can be read with the sums added
 
 
 class Accumulators(wiring.Component):
     """Add the sums of a pixel to its word.
 
-    ``enable``, ``bank``, ``address``, ``first``  of the sums that come in the next cycle; ``first`` replaces the word
-    ``sums``    of the cycle before's address
+    ``enable``, ``bank``, ``address``, ``first``  of the sums that come two cycles later; ``first`` replaces the word
+    ``sums``    of the address two cycles before
     ``drain_bank``, ``drain_address``  a word to read, of the bank that is not summing
-    ``drained``  that word in the next cycle
+    ``drained``  that word two cycles later
 
-    A word is next summed at least three cycles later: a pass lasts that long.
+    A word is next summed at least four cycles later: a pass lasts that long.
     """
 
     def __init__(self, overlay: Overlay) -> None:
@@ -42,17 +43,11 @@ class Accumulators(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the banks and their adders."""
         m = Module()
-        enable, first, bank, drain_bank = Signal(), Signal(), Signal(), Signal()
-        address = Signal.like(self.address)
-        m.d.sync += [
-            enable.eq(self.enable),
-            first.eq(self.first),
-            bank.eq(self.bank),
-            address.eq(self.address),
-            drain_bank.eq(self.drain_bank),
-        ]
+        enable, first, bank = (self._two_later(m, name) for name in ("enable", "first", "bank"))
+        address, drain_bank = (self._two_later(m, name) for name in ("address", "drain_bank"))
         words = []
-        write, write_bank, write_address = Signal(), Signal(), Signal.like(self.address)
+        write, write_bank = Signal(), Signal()
+        write_address = Signal.like(self.address, reset_less=True)
         total = Signal(self.word, reset_less=True)
         for i in range(2):
             m.submodules[f"bank_{i}"] = memory = Memory(shape=self.word, depth=self.depth, init=[])
@@ -63,12 +58,9 @@ class Accumulators(wiring.Component):
                 writer.data.eq(total),
                 writer.en.eq(write & (write_bank == i)),
             ]
-            words.append(reader.data)
+            words.append(later(m, reader.data.as_value(), f"word_{i}"))  # the memory's output register
         held = Signal(self.word)
-        m.d.comb += [
-            held.eq(Mux(bank, words[1].as_value(), words[0].as_value())),
-            self.drained.eq(Mux(drain_bank, words[1].as_value(), words[0].as_value())),
-        ]
+        m.d.comb += [held.eq(Mux(bank, words[1], words[0])), self.drained.eq(Mux(drain_bank, words[1], words[0]))]
         added = [self.sums[i] + Mux(first, 0, held[i]) for i in range(self.word.length)]
         bits = self.word.elem_shape.width
         m.d.sync += [
@@ -78,3 +70,10 @@ class Accumulators(wiring.Component):
             write_address.eq(address),
         ]
         return m
+
+    def _two_later(self, m: Module, name: str) -> Signal:
+        """Return an input two cycles later."""
+        once = Signal.like(getattr(self, name), name=f"{name}_once")
+        twice = Signal.like(once, name=f"{name}_twice")
+        m.d.sync += [once.eq(getattr(self, name)), twice.eq(once)]
+        return twice
