@@ -1,0 +1,73 @@
+"""Registers that cut long paths: in streams, and of values that have some cycles to settle."""
+
+from amaranth.hdl import Module, Mux, Shape, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.data import View
+from amaranth.lib.wiring import Component, In, Out
+
+
+class Slice(Component):
+    """A stream a cycle later, with registers before ``valid``, ``ready`` and the payload; it transfers in each cycle."""
+
+    def __init__(self, shape: object) -> None:
+        super().__init__({"input": In(stream.Signature(shape)), "output": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the register, and the one for what came when it could not go on."""
+        m = Module()
+        before, after = self.input, self.output
+        payload = Signal(Shape.cast(self.input.payload.shape()), reset_less=True)
+        spare = Signal(Shape.cast(self.input.payload.shape()), reset_less=True)
+        full = Signal()  # the second register
+        m.d.comb += [before.ready.eq(~full), Value.cast(after.payload).eq(payload)]
+        with m.If(~after.valid | after.ready):
+            m.d.sync += [after.valid.eq(before.valid | full), full.eq(0)]
+            m.d.sync += payload.eq(Mux(full, spare, Value.cast(before.payload)))
+        with m.Elif(before.valid):
+            m.d.sync += full.eq(1)
+        with m.If(~full):
+            m.d.sync += spare.eq(Value.cast(before.payload))
+        return m
+
+
+def later(m: Module, value: Value, name: str) -> Signal:
+    """Return a value in the next cycle, in a register without reset. Not for use within a condition: it would hold too."""
+    register = Signal(Value.cast(value).shape(), name=name, reset_less=True)
+    m.d.sync += register.eq(value)
+    return register
+
+
+def product(m: Module, a: Value, b: Value, bits: int, name: str) -> Signal:
+    """Return a product of unsigned values as a tree of sums with a register after each level, ``levels(b)`` cycles later.
+
+    Not as ``*``, for which yosys takes a DSP: those multiply pixels.
+    """
+    parts: list[Value] = [Mux(bit, Value.cast(a), 0) << i for i, bit in enumerate(Value.cast(b))]
+    level = 0
+    while level == 0 or len(parts) > 1:
+        sums = [sum(parts[i + 1 : i + 2], start=parts[i]) for i in range(0, len(parts), 2)]
+        parts = [later(m, value[:bits], f"{name}_{level}_{i}") for i, value in enumerate(sums)]
+        level += 1
+    return parts[0]
+
+
+def levels(b: Value) -> int:
+    """Return the cycles that ``product`` takes."""
+    return max(1, (len(Value.cast(b)) - 1).bit_length())
+
+
+def counted(m: Module, queue: object, layout: object, taken: Value) -> tuple[Signal, Signal, Signal]:
+    """Count the beats of the runs in a queue; ``taken`` is 1 for each beat.
+
+    Return whether there is a run, the run (whose ``beats`` are at least 1), and whether its next beat is the last one.
+    """
+    there, last = Signal(name="run_there"), Signal(name="run_last", reset_less=True)
+    run = Signal(layout, name="run", reset_less=True)
+    left = Signal.like(run.beats, name="run_left", reset_less=True)
+    head = View(layout, queue.r_data)
+    m.d.comb += queue.r_en.eq(~there | (taken & last))
+    with m.If(taken):
+        m.d.sync += [left.eq(left - 1), last.eq(left == 2)]
+    with m.If(queue.r_en):
+        m.d.sync += [there.eq(queue.r_rdy), run.eq(head), left.eq(head.beats), last.eq(head.beats == 1)]
+    return there, run, last
