@@ -29,7 +29,8 @@ def with_lookups(folder: Path, *kinds: str) -> Overlay:
     """The overlay of a manifest that is written to a folder, in which these kinds have tables, by default all."""
     manifest = json.loads(overlays.load().path.read_text())
     for kind, limits in manifest["tasks"].items():
-        limits["lookup"] = not kinds or kind in kinds
+        if kind != "lrn":  # whose table is another one
+            limits["lookup"] = not kinds or kind in kinds
     path = folder / "overlay.json"
     path.write_text(json.dumps(manifest))
     return overlays.load(path)

@@ -208,6 +208,7 @@ REFUSED_OPTIONS: dict[str, Any] = {
     "stages": ["x"],
     "start_layer": "conv1/3x3",
     "end_layer": "conv1/3x3",
+    "detect": "yolov8",
 }
 
 

@@ -45,6 +45,7 @@ def fuse_lookups(graph: Graph, partition: Partition, tasks: Lowered, overlay: Ov
             lowered[first.name] = [task]
             del lowered[second.name]
             joined[first.name] = joined[second.name] = layer
+            folded = {blob: first.name if name == second.name else name for blob, name in folded.items()}
             folded[second.bottoms[0]] = first.name
     if not joined:
         return Fused(graph, partition, tasks)

@@ -197,7 +197,7 @@ def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
     found = Answers(a_net((1, 1, 7), "DetectionOutput"), []).of_image({"out": rows}, 0, 1, window)
     (box,) = found["out"]["boxes"]
     assert box["index"] == 1 and box["pixels"] == [50, 200, 150, 300]
-    drawn = np.asarray(drawing._draw(noise(200, 400), found, {}, window))  # type: ignore[arg-type]
+    drawn = np.asarray(drawing.drawn(noise(200, 400), found, {}, window))  # type: ignore[arg-type]
     green = (drawn == (0, 128, 0)).all(-1)
     assert green[299, 50:150].all() and green[298, 50:150].all() and not green[300:].any()
     assert green[200:300, [50, 149]].all() and not green[200:300, [49, 150]].any()

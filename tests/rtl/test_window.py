@@ -84,12 +84,12 @@ def test_tasks_overlap(engine: Engine) -> None:
 
 
 def test_codes_go_through_tables(engine: Engine) -> None:
-    """Those of some of the Tasks, each through its own."""
+    """Those of some of the Tasks, each through its own; the manifest gives an LRN none."""
     for seed in range(2000, 2040):
         bench = engine.bench(seed)
         for kind in Random(seed).choices(KINDS, k=6):
             case = kind(bench.random, engine.overlay)
-            bench.add(looked_up(bench.random, case) if bench.random.random() < 0.7 else case)
+            bench.add(looked_up(bench.random, case) if kind is not lrn and bench.random.random() < 0.7 else case)
         bench.check()
 
 
@@ -180,7 +180,7 @@ def test_each_cycle_of_a_task_is_work_or_has_a_reason(engine: Engine) -> None:
 
 
 def test_a_word_of_the_input_takes_a_cycle(engine: Engine) -> None:
-    """But for the last column of windows that end in the padding, and the last row of those: GoogLeNet's pools."""
+    """But for two cycles from row to row, the last column of windows that end in the padding, and the last row of those."""
     size, planes = (28, 28), 6
     task = Pool(("x",), "y", ("pool",), Window((3, 3), (1, 1), (1, 1)), size, None)
     shape = 1, 8 * planes, *size
@@ -188,7 +188,7 @@ def test_a_word_of_the_input_takes_a_cycle(engine: Engine) -> None:
     bench.calm()
     bench.add(Case(task, {"x": shape, "y": shape}, {"x": (shape[1], 0), "y": (shape[1], 0)}))
     words = planes * size[0] * size[1]
-    assert words < bench.check() < 1.09 * words + 150
+    assert words < bench.check() < 1.16 * words + 150
 
 
 def test_a_word_of_an_eltwise_takes_two_cycles_and_of_a_copy_one_as_modelled(engine: Engine) -> None:
@@ -220,6 +220,17 @@ def test_a_word_of_an_lrn_takes_one_cycle_as_modelled(engine: Engine, size: tupl
     pixels = size[0] * size[1]
     assert (cycles := task.working_cycles(engine.overlay, shapes)) == 2 * (8 * pixels + min(64, pixels))
     assert cycles + SEGMENTS < bench.check() < 1.02 * cycles + SEGMENTS + 450
+
+
+@pytest.mark.parametrize("size", [(8, 8), (5, 13), (8, 16), (3, 43), (1, 66)])
+def test_the_last_part_of_an_lrn_is_short(engine: Engine, size: tuple[int, int]) -> None:
+    """Parts have 64 pixels: all, or the last one has one or two, of one plane and of some; the next image begins at once."""
+    for channels in (3, 8, 20):
+        shapes = dict.fromkeys("xy", (3, channels, *size))
+        task = replace(random_table(np.random.default_rng(5), 9), local_size=5)
+        bench = engine.bench(9)
+        bench.add(Case(task, shapes, dict.fromkeys("xy", (channels, 0))))
+        bench.check()
 
 
 def test_a_table_of_an_lrn_comes_while_the_task_before_computes(engine: Engine) -> None:

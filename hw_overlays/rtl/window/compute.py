@@ -9,6 +9,7 @@ from chai.overlay import Overlay
 from ..descriptor import descriptor
 from ..lookup import ENTRIES, has_lookups
 from ..requantise import LATENCY, Requantise
+from ..streams import later
 from .elements import Elements
 from .fetch import any_of
 from .lrn import LRN
@@ -22,7 +23,8 @@ class Compute(wiring.Component):
     ``task``    descriptors
     ``first``, ``second``  words of the inputs
     ``entries``  of tables of codes, those of a Task before its first word
-    ``record``  of the table, in the cycle after ``read``; ``there`` if one can be claimed; ``done_with`` after the last
+    ``record``  of the table, two cycles after ``read``; ``there``, ``two_there`` if one or two can be claimed; ``done_with``
+                after the last
     ``begin``, ``beat``, ``segment``  of an LRN: its table follows, and is written
     ``room``    1 if a word of codes may come; ``claim`` says that one will: ``word``, with ``write``
     ``record_claim``  the same of records
@@ -41,6 +43,7 @@ class Compute(wiring.Component):
                 "second": In(word),
                 "entries": In(ENTRIES),
                 "there": In(1),
+                "two_there": In(1),
                 "record_claim": Out(1),
                 "read": Out(1),
                 "record": In(record),
@@ -66,13 +69,11 @@ class Compute(wiring.Component):
         m.submodules.elements = elements = Elements(self.overlay)
         has_lrn = "lrn" in self.overlay.kinds
         m.submodules.lanes = lanes = Requantise(self.overlay, self.step)
-        now = Signal.like(self.task.payload)
-        pools, pairs = now.opcode == self.opcodes["pool"], now.opcode == self.opcodes["eltwise"]
-        averages = pools & now.average
-        image = (
-            (now.kernel_h == now.input_height) & (now.kernel_w == now.input_width) & (now.pad_h == 0) & (now.pad_w == 0)
-        )
-        norms = now.opcode == self.opcodes["lrn"]
+        now = Signal(self.task.payload.shape(), reset_less=True)
+        sides = Cat(now.kernel_h == now.input_height, now.kernel_w == now.input_width)
+        covers = later(m, sides.all() & (now.pad_h == 0) & (now.pad_w == 0), "covers")  # the window covers the image
+        pools, pairs, norms = (later(m, now.opcode == self.opcodes[kind], kind) for kind in ("pool", "eltwise", "lrn"))
+        averages, image = later(m, pools & now.average, "averages"), later(m, pools & covers, "image")
         chosen = {pool: pools & ~image, whole: pools & image, elements: ~pools & ~norms}
         if has_lrn:
             m.submodules.lrn = lrn = LRN(self.overlay)
@@ -81,7 +82,7 @@ class Compute(wiring.Component):
         self._planes(m, now, pool, chosen, averages, norms)
 
         # -- what the units share
-        room = self.room & (~averages | self.there)
+        room = later(m, self.room & (~averages | Mux(self.claim, self.two_there, self.there)), "may_claim")
         for unit in chosen:
             m.d.comb += [unit.task.eq(now), unit.first.payload.eq(self.first.payload), unit.room.eq(room)]
             m.d.comb += unit.first.valid.eq(self.first.valid)
@@ -97,21 +98,23 @@ class Compute(wiring.Component):
             self.unset.eq(any_of(unit.held & choice for unit, choice in chosen.items()) & self.room),
         ]
 
-        # -- into the lanes
+        # -- into the lanes, through a register
         record, bank = self.record, Signal()  # which table of codes: that of each Task that has one in turn
+        factor = later(m, elements.multiplier, "factor")
         for lane in range(self.step):
-            code, multiplier = elements.values[lane], elements.multiplier
+            code, multiplier = elements.values[lane], factor
             if has_lrn:
-                code, multiplier = Mux(norms, lrn.factors[lane], code), Mux(norms, lrn.values[lane], multiplier)
+                code = Mux(norms, lrn.factors[lane], code)
+                multiplier = Mux(norms, later(m, lrn.values[lane], f"value_{lane}"), factor)
             sums = Mux(pools, Mux(pool.valid, pool.sums[lane], whole.sums[lane]), code)
             m.d.comb += [
-                lanes.sums[lane].eq(sums),
+                lanes.sums[lane].eq(later(m, sums, f"sums_{lane}")),
                 lanes.bias[lane].eq(Mux(averages, record.bias, 0)),
                 lanes.multiplier[lane].eq(Mux(averages, record.multiplier, Mux(pools, 1, multiplier))),
                 lanes.negative[lane].eq(Mux(averages, record.negative, now.negative)),
             ]
         m.d.comb += [
-            lanes.more.eq(elements.more & ~pools),
+            lanes.more.eq(later(m, elements.more & ~pools, "more")),
             lanes.rule.shift.eq(now.shift),
             lanes.rule.leaky.eq(now.leaky & ~pairs),
             lanes.rule.zero.eq(now.output_zero),
@@ -126,7 +129,7 @@ class Compute(wiring.Component):
                 m.d.sync += bank.eq(~bank)
 
         # -- out of the lanes; a leaky eltwise has codes for both signs, one after the other
-        valid, aside = Signal(LATENCY), Signal(LATENCY)
+        valid, aside = Signal(LATENCY + 1), Signal(LATENCY + 1)
         m.d.sync += valid.eq(Cat(any_of(unit.valid for unit in chosen), valid))
         m.d.sync += aside.eq(Cat(elements.aside, aside))
         codes, below = Signal.like(lanes.codes), Signal(self.step)
@@ -150,25 +153,31 @@ class Compute(wiring.Component):
         """Begin plane after plane of a Task in its unit, images of an LRN, and the next Task after the last code."""
         planes, images = Signal(16), Signal(16)  # left, the current ones included
         of_image = Mux(norms, 1, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1))
+        of_image = later(m, of_image, "of_image")
+        some, last_plane = later(m, images != 0, "some"), later(m, planes == 1, "last_plane")
         under_way = Signal(8)  # codes that are claimed and not yet written
         m.d.sync += under_way.eq(under_way + self.claim - self.write)
+        settle = Signal(range(4))  # from a new Task until what follows from it is in registers
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.task.ready.eq(1)
+                m.d.sync += [now.eq(self.task.payload), settle.eq(3)]
                 with m.If(self.task.valid):
-                    m.d.sync += now.eq(self.task.payload)
                     m.next = "PREPARE"
             with m.State("PREPARE"):
-                m.d.comb += pool.prepare.eq(chosen[pool])
-                m.d.sync += [planes.eq(of_image), images.eq(now.batch)]
+                m.d.sync += [planes.eq(of_image), images.eq(now.batch), settle.eq(settle - 1)]
+                with m.If(settle == 0):
+                    m.d.comb += pool.prepare.eq(chosen[pool])
+                    m.next = "BEGIN"
+            with m.State("BEGIN"):
                 m.next = "PLANES"
             with m.State("PLANES"):
                 for unit, choice in chosen.items():
-                    m.d.comb += unit.start.eq(choice & unit.ready & (images != 0))
+                    m.d.comb += unit.start.eq(choice & unit.ready & some)
                     with m.If(unit.start):
                         m.d.sync += planes.eq(planes - 1)
-                        with m.If(planes == 1):
+                        with m.If(last_plane):
                             m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
-                    with m.If(choice & unit.ready & (images == 0) & (under_way == 0)):
+                    with m.If(choice & unit.ready & ~some & (under_way == 0)):
                         m.d.comb += self.done_with.eq(averages | norms)
                         m.next = "IDLE"

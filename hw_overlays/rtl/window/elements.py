@@ -40,16 +40,18 @@ class Elements(wiring.Component):
         """Return the counters of words and products, and the choice of what is multiplied."""
         m = Module()
         task = self.task
-        words = Signal(29)
+        words, busy = Signal(29), Signal()
         product, last = Signal(2), Signal(2)
-        busy, begins, ends = words != 0, product == 0, product == last
+        last_word, there = Signal(), Signal()
+        begins, ends = product == 0, product == last
+        # products of a word follow each other without a gap: there is a word, or two, when the first one begins
+        m.d.comb += there.eq(self.first.valid & (self.second.valid | ~self.pairs))
+        m.d.sync += last.eq(Mux(self.pairs, Mux(task.leaky, 3, 1), 0))
         m.d.comb += [
-            last.eq(Mux(self.pairs, Mux(task.leaky, 3, 1), 0)),
             self.ready.eq(~busy),
-            # products of a word follow each other without a gap
-            self.starved.eq(busy & ~(self.first.valid & (self.second.valid | ~self.pairs)) & begins),
+            self.starved.eq(busy & ~there & begins),
             self.held.eq(busy & begins & ~self.room),
-            self.works.eq(busy & ~self.starved & ~self.held),
+            self.works.eq(busy & (~begins | (there & self.room))),
             self.claim.eq(self.works & begins),
             self.first.ready.eq(self.works & ends),
             self.second.ready.eq(self.works & ends & self.pairs),
@@ -61,9 +63,10 @@ class Elements(wiring.Component):
         with m.If(self.works):
             m.d.sync += product.eq(Mux(ends, 0, product + 1))
             with m.If(ends):
-                m.d.sync += words.eq(words - 1)
+                m.d.sync += [words.eq(words - 1), last_word.eq(words == 2), busy.eq(~last_word)]
         with m.If(self.start):
-            m.d.sync += words.eq(task.input_pitch // BEAT)
+            count = task.input_pitch // BEAT
+            m.d.sync += [words.eq(count), last_word.eq(count == 1), busy.eq(1)]
 
         word = Mux(product[0], self.second.payload, self.first.payload)
         zero = Mux(product[0], task.second_zero, task.input_zero)

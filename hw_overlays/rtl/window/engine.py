@@ -7,6 +7,7 @@ from amaranth.lib.wiring import connect, flipped
 from chai.overlay import Overlay
 
 from ..ports import Stall, window_ports
+from ..streams import later
 from .compute import Compute
 from .fetch import Fetch
 from .store import Store
@@ -42,7 +43,6 @@ class WindowEngine(wiring.Component):
             fetch.task.valid.eq(task.valid),
             fetch.task.payload.eq(task.payload),
             task.ready.eq(fetch.task.ready),
-            fetch.reached.eq((self.array_done >= fetch.now.after_array) & (self.window_done >= fetch.now.after_window)),
             work.ready.eq(compute.task.ready & store.task.ready),
             compute.task.valid.eq(work.valid & store.task.ready),
             store.task.valid.eq(work.valid & compute.task.ready),
@@ -51,7 +51,7 @@ class WindowEngine(wiring.Component):
             self.finished.eq(self.output.finished),
         ]
         segments = Signal()  # the table whose beats come is an LRN's
-        is_lrn = fetch.now.opcode == opcodes["lrn"]
+        is_lrn = later(m, fetch.now.opcode == opcodes["lrn"], "is_lrn")
         with m.If(fetch.begin):
             m.d.sync += segments.eq(is_lrn)
         m.d.comb += [
@@ -69,19 +69,23 @@ class WindowEngine(wiring.Component):
             fetch.done_with.eq(compute.done_with),
             compute.entries.eq(fetch.entries),
             compute.there.eq(table.there),
+            compute.two_there.eq(table.two_there),
             compute.record.eq(table.record),
             compute.room.eq(store.room),
             store.claim.eq(compute.claim),
             store.word.eq(compute.word),
             store.write.eq(compute.write),
         ]
+        array_there, window_there = self.array_done >= fetch.now.after_array, self.window_done >= fetch.now.after_window
+        m.d.sync += fetch.reached.eq(array_there & window_there)
         tasks = Signal(8)  # taken and not finished
         m.d.sync += tasks.eq(tasks + (task.valid & task.ready) - self.finished)
-        m.d.comb += self.mac.eq(compute.works)
+        # of the cycle before
+        m.d.sync += [self.mac.eq(compute.works), self.stall.eq(Stall.NONE)]
         with m.If(compute.starved):
-            m.d.comb += self.stall.eq(Mux(fetch.waits, Stall.DEPENDENCY, Stall.INPUT))
+            m.d.sync += self.stall.eq(Mux(fetch.waits, Stall.DEPENDENCY, Stall.INPUT))
         with m.Elif(compute.unset):
-            m.d.comb += self.stall.eq(Stall.WEIGHTS)
+            m.d.sync += self.stall.eq(Stall.WEIGHTS)
         with m.Elif(~compute.works & (tasks != 0)):  # or it waits until lanes, line memory or port are ready again
-            m.d.comb += self.stall.eq(Stall.OUTPUT)
+            m.d.sync += self.stall.eq(Stall.OUTPUT)
         return m

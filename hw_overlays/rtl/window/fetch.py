@@ -1,6 +1,6 @@
 """Fetch: the words of a Task's blobs, and the records of its table, into queues, ahead of the Task that is computed."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, signed
 from amaranth.lib import data, enum, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,6 +10,7 @@ from chai.tasks.lrn import SEGMENT, SEGMENTS
 from ..descriptor import descriptor
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
 from ..ports import BEAT, ReadPort, address_bits
+from ..streams import Slice, counted, later
 from .table import BEATS, RECORDS
 from .walk import RUN, Walk
 
@@ -33,7 +34,7 @@ class Fetch(wiring.Component):
     """Requests a run only where there is room for all of it, so that no beat waits and the order of runs is free.
 
     ``task``     descriptors; the next one is taken when all runs of the last one are requested
-    ``reached``  1 if the Tasks that the current one waits for have finished; ``waits`` if it has to wait
+    ``reached``  1 if the Tasks that the current one waits for had finished a cycle before; ``waits`` if it has to wait
     ``work``     the same descriptors for the next part, as soon as they are there
     ``entries``  of the table of codes of that Task, before its first word
     ``first``, ``second``  words of the inputs of all Tasks in order
@@ -86,35 +87,38 @@ class Fetch(wiring.Component):
             To.SECOND: second_queue.r_rdy & second_queue.r_en,
             To.TABLE: self.freed * BEATS,
         }
-        # one request at a time is offered to the port; the inputs of an eltwise take turns
-        request = self.input.request
+        # the inputs of an eltwise take turns
+        m.submodules.requests = requests = Slice(self.input.request.payload.shape())
+        wiring.connect(m, requests.output, wiring.flipped(self.input.request))
+        request = requests.input
         turn = Signal(To)
-        free = (~request.valid | request.ready) & routes.w_rdy
+        free = request.ready & routes.w_rdy
         chosen = {To.TABLE: table.runs, To.FIRST: first.runs, To.SECOND: second.runs}
-        pair = self.now.opcode == self.opcodes["eltwise"]
-        with m.If(request.ready):
-            m.d.sync += request.valid.eq(0)
+        pair = later(m, self.now.opcode == self.opcodes["eltwise"], "pair")
+        m.d.comb += [request.valid.eq(routes.w_en), request.payload.tag.eq(self.now.tag)]
+        # runs of the table are before those of the inputs, though it takes some cycles until the next one is offered
+        table_first = later(m, ~table.area.ready & (room[To.TABLE] >= RUN), "table_first")
         asked: object = Signal(name="takes_lookup")
         m.d.comb += asked.eq(free & self.looks)
         with m.If(asked):
-            m.d.sync += [
-                request.valid.eq(1),
-                request.payload.address.eq(self.lookup_at),
-                request.payload.beats.eq(LOOKUP_BEATS),
-                request.payload.tag.eq(self.now.tag),
-            ]
+            m.d.comb += [request.payload.address.eq(self.lookup_at), request.payload.beats.eq(LOOKUP_BEATS)]
             m.d.comb += [routes.w_en.eq(1), routes.w_data.eq(ROUTE.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS}))]
             m.d.sync += self.looks.eq(0)
         for to, runs in chosen.items():
-            fits = runs.valid & (room[to] >= runs.payload.beats)
-            in_turn = 1 if to is To.TABLE else (turn == to)
-            takes = Signal(name=f"takes_{to.name.lower()}")
-            m.d.comb += [takes.eq(free & fits & in_turn & ~asked), runs.ready.eq(takes)]
+            name = to.name.lower()
+            # a run is offered some cycles after the last one is taken: by then its room is known
+            fits = later(m, runs.valid & (room[to] >= runs.payload.beats), f"fits_{name}")
+            in_turn = 1 if to is To.TABLE else (turn == to) & ~table_first
+            takes = Signal(name=f"takes_{name}")
+            m.d.comb += [takes.eq(free & runs.valid & fits & in_turn & ~asked), runs.ready.eq(takes)]
             asked = asked | takes
-            m.d.sync += room[to].eq(room[to] + more[to] - Mux(takes, runs.payload.beats, 0))
+            change = Signal(signed(len(runs.payload.beats) + 2), name=f"change_{name}")
+            m.d.sync += [change.eq(more[to] - Mux(takes, runs.payload.beats, 0)), room[to].eq(room[to] + change)]
             with m.If(takes):
-                m.d.sync += [request.valid.eq(1), request.payload.address.eq(runs.payload.address)]
-                m.d.sync += [request.payload.beats.eq(runs.payload.beats), request.payload.tag.eq(self.now.tag)]
+                m.d.comb += [
+                    request.payload.address.eq(runs.payload.address),
+                    request.payload.beats.eq(runs.payload.beats),
+                ]
                 m.d.comb += [routes.w_en.eq(1), routes.w_data.eq(ROUTE.const({"to": to}))]
                 m.d.comb += data.View(ROUTE, routes.w_data).beats.eq(runs.payload.beats)
                 if to is not To.TABLE:
@@ -123,27 +127,32 @@ class Fetch(wiring.Component):
             m.d.sync += room[To.TABLE].eq(BEATS * RECORDS)
 
         # beats go where the oldest request wants them
-        arrived = self.input.data
-        route = data.View(ROUTE, routes.r_data)
-        beats = Signal(range(RUN + 1))
-        m.d.comb += [arrived.ready.eq(routes.r_rdy), self.beat.eq(arrived.payload)]
-        m.d.comb += [queue.w_data.eq(arrived.payload) for queue in (first_queue, second_queue)]
-        with m.If(arrived.valid & routes.r_rdy):
-            m.d.sync += beats.eq(beats + 1)
-            with m.If(beats == route.beats - 1):
-                m.d.sync += beats.eq(0)
-                m.d.comb += routes.r_en.eq(1)
-            m.d.comb += first_queue.w_en.eq(route.to == To.FIRST)
-            m.d.comb += second_queue.w_en.eq(route.to == To.SECOND)
-            m.d.comb += [self.write.eq(route.to == To.TABLE), self.entries.write.eq(route.to == To.LOOKUP)]
+        arrived, taken = self.input.data, Signal()
+        there, route, last = counted(m, routes, ROUTE, taken)
+        m.d.comb += [arrived.ready.eq(there), self.beat.eq(arrived.payload), taken.eq(arrived.valid & there)]
+        m.d.comb += [
+            first_queue.w_en.eq(taken & (route.to == To.FIRST)),
+            second_queue.w_en.eq(taken & (route.to == To.SECOND)),
+            self.write.eq(taken & (route.to == To.TABLE)),
+        ]
         # another Task may be here, and this one in the next part, before its table has come: they take turns as they come
-        bank = Signal(init=1)
-        with m.If(self.entries.write & routes.r_en):
-            m.d.sync += bank.eq(~bank)
-        entries = self.entries
-        m.d.comb += [entries.bank.eq(bank), entries.beat.eq(beats), entries.codes.eq(arrived.payload)]
-        for queue, out in ((first_queue, self.first), (second_queue, self.second)):
-            m.d.comb += [out.valid.eq(queue.r_rdy), out.payload.eq(queue.r_data), queue.r_en.eq(out.ready)]
+        entries, bank, beat = self.entries, Signal(init=1), Signal.like(self.entries.beat)
+        m.d.comb += entries.write.eq(taken & (route.to == To.LOOKUP))
+        m.d.comb += [entries.bank.eq(bank), entries.beat.eq(beat), entries.codes.eq(arrived.payload)]
+        with m.If(entries.write):
+            m.d.sync += [beat.eq(beat + 1), bank.eq(bank ^ last)]  # a table has as many beats as ``beat`` has values
+        cut_valid = {name: Signal(name=f"{name}_there") for name in ("first", "second")}
+        for name, queue, out in (("first", first_queue, self.first), ("second", second_queue, self.second)):
+            m.d.comb += queue.w_data.eq(arrived.payload)
+            # the memory's output register, and one that cuts the way of ``ready``
+            m.submodules[f"{name}_slice"] = cut = Slice(64)
+            wiring.connect(m, cut.output, wiring.flipped(out))
+            free = ~cut.input.valid | cut.input.ready
+            m.d.comb += queue.r_en.eq(free)
+            held = Signal(64, name=f"{name}_held", reset_less=True)
+            with m.If(free):
+                m.d.sync += [cut_valid[name].eq(queue.r_rdy), held.eq(queue.r_data)]
+            m.d.comb += [cut.input.valid.eq(cut_valid[name]), cut.input.payload.eq(held)]
         return m
 
     def _walks(self, m: Module, first: Walk, second: Walk, table: Walk) -> None:
@@ -153,11 +162,12 @@ class Fetch(wiring.Component):
             walk: Signal(name=f"start_{name}")
             for walk, name in ((first, "first"), (second, "second"), (table, "table"))
         }
-        hand, table_used = Signal(), Signal()
+        hand, table_used, new_task = Signal(), Signal(), Signal()
         idle = Signal()
         soon = Signal()  # its table of codes has an address in the next cycle
         m.d.comb += idle.eq(
             ~hand
+            & ~new_task
             & ~soon
             & ~self.looks
             & ~any_of(start.values())
@@ -166,21 +176,23 @@ class Fetch(wiring.Component):
             & table.area.ready
         )
         m.d.comb += [self.task.ready.eq(idle), self.work.valid.eq(hand), self.work.payload.eq(now)]
+        m.d.sync += new_task.eq(self.task.valid & idle)
         with m.If(self.task.valid & idle):
-            new = self.task.payload
-            m.d.sync += [now.eq(new), hand.eq(1), start[first].eq(1)]
-            m.d.sync += start[second].eq(new.opcode == self.opcodes["eltwise"])
-            averages = (new.opcode == self.opcodes["pool"]) & new.average
-            m.d.sync += start[table].eq(averages | (new.opcode == self.opcodes["lrn"]))
+            m.d.sync += now.eq(self.task.payload)
+        kinds = {kind: now.opcode == self.opcodes[kind] for kind in ("eltwise", "pool", "lrn")}
+        averages, norms = kinds["pool"] & now.average, later(m, kinds["lrn"], "norms")
+        with m.If(new_task):  # by the next cycle ``reached`` is that of this Task
+            m.d.sync += [hand.eq(1), start[first].eq(1), start[second].eq(kinds["eltwise"])]
+            m.d.sync += start[table].eq(averages | kinds["lrn"])
         with m.If(hand & self.work.ready):
             m.d.sync += hand.eq(0)
 
-        planes = (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1)
+        planes = later(m, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1), "planes")
         for walk, address, image in ((first, now.input, now.input_image), (second, now.second, now.second_image)):
             blob = walk.area.payload
             m.d.comb += [blob.address.eq(address), blob.pitch.eq(now.input_pitch), blob.image.eq(image)]
             m.d.comb += [blob.words.eq(now.input_pitch // BEAT), blob.planes.eq(planes), blob.images.eq(now.batch)]
-            m.d.comb += blob.across.eq(now.opcode == self.opcodes["lrn"])
+            m.d.comb += blob.across.eq(norms)
             # the table of codes is asked for first, so that it is there before a word of the Task
             m.d.comb += walk.area.valid.eq(start[walk] & self.reached & ~soon & ~self.looks)
         m.d.comb += self.waits.eq((start[first] | start[second]) & ~self.reached)
@@ -188,8 +200,8 @@ class Fetch(wiring.Component):
         records = table.area.payload
         segments = SEGMENTS * SEGMENT.bytes // (BEATS * BEAT)
         m.d.comb += [
-            self.count.eq(Mux(now.opcode == self.opcodes["lrn"], segments, now.output_pitch // BEAT)),
-            self.keeps.eq(self.count <= RECORDS),
+            self.count.eq(Mux(norms, segments, now.output_pitch // BEAT)),
+            self.keeps.eq(later(m, kinds["lrn"] | (now.output_pitch // BEAT <= RECORDS), "few")),
             records.address.eq(now.table),
             records.words.eq(self.count * BEATS),
             records.planes.eq(Mux(self.keeps, 1, planes)),
@@ -198,12 +210,10 @@ class Fetch(wiring.Component):
             self.begin.eq(table.area.valid & table.area.ready),
         ]
         if has_lookups(self.overlay):
-            averages = (now.opcode == self.opcodes["pool"]) & now.average
-            m.d.sync += self.lookup_at.eq(now.table + Mux(averages, now.output_pitch << 1, 0))
-            with m.If(self.task.valid & idle & self.task.payload.lookup):
-                m.d.sync += soon.eq(1)
+            offset = later(m, Mux(averages, now.output_pitch << 1, 0), "offset")
+            m.d.sync += [self.lookup_at.eq(now.table + offset), soon.eq(new_task & now.lookup)]
             with m.If(soon):
-                m.d.sync += [soon.eq(0), self.looks.eq(1)]
+                m.d.sync += self.looks.eq(1)
         with m.If(self.begin):
             m.d.sync += table_used.eq(1)
         with m.If(self.done_with):

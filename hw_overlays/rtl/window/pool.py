@@ -5,14 +5,15 @@ the windows of a column that the current row belongs to are in slots of the line
 of them at once. Four banks hold four slots of a column side by side; more take more cycles.
 """
 
-from amaranth import Array, Module, Signal
+from amaranth import Array, Module, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..streams import later
 from .reduce import SUM, Bank, Taps, levels_of, taps_of
-from .scan import BANKS, Scan
+from .scan import BANKS, STEP, Scan
 from .unit import unit_ports
 
 
@@ -42,12 +43,17 @@ class Pool(wiring.Component):
         for name in ("ready", "claim", "starved", "held", "works"):
             m.d.comb += getattr(self, name).eq(getattr(scan, name))
 
-        steps = [scan.step]  # of this cycle, and of the cycles before
-        for i in range(levels + 2):
-            steps.append(Signal.like(scan.step, name=f"step_{i + 1}"))
-            m.d.sync += steps[-1].eq(steps[-2])
-        reads, works, done = steps[levels], steps[levels + 1], steps[levels + 2]
-        m.d.comb += [self.soon.eq(works.ends), self.valid.eq(done.ends)]
+        # a step comes from the scan two cycles after its column enters the taps, and two before its row reaches a bank
+        reads, late = scan.step, levels - 1 - STEP
+        for i in range(late):
+            reads = later(m, Value.cast(reads), f"step_{i}")
+        reads = data.View(scan.step.shape(), Value.cast(reads))
+        after = [reads.ends, reads.bank]
+        for i in range(3):
+            after = [later(m, value, f"{name}_{i}") for name, value in zip(("ends", "bank"), after)]
+            if i == 1:
+                m.d.comb += self.soon.eq(after[0])
+        m.d.comb += self.valid.eq(after[0])
 
         rows = []
         for channel in range(self.channels):
@@ -60,12 +66,15 @@ class Pool(wiring.Component):
                 taps.begins.eq(scan.begins),
                 taps.there.eq(scan.there),
             ]
-            rows.append(taps.row)
+            row = taps.row
+            for i in range(-late):
+                row = later(m, row, f"row_{channel}_{i}")
+            rows.append(row)
         sums = []
         for i in range(BANKS):
             m.submodules[f"bank_{i}"] = bank = Bank(self.overlay.buffers.pool.depth // BANKS, self.channels, most)
             m.d.comb += [bank.average.eq(average), bank.step.eq(reads.slots[i])]
             m.d.comb += [signal.eq(row) for signal, row in zip(bank.row, rows)]
             sums.append(bank.sums.as_value())
-        m.d.comb += self.sums.as_value().eq(Array(sums)[done.bank])
+        m.d.comb += self.sums.as_value().eq(Array(sums)[after[1]])
         return m

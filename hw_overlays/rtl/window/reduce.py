@@ -6,6 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..streams import later
+
 SUM = signed(16)  # of a window's codes: 15 * 15 * 128 = 28,800
 
 
@@ -46,17 +48,18 @@ class Taps(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the shift register and the tree."""
         m = Module()
-        taps = [Signal(signed(8), name=f"tap_{i}") for i in range(self.taps)]
+        taps = [Signal(signed(8), name=f"tap_{i}", reset_less=True) for i in range(self.taps)]
         there = Signal(self.taps)  # taps with codes of this row
         with m.If(self.shift):
             m.d.sync += there.eq(Cat(self.there, Mux(self.begins, 0, there[:-1])))
             m.d.sync += [tap.eq(last) for tap, last in zip(taps, [self.code, *taps])]
         neutral = Mux(self.average, 0, -128)
-        values: list[object] = [Mux(there[i] & (self.width > i), tap, neutral) for i, tap in enumerate(taps)]
+        used = later(m, Cat(self.width > i for i in range(self.taps)), "used")  # fixed for a Task
+        values: list[object] = [Mux(there[i] & used[i], tap, neutral) for i, tap in enumerate(taps)]
         for level in range(levels_of(self.taps)):
             pairs = [combined(self.average, *values[i : i + 2]) for i in range(0, len(values) - 1, 2)]
             pairs += values[len(values) & ~1 :]
-            values = [Signal(signed(9 + level), name=f"level_{level}_{i}") for i in range(len(pairs))]
+            values = [Signal(signed(9 + level), name=f"level_{level}_{i}", reset_less=True) for i in range(len(pairs))]
             m.d.sync += [signal.eq(pair) for signal, pair in zip(values, pairs)]
         m.d.comb += self.row.eq(values[0])
         return m
@@ -75,7 +78,7 @@ class Bank(wiring.Component):
     """A part of the line memory: each word has one unfinished window of all channels of a word.
 
     ``step``  the slot to read, three cycles before ``sums`` is what it then holds
-    ``row``   reduced columns of each channel, in the cycle after ``step``
+    ``row``   reduced columns of each channel, two cycles after ``step``
     """
 
     def __init__(self, words: int, channels: int, taps: int) -> None:
@@ -90,12 +93,13 @@ class Bank(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the memory, and the three stages: read, reduce, write."""
+        """Return the memory, and the stages: read, the memory's output register, reduce, write."""
         m = Module()
         m.submodules.line = line = memory.Memory(shape=self.sums.shape(), depth=self.words, init=[])
         before, after = line.read_port(), line.write_port()
-        work, done = Signal.like(self.step), Signal.like(self.step)
-        m.d.sync += [work.eq(self.step), done.eq(work)]
+        reads, work, done = (Signal.like(self.step, name=name) for name in ("reads", "work", "done"))
+        m.d.sync += [reads.eq(self.step), work.eq(reads), done.eq(work)]
+        olds = data.View(self.sums.shape(), later(m, before.data.as_value(), "old"))
         m.d.comb += [
             before.addr.eq(self.step.address),
             after.addr.eq(done.address),
@@ -103,7 +107,7 @@ class Bank(wiring.Component):
             after.en.eq(done.update & done.live),
         ]
         for channel in range(self.channels):
-            old, row = before.data[channel], self.row[channel]
+            old, row = olds[channel], self.row[channel]
             new = Mux(work.fresh, row, combined(self.average, old, row))
-            m.d.sync += self.sums[channel].eq(Mux(work.update, new, old))
+            m.d.comb += self.sums[channel].eq(later(m, Mux(work.update, new, old)[:16], f"sum_{channel}").as_signed())
         return m

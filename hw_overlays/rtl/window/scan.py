@@ -3,17 +3,21 @@
 Rows above and below the image and columns right of it, where windows begin or end, are gone through without words.
 """
 
-from amaranth import Module, Mux, Signal
+from types import SimpleNamespace
+
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..streams import later
 from .reduce import slot, taps_of
 from .unit import unit_ports
 
 BANKS = 4
 DISTANCE = 4  # cycles between two uses of a word of a Bank
+STEP = 2  # cycles from the column that enters the taps to its ``step``
 
 
 def step(words: int) -> data.StructLayout:
@@ -25,10 +29,13 @@ def step(words: int) -> data.StructLayout:
 
 
 class Scan(wiring.Component):
-    """A step a cycle through one plane after the other.
+    """A step a cycle through one plane after the other, and two cycles from row to row.
+
+    What follows from the counters is in registers: of a row when it begins, of a column with the step before. A step waits in
+    a register of its own until there is a word, and room for a result.
 
     ``prepare``  begins a Task: 1 for a cycle, with the new ``task``
-    ``step``     of this cycle
+    ``step``     of the column that entered the taps ``STEP`` cycles ago
     ``shift``    the next column enters the taps, with ``there`` if it is one of the image; ``begins`` if the row's first
     """
 
@@ -43,127 +50,211 @@ class Scan(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the counters of rows and columns, and the slots of windows."""
+        """Return the counters of rows and columns, and the step that waits."""
         m = Module()
-        task = self.task
-        busy, pause = Signal(), Signal(range(DISTANCE))
-        most = self.most
-        slots = Signal(range(most + 1))  # of a column
-        groups = Signal(range(most // BANKS + 2))  # of slots that are side by side
+        slots, preparing = self._slots(m)
+        row = self._rows(m, slots)
+        there, fires = Signal(), Signal()
+        columns = self._columns(m, row, slots, there)
+        waiting = Signal(
+            data.StructLayout(
+                {
+                    **dict.fromkeys(("takes", "shift", "begins", "update", "ends"), 1),
+                    "base": len(columns.base),
+                    "group": len(columns.group),
+                    "oldest": len(row.oldest),
+                    "fresh": self.most,
+                }
+            ),
+            reset_less=True,
+        )
+        m.d.comb += [
+            self.ready.eq(~row.busy & ~preparing & ~there),
+            fires.eq(there & (~waiting.takes | self.first.valid) & (~waiting.ends | self.room)),
+            columns.go.eq(columns.active & (~there | fires)),
+            self.works.eq(fires),
+            self.starved.eq(there & waiting.takes & ~self.first.valid),
+            self.held.eq(there & waiting.ends & ~self.room),
+            self.first.ready.eq(fires & waiting.takes),
+            self.claim.eq(fires & waiting.ends),
+            self.shift.eq(fires & waiting.shift),
+            self.begins.eq(waiting.begins),
+            self.there.eq(waiting.takes),
+        ]
+        with m.If(~there | fires):
+            m.d.sync += [
+                there.eq(columns.active),
+                waiting.takes.eq(columns.words_some & columns.group_first),
+                waiting.shift.eq(row.in_image & columns.group_first),
+                waiting.begins.eq(columns.first),
+                waiting.update.eq(row.in_image & columns.makes),
+                waiting.ends.eq(columns.makes & columns.group_serves),
+                waiting.base.eq(columns.base),
+                waiting.group.eq(columns.group),
+                waiting.oldest.eq(row.oldest),
+                waiting.fresh.eq(row.fresh),
+            ]
+        self._place(m, waiting, fires, slots)
+        return m
+
+    def _slots(self, m: Module) -> tuple[Signal, Signal]:
+        """Count the slots of a column, kernel / stride rounded up, at the begin of a Task; return them, and 1 meanwhile."""
+        task, slots = self.task, Signal(range(self.most + 1))
         reach, preparing = Signal(9), Signal()
-        m.d.comb += [self.ready.eq(~busy & ~preparing), groups.eq((slots + BANKS - 1) // BANKS)]
         with m.If(self.prepare):
             m.d.sync += [preparing.eq(1), slots.eq(0), reach.eq(0)]
-        with m.If(preparing):  # slots = kernel / stride, rounded up
+        with m.If(preparing):
             with m.If(reach < task.kernel_h):
                 m.d.sync += [reach.eq(reach + task.stride_h), slots.eq(slots + 1)]
             with m.Else():
                 m.d.sync += preparing.eq(0)
+        return slots, preparing
 
-        # rows: above the image, of the image, below it; windows begin and end every stride rows
-        above, rows = Signal(8), Signal(16)
-        until_begin, until_end = Signal(8), Signal(8)
-        to_begin, to_end = Signal(16), Signal(16)
+    def _rows(self, m: Module, slots: Signal) -> SimpleNamespace:
+        """Return the rows above the image, of it, and below it; windows begin and end every stride rows.
+
+        ``ends`` is set in a row's last step. Flags of the next row are right two cycles later.
+        """
+        task, most, ends = self.task, self.most, Signal()
+        busy, above, rows = Signal(), Signal(8), Signal(16)
+        until_begin, until_end, to_begin, to_end = Signal(8), Signal(8), Signal(16), Signal(16)
         oldest, newest, fresh = Signal(range(most)), Signal(range(most)), Signal(most)
-        in_image = (above == 0) & (rows != 0)
-        row_serves = (until_end == 0) & (to_end != 0)  # windows end in this row
-
-        # columns
-        words, outs, until_out = Signal(16), Signal(16), Signal(8)
-        base, group = Signal(range(self.depth + most)), Signal(range(most // BANKS + 1))
-        first_column = Signal()
-        takes, makes, serves = Signal(), Signal(), Signal()  # a word, a column of slots, a sum
-        now = Signal.like(group)  # the group of this step
-        column_ends, row_ends, plane_ends = Signal(), Signal(), Signal()
-        its_group = oldest // BANKS
-        with m.If(in_image):
-            m.d.comb += [
-                takes.eq((words != 0) & (group == 0)),
-                makes.eq((until_out == 0) & (outs != 0)),
-                now.eq(group),
-                serves.eq(makes & row_serves & (group == its_group)),
-                column_ends.eq(~makes | (group == groups - 1)),
-                row_ends.eq(column_ends & (words <= 1) & (outs == makes)),
-                plane_ends.eq(row_ends & (rows == 1) & (to_end == row_serves)),
-            ]
-        with m.Elif(above != 0):
-            m.d.comb += row_ends.eq(1)
-        with m.Else():
-            m.d.comb += [
-                makes.eq(row_serves),
-                now.eq(its_group),
-                serves.eq(row_serves),
-                column_ends.eq(1),
-                row_ends.eq(~row_serves | (outs == 1)),
-                plane_ends.eq(row_ends & (to_end == row_serves)),
-            ]
-        go, fire = Signal(), Signal()
-        m.d.comb += [
-            go.eq(busy & (pause == 0)),
-            self.starved.eq(go & takes & ~self.first.valid),
-            self.held.eq(go & serves & ~self.room),
-            fire.eq(go & ~self.starved & ~self.held),
-            self.works.eq(fire),
-            self.first.ready.eq(fire & takes),
-            self.claim.eq(fire & serves),
-            self.shift.eq(fire & in_image & (group == 0)),
-            self.begins.eq(first_column),
-            self.there.eq(takes),
-        ]
-
-        with m.If(pause != 0):
-            m.d.sync += pause.eq(pause - 1)
-        with m.If(fire):
-            m.d.sync += group.eq(group + makes)
-            with m.If(column_ends):
-                m.d.sync += [group.eq(0), first_column.eq(0), outs.eq(outs - makes)]
-                m.d.sync += until_out.eq(Mux(until_out == 0, task.stride_w - 1, until_out - 1))
-                m.d.sync += base.eq(base + Mux(makes, slots, 0))
-                with m.If(words != 0):
-                    m.d.sync += words.eq(words - 1)
-            with m.If(row_ends):
-                with m.If(task.output_width < DISTANCE):
-                    m.d.sync += pause.eq(DISTANCE - 1)
-                with m.If(in_image):
-                    m.d.sync += [rows.eq(rows - 1), fresh.eq(0)]
-                with m.If(above != 0):
-                    m.d.sync += above.eq(above - 1)
-                m.d.sync += [until_begin.eq(until_begin - 1), until_end.eq(until_end - 1)]
-                with m.If(until_begin == 0):
-                    m.d.sync += until_begin.eq(task.stride_h - 1)
-                    with m.If(to_begin != 0):
-                        m.d.sync += [fresh.bit_select(newest, 1).eq(1), to_begin.eq(to_begin - 1)]
-                        m.d.sync += newest.eq(Mux(newest == slots - 1, 0, newest + 1))
-                with m.If(until_end == 0):
-                    m.d.sync += until_end.eq(task.stride_h - 1)
-                    m.d.sync += [oldest.eq(Mux(oldest == slots - 1, 0, oldest + 1)), to_end.eq(to_end - row_serves)]
-            with m.If(plane_ends):
-                m.d.sync += busy.eq(0)
+        is_above, in_image = later(m, above != 0, "is_above"), later(m, (above == 0) & (rows != 0), "in_image")
+        begins, more = later(m, until_begin == 0, "begins_windows"), later(m, to_begin != 0, "more_windows")
+        done = later(m, until_end == 0, "ends_windows")
+        serves = later(m, (until_end == 0) & (to_end != 0), "serves")  # windows end in this row
+        rest_done = (to_end == 0) | ((until_end == 0) & (to_end == 1))
+        last = later(m, (above == 0) & (rows <= 1) & rest_done, "last_row")
+        newest_wraps, oldest_wraps = (
+            later(m, newest + 1 == slots, "newest_wraps"),
+            later(m, oldest + 1 == slots, "oldest_wraps"),
+        )
+        with m.If(ends):
+            with m.If(in_image):
+                m.d.sync += [rows.eq(rows - 1), fresh.eq(0)]
+            with m.If(is_above):
+                m.d.sync += above.eq(above - 1)
+            m.d.sync += [until_begin.eq(until_begin - 1), until_end.eq(until_end - 1), busy.eq(~last)]
+            with m.If(begins):
+                m.d.sync += until_begin.eq(task.stride_h - 1)
+                with m.If(more):
+                    m.d.sync += [fresh.bit_select(newest, 1).eq(1), to_begin.eq(to_begin - 1)]
+                    m.d.sync += newest.eq(Mux(newest_wraps, 0, newest + 1))
+            with m.If(done):
+                m.d.sync += until_end.eq(task.stride_h - 1)
+                m.d.sync += [oldest.eq(Mux(oldest_wraps, 0, oldest + 1)), to_end.eq(to_end - serves)]
         with m.If(self.start):  # the first window begins with the first row above the image
             m.d.sync += [busy.eq(1), above.eq(task.pad_h), rows.eq(task.input_height), fresh.eq(1), oldest.eq(0)]
             m.d.sync += [until_begin.eq(task.stride_h - 1), to_begin.eq(task.output_height - 1)]
             m.d.sync += [until_end.eq(task.kernel_h - 1), to_end.eq(task.output_height)]
             m.d.sync += newest.eq(Mux(slots == 1, 0, 1))
-        with m.If(self.start | (fire & row_ends)):
-            m.d.sync += [words.eq(task.input_width), outs.eq(task.output_width), base.eq(0), group.eq(0)]
-            m.d.sync += [until_out.eq(task.kernel_w - 1 - task.pad_w), first_column.eq(1)]
+        return SimpleNamespace(
+            busy=busy,
+            ends=ends,
+            last=last,
+            is_above=is_above,
+            in_image=in_image,
+            serves=serves,
+            oldest=oldest,
+            fresh=fresh,
+        )
 
-        # slot s of a column is at base + s: which slot is whose bank's
-        place = Signal(range(self.depth + 2 * most))
-        m.d.comb += place.eq(base + BANKS * now)
-        low = place[:2]
-        for bank in range(BANKS):
-            of_bank = self.step.slots[bank]
-            number = Signal(range(most + BANKS), name=f"number_{bank}")  # of the slot
-            m.d.comb += [
-                number.eq(BANKS * now + (bank - low)[:2]),
-                of_bank.address.eq((place >> 2) + (low > bank)),
-                of_bank.live.eq(number < slots),
-                of_bank.update.eq(fire & in_image & makes),
-                of_bank.fresh.eq(fresh.bit_select(number, 1)),
+    def _columns(self, m: Module, row: SimpleNamespace, slots: Signal, waits: Signal) -> SimpleNamespace:
+        """Return the place in a row: columns of the image and of the output, and the groups of a column's slots.
+
+        ``go``     the step of this cycle is taken; ``active`` if there is one
+        ``waits``  there is an earlier step: narrow rows begin ``DISTANCE`` cycles after the last one's end
+        """
+        task, most, go = self.task, self.most, Signal()
+        active, pause = Signal(), Signal(range(DISTANCE - 1))
+        words, outs, until_out = Signal(16), Signal(16), Signal(8)
+        words_some, words_last = Signal(), Signal()  # of the image: there are words left, at most one
+        outs_some, outs_one, outs_last = Signal(), Signal(), Signal()  # sums: some, one, none after this column
+        out_now, out_next, makes = (
+            Signal(),
+            Signal(),
+            Signal(),
+        )  # a window's last column: this one, the next; with a sum
+        base, group = Signal(range(self.depth + most)), Signal(range(most // BANKS + 1))
+        group_first, group_last, group_serves, first = Signal(), Signal(), Signal(), Signal()
+        groups = later(m, (slots + BANKS - 1) // BANKS, "groups")  # of slots that are side by side
+        below = ~row.in_image & ~row.is_above
+        its_group = row.oldest // BANKS
+        # of the Task
+        narrow, one_word = later(m, task.output_width < DISTANCE, "narrow"), later(m, task.input_width == 1, "one_word")
+        one_out, one_group = later(m, task.output_width == 1, "one_out"), later(m, groups == 1, "one_group")
+        offset = later(m, (task.kernel_w - 1 - task.pad_w)[:8], "offset")
+        at_once, soon = later(m, offset == 0, "at_once"), later(m, offset == 1, "soon")
+        each, second = later(m, task.stride_w == 1, "each"), later(m, task.stride_w == 2, "second")
+        begin, every = Signal.like(group), Signal()  # of this row: the first group, and whether each column makes a sum
+
+        column_ends = ~makes | group_last
+        m.d.comb += row.ends.eq(go & column_ends & words_last & outs_last)
+        next_some, next_one = Mux(makes, ~outs_one, outs_some), Mux(makes, outs == 2, outs_one)
+        next_now = Mux(out_now, every, out_next)
+        with m.If(go):
+            m.d.sync += [
+                group.eq(group + 1),
+                group_first.eq(0),
+                group_last.eq(group + 2 == groups),
+                group_serves.eq(row.serves & (group + 1 == its_group)),
             ]
-        m.d.comb += [
-            self.step.ends.eq(fire & serves),
-            self.step.bank.eq(low + oldest),
-        ]
-        return m
+            with m.If(column_ends):
+                m.d.sync += [group.eq(begin), group_first.eq(1), group_last.eq(one_group | below)]
+                m.d.sync += group_serves.eq(row.serves & (begin == its_group))
+                m.d.sync += [first.eq(0), words.eq(words - 1), words_last.eq(words <= 2), outs.eq(outs - makes)]
+                m.d.sync += words_some.eq(words_some & ~words_last)
+                m.d.sync += [until_out.eq(Mux(out_now, task.stride_w - 1, until_out - 1)), out_now.eq(next_now)]
+                m.d.sync += out_next.eq(Mux(out_now, second, until_out == 2))
+                m.d.sync += [outs_some.eq(next_some), outs_one.eq(next_one), makes.eq(next_now & next_some)]
+                m.d.sync += outs_last.eq(~next_some | (next_now & next_one))
+                m.d.sync += base.eq(base + Mux(makes, slots, 0))
+                with m.If(~words_some | words_last):
+                    m.d.sync += [words.eq(0), words_last.eq(1)]
+        turns = (pause == 1) & ~(narrow & waits)  # the flags of the row are right
+        with m.If((pause != 0) & ~(narrow & waits)):
+            m.d.sync += pause.eq(pause - 1)
+        with m.If(row.ends | self.start):
+            m.d.sync += [active.eq(0), pause.eq(DISTANCE - 2)]
+        with m.If(turns):
+            some, now = row.in_image | (below & row.serves), below | at_once
+            m.d.sync += [active.eq(row.busy), first.eq(1), base.eq(0)]
+            m.d.sync += [
+                words.eq(task.input_width),
+                words_some.eq(row.in_image),
+                words_last.eq(~row.in_image | one_word),
+            ]
+            m.d.sync += [outs.eq(task.output_width), outs_some.eq(some), outs_one.eq(one_out)]
+            m.d.sync += [makes.eq(some & now), outs_last.eq(~some | (now & one_out))]
+            m.d.sync += [until_out.eq(offset), out_now.eq(now), out_next.eq(soon), every.eq(each | below)]
+            m.d.sync += [begin.eq(Mux(below, its_group, 0)), group.eq(Mux(below, its_group, 0)), group_first.eq(1)]
+            m.d.sync += [group_last.eq(one_group | below), group_serves.eq(row.serves & (below | (its_group == 0)))]
+        return SimpleNamespace(
+            go=go,
+            active=active,
+            words_some=words_some,
+            makes=makes,
+            base=base,
+            group=group,
+            group_first=group_first,
+            group_serves=group_serves,
+            first=first,
+        )
+
+    def _place(self, m: Module, waiting: data.View, fires: Signal, slots: Signal) -> None:
+        """Set ``step``: slot s of a column is at base + s, and each bank has some of them."""
+        low = waiting.base[:2]
+        place, carry = later(m, (waiting.base >> 2) + waiting.group, "place"), later(m, low, "low")
+        first = Signal(self.step.shape(), name="placed", reset_less=True)
+        second = Signal(self.step.shape(), name="step", reset_less=True)
+        m.d.sync += [first.ends.eq(fires & waiting.ends), first.bank.eq(low + waiting.oldest), second.eq(first)]
+        for bank in range(BANKS):
+            of_bank = first.slots[bank]
+            number = Cat((bank - low)[:2], waiting.group)  # of the slot
+            m.d.sync += [
+                of_bank.live.eq(number < slots),
+                of_bank.update.eq(fires & waiting.update),
+                of_bank.fresh.eq(waiting.fresh.bit_select(number, 1)),
+                second.slots[bank].address.eq(place + (carry > bank)),
+            ]
+        m.d.comb += self.step.eq(second)

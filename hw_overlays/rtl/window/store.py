@@ -1,13 +1,14 @@
 """Store: codes to memory, word by word, with zeros in the channels after a blob's last."""
 
-from amaranth import Module, Mux, Signal, Value
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
 from ..descriptor import descriptor
 from ..ports import BEAT, WritePort, address_bits
+from ..streams import later
 from .walk import RUN, Walk
 
 WORDS = 64  # that wait for the port
@@ -64,7 +65,7 @@ class Store(wiring.Component):
         ]
 
         claimed = Signal(range(WORDS + 1))
-        m.d.comb += self.room.eq(claimed != WORDS)
+        m.d.comb += self.room.eq(claimed < WORDS - 2)  # one more claim may come before this is seen
         m.d.sync += claimed.eq(claimed + self.claim - (queue.r_rdy & queue.r_en))
 
         # left: of the run of words in a plane, of the plane (its last runs), of the image, of the Task; the current one included
@@ -72,29 +73,43 @@ class Store(wiring.Component):
         planes_left, images = Signal.like(area.planes), Signal.like(area.images)
         whole = Signal.like(area)  # the sizes to begin with
         tail = Signal(range(self.step))  # channels in the last plane, 0 for all
-        idle = images == 0
+        last_word, last_plane, last_run = Signal(), Signal(), Signal()
+        length, short = Signal.like(area.words), Signal()  # of the current runs; whether that is one word
+        first_length = later(m, Mux(whole.across & (whole.words > RUN), RUN, whole.words), "first_length")
+        first_short, one_plane = later(m, whole.words == 1, "first_short"), later(m, whole.planes == 1, "one_plane")
+        one_run = later(m, ~whole.across | (whole.words <= RUN), "one_run")
+        # of the next runs; by the end of those before, which are long, they are right
+        next_length = later(m, Mux(rest <= 2 * RUN, (rest - RUN)[: RUN.bit_length()], RUN), "next_length")
+        next_short, next_last = later(m, rest == RUN + 1, "next_short"), later(m, rest <= 2 * RUN, "next_last")
+        idle = later(m, images == 0, "idle")
         m.d.comb += [walk.area.valid.eq(self.task.valid & idle), self.task.ready.eq(walk.area.ready & idle)]
+        begins = Signal(2)  # what follows from a Task is in registers two cycles later
+        m.d.sync += begins.eq(Cat(self.task.valid & self.task.ready, begins))
         with m.If(self.task.valid & self.task.ready):
-            m.d.sync += [whole.eq(area), planes_left.eq(planes), images.eq(new.batch)]
-            m.d.sync += [words.eq(run_of(area, area.words)), rest.eq(area.words)]
+            m.d.sync += [whole.eq(area), planes_left.eq(planes), last_plane.eq(planes == 1), images.eq(new.batch)]
             m.d.sync += [tail.eq(new.output_channels), tag.eq(new.tag)]
-        runs_end, planes_end = ~whole.across | (rest <= RUN), planes_left == 1
         with m.If(self.write):
-            m.d.sync += words.eq(words - 1)
-            with m.If(words == 1):
-                m.d.sync += words.eq(run_of(whole, rest))
-                m.d.sync += planes_left.eq(Mux(planes_end, whole.planes, planes_left - 1))
-                with m.If(planes_end & ~runs_end):
-                    m.d.sync += [rest.eq(rest - RUN), words.eq(run_of(whole, (rest - RUN)[: len(rest)]))]
-                with m.If(planes_end & runs_end):
-                    m.d.sync += [rest.eq(whole.words), words.eq(run_of(whole, whole.words)), images.eq(images - 1)]
-        m.d.comb += queue.w_en.eq(self.write)
+            m.d.sync += [words.eq(words - 1), last_word.eq(words == 2)]
+            with m.If(last_word):
+                m.d.sync += [words.eq(length), last_word.eq(short)]
+                m.d.sync += [planes_left.eq(planes_left - 1), last_plane.eq(planes_left == 2)]
+                with m.If(last_plane):
+                    m.d.sync += [planes_left.eq(whole.planes), last_plane.eq(one_plane)]
+                    m.d.sync += [signal.eq(next_length) for signal in (words, length)]
+                    m.d.sync += [signal.eq(next_short) for signal in (last_word, short)]
+                    m.d.sync += [rest.eq(rest - RUN), last_run.eq(next_last)]
+        ends = self.write & last_word & last_plane & last_run  # an image
+        with m.If(ends):
+            m.d.sync += images.eq(images - 1)
+        with m.If(ends | begins[-1]):
+            m.d.sync += [signal.eq(first_length) for signal in (words, length)]
+            m.d.sync += [signal.eq(first_short) for signal in (last_word, short)]
+            m.d.sync += [rest.eq(whole.words), last_run.eq(one_run)]
+        arrived = Signal()
+        m.d.sync += arrived.eq(self.write)
+        m.d.comb += queue.w_en.eq(arrived)
+        word = later(m, self.word, "word_later")
         for i in range(self.step):
-            beyond = (planes_left == 1) & (tail != 0) & (tail <= i)
-            m.d.comb += queue.w_data.word_select(i, 8).eq(Mux(beyond, 0, self.word.word_select(i, 8)))
+            beyond = later(m, last_plane & (tail != 0) & (tail <= i), f"beyond_{i}")
+            m.d.comb += queue.w_data.word_select(i, 8).eq(Mux(beyond, 0, word.word_select(i, 8)))
         return m
-
-
-def run_of(area: data.View, words: Value) -> Value:
-    """Return the words of a plane that are written before those of the next plane, of ``words`` that are left of it."""
-    return Mux(area.across & (words > RUN), RUN, words)

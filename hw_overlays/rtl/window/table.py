@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..descriptor import PAD, table_record
+from ..streams import later
 
 RECORDS = 512  # on the chip: the depth of a block RAM of 72 bits
 BEATS = 2  # of a record
@@ -17,8 +18,8 @@ class Table(wiring.Component):
 
     ``begin``    empties it for a Task with ``count`` records a plane; ``keeps`` if they stay
     ``beat``     half a record, with ``write``
-    ``there``    1 if there is a record that is not yet claimed; ``claim`` claims it
-    ``read``     gives the next claimed record in the cycle after
+    ``there``    1 if there is a record that is not yet claimed, ``two_there`` for two; ``claim`` claims one
+    ``read``     gives the next claimed record two cycles later
     ``freed``    1 in each cycle in which room for one more record is made
     """
 
@@ -33,6 +34,7 @@ class Table(wiring.Component):
                 "beat": In(64),
                 "write": In(1),
                 "there": Out(1),
+                "two_there": Out(1),
                 "claim": In(1),
                 "read": In(1),
                 "record": Out(data.StructLayout(self.fields)),
@@ -50,13 +52,15 @@ class Table(wiring.Component):
         there, claimed = Signal(range(RECORDS + 1)), Signal(range(RECORDS + 1))
         arrives = self.write & second
         whole = data.View(self.layout, Cat(first, self.beat))
-        begins_anew = keeps & (claimed == count - 1)
+        last = later(m, (count - 1)[: len(claimed)], "last")  # of the records that stay: they are few
+        begins_anew = keeps & (claimed == last)
         m.d.comb += [
             write.en.eq(arrives),
             *(write.data[name].eq(whole[name]) for name in self.fields),
             read.en.eq(self.read),
-            self.record.eq(read.data),
+            self.record.as_value().eq(later(m, read.data.as_value(), "record_read")),  # the memory's output register
             self.there.eq(there.any()),
+            self.two_there.eq(there[1:].any()),
             self.freed.eq(self.read & ~keeps),
         ]
         with m.If(self.write):
@@ -69,7 +73,7 @@ class Table(wiring.Component):
             with m.If(begins_anew):  # by then all are there
                 m.d.sync += [claimed.eq(0), there.eq(count)]
         with m.If(self.read):
-            m.d.sync += read.addr.eq(Mux(keeps & (read.addr == count - 1), 0, read.addr + 1))
+            m.d.sync += read.addr.eq(Mux(keeps & (read.addr == last), 0, read.addr + 1))
         with m.If(self.begin):
             m.d.sync += [count.eq(self.count), keeps.eq(self.keeps), second.eq(0), there.eq(0), claimed.eq(0)]
             m.d.sync += [write.addr.eq(0), read.addr.eq(0)]

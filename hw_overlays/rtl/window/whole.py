@@ -23,23 +23,24 @@ class Whole(wiring.Component):
         """Return the register and the counter of words."""
         m = Module()
         words, begun = Signal(29), Signal()
-        busy, last = words != 0, words == 1
+        busy, last = Signal(), Signal()
         m.d.comb += [
             self.ready.eq(~busy),
             self.starved.eq(busy & ~self.first.valid),
-            self.held.eq(last & ~self.room),
-            self.works.eq(busy & ~self.starved & ~self.held),
+            self.held.eq(busy & last & ~self.room),
+            self.works.eq(busy & self.first.valid & (~last | self.room)),
             self.first.ready.eq(self.works),
             self.claim.eq(self.works & last),
             self.soon.eq(self.claim),
         ]
         m.d.sync += self.valid.eq(self.claim)
         with m.If(self.works):
-            m.d.sync += [words.eq(words - 1), begun.eq(1)]
+            m.d.sync += [words.eq(words - 1), begun.eq(1), last.eq(words == 2), busy.eq(~last)]
             for channel in range(self.step):
                 code = self.first.payload.word_select(channel, 8).as_signed()
                 total = self.sums[channel]
                 m.d.sync += total.eq(Mux(begun, combined(self.task.average, total, code), code))
         with m.If(self.start):
-            m.d.sync += [words.eq(self.task.input_pitch // BEAT), begun.eq(0)]
+            count = self.task.input_pitch // BEAT
+            m.d.sync += [words.eq(count), begun.eq(0), last.eq(count == 1), busy.eq(1)]
         return m
