@@ -35,8 +35,11 @@ class JoinedFunction(Layer):
         return (blobs[self.tops[0]],)
 
 
-def join_functions(graph: Graph, overlay: Overlay, apart: Collection[str]) -> Graph:
-    """Return the graph with each such group of layers as one JoinedFunction, except groups with a layer in ``apart``."""
+def join_functions(graph: Graph, overlay: Overlay, formats: Collection[str], apart: Collection[str]) -> Graph:
+    """Return the graph with each such group of layers as one JoinedFunction.
+
+    Except groups with a layer in ``apart``, or between blobs that are not among those with ``formats``.
+    """
     unit = find("copy").limits(overlay)
     if unit is None or not unit.lookup:
         return graph
@@ -44,9 +47,9 @@ def join_functions(graph: Graph, overlay: Overlay, apart: Collection[str]) -> Gr
     joined: dict[str, JoinedFunction] = {}  # by the last of its layers
     folded = dict(graph.folded)
     for bottom, names in _groups(graph):
-        if taken.isdisjoint(names) and names.isdisjoint(apart):
+        parts = [layer for layer in graph.layers if layer.name in names]
+        if taken.isdisjoint(names) and names.isdisjoint(apart) and {bottom, parts[-1].tops[0]}.issubset(formats):
             taken |= names
-            parts = [layer for layer in graph.layers if layer.name in names]
             joined[parts[-1].name] = JoinedFunction(bottom, parts)
             folded |= {part.tops[0]: parts[-1].name for part in parts[:-1]}
     if not joined:

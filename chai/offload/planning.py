@@ -52,7 +52,7 @@ def plan(
     # layers that are functions of one number together, but run on the host
     apart = {name for name, engine in chosen.items() if engine == "host"}
     while True:
-        parts, fused, steps = _scheduled(join_functions(graph, overlay, apart), shapes, target, chosen)
+        parts, fused, steps = _scheduled(join_functions(graph, overlay, formats, apart), shapes, target, chosen)
         host = [layer for segment in parts.segments if segment.engine == "host" for layer in segment.layers]
         split = {part.name for layer in host if isinstance(layer, JoinedFunction) for part in layer.parts_of_it}
         if not split:

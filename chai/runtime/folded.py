@@ -88,8 +88,12 @@ class Folded:
         return Selected(blobs, self.keep)
 
     def _bottoms(self, layer: Layer) -> tuple[str, ...]:
-        """Return a layer's bottoms; for the first layer of a fused chain, those of the plan's layer."""
-        return self._first.get(layer.name, layer).bottoms
+        """Return a layer's bottoms; for the first layer of a fused chain, those of the plan's layer.
+
+        That of joined functions has one bottom, even if their first layer reads it twice.
+        """
+        bottoms = self._first.get(layer.name, layer).bottoms
+        return bottoms * len(layer.bottoms) if len(bottoms) == 1 else bottoms
 
     def _sizes(self, layer: Layer) -> dict[str, Shape]:
         tops = {top: self.shapes[top] for top in layer.tops}

@@ -64,7 +64,7 @@ def test_a_count_for_each_engine() -> None:
     ],
 )
 def test_an_error_names_its_layer(value: int, layer: str | None, words: str) -> None:
-    error = Registers(Z2, Bus(ERROR=value)).failed(TASKS)
+    error = Registers(Z2, Bus(ERROR=value, STATUS=0)).failed(TASKS)
     assert error.layer == layer
     with pytest.raises(type(error), match=words):
         raise error

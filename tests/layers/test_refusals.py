@@ -52,6 +52,19 @@ def detect(text: str, shapes: list[Shape], *words: str) -> Refused:
 
 
 GRID = (2, 16, 4, 4)
+TWO_MAPS = "anchor: 1 anchor: 2 anchor: 3 anchor: 4 stride: 8 stride: 16"
+
+
+def free(text: str, shapes: list[Shape], *words: str) -> Refused:
+    return of("AnchorFreeDetectionOutput", "anchor_free_detection_output_param", text, shapes, *words)
+
+
+def anchored(text: str, shapes: list[Shape], *words: str) -> Refused:
+    return of("AnchoredDetectionOutput", "anchored_detection_output_param", text, shapes, *words)
+
+
+def decoded(text: str, shapes: list[Shape], *words: str) -> Refused:
+    return of("DecodedDetectionOutput", "decoded_detection_output_param", text, shapes, *words)
 
 
 def yolo3(text: str, shapes: list[Shape], *words: str) -> Refused:
@@ -226,6 +239,19 @@ CASES = [
     of("ROIPooling", "roi_pooling_param", "pooled_h: 2 pooled_w: 2", [IMAGE, (4, 6)], "5 numbers", "4x6"),
     of("PSROIPooling", "psroi_pooling_param", "output_dim: 3 group_size: 1", [IMAGE, (4, 5)], "spatial_scale", "missing"),
     of("PSROIPooling", "psroi_pooling_param", "output_dim: 3 group_size: 2 spatial_scale: 1", [IMAGE, (4, 5)], "12 channels"),
+    # -- heads of detectors
+    free("", [(1, 6, 5, 7), (1, 6, 5)], "maps or blobs of all maps", "1x6x5"),
+    free("", [(1, 64, 9), (1, 3, 9), (1, 3, 9)], "distances and classes of all cells"),
+    free("", [(1, 64, 5, 7), (1, 3, 5, 6)], "64 channels of distances beside"),
+    free("", [(1, 66, 5, 7), (1, 67, 3, 4)], "64 channels of distances and some classes, alike in all"),
+    free("stride: 8 height: 24 width: 16", [(1, 66, 7)], "7 cells; expected 6", "24x16"),
+    anchored("", [(1, 16, 5, 7)], "0 numbers of anchors", "1 maps"),
+    anchored("anchor: 1 anchor: 2 stride: 8 stride: 4", [(1, 8, 5, 7)], "2 numbers of stride", "1 maps"),
+    anchored("anchor: 1 anchor: 2 stride: 8", [(1, 5, 5, 7)], "1x5x5x7", "no map of 1 anchors"),
+    anchored(TWO_MAPS, [(1, 8, 5, 7), (1, 9, 3, 4)], "different classes or images", "1x9x3x4"),
+    anchored("anchor: 1 anchor: 2 stride: 8", [(1, 8, 9_000, 9_000)], "too many boxes"),
+    decoded("", [(1, 7, 9)], "height and width", "missing"),
+    decoded("height: 32 width: 24", [(1, 4, 9)], "4 numbers of each box", "1x4x9"),
     # -- YOLO
     yolo3("mask_group_num: 2 anchors_scale: 8", [GRID], "1 bottoms", "1 anchors_scale", "mask_group_num 2"),
     yolo3("mask_group_num: 1 anchors_scale: 8 mask: 0", [GRID], "[0]", "2 of 2 anchors", "1 grids"),

@@ -133,7 +133,7 @@ def test_with_formats_of_others_it_needs_its_own(tmp_path: Path) -> None:
     lines = f"c Convolution data -> c : {CONV} {given % 5}\ns TanH c -> s%s\n"
     lines += f"p Pooling s -> p : {AVE} {given % 7}\nr ReLU p -> r\nq Pooling r -> q : {MAX}"
     net = planned(tmp_path, lines % "")
-    assert net.offload.plan.partition.reasons == {"s": "it has no precision_param of its own"}
+    assert net.offload.plan.partition.reasons == {"s": "it has no format of its own"}
     assert names(net)[-2:] == [("p+r", True), ("q", False)]
     net = planned(tmp_path, lines % f" : {given % 7}")
     assert names(net) == [("c+s", True), ("p+r", True), ("q", False)]

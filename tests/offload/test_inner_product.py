@@ -66,10 +66,10 @@ def test_sums_by_hand(
 ) -> None:
     """Every sum as integers, from the Task's codes; close to the float layer."""
     shape = (*size[:2],) if flat else size
-    lines = f"abs MVN data -> a\nfc InnerProduct a -> y : {fc(outputs, 'transpose: true' if transpose else '')}\n"
+    lines = f"abs AbsVal data -> a\nfc InnerProduct a -> y : {fc(outputs, 'transpose: true' if transpose else '')}\n"
     lines += "relu ReLU y -> y\n" if relu else ""
     data = np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
-    net = opened(tmp_path_factory.mktemp("fc"), lines + END.format("y"), shape, data)
+    net = opened(tmp_path_factory.mktemp("fc"), lines + END.format("y"), shape, data, engine={"abs": "host"})
     assert list(reasons(net)) == ["abs", "end", "prob"]
     data = np.abs(data)
     (task,) = tasks(net)

@@ -243,7 +243,8 @@ def by_definition(net: chai.Net, data: Array) -> dict[str, Array]:
             for layer in step.layers:
                 if layer.type == "Slice":
                     codes.update(zip(layer.tops, layer.forward(codes[layer.bottoms[0]])))
-                for task in layer.lower(target):
+                fused = [t for t in step.tasks if t.lookup is not None and t.output == layer.tops[0]]
+                for task in fused or layer.lower(target):
                     found = task.define(*(codes[b] for b in task.inputs))
                     assert found.dtype == np.int8
                     if task.kind == "copy":

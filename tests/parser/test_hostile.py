@@ -168,7 +168,7 @@ BOTTOMS = {
     "Crop": "data data", "Eltwise": "data data", "PriorBox": "data data", "DetectionOutput": "loc conf priors",
     "LSTM": "steps marks", "RNN": "steps marks",
     "Proposal": "scores deltas image",
-    "ROIPooling": "data rois", "PSROIPooling": "data rois", "YoloDetectionOutput": "grid", "Yolov3DetectionOutput": "grid",
+    "ROIPooling": "data rois", "PSROIPooling": "data rois", "RoiAlign": "data boxes images", "YoloDetectionOutput": "grid", "Yolov3DetectionOutput": "grid",
     "AnchoredDetectionOutput": "grid", "AnchorFreeDetectionOutput": "grid", "DecodedDetectionOutput": "cells",
 }  # fmt: skip
 INPUTS = {  # for bottoms that are not of DATA
@@ -176,6 +176,9 @@ INPUTS = {  # for bottoms that are not of DATA
         'input: ["loc", "conf", "priors"] input_shape [{ dim: [1, 8] }, { dim: [1, 4] }, { dim: [1, 2, 8] }]\n'
     ),
     "data rois": 'input: ["data", "rois"] input_shape [{ dim: [1, 3, 8, 8] }, { dim: [2, 5] }]\n',
+    "data boxes images": (
+        'input: ["data", "boxes", "images"] input_shape [{ dim: [1, 3, 8, 8] }, { dim: [2, 4] }, { dim: [2] }]\n'
+    ),
     "scores deltas image": (
         'input: ["scores", "deltas", "image"] '
         "input_shape [{ dim: [1, 4, 3, 5] }, { dim: [1, 8, 3, 5] }, { dim: [1, 3] }]\n"

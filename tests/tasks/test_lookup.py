@@ -143,7 +143,7 @@ def test_a_manifest_without_the_unit_excludes_it(overlay: Overlay, kind: str) ->
 
 
 def test_its_bytes_are_fetched(overlay: Overlay) -> None:
-    slow = replace(overlay, memory_mb_per_s=1)
+    slow = replace(overlay, memory_mb_per_s=1, memory_port=None)
     for kind in KINDS:
         task, shapes, _ = random_task(kind, 1)
         fused, _ = looked_up(task, 1)
