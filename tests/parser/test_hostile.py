@@ -168,7 +168,8 @@ BOTTOMS = {
     "Crop": "data data", "Eltwise": "data data", "PriorBox": "data data", "DetectionOutput": "loc conf priors",
     "LSTM": "steps marks", "RNN": "steps marks",
     "Proposal": "scores deltas image",
-    "ROIPooling": "data rois", "PSROIPooling": "data rois", "RoiAlign": "data boxes images", "YoloDetectionOutput": "grid", "Yolov3DetectionOutput": "grid",
+    "ROIPooling": "data rois", "PSROIPooling": "data rois", "RoiAlign": "data boxes images",
+    "YoloDetectionOutput": "grid", "Yolov3DetectionOutput": "grid",
     "AnchoredDetectionOutput": "grid", "AnchorFreeDetectionOutput": "grid", "DecodedDetectionOutput": "cells",
 }  # fmt: skip
 INPUTS = {  # for bottoms that are not of DATA
