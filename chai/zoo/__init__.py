@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from importlib import import_module
 from os import stat
-from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
-from ..util.files import content
-
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .card import Card as Card, read_card as read_card
 
-__all__ = ["Card", "has_head", "is_compiled", "is_onnx", "read_card"]
+__all__ = ["Card", "is_compiled", "is_onnx", "read_card"]
 
 
 def is_compiled(path: str | Path) -> bool:
@@ -37,12 +36,6 @@ def is_onnx(path: str | Path) -> bool:
             return starts_like_onnx(file.read(HEAD))
     except OSError:  # the name of a shipped network, for one
         return False
-
-
-def has_head(prototxt: str | Path) -> bool:
-    """Return whether the card next to a prototxt may say how to read the outputs of a detector."""
-    path = Path(prototxt).with_suffix(".toml")
-    return path.is_file() and b"detect" in content(path, "card_bytes")
 
 
 def __getattr__(name: str) -> Any:

@@ -12,11 +12,11 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..parser.caffemodel import Weights
 from ..plugins.loading import Sources, registry_of
-from ..util.files import in_its_place
+from ..util.files import content, in_its_place
 from ..util.interpreter import Uncollected
 from ..util.log import logger
 from ..util.suggest import did_you_mean
-from . import has_head, is_compiled, is_onnx, networks
+from . import is_compiled, is_onnx, networks
 from .fetch import fetched, source_of
 
 if TYPE_CHECKING:
@@ -163,3 +163,9 @@ def _read_network(
         registry = registry_of(how.get("custom"), how.get("strict", False))
         graph, stored = load_onnx(path, registry, sizes, None if weights == path else weights)
     return graph, stored
+
+
+def has_head(prototxt: str | Path) -> bool:
+    """Return whether the card next to a prototxt may say how to read the outputs of a detector."""
+    path = Path(prototxt).with_suffix(".toml")
+    return path.is_file() and b"detect" in content(path, "card_bytes")
