@@ -57,7 +57,8 @@ def test_a_board_that_does_nothing(board: Any, clock: Any, capsys: pytest.Captur
     board.accelerator.hangs_at = 0
     assert chai_command(["devices", "--test", "--device", "pynq", "--overlay", str(board.overlay.path)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[103] == f"1 of 103 passed: device pynq, overlay {board.overlay.name}"
+    tests = sum(line[:4] in ("PASS", "FAIL") for line in lines)
+    assert tests > 100 and lines[tests] == f"1 of {tests} passed: device pynq, overlay {board.overlay.name}"
     assert lines[0].startswith("FAIL  conv, 8 bit Xilinx: layer 'conv' (conv): not done after 1.0 s, 0 of 1 Tasks")
     assert clock.now > 56
 
@@ -131,7 +132,8 @@ def test_the_block_says_what_went_wrong(board_of: Callable[..., Any], capsys: py
 def test_a_block_for_an_array(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = command(board, capsys)
     assert code == 0
-    assert "right      103 of 103 tests" in lines
+    (right,) = [line.split() for line in lines if line.startswith("right ")]
+    assert right[1] == right[3] and int(right[1]) > 100 and right[2::2] == ["of", "tests"]
 
 
 def test_a_bitstream_that_cannot_be_read_is_in_the_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
