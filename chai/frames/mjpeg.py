@@ -54,9 +54,9 @@ def _ends(data: bytearray, name: str) -> Iterator[int | None]:
     elif data[:2] == b"P5" or data[:2] == b"P6":
         yield from _netpbm_end(data, name)
     else:
-        found = bytes(data[:8]).hex(" ")
+        start = bytes(data[:8]).hex(" ")
         hint = "ffmpeg -i VIDEO -f image2pipe -c:v mjpeg -q:v 2 -   writes JPEGs, -c:v ppm raw frames"
-        raise ParseError(f"expected a JPEG or PPM picture, found {found}", path=name, hint=hint)
+        raise ParseError(f"expected a JPEG or PPM picture, found {start}", path=name, hint=hint)
 
 
 def _jpeg_end(data: bytearray, name: str) -> Iterator[int | None]:

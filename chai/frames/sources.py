@@ -93,8 +93,8 @@ class Arrays:
                 return
             shape = getattr(array, "shape", ())
             if str(getattr(array, "dtype", "")) != "uint8" or not (len(shape) == 2 or shape[2:] == (3,)):
-                found = f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
-                raise UsageError(f"frame {number} is {found}", hint="expected uint8 (H, W, 3) in RGB, or (H, W)")
+                kind = f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
+                raise UsageError(f"frame {number} is {kind}", hint="expected uint8 (H, W, 3) in RGB, or (H, W)")
             yield RawFrame(f"{self.name}[{number}]", number, number / RATE, array)
 
 

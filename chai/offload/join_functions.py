@@ -74,8 +74,8 @@ def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
             continue
         ways = [{blob: frozenset[str](), **computed.get(blob, {})} for blob in layer.bottoms]
         common = set(ways[0]).intersection(*ways[1:])
-        found = {blob: frozenset({layer.name}).union(*(way[blob] for way in ways)) for blob in common}
-        computed[layer.tops[0]] = {blob: names for blob, names in found.items() if len(names) <= MOST}
+        groups = {blob: frozenset({layer.name}).union(*(way[blob] for way in ways)) for blob in common}
+        computed[layer.tops[0]] = {blob: names for blob, names in groups.items() if len(names) <= MOST}
         every += [(layer.name, blob, names) for blob, names in computed[layer.tops[0]].items() if len(names) > 1]
     for last, blob, names in sorted(every, key=lambda group: -len(group[2])):
         inner = [tops[name] for name in names if name != last]

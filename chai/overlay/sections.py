@@ -84,7 +84,7 @@ class ChannelLimits(NamedTuple):
 
 
 class PortLimits(NamedTuple):
-    """The processor's side of each memory port, and the memory behind it.
+    """The processor's side of each memory port, and its memory.
 
     ``latency_cycles``  from an address to its first beat
     ``refresh_period``, ``refresh_cycles``  from one refresh to the next, and those of them in which memory moves nothing

@@ -30,11 +30,13 @@ class Slice(Component):
         return m
 
 
-def later(m: Module, value: Value, name: str) -> Signal:
-    """Return a value in the next cycle, in a register without reset. Not for use within a condition: it would hold too."""
-    register = Signal(Value.cast(value).shape(), name=name, reset_less=True)
-    m.d.sync += register.eq(value)
-    return register
+def later(m: Module, value: Value, name: str, cycles: int = 1) -> Value:
+    """Return a value some cycles later, in registers without reset. Not for use within a condition: it would hold too."""
+    for i in range(cycles):
+        register = Signal(Value.cast(value).shape(), name=f"{name}_{i}" if i else name, reset_less=True)
+        m.d.sync += register.eq(value)
+        value = register
+    return value
 
 
 def product(m: Module, a: Value, b: Value, bits: int, name: str) -> Signal:

@@ -23,7 +23,7 @@ AREAS = {
 
 
 class CocoBox(NamedTuple):
-    """A true box: its class and corners, whether it stands for a crowd, and the area of its object in pixels."""
+    """A true box: its class and corners, whether it is a crowd, and the area of its object in pixels."""
 
     label: int
     left: float

@@ -15,6 +15,7 @@ from chai.tasks.lrn import FACTOR_BITS, OCTAVES, REST_BITS, SEGMENT, SEGMENTS, S
 
 from ..descriptor import layout
 from ..ports import BEAT
+from ..streams import later
 from .unit import unit_ports
 from .walk import RUN
 
@@ -30,15 +31,6 @@ SHORT = (STEPS - 1).bit_length()  # bits of the number of a segment in its octav
 def register(shape: object, name: str) -> Signal:
     """Return a register of data, which no reset empties."""
     return Signal(shape, name=name, reset_less=True)
-
-
-def later(m: Module, value: object, cycles: int, name: str) -> object:
-    """Return a value as it was some cycles before."""
-    for i in range(cycles):
-        last = value
-        value = register(last.shape(), f"{name}_{i + 1}")
-        m.d.sync += value.eq(last)
-    return value
 
 
 class LRN(wiring.Component):
@@ -97,7 +89,7 @@ class LRN(wiring.Component):
             m.d.comb += [factor.sum.eq(planes.sums[channel]), self.factors[channel].eq(factor.factor)]
             m.d.comb += [factor.write.eq(written), factor.number.eq(number)]
             m.d.comb += [factor.line.base.eq(word.base), factor.line.slope.eq(word.slope)]
-        m.d.comb += self.values.eq(later(m, planes.values, Factor.LATENCY, "values"))
+        m.d.comb += self.values.eq(later(m, planes.values, "values", Factor.LATENCY))
         valid = Signal(planes.latency + Factor.LATENCY)
         m.d.sync += valid.eq(Cat(self.claim, valid))
         m.d.comb += self.valid.eq(valid[-1])
@@ -216,7 +208,7 @@ class Planes(wiring.Component):
             square = register(SQUARE, f"square_{channel}")
             m.d.sync += square.eq(Array(Const(i * i, SQUARE) for i in range(1 << 8))[magnitude])
             squares.append(square)
-            values.append(later(m, value, 1, f"value_{channel}"))
+            values.append(later(m, value, f"value_{channel}_later"))
 
         middle, before = self._memories(m, place.pixel, works, squares, values)
         near = [*before, *(part.square for part in middle), *squares[: self.reach]]
@@ -231,7 +223,7 @@ class Planes(wiring.Component):
             m.d.comb += self.sums[channel].eq(self._sum(m, around, half, f"sum_{channel}"))
             value = register(VALUE, f"middle_{channel}")
             m.d.sync += value.eq(middle[channel].value)
-            m.d.comb += self.values[channel].eq(later(m, value, self.latency - 4, f"middle_{channel}"))
+            m.d.comb += self.values[channel].eq(later(m, value, f"middle_{channel}_later", self.latency - 4))
         return m
 
     def _memories(self, m: Module, pixel: Value, works: Value, squares: list, values: list) -> tuple[list, list]:
@@ -301,13 +293,13 @@ class Factor(wiring.Component):
         m.d.sync += shift.eq(Mux(octave == 0, OCTAVES - 2, OCTAVES - 1 - octave))
         # the highest bits are the number in the octave, after the 1 that all sums but those of the first octave begin with
         normal = register(SUM_BITS, "normal")
-        m.d.sync += normal.eq(later(m, self.sum, 2, "sum") << shift)
+        m.d.sync += normal.eq(later(m, self.sum, "sum_later", 2) << shift)
 
         m.submodules.table = table = memory.Memory(shape=LINE, depth=SEGMENTS, init=[])
         write, read = table.write_port(), table.read_port()
         line, rest, base = (
             register(LINE, "line"),
-            later(m, normal[:REST_BITS], 2, "rest"),
+            later(m, normal[:REST_BITS], "rest", 2),
             register(FACTOR_BITS, "base"),
         )
         product = register(signed(FACTOR_BITS + REST_BITS + 1), "product")
@@ -316,7 +308,7 @@ class Factor(wiring.Component):
             write.en.eq(self.write),
             write.addr.eq(self.number),
             write.data.eq(self.line),
-            read.addr.eq(Cat(normal[REST_BITS : REST_BITS + SHORT], later(m, octave, 2, "octave"))),
+            read.addr.eq(Cat(normal[REST_BITS : REST_BITS + SHORT], later(m, octave, "octave_later", 2))),
             self.factor.eq(value[REST_BITS:]),
         ]
         m.d.sync += [

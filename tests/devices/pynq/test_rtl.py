@@ -137,7 +137,7 @@ def test_faults_of_memory_ports_through_pynq_and_the_rtl(
             told = clock.now - begin
             # at once, and not when the driver's patience ends, a second; with a reset that does not help
             assert PATIENCE / (board.overlay.clock_mhz * 1e6) < told < RESET + 0.01
-            registers = Registers(board.overlay, rtl)  # whoever starts it without a download
+            registers = Registers(board.overlay, rtl)  # a start without a download
             registers.start(0x1000_0000, 1)
             assert registers.failed([]).message.endswith(f"memory port {channel[:2]} does not answer")
             assert "until the bitstream is loaded again" in str(registers.failed([]).hint)
@@ -167,30 +167,4 @@ def test_a_network_through_pynq_and_the_rtl(
         expected, found = wanted.forward(scale * digits()), net.forward(scale * digits())
         assert all(np.array_equal(found[b], expected[b]) for b in expected)
     assert board.counts.writes["CONTROL"] == 2 * segments(net) == board.controller.count == 2
-    net.close()
-
-
-@pytest.mark.slow
-@ZYNQ_7000
-def test_the_rtl_behind_what_the_build_scripts_made(
-    board_of: Callable[..., Any],
-    clock: Clock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:
-    """The .hwh of the block design, the real pynq and driver, the whole array, and its interrupt through the controller."""
-    pytest.importorskip("tkinter", reason="this Python has no tkinter, whose Tcl runs the scripts")
-    from .test_build import board_with
-
-    monkeypatch.setenv("CHAI_CACHE", str(request.config.cache.mkdir("chai-rtl")))
-    monkeypatch.setenv("CHAI_PYNQ_WAIT", "interrupt")
-    env.cache_clear()
-    board = board_with(board_of, "pynq-z2", tmp_path / "build", interrupt="level")
-    board.accelerator = Rtl(board.overlay, board.memory, clock)
-    expected = chai.Net("digits", overlay=board.overlay.path, calibrate=digits()).forward(digits())
-    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=digits())
-    found = net.forward(digits())
-    assert all(np.array_equal(found[b], expected[b]) for b in expected)
-    assert board.counts.writes["CONTROL"] == board.downloads == board.controller.count == 1
     net.close()
