@@ -153,5 +153,5 @@ def waiting(after: Finished) -> dict[str, int]:
 def _kind(overlay: Overlay, opcode: int) -> type[Task]:
     for section in overlay.tasks:
         if ("opcode", opcode) in section.limits:
-            return kinds.find(section.kind)
+            return kinds.find(section.kind, overlay.arithmetic)
     raise DeviceError(f"descriptor: opcode = {opcode} is that of no Task of overlay {overlay.name}")

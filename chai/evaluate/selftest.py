@@ -94,7 +94,7 @@ def probes(overlay: Overlay) -> list[TaskProbe | NetworkProbe]:
         TaskProbe(f"{probe.name}, {bits} bit {scheme}", probe.task, probe.shapes, probe.codes)
         for scheme, bits in formats
         for kind in overlay.kinds
-        for probe in tasks.find(kind).probes(Maker(overlay, scheme, bits, kind))
+        for probe in tasks.find(kind, overlay.arithmetic).probes(Maker(overlay, scheme, bits, kind))
     ]
     return [
         *alone,

@@ -21,7 +21,7 @@ from ..util.sharing import Turn
 from .params import LossParams, NoParams, Precision
 
 if TYPE_CHECKING:
-    from ..tasks.target import Target
+    from ..tasks.arithmetic import Arithmetic
 
 SIZES = 4  # sizes of bottoms for which constant tops are kept
 OutputKind = Literal["scores", "boxes", "map"]
@@ -268,7 +268,7 @@ class Layer:
         limits = tasks.find("copy").limits(overlay)
         return 1 if limits is None else limits.channel_step
 
-    def lower(self, target: Target) -> list[Task]:
+    def lower(self, target: Arithmetic) -> list[Task]:
         """Return the Tasks of this layer. Raises Unsupported if its numbers do not fit the overlay's arithmetic."""
         if not self.elementwise:
             raise NotImplementedError(self.type)

@@ -16,7 +16,7 @@ from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..tasks.target import Target
+    from ..tasks.arithmetic import Arithmetic
 
 
 class Concat(Layer):
@@ -59,18 +59,11 @@ class Concat(Layer):
             first += bottom[1]
         return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=sum(b[1] for b in bottoms))
 
-    def lower(self, target: Target) -> list[Task]:
-        from ..tasks.copy import Copy  # float networks need no Tasks
-
+    def lower(self, target: Arithmetic) -> list[Task]:
         tasks: list[Task] = []
         first = 0
         for bottom in self.bottoms:
-            source = target.formats[bottom]
-            if source == target.formats[self.tops[0]]:
-                tasks.append(Copy((bottom,), self.tops[0], self.origin, first, None))
-            else:
-                r = target.requantization(np.array(source.step), self.tops[0], None)
-                tasks.append(Copy((bottom,), self.tops[0], self.origin, first, r, source.zero))
+            tasks.append(target.copy(self, bottom, first))
             first += target.shapes[bottom][1]
         return tasks
 

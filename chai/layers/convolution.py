@@ -16,7 +16,7 @@ from ..util.lazy_numpy import np
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
-    from ..tasks.target import Target
+    from ..tasks.arithmetic import Arithmetic
 
 JOINED = 64 << 20  # bytes of joined weights; thousands of groups that have no words of their own would need gigabytes
 
@@ -66,15 +66,9 @@ class Convolution(WindowLayer):
             channels=max(bottoms[0][1], self.params.num_output),
         )
 
-    def lower(self, target: Target) -> list[Task]:
-        from ..tasks.conv import Conv  # float networks need no Tasks
-
+    def lower(self, target: Arithmetic) -> list[Task]:
         bias = self.blobs[1] if self.params.bias_term else None
-        weights, bottom, top = self.evened(self.blobs[0]), self.bottoms[0], self.tops[0]
-        codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
-        r = target.requantization(steps.reshape(-1, 1, 1), top, self.slope, self.ceiling)
-        zero = target.formats[bottom].zero
-        return [Conv(self.bottoms, top, self.origin, codes, added, self.window, self.params.group, r, zero)]
+        return [target.conv(self, self.evened(self.blobs[0]), bias, self.window, self.params.group)]
 
     @property
     def convolution(self) -> tuple[Window, int] | None:

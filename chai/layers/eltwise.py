@@ -16,8 +16,8 @@ from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
     from ..tasks.eltwise import Eltwise as EltwiseTask
-    from ..tasks.target import Target
 
 
 class Eltwise(Layer):
@@ -58,14 +58,8 @@ class Eltwise(Layer):
             return f"a blob of {len(bottoms[0])} axes"
         return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
-    def lower(self, target: Target) -> list[Task]:
-        coeff = self.params.coeff or (1.0,) * len(self.bottoms)
-        steps = np.array([c * target.formats[b].step for c, b in zip(coeff, self.bottoms)])
-        r = target.requantization(steps, self.tops[0], self.slope, self.ceiling)
-        negative = None if r.negative is None else tuple(map(int, r.negative))
-        factors, one = tuple(map(int, r.multiplier)), r._replace(multiplier=np.array(1), negative=None)
-        zeros = tuple(target.formats[b].zero for b in self.bottoms)
-        return [_task()(self.bottoms, self.tops[0], self.origin, factors, negative, one, zeros)]
+    def lower(self, target: Arithmetic) -> list[Task]:
+        return [target.eltwise(self, self.params.coeff or (1.0,) * len(self.bottoms))]
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         p = self.params

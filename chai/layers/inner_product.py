@@ -17,7 +17,7 @@ from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..tasks.target import Target
+    from ..tasks.arithmetic import Arithmetic
 
 
 class InnerProduct(Layer):
@@ -68,17 +68,11 @@ class InnerProduct(Layer):
         weights = self.params.num_output, c, *size
         return reason or beyond_ring(overlay, self._window(shape), weights, 1, on_device(shape))
 
-    def lower(self, target: Target) -> list[Task]:
-        from ..tasks.conv import Conv  # float networks need no Tasks
-
-        bottom, top = self.bottoms[0], self.tops[0]
-        shape = target.shapes[bottom]
+    def lower(self, target: Arithmetic) -> list[Task]:
+        shape = target.shapes[self.bottoms[0]]
         weights = self.weight_rows.reshape(-1, *on_device(shape)[1:])
         bias = self.blobs[1] if self.params.bias_term else None
-        codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
-        r = target.requantization(steps.reshape(-1, 1, 1), top, self.slope, self.ceiling)
-        zero = target.formats[bottom].zero
-        return [Conv(self.bottoms, top, self.origin, codes, added, self._window(shape), 1, r, zero)]
+        return [target.conv(self, weights, bias, self._window(shape), 1)]
 
     @staticmethod
     def _window(bottom: Shape) -> Window:

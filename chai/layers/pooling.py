@@ -20,7 +20,7 @@ from ..util.rounding import ceil_div
 from ._window import sides
 
 if TYPE_CHECKING:
-    from ..tasks.target import Target
+    from ..tasks.arithmetic import Arithmetic
 
 
 class Pooling(Layer):
@@ -131,17 +131,11 @@ class Pooling(Layer):
         sizes["global" if window.covers(size) else "kernel"] = max(window.kernel)
         return reason or self.beyond(overlay, "pool", method="AVE" if average else "MAX", **sizes)
 
-    def lower(self, target: Target) -> list[Task]:
-        from ..tasks.pool import Pool  # float networks need no Tasks
-
+    def lower(self, target: Arithmetic) -> list[Task]:
         shape = target.shapes[self.bottoms[0]]
         window, out = self.window(shape), self.shapes(shape)[0][2:]
-        if self.params.pool == "MAX":
-            return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), None)]
-        source = target.formats[self.bottoms[0]]
-        steps = source.step / self._areas(shape, window, out).astype(np.float64)
-        r = target.requantization(steps, self.tops[0], None)
-        return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), r, source.zero)]
+        areas = None if self.params.pool == "MAX" else self._areas(shape, window, out)
+        return [target.pool(self, window, (out[0], out[1]), areas)]
 
     @property
     def keeps_format(self) -> bool:

@@ -10,7 +10,7 @@ from ..graph import Graph, Layer
 from ..kernels.weights import quantized
 from ..overlay import Overlay
 from ..passes.rewrite import rewrite
-from ..tasks.target import Target
+from ..tasks.arithmetic import Arithmetic, arithmetic
 from ..util.log import logger
 from .cost import costs
 from .fuse_lookups import Fused, fuse_lookups
@@ -48,7 +48,7 @@ def plan(
         parts = partition(graph, shapes, overlay, chosen, {})
         return Plan(graph, shapes, overlay, {}, parts, Schedule())
     on_overlay = {blob: on_device(shape) for blob, shape in shapes.items()}
-    target = Target(overlay, formats, on_overlay, trained, quantize=quantized)
+    target = arithmetic(overlay)(overlay, formats, on_overlay, trained, quantize=quantized)
     # layers that are functions of one number together, but run on the host
     apart = {name for name, engine in chosen.items() if engine == "host"}
     while True:
@@ -69,7 +69,7 @@ def _on_device(parts: Partition) -> Iterator[tuple[Layer, str]]:
     yield from ((layer, layer.tops[0]) for s in parts.segments if s.engine == "fpga" for layer in s.layers)
 
 
-def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
+def _open_sums(parts: Partition, target: Arithmetic) -> Iterator[str]:
     """Yield the layers on the overlay whose sums would overflow the accumulator for some weights."""
     for layer, top in _on_device(parts):
         if layer.blobs and target.may_overflow(layer.weight_rows, layer.precision, layer.bottoms[0], top):
@@ -77,7 +77,7 @@ def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
 
 
 def _scheduled(
-    graph: Graph, shapes: Mapping[str, Shape], target: Target, chosen: Mapping[str, str]
+    graph: Graph, shapes: Mapping[str, Shape], target: Arithmetic, chosen: Mapping[str, str]
 ) -> tuple[Partition, Fused, Schedule]:
     """Schedule layers on the overlay; those that do not fit, or are faster on the host, move to the host.
 
@@ -100,7 +100,7 @@ def _scheduled(
         refused.update(moves)
 
 
-def _too_dear(steps: Schedule, target: Target, chosen: Mapping[str, str]) -> dict[str, str]:
+def _too_dear(steps: Schedule, target: Arithmetic, chosen: Mapping[str, str]) -> dict[str, str]:
     """Return layer -> reason for the first segment that is cheaper on the host; never layers that the user chose."""
     for cost in costs(steps, target.overlay, {**target.shapes, **steps.shapes}):
         stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)

@@ -6,21 +6,22 @@ blob and side.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from ..blob import Shape, View
 from ..errors import ModelError
 from ..fixed import Format
 from ..graph import Graph, Layer
 from ..tasks import Task
-from ..tasks.target import Target, Unsupported
+from ..tasks.arithmetic import Arithmetic
+from ..tasks.target import Unsupported
 from .merge_parallel import merge_parallel
 from .plan import Partition
 from .schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
 from .unfold_inputs import unfold_inputs
 
 
-def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple[str, str]:
+def lower(partition: Partition, target: Arithmetic) -> dict[str, list[Task]] | tuple[str, str]:
     """Return the Tasks of every layer on the device, or (layer, reason) for the first that does not fit."""
     tasks: dict[str, list[Task]] = {}
     for layer in (layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers):
@@ -31,7 +32,7 @@ def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple
     return tasks
 
 
-def _lowered(layer: Layer, target: Target) -> list[Task] | str:
+def _lowered(layer: Layer, target: Arithmetic) -> list[Task] | str:
     own = target.overlay.own
     try:
         tasks = layer.lower(target)
@@ -47,7 +48,7 @@ def schedule(
     graph: Graph,
     partition: Partition,
     shapes: Mapping[str, Shape],
-    target: Target,
+    target: Arithmetic,
     tasks: dict[str, list[Task]],
 ) -> Schedule:
     """Return the Schedule of segments whose layers are lowered, with a Pack or Unpack wherever one is needed."""
@@ -80,17 +81,21 @@ def schedule(
             result.shapes.update(merged.shapes)
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
             codes.update(inputs, tops)
-    result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats)
+    result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats, target.packing)
     unfold_inputs(result, graph.inputs, target)
     return result
 
 
 def insert_pack_unpack(
-    steps: Iterable[HostStep | DeviceStep], inputs: Iterable[str], outputs: Iterable[str], formats: Mapping[str, Format]
+    steps: Iterable[HostStep | DeviceStep],
+    inputs: Collection[str],
+    outputs: Iterable[str],
+    formats: Mapping[str, Format],
+    packing: Callable[[Format, bool], Format] = Arithmetic.packing,
 ) -> list[Step]:
     """Return the steps with a Pack or Unpack before the first step that reads a blob on the other side.
 
-    The network's ``inputs`` begin on the host; its ``outputs`` end there.
+    The network's ``inputs`` begin on the host; its ``outputs`` end there. ``packing`` is the arithmetic's, see ``Arithmetic``.
     """
     present: dict[Side, set[str]] = {"host": set(inputs), "device": set()}
     result: list[Step] = []
@@ -98,7 +103,8 @@ def insert_pack_unpack(
     def convert(reads: Iterable[tuple[Side, str]]) -> None:
         for side, blob in reads:
             if blob not in present[side]:
-                result.append((Pack if side == "device" else Unpack)(blob, formats[blob]))
+                format = formats[blob]
+                result.append(Pack(blob, packing(format, blob in inputs)) if side == "device" else Unpack(blob, format))
                 present[side].add(blob)
 
     for step in steps:

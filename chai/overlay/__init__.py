@@ -1,6 +1,6 @@
 """Description of an accelerator: manifest, memory layout of blobs and weights, and records of bit fields."""
 
-from .manifest import Overlay as Overlay, default as default, load as load, names as names
+from .manifest import EXACT as EXACT, Overlay as Overlay, default as default, load as load, names as names
 from .sections import (
     BitField as BitField,
     Host as Host,

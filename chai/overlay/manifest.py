@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 default = "pynq-z2"
 ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest without the key describes
+EXACT = "exact"  # the arithmetic of a manifest without the key: sums are exact, and rounded once
 
 # changing these does not invalidate a bitstream or a compiled network
 _PROSE = (
@@ -69,7 +70,8 @@ class Overlay:
     """One manifest, in ``file``. ``assumed`` names figures that were never measured; times derived from them must be marked.
 
     ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats. ``coherent`` is whether
-    its memory ports go through the processor's caches; otherwise these are flushed and invalidated.
+    its memory ports go through the processor's caches; otherwise these are flushed and invalidated. ``arithmetic`` names what its
+    Tasks compute, see ``tasks/arithmetic.py``.
     """
 
     file: str
@@ -105,6 +107,7 @@ class Overlay:
     unsigned: bool = False
     coherent: bool = False
     architecture: str = ARRAY
+    arithmetic: str = EXACT
     machine: Any = None  # what only its architecture knows
 
     @cached_property

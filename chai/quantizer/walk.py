@@ -21,7 +21,8 @@ from ..kernels.codes import pack
 from ..overlay import Overlay
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host.layer import run_layer
-from ..tasks.target import Target, Unsupported
+from ..tasks.arithmetic import arithmetic
+from ..tasks.target import Unsupported
 from ..tasks.work import Work
 from ..util.data.shelf import Shelf
 from ..util.lazy_numpy import np
@@ -150,7 +151,7 @@ class Emulation:
             size = tuple(state.shapes[b] for b in layer.bottoms)
             if size not in programs:
                 try:
-                    tasks = layer.lower(Target(self.overlay, self.formats, state.device_shapes))
+                    tasks = layer.lower(arithmetic(self.overlay)(self.overlay, self.formats, state.device_shapes))
                 except Unsupported as reason:
                     self.refused[layer.name] = str(reason)
                     return None

@@ -15,6 +15,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DeviceError
+from ..overlay import EXACT
 from ..overlay.layout import word_bytes
 from ..overlay.sections import BEAT
 from ..util.lazy_numpy import np
@@ -281,27 +282,36 @@ class CompiledTask(Task):
 @lru_cache(maxsize=1)
 def kinds() -> dict[str, type[Task]]:
     """Return all kinds of Task by name."""
-    return {kind: cls for stem in sorted(_files()) for kind, cls in _defined(stem)}
+    return {kind: cls for stem in sorted(_files(__name__)) for kind, cls in _defined(__name__, stem)}
 
 
 @lru_cache(maxsize=64)
-def find(kind: str) -> type[Task]:
-    """Return the class of a kind of Task. Raises KeyError if there is none."""
+def find(kind: str, arithmetic: str = EXACT) -> type[Task]:
+    """Return the class of a kind of Task in an arithmetic: in this folder, or in ``package_of`` another one.
+
+    Raises KeyError if there is none.
+    """
+    package = package_of(arithmetic)
     # most are in the file of their name, or in one that is loaded
-    for stem in sorted(_files(), key=lambda stem: (stem != kind, f"{__name__}.{stem}" not in sys.modules)):
-        for name, cls in _defined(stem):
+    for stem in sorted(_files(package), key=lambda stem: (stem != kind, f"{package}.{stem}" not in sys.modules)):
+        for name, cls in _defined(package, stem):
             if name == kind:
                 return cls
     raise KeyError(kind)
 
 
-def _files() -> set[str]:
-    return modules(__path__) - {"__init__"}
+def package_of(arithmetic: str) -> str:
+    """Return the package with an arithmetic and its Tasks: this one, or ``chai/NAME``."""
+    return __name__ if arithmetic == EXACT else f"chai.{arithmetic}"
 
 
-def _defined(stem: str) -> Iterator[tuple[str, type[Task]]]:
-    """Yield the kinds of Task that a file of this folder defines, with their names."""
-    module = import_module(f".{stem}", __name__)
+def _files(package: str) -> set[str]:
+    return modules(import_module(package).__path__) - {"__init__"}
+
+
+def _defined(package: str, stem: str) -> Iterator[tuple[str, type[Task]]]:
+    """Yield the kinds of Task that a file of a package defines, with their names."""
+    module = import_module(f".{stem}", package)
     for cls in vars(module).values():
         if isinstance(cls, type) and issubclass(cls, Task) and cls.__module__ == module.__name__:
             yield cls.kind, cls

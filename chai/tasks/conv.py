@@ -23,7 +23,7 @@ from . import Task
 from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .tiling import array_cycles, beyond_ring, tiling, weight_traffic
 from .unfold import Unfold
-from .window import Window
+from .window import POINT, Window
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .probe import Maker, Probe
 
 
-POINT = Window((1, 1), (1, 1), (0, 0))
 CONSTANT_PORTS = 2  # memory ports that read weights and tables in turns
 
 

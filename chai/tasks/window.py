@@ -27,6 +27,9 @@ class Window(NamedTuple):
         return (h + 2 * ph - self.extent(0)) // sh + 1, (w + 2 * pw - self.extent(1)) // sw + 1
 
 
+POINT = Window((1, 1), (1, 1), (0, 0))
+
+
 class Filtering(NamedTuple):
     """A convolution but for its numbers; ``rectified``: numbers below 0 are 0."""
 

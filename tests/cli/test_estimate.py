@@ -200,7 +200,7 @@ def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None
     from chai.layers.convolution import Convolution
     from chai.offload.schedule import DeviceStep
     from chai.offload.scheduling import lower
-    from chai.tasks.target import Target
+    from chai.tasks.arithmetic import Arithmetic
 
     net = chai.Net("googlenet", device="null")
     net.plan()
@@ -217,7 +217,9 @@ def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None
             lines.append(
                 ",".join(map(str, [kind, h, w, c, *window.kernel, *window.stride, *window.pad, oh, ow, m, *last]))
             )
-    lowered = lower(net.offload.partition, Target(net.overlay, net.offload.formats, shapes))  # before some are merged
+    lowered = lower(
+        net.offload.partition, Arithmetic(net.overlay, net.offload.formats, shapes)
+    )  # before some are merged
     assert isinstance(lowered, dict)
     plain = [t for made in lowered.values() for t in made if t.kind in ("conv", "pool")]
     (first,) = (

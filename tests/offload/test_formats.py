@@ -13,7 +13,7 @@ import chai
 from chai.fixed import Format
 from chai.offload.formats import calibrated, from_precision, given as brings_formats
 from chai.passes.rewrite import rewrite
-from chai.tasks.target import Target
+from chai.tasks.arithmetic import Arithmetic
 from tests.conftest import examples
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, MAX, make, network
 
@@ -350,7 +350,7 @@ def test_two_types_in_one_layer(tmp_path: Path, types: str, last: str) -> None:
     assert net.formats == {"data": source, "y": result}
     assert net.schedule.engines() == ["host:Pack", "fpga:Convolution", "host:Unpack"]
     layer = net.offload.graph.layers[-1]
-    target = Target(net.offload.overlay, net.formats, net.offload.shapes)
+    target = Arithmetic(net.offload.overlay, net.formats, net.offload.shapes)
     weights, _ = target.weight_format(layer.blobs[0], layer.precision, layer.tops[0])
     assert (weights.scheme, weights.bits) == (source.scheme, source.bits)
     wanted = network(tmp_path, lines).forward(data)["y"]

@@ -20,7 +20,7 @@ from chai.offload.planning import plan
 from chai.offload.schedule import DeviceStep
 from chai.passes.rewrite import rewrite
 from chai.quantizer.walk import BatchState, in_float
-from chai.tasks.target import Target
+from chai.tasks.arithmetic import Arithmetic
 from chai.tasks.work import Work
 from chai.util.paths import resource
 from tests.conftest import report
@@ -153,7 +153,7 @@ def qualities(made: Plan, feeds: dict[str, Array]) -> Iterator[tuple[str, Qualit
 def run(made: Plan, layer: Layer, state: BatchState, trained: bool) -> tuple[Array, Array]:
     """A layer's top in float32, and the steps of its weights (M,); as if all sums fitted unless ``trained``."""
     (bottom,), (top,) = layer.bottoms, layer.tops
-    target = Target(made.overlay, made.formats, state.device_shapes, trained)
+    target = Arithmetic(made.overlay, made.formats, state.device_shapes, trained)
     tasks = layer.lower(target)
     blobs = {bottom: state.code(bottom)}
     devices.open("emulator").compile(Work(made.overlay, tasks, state.device_shapes)).run(blobs)

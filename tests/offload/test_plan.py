@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 import chai
 from chai.images.files import find, read
 from chai.offload.schedule import HostStep, Pack, Unpack
-from chai.tasks.target import Target
+from chai.tasks.arithmetic import Arithmetic
 from chai.util.paths import resource
 from chai.zoo.card import read_card
 from tests.conftest import examples, need_models, report
@@ -225,7 +225,7 @@ def images(net: chai.Net, batch: int) -> Array:
 def by_definition(net: chai.Net, data: Array) -> dict[str, Array]:
     """The schedule's steps one by one: every Task by ``define``, every blob in an array of its own."""
     offload = net.offload
-    target = Target(offload.overlay, offload.formats, offload.shapes)
+    target = Arithmetic(offload.overlay, offload.formats, offload.shapes)
     host: dict[str, Array] = {"data": data}
     codes: dict[str, Array] = {}
     for step in offload.schedule.steps:

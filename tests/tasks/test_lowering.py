@@ -16,7 +16,7 @@ from chai.fixed import Format
 from chai.layers.pooling import Pooling
 from chai.offload.schedule import DeviceStep, HostStep, Pack
 from chai.tasks import Task
-from chai.tasks.target import Target
+from chai.tasks.arithmetic import Arithmetic
 from chai.tasks.window import Window
 from tests.layers.common import blob_shape, numbers
 from tests.reference import fixed as reference
@@ -341,7 +341,7 @@ def test_multipliers_of_an_average_come_from_float64() -> None:
     for threshold, area in product(np.arange(1, 9, 0.07).tolist(), range(2, 60)):
         source = Form("Xilinx", 8, threshold)
         formats = {"x": Format(*source), "y": Format(*target)}
-        (task,) = pooling.lower(Target(OVERLAY, formats, {"x": (1, 2, 1, area), "y": (1, 2, 1, 1)}))
+        (task,) = pooling.lower(Arithmetic(OVERLAY, formats, {"x": (1, 2, 1, area), "y": (1, 2, 1, 1)}))
         r = task.requantization  # type: ignore[attr-defined]
         wanted = reference.multipliers([float64(float64(source.step / area) / target.step)], MULT_BITS, SHIFT_MAX)
         if (r.multiplier.ravel().tolist(), r.shift) != wanted:

@@ -3,7 +3,7 @@
 ``kernel`` is numpy, faster than ``define``; ``form`` describes the Task as an operation of the library in C
 (``chai/kernels/native``). Both give the codes of the Task's definition bit for bit; its ``lookup`` comes after them, for all
 kinds alike. In numpy sums are exact in float32 up to 2^24, the bound of an accumulator. A kind without a file here runs by its
-definition, as does a Task for which both return None.
+definition, as does a Task for which both return None. Tasks of another arithmetic have these functions in their own file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ...overlay import EXACT
+from ...tasks import package_of
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -49,12 +51,15 @@ def form(task: Task) -> Form | None:
 
 def _called(name: str, task: Task) -> Any:
     """Return what the function of this name in the kind's file says of a Task; None if there is none."""
-    function = getattr(_file(type(task).__module__.rpartition(".")[2]), name, None)
+    function = getattr(_file(type(task).__module__), name, None)
     return function and function(task)
 
 
-def _file(stem: str) -> ModuleType | None:
-    """Return the module in this folder; None if there is no such file."""
+def _file(defined: str) -> ModuleType | None:
+    """Return the module with the kernels of Tasks that are ``defined`` in another one; None if there is no such file."""
+    package, _, stem = defined.rpartition(".")
+    if package != package_of(EXACT):
+        return sys.modules[defined]
     known = sys.modules.get(f"{__name__}.{stem}")
     if known is None and any(os.path.exists(f"{folder}/{stem}.py") for folder in __path__):
         return import_module(f".{stem}", __name__)

@@ -1,0 +1,120 @@
+"""Arithmetic: the Tasks that layers become on an overlay, for the arithmetic that its manifest names.
+
+How to add one: a folder ``chai/NAME`` whose ``arithmetic.py`` has an ``Arithmetic`` derived from this one, files with its kinds
+of Task as in ``chai/tasks``, and manifests with ``"arithmetic": "NAME"``. It needs no registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from ..blob import Array
+from ..errors import ModelError
+from ..fixed import Format, Quantized, Scaled, round_half_away, with_sums
+from ..overlay import Overlay
+from ..util.lazy_numpy import np
+from . import Task, find, package_of
+from .target import Target, WeightPrecision
+from .window import POINT, Window
+
+
+class Lowered(Protocol):
+    """The part of a layer that its Tasks depend on, beside its weights."""
+
+    @property
+    def bottoms(self) -> tuple[str, ...]: ...
+
+    @property
+    def tops(self) -> tuple[str, ...]: ...
+
+    @property
+    def origin(self) -> tuple[str, ...]: ...
+
+    @property
+    def precision(self) -> WeightPrecision | None: ...
+
+    @property
+    def slope(self) -> float | None: ...
+
+    @property
+    def ceiling(self) -> float | None: ...
+
+
+class Arithmetic(Target):
+    """A Target that makes Tasks: a method for each kind that every arithmetic has, which returns the Task of a layer.
+
+    They raise Unsupported for a layer whose numbers do not fit. Here sums are exact, rounded once and saturated.
+    """
+
+    @staticmethod
+    def packing(format: Format, fed: bool) -> Format:
+        """Return a blob's format as a Pack converts to it: how float values become codes; ``fed`` is for a network's input."""
+        del fed
+        return format
+
+    def kind(self, name: str) -> Any:
+        """Return the class of a kind of Task in this arithmetic."""
+        return find(name, self.overlay.arithmetic)
+
+    def conv(self, layer: Lowered, weights: Array, bias: Array | None, window: Window, group: int) -> Task:
+        """Return a convolution with weights (M, C/group, kh, kw) and bias (M,), float32."""
+        bottom, top = layer.bottoms[0], layer.tops[0]
+        codes, added, steps = self.weights(weights, bias, layer.precision, bottom, top)
+        return self._filter("conv", layer, (codes, added, window, group), steps)
+
+    def affine(self, layer: Lowered, factor: Array, addend: Array) -> Task:
+        """Return one factor and one addend per channel, (C,) float64: weights of +-127 with step |factor| / 127."""
+        if not np.isfinite(factor).all():
+            raise ModelError("a factor is not a finite number; it has no fixed-point code")
+        bottom, top = layer.bottoms[0], layer.tops[0]
+        largest = np.abs(factor).max(initial=0)
+        # no channel's step is below 1/256 of the largest, so that multipliers keep at least 8 bits
+        source = self.formats[bottom]
+        steps = np.maximum(np.abs(factor) / 127, largest / 127 / 256) if largest else np.full(len(factor), source.step)
+
+        def quantize(weights: Array, steps: Array, _: int) -> Quantized:
+            return with_sums(weights, round_half_away(weights / steps.reshape(-1, 1, 1, 1)).astype(np.int8), steps)
+
+        scaled, format = Scaled(factor.reshape(-1, 1, 1, 1), addend, steps), Format("Xilinx", 8, 0.0)
+        codes, added, steps = self.sums(scaled, format, bottom, top, quantize)
+        return self._filter("affine", layer, (codes, added, POINT, len(codes)), steps)
+
+    def _filter(self, kind: str, layer: Lowered, parts: tuple[Array, Array, Window, int], steps: Array) -> Task:
+        """Return a convolution of weights' codes, bias, window and group; ``steps`` (M,) are those of its accumulators."""
+        r = self.requantization(steps.reshape(-1, 1, 1), layer.tops[0], layer.slope, layer.ceiling)
+        zero = self.formats[layer.bottoms[0]].zero
+        task: Task = self.kind(kind)(layer.bottoms, layer.tops[0], layer.origin, *parts, r, zero)
+        return task
+
+    def pool(self, layer: Lowered, window: Window, out: tuple[int, int], areas: Array | None) -> Task:
+        """Return a maximum, or with ``areas`` (OH, OW) the sum of each window divided by its area."""
+        source, top = self.formats[layer.bottoms[0]], layer.tops[0]
+        r = None if areas is None else self.requantization(source.step / areas.astype(np.float64), top, None)
+        zero = 0 if r is None else source.zero
+        task: Task = self.kind("pool")(layer.bottoms, top, layer.origin, window, out, r, zero)
+        return task
+
+    def eltwise(self, layer: Lowered, coefficients: Sequence[float]) -> Task:
+        """Return a sum of blobs, each with its coefficient."""
+        steps = np.array([c * self.formats[b].step for c, b in zip(coefficients, layer.bottoms)])
+        r = self.requantization(steps, layer.tops[0], layer.slope, layer.ceiling)
+        negative = None if r.negative is None else tuple(map(int, r.negative))
+        factors, one = tuple(map(int, r.multiplier)), r._replace(multiplier=np.array(1), negative=None)
+        zeros = tuple(self.formats[b].zero for b in layer.bottoms)
+        task: Task = self.kind("eltwise")(layer.bottoms, layer.tops[0], layer.origin, factors, negative, one, zeros)
+        return task
+
+    def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
+        """Return what moves a bottom into the channels of the top from ``first``, rescaled if their formats differ."""
+        source, top = self.formats[bottom], layer.tops[0]
+        alike = source == self.formats[top]
+        r = None if alike else self.requantization(np.array(source.step), top, None)
+        task: Task = self.kind("copy")((bottom,), top, layer.origin, first, r, 0 if alike else source.zero)
+        return task
+
+
+def arithmetic(overlay: Overlay) -> type[Arithmetic]:
+    """Return the arithmetic that an overlay's manifest names."""
+    return cast("type[Arithmetic]", import_module(f"{package_of(overlay.arithmetic)}.arithmetic").Arithmetic)
