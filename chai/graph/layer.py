@@ -67,6 +67,9 @@ class Layer:
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
     loss = LossParams()  # loss_param of losses
     clamps: bool = False  # whether its forward applies ``slope`` itself
+    follows: ClassVar[bool] = (
+        False  # runs on an overlay only if its input is there: elsewhere it does not pay to convert it
+    )
     elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
     pointwise: ClassVar[bool] = False  # the same of the same numbers of several bottoms, if these have one shape
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it
@@ -91,6 +94,7 @@ class Layer:
         self.precision: Precision | None = None  # its precision_param
         self.slope: float | None = None  # negative slope of a ReLU that a pass folded in: 0 if plain
         self.ceiling: float | None = None  # upper limit of that ReLU
+        self.slopes: Array | None = None  # negative slopes (C,) of a PReLU that an overlay computes with it
         self.place: str | None = None  # path:line of its definition
         # of a part of a composed layer: those that hold its trained parameters, the innermost first, and which they are
         self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -256,6 +260,11 @@ class Layer:
         """Return why it runs on the host where an overlay has no unit for it."""
         return f"no {self.type} unit"
 
+    @property
+    def bends(self) -> dict[str, bool]:
+        """Return what the limits of a Task need for its ``slope`` or ``slopes``."""
+        return {"leaky": self.slopes is not None or bool(self.slope), "prelu": self.slopes is not None}
+
     @staticmethod
     def beyond(overlay: Overlay, kind: str, **values: int | bool | str) -> str | None:
         """Return why the manifest excludes a Task of this kind with these values, see ``TaskLimits.excluded``."""
@@ -284,6 +293,10 @@ class Layer:
         """Map each top that is a view of the bottom's channels to its first channel there."""
         return {}
 
+    def slopes_of(self, channels: int) -> Array | None:
+        """Return the slope of each channel, (C,) float64, if it only multiplies negative numbers by it; else None."""
+        return None
+
     def affine(self) -> tuple[Array, Array] | None:
         """Return factor and addend per channel, (C,) float64, if the layer computes only that; else None."""
         return None
@@ -291,6 +304,7 @@ class Layer:
     # -- for passes and the quantiser
 
     can_clamp: ClassVar[bool] = False  # a ReLU after it may become its ``slope`` and ``ceiling``
+    can_bend: ClassVar[bool] = False  # a PReLU after it may become its ``slopes``, on an overlay
     merges_formats: ClassVar[bool] = False  # its top combines several bottoms, which should share one format
     per_channel: ClassVar[bool] = False  # on an overlay it runs as a factor and an addend per channel: ``affine``
     weighted: ClassVar[bool] = False  # on an overlay its ``weight_rows`` are multiplied in the array, see ``convolved``

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class AffineLayer(Layer):
     """Runs as a 1x1 depthwise convolution with weights of +-127 and step |factor| / 127, in both schemes."""
 
-    can_clamp = True
+    can_clamp = can_bend = True
     per_channel = True
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
@@ -24,7 +24,7 @@ class AffineLayer(Layer):
             return f"a blob of {len(bottoms[0])} axes"
         if self.blobs and self.affine() is None:
             return "it does more than one factor and one addend per channel"
-        return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
+        return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1], **self.bends)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         affine = self.affine()

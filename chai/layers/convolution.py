@@ -24,7 +24,7 @@ JOINED = 64 << 20  # bytes of joined weights; thousands of groups that have no w
 class Convolution(WindowLayer):
     """Sizes round down; ``group`` splits channels and outputs alike; padding is zero."""
 
-    can_clamp = True
+    can_clamp = can_bend = True
     weighted = True
     new_tops = True
     rectifies = True
@@ -61,7 +61,7 @@ class Convolution(WindowLayer):
             dilation=max(window.dilation),
             group=self.params.group,
             depthwise=is_depthwise(shape, group),
-            leaky=bool(self.slope),
+            **self.bends,
             size=max(*bottoms[0][2:], *window.sizes(bottoms[0][2:])),
             channels=max(bottoms[0][1], self.params.num_output),
         )

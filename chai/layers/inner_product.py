@@ -27,7 +27,7 @@ class InnerProduct(Layer):
     """
 
     message = "inner_product_param"
-    can_clamp = True
+    can_clamp = can_bend = True
     weighted = True
     new_tops = True
     rectifies = True
@@ -64,7 +64,7 @@ class InnerProduct(Layer):
             return f"axis {self.params.axis} of a blob of {len(shape)} axes; the overlay takes axis 1 of 2 or 4"
         _, c, *size = on_device(shape)
         channels = max(c, self.params.num_output)
-        reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels, leaky=bool(self.slope))
+        reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels, **self.bends)
         weights = self.params.num_output, c, *size
         return reason or beyond_ring(overlay, self._window(shape), weights, 1, on_device(shape))
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ..blob import Array, Shape
+from .. import tasks
+from ..blob import Array, Shape, on_device
+from ..errors import ModelError
 from ..graph import Layer
 from ..graph.params import Filler, nested
 from ..kernels.elements import native_leaky
 from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
 
 
 class PReLU(Layer):
     """Channels are axis 1."""
 
     message = "prelu_param"
+    follows = True
 
     @dataclass(frozen=True)
     class Params:
@@ -35,6 +45,27 @@ class PReLU(Layer):
 
     def fillers(self) -> tuple[Filler | None, ...]:
         return (self.params.filler or Filler(value=0.25),)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        unit = tasks.find("affine").limits(overlay)
+        if unit is None or not getattr(unit, "prelu", False):
+            return self.without_unit
+        shape = on_device(bottoms[0])
+        if len(shape) != 4:
+            return f"a blob of {len(shape)} axes"
+        return self.beyond(overlay, "affine", size=max(shape[2:]), channels=shape[1], leaky=True)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        channels = target.shapes[self.bottoms[0]][1]
+        alone = copy(self)
+        alone.slopes = self.slopes_of(channels)
+        if alone.slopes is None:
+            raise ModelError("a slope is not a finite number; it has no fixed-point code")
+        return [target.affine(alone, np.ones(channels), np.zeros(channels))]
+
+    def slopes_of(self, channels: int) -> Array | None:
+        slopes = np.broadcast_to(self.blobs[0].astype(np.float64).reshape(-1), (channels,))
+        return slopes if np.isfinite(slopes).all() else None
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         return native_leaky(bottoms[0], self.blobs[0])

@@ -50,7 +50,7 @@ def partition(
             )
         if wish is None and not reason:
             reason = _better_in_float(graph, layer)
-        if wish is None and not reason and layer.elementwise and layer.bottoms[0] not in codes:
+        if wish is None and not reason and (layer.elementwise or layer.follows) and layer.bottoms[0] not in codes:
             reason = "its input is on the host, in float32"
         if wish == "host":
             reason = reason or "chosen by the user"

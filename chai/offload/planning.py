@@ -15,6 +15,7 @@ from ..util.log import logger
 from .cost import costs
 from .fuse_lookups import Fused, fuse_lookups
 from .join_functions import JoinedFunction, join_functions
+from .join_prelu import join_prelu
 from .partition import partition
 from .plan import Partition, Plan
 from .schedule import Schedule
@@ -49,12 +50,14 @@ def plan(
         return Plan(graph, shapes, overlay, {}, parts, Schedule())
     on_overlay = {blob: on_device(shape) for blob, shape in shapes.items()}
     target = arithmetic(overlay)(overlay, formats, on_overlay, trained, quantize=quantized)
-    # layers that are functions of one number together, but run on the host
+    # layers that the overlay would run as one, but which run on the host
     apart = {name for name, engine in chosen.items() if engine == "host"}
     while True:
-        parts, fused, steps = _scheduled(join_functions(graph, overlay, formats, apart), shapes, target, chosen)
+        joined = join_prelu(join_functions(graph, overlay, formats, apart), shapes, overlay, apart)
+        parts, fused, steps = _scheduled(joined, shapes, target, chosen)
         host = [layer for segment in parts.segments if segment.engine == "host" for layer in segment.layers]
         split = {part.name for layer in host if isinstance(layer, JoinedFunction) for part in layer.parts_of_it}
+        split.update(name for layer in host if layer.slopes is not None for name in layer.origin)
         if not split:
             break
         apart |= split

@@ -77,6 +77,10 @@ def _check_record(document: Document, section: str) -> None:
         if limits.get("lookup") and "lookup" not in {f["name"] for f in record["fields"]}:
             message = f"tasks.{kind}: lookup: the descriptor has no field 'lookup'"
             raise document.error(message, ("tasks", kind, "lookup"))
+    for kind, limits in document.value["tasks"].items() if section == "table" else ():
+        if limits.get("prelu") and not any(f["name"] == "negative" and f["signed"] for f in record["fields"]):
+            message = f"tasks.{kind}: prelu: the table has no signed field 'negative'"
+            raise document.error(message, ("tasks", kind, "prelu"))
 
 
 def _check_registers(document: Document) -> None:

@@ -41,6 +41,9 @@ class Lowered(Protocol):
     @property
     def ceiling(self) -> float | None: ...
 
+    @property
+    def slopes(self) -> Array | None: ...
+
 
 class Arithmetic(Target):
     """A Target that makes Tasks: a method for each kind that every arithmetic has, which returns the Task of a layer.
@@ -83,7 +86,7 @@ class Arithmetic(Target):
 
     def _filter(self, kind: str, layer: Lowered, parts: tuple[Array, Array, Window, int], steps: Array) -> Task:
         """Return a convolution of weights' codes, bias, window and group; ``steps`` (M,) are those of its accumulators."""
-        r = self.requantization(steps.reshape(-1, 1, 1), layer.tops[0], layer.slope, layer.ceiling)
+        r = self.requantization(steps.reshape(-1, 1, 1), layer.tops[0], layer.slope, layer.ceiling, layer.slopes)
         zero = self.formats[layer.bottoms[0]].zero
         task: Task = self.kind(kind)(layer.bottoms, layer.tops[0], layer.origin, *parts, r, zero)
         return task

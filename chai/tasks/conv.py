@@ -7,7 +7,7 @@ of +-largest.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,10 +46,11 @@ class ConvLimits(TaskLimits):
     group_max: int
     depthwise: bool
     leaky: bool
+    prelu: bool = field(default=False, kw_only=True)
 
 
 class Sample(NamedTuple):
-    """A convolution for a probe: its channels, and which of its blobs have ``unsigned`` codes."""
+    """A convolution for a probe: its channels, which of its blobs have ``unsigned`` codes, and whether a ``prelu`` follows."""
 
     inputs: int
     outputs: int
@@ -57,6 +58,7 @@ class Sample(NamedTuple):
     group: int = 1
     slope: float | None = None
     unsigned: str = ""
+    prelu: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class AffineLimits(TaskLimits):
     """Limits of one multiplication and one addition per element."""
 
     leaky: bool
+    prelu: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,12 +129,17 @@ class Conv(Task):
             "dilation": dilation,
             "group": self.group,
             "depthwise": is_depthwise(self.weights.shape, self.group),
-            "leaky": self._leaky,
+            **self._bends(),
         }
 
     @property
     def _leaky(self) -> bool:
         return self.requantization.negative is not None
+
+    def _bends(self) -> dict[str, bool]:
+        """Return whether negative sums have multipliers of their own, and some that no leaky ReLU has."""
+        above, below = self.requantization.multiplier, self.requantization.negative
+        return {"leaky": self._leaky, "prelu": below is not None and bool(((below < 0) | (below > abs(above))).any())}
 
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
@@ -309,6 +317,8 @@ class Conv(Task):
             yield cls._probe(maker, "conv depthwise", Sample(inputs, inputs, plain, inputs, 0))
         if limits.leaky:
             yield cls._probe(maker, "conv leaky", Sample(inputs, outputs, plain, slope=maker.slope))
+        if limits.prelu:
+            yield cls._probe(maker, "conv PReLU", Sample(inputs, outputs, plain, prelu=True))
         for unsigned in maker.unsigned:
             yield cls._probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))
 
@@ -319,7 +329,7 @@ class Conv(Task):
         name: str,
         sample: Sample,
     ) -> Probe[Self]:
-        inputs, outputs, window, group, slope, unsigned = sample
+        inputs, outputs, window, group, slope, unsigned, prelu = sample
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
         weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
         shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *window.sizes(maker.size))}
@@ -328,7 +338,8 @@ class Conv(Task):
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
         bias = maker.random.standard_normal(outputs)
         codes, bias, steps = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
-        r = target.requantization(steps.reshape(-1, 1, 1), "y", slope)
+        slopes = maker.random.uniform(-1.5, 1.5, outputs) if prelu else None
+        r = target.requantization(steps.reshape(-1, 1, 1), "y", slope, None, slopes)
         task = cls(("x",), "y", (cls.kind,), codes, bias, window, group, r, source.zero)
         return maker.probe(name, task, target)
 
@@ -354,7 +365,7 @@ class Affine(Conv):
         return super().excluded(overlay, shapes)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        return {"leaky": self._leaky}
+        return {**self._bends()}
 
     def merge_key(self) -> Hashable | None:
         return None

@@ -124,11 +124,17 @@ class Target:
         return bool(weights[0].size * largest * (source.magnitude - source.zero) >= ACCUMULATOR)
 
     def requantization(
-        self, steps: Array, top: str, slope: float | None, ceiling: float | None = None
+        self,
+        steps: Array,
+        top: str,
+        slope: float | None,
+        ceiling: float | None = None,
+        slopes: Array | None = None,
     ) -> Requantization:
         """Return the requantisation from accumulators with ``steps`` to codes of ``top``, with a ReLU if slope is not None.
 
-        ``ceiling`` is the ReLU's upper limit, at whose code codes are clamped.
+        ``ceiling`` is the ReLU's upper limit, at whose code codes are clamped. ``slopes`` (C,) are those of a PReLU, for steps
+        (C, 1, 1); they may be negative or above 1.
         """
         format = self.formats[top]
         if not format.step:
@@ -138,10 +144,15 @@ class Target:
             high = min(high, format.zero + int(round_half_away(np.array(ceiling / format.step))))
         requant = self.overlay.requant
         ratios = np.asarray(steps, np.float64) / format.step
-        factors = multipliers(ratios, requant.mult_bits, requant.shift_max)
+        below = None if slopes is None else ratios * np.asarray(slopes, np.float64).reshape(-1, 1, 1)
+        factors = multipliers(
+            ratios if below is None else np.stack([ratios, below]), requant.mult_bits, requant.shift_max
+        )
         if factors is None:
             raise Unsupported(f"its output steps ({format}) are too fine for {requant.mult_bits}-bit multipliers")
         m, shift = factors
+        if below is not None:
+            return Requantization(m[0], shift, low, high, m[1], format.zero)
         if slope is None or slope == 0:
             return Requantization(m, shift, format.zero if slope == 0 else low, high, zero=format.zero)
         negative = round_half_away(slope * ratios * 2.0**shift).astype(np.int64)

@@ -31,3 +31,8 @@ def descriptor(overlay: Overlay) -> data.StructLayout:
 def table_record(overlay: Overlay) -> data.StructLayout:
     """Return the layout of a record of the table of requantisation: bias, multiplier, negative."""
     return layout(overlay.table)
+
+
+def table_fields(overlay: Overlay) -> data.StructLayout:
+    """Return the layout of such a record without the bits that no field has."""
+    return data.StructLayout({name: field.shape for name, field in table_record(overlay) if not name.startswith(PAD)})

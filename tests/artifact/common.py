@@ -46,7 +46,7 @@ NETS = {
         r1 ReLU c1 -> c1
         m1 mirror c1 -> m1 : user_defined_layer: true mirror_param {{ factor: 0.75 }}
         p1 Pooling m1 -> p1 : {MAX}
-        pr PReLU p1 -> pr
+        pr Normalize p1 -> pr
         c2 Convolution pr -> c2 : {CONV}
         out Softmax c2 -> out""",
     "codes": f"""c1 Convolution data -> c1 : {CONV}

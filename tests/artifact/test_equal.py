@@ -82,7 +82,7 @@ def test_the_small_networks_hold_what_they_are_for(tmp_path: Path) -> None:
     assert len(net.outputs) == 3
     net, path = made(tmp_path, "host layers")
     assert [e for e in net.schedule.engines() if e.startswith("host") and "ack" not in e] == [
-        "host:mirror", "host:PReLU", "host:Softmax",
+        "host:mirror", "host:Normalize", "host:Softmax",
     ]  # fmt: skip
 
 

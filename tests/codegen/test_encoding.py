@@ -631,7 +631,7 @@ def test_one_multiplier_stands_for_all_channels() -> None:
             "table: multiplier = 131072: expected 17 bits",
         ),
         (conv(requantization=Requantization(np.array(-1), 0, 0, 1)), "record 0 of the table: multiplier = -1"),
-        (conv(requantization=Requantization(np.array(1), 0, 0, 1, np.array(-1))), "of the table: negative = -1"),
+        (conv(requantization=Requantization(np.array(1), 0, 0, 1, np.array(-1 << 17))), "table: negative = 131072"),
         (conv(requantization=Requantization(np.array([1, 2]), 0, 0, 1)), "multiplier: expected (2, 1, 1), found (2,)"),
         (conv(requantization=Requantization(np.array(1), 41, 0, 1)), "shift: 41, expected at most 40"),
         (conv(requantization=Requantization(np.array(1), 0, -129, 1)), "low = -129 is outside -128..127"),

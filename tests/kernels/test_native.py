@@ -35,7 +35,7 @@ def requantization(
     rng: np.random.Generator, shape: tuple[int, ...], shift: int, zero: int, leaky: bool
 ) -> Requantization:
     low, high = clamps(rng, zero)
-    negative = factors(rng, shape, shift) if leaky else None
+    negative = factors(rng, shape, shift, int(rng.integers(-1, 1))) if leaky else None
     return Requantization(factors(rng, shape, shift), shift, low, high, negative, zero)
 
 

@@ -152,10 +152,10 @@ def test_heads_of_one_blob_are_one_task(tmp_path: Path) -> None:
 
 
 STAYS = {
-    "axis 2 of a blob of 4 axes": f"fc InnerProduct data -> y : {fc(3, 'axis: 2')}\nt PReLU y -> t",
+    "axis 2 of a blob of 4 axes": f"fc InnerProduct data -> y : {fc(3, 'axis: 2')}\nt Normalize y -> t",
     "axis 1 of a blob of 3 axes": f"r Reshape data -> r : reshape_param {{ shape {{ dim: 1 dim: 2 dim: 60 }} }}\n"
-    f"fc InnerProduct r -> y : {fc(3)}\nt PReLU y -> t",
-    "channels 5000 is more": f"fc InnerProduct data -> y : {fc(5000)}\nt PReLU y -> t",
+    f"fc InnerProduct r -> y : {fc(3)}\nt Normalize y -> t",
+    "channels 5000 is more": f"fc InnerProduct data -> y : {fc(5000)}\nt Normalize y -> t",
     "only a Softmax": f"fc InnerProduct data -> y : {fc(3)}\nr Reshape y -> r : reshape_param {{ shape {{ dim: 0 dim: -1 }} }}\n"
     "t Softmax r -> t",
     "or the caller": f"fc InnerProduct data -> y : {fc(3)}",
@@ -169,7 +169,7 @@ def test_what_stays_on_the_host(tmp_path: Path, reason: str) -> None:
 
 def test_a_map_larger_than_any_kernel_stays_on_the_host(tmp_path: Path) -> None:
     net = opened(
-        tmp_path, f"fc InnerProduct data -> y : {fc(3)}\nt PReLU y -> t", (1, 2, 12, 3), np.ones((1, 2, 12, 3))
+        tmp_path, f"fc InnerProduct data -> y : {fc(3)}\nt Normalize y -> t", (1, 2, 12, 3), np.ones((1, 2, 12, 3))
     )
     assert reasons(net)["fc"] == "kernel 12 is more than the overlay's 11"
 
@@ -180,10 +180,10 @@ FORMATS = 'precision_param { quant_type: "Xilinx" bw_layer_in: 8 bw_layer_out: 8
 def test_with_formats_of_others_it_needs_its_own(tmp_path: Path) -> None:
     """A layer without one would have its input's range."""
     lines = f"c Convolution data -> c : convolution_param {{ num_output: 4 kernel_size: 1 }} {FORMATS}\n"
-    inherits = lines + f"fc InnerProduct c -> y : {fc(6)}\nt PReLU y -> t"
+    inherits = lines + f"fc InnerProduct c -> y : {fc(6)}\nt Normalize y -> t"
     assert reasons(opened(tmp_path, inherits))["fc"] == "it has no format of its own"
     assert list(reasons(opened(tmp_path, inherits, engine={"fc": "fpga"}))) == ["t"]
-    own = lines + f"fc InnerProduct c -> y : {fc(6)} {FORMATS}\nt PReLU y -> t"
+    own = lines + f"fc InnerProduct c -> y : {fc(6)} {FORMATS}\nt Normalize y -> t"
     assert list(reasons(opened(tmp_path, own))) == ["t"]
     assert reasons(opened(tmp_path, own, engine={"fc": "host"}))["fc"] == "chosen by the user"
 

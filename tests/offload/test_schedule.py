@@ -58,8 +58,8 @@ def test_words(tmp_path: Path) -> None:
 
 
 def test_nothing_is_packed_for_a_host_network(tmp_path: Path) -> None:
-    net = run(tmp_path, "abs MVN data -> a\ntanh PReLU a -> y")
-    assert net.schedule.engines() == ["host:MVN", "host:PReLU"]
+    net = run(tmp_path, "abs MVN data -> a\ntanh Normalize a -> y")
+    assert net.schedule.engines() == ["host:MVN", "host:Normalize"]
 
 
 def test_custom_to_custom_needs_no_conversion(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_blob_that_comes_back_later_is_not_packed_again(tmp_path: Path) -> Non
         conv Convolution data -> c : {DEEP}
         abs MVN c -> a
         sum Eltwise c a -> s
-        tanh PReLU s -> t
+        tanh Normalize s -> t
         again Eltwise c t -> y
         """,
     )
@@ -176,7 +176,7 @@ LAST = {
     "concat": f"left Convolution c -> a : {DEEP}\nlast Concat c a -> y",
     "affine": "last Scale c -> y",
     "behind a dropout": f"last Convolution c -> l : {DEEP}\ndrop Dropout l -> y",
-    "host": "last PReLU c -> y",
+    "host": "last Normalize c -> y",
     "custom": f"last twist c -> y : {TWIST}",
 }
 

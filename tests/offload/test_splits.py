@@ -31,13 +31,13 @@ def plan_of(folder: Path, text: str) -> chai.Net:
 @pytest.mark.filterwarnings("ignore")
 def test_reasons_and_counts(tmp_path: Path) -> None:
     """a - sigmoid - b - tanh - c - sigmoid2 - d, and a softmax at the end that splits nothing."""
-    chain = [("a", "x"), ("s", "a", "MVN"), ("b", "s"), ("t", "b", "PReLU"), ("c", "t"), ("u", "c", "MVN")]
+    chain = [("a", "x"), ("s", "a", "MVN"), ("b", "s"), ("t", "b", "Normalize"), ("c", "t"), ("u", "c", "MVN")]
     net = plan_of(tmp_path, network(*chain, ("d", "u"), ("last", "d", "Softmax")))
     plan = net.offload.plan
     assert len(net.schedule.segments) == 4
     assert splits(plan) == [
         SegmentSplit("no MVN unit", ["s", "u"], 2),
-        SegmentSplit("no PReLU unit", ["t"], 3),
+        SegmentSplit("no Normalize unit", ["t"], 3),
     ]
     assert joined(plan) == 1
 
@@ -45,7 +45,7 @@ def test_reasons_and_counts(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_beside_splits_nothing(tmp_path: Path) -> None:
     """A branch of the host before, after and next to the overlay's is no split."""
-    layers = [("p", "x", "PReLU"), ("a", "p"), ("side", "a", "MVN"), ("b", "a"), ("end", "b", "PReLU")]
+    layers = [("p", "x", "Normalize"), ("a", "p"), ("side", "a", "MVN"), ("b", "a"), ("end", "b", "Normalize")]
     net = plan_of(tmp_path, network(*layers))
     assert len(net.schedule.segments) == 1 and splits(net.offload.plan) == []
 
@@ -53,7 +53,7 @@ def test_what_is_beside_splits_nothing(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_branch_that_has_to_wait(tmp_path: Path) -> None:
     """Two chains of the host, of which both have to be on the overlay for one segment."""
-    layers = [("a", "x"), ("s", "a", "MVN"), ("b", "s"), ("t", "a", "PReLU"), ("c", "t")]
+    layers = [("a", "x"), ("s", "a", "MVN"), ("b", "s"), ("t", "a", "Normalize"), ("c", "t")]
     net = plan_of(tmp_path, network(*layers))
     plan = net.offload.plan
     assert len(net.schedule.segments) == 2

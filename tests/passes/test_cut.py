@@ -16,7 +16,7 @@ layer { name: "r1" type: "ReLU" bottom: "c1" top: "c1" }
 layer { name: "a" type: "Pooling" bottom: "c1" top: "a" pooling_param { kernel_size: 2 } }
 layer { name: "b" type: "Convolution" bottom: "c1" top: "b" convolution_param { num_output: 5 kernel_size: 2 } }
 layer { name: "join" type: "Concat" bottom: "a" bottom: "b" top: "join" }
-layer { name: "out" type: "PReLU" bottom: "join" top: "out" }
+layer { name: "out" type: "Normalize" bottom: "join" top: "out" }
 layer { name: "side" type: "MVN" bottom: "b" top: "side" }
 """
 DATA = np.random.default_rng(0).standard_normal((2, 3, 5, 7)).astype(np.float32)

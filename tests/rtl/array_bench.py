@@ -238,7 +238,9 @@ def _task(
     shift = int(random.integers(0, 41))
     scale = 2.0**shift * 90 / spread
     multiplier = np.clip(scale * random.uniform(0.3, 3, (weights[0], 1, 1)), 0, (1 << 17) - 1).astype(np.int64)
-    negative = (multiplier * random.uniform(0, 1, multiplier.shape)).astype(np.int64) if random.random() < 0.3 else None
+    slopes = random.uniform(*pick(random, (0, 1), (-2, 2)), multiplier.shape) if random.random() < 0.4 else None
+    most = (1 << 17) - 1
+    negative = None if slopes is None else np.clip(multiplier * slopes, -most, most).astype(np.int64)
     low, high = pick(random, -128, -128, output_zero, -20), pick(random, 127, 127, 60)
     r = Requantization(multiplier, shift, low, high, negative, output_zero)
     cls = Affine if kind == "affine" else Conv

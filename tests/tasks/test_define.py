@@ -57,7 +57,7 @@ def conv(
     """A convolution with weights of ``shape``."""
     low, high = clamps(rng, zero_out)
     channels = (shape[0], 1, 1)
-    negative = factors(rng, channels, shift) if leaky else None
+    negative = factors(rng, channels, shift, int(rng.integers(-1, 1))) if leaky else None
     low = -high - 1 if leaky and not zero_out else low
     r = Requantization(factors(rng, channels, shift), shift, low, high, negative, zero_out)
     weights = codes(rng, *shape, low=-127)

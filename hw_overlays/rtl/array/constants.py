@@ -3,7 +3,7 @@
 Small maps need a beat of weights in nearly each cycle, and a port of the processor has too few bursts open for that.
 """
 
-from amaranth import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth import Cat, Module, Mux, Signal, unsigned
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..descriptor import table_record
+from ..descriptor import table_fields, table_record
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
 from ..requantise import LATENCY
@@ -30,12 +30,6 @@ SIDES = ("memory", "memory_too")  # ports, which take requests in turns
 STORE = data.StructLayout(
     {"payload": 64, "weights": 1, "table": 1, "lookup": 1, "slot": 1, "narrow": 1, "beat": BEATS_BITS, "end": 1}
 )
-
-
-def record(overlay: Overlay) -> data.StructLayout:
-    """Return the layout of a table's record without the bits that nothing needs."""
-    bits = overlay.requant.mult_bits
-    return data.StructLayout({"bias": signed(overlay.accumulator_bits), "multiplier": bits, "negative": bits})
 
 
 class Constants(wiring.Component):
@@ -60,7 +54,7 @@ class Constants(wiring.Component):
         log2(self.depth)  # addresses wrap around
         if array.outputs % self.step or weights.word_bits != 8 * array.outputs or array.outputs < array.inputs:
             raise ValueError(f"array of {array.inputs} x {array.outputs}: outputs are no whole planes, or too few")
-        self.record = record(overlay)
+        self.record = table_fields(overlay)
         super().__init__(
             {
                 "plan": In(plan(overlay)),

@@ -8,11 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..descriptor import table_fields
 from ..lookup import ENTRIES
 from ..ports import WritePort, address_bits
 from ..requantise import LATENCY, Requantise
 from ..streams import later
-from .constants import COUNT, TABLES, record
+from .constants import COUNT, TABLES
 from .jobs import job
 from .plan import log2, plan
 
@@ -54,7 +55,7 @@ class Drain(wiring.Component):
                 "sums": In(data.ArrayLayout(sums.elem_shape, array.outputs)),
                 "table": Out(range(TABLES)),
                 "plane": Out(range(self.parts)),
-                "records": In(data.ArrayLayout(record(overlay), self.step)),
+                "records": In(data.ArrayLayout(table_fields(overlay), self.step)),
                 "tables": In(COUNT),
                 "entries": In(ENTRIES),
                 "drained": Out(COUNT),

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..descriptor import PAD, table_record
+from ..descriptor import table_fields, table_record
 from ..streams import later
 
 RECORDS = 512  # on the chip: the depth of a block RAM of 72 bits
@@ -25,7 +25,7 @@ class Table(wiring.Component):
 
     def __init__(self, overlay: Overlay) -> None:
         self.layout = table_record(overlay)
-        self.fields = {name: field.shape for name, field in self.layout if not name.startswith(PAD)}
+        self.fields = table_fields(overlay)
         super().__init__(
             {
                 "begin": In(1),
@@ -37,7 +37,7 @@ class Table(wiring.Component):
                 "two_there": Out(1),
                 "claim": In(1),
                 "read": In(1),
-                "record": Out(data.StructLayout(self.fields)),
+                "record": Out(self.fields),
                 "freed": Out(1),
             }
         )
@@ -45,7 +45,7 @@ class Table(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the memory and its pointers."""
         m = Module()
-        m.submodules.records = records = memory.Memory(shape=data.StructLayout(self.fields), depth=RECORDS, init=[])
+        m.submodules.records = records = memory.Memory(shape=self.fields, depth=RECORDS, init=[])
         write, read = records.write_port(), records.read_port()
         count, keeps = Signal(30), Signal()
         first, second = Signal(64), Signal()  # the first half of a record, and whether it is there
@@ -56,7 +56,7 @@ class Table(wiring.Component):
         begins_anew = keeps & (claimed == last)
         m.d.comb += [
             write.en.eq(arrives),
-            *(write.data[name].eq(whole[name]) for name in self.fields),
+            *(write.data[name].eq(whole[name]) for name in self.fields.members),
             read.en.eq(self.read),
             self.record.as_value().eq(later(m, read.data.as_value(), "record_read")),  # the memory's output register
             self.there.eq(there.any()),
