@@ -9,9 +9,9 @@ from math import inf, log
 from ..blob import Array, Shape
 from ..graph import Layer, OutputKind
 from ..graph.params import within
+from ..kernels.boxes import Suppression, runs, suppress
 from ..limits import limits
 from ..util.lazy_numpy import np
-from ._boxes import Suppression, runs, suppress
 
 MARGIN = 1e-3  # of logits below the threshold, which rounding may lift above it
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-
 from ..blob import Array, Shape, show
 from ..graph import Layer, OutputKind
+from ..kernels.boxes import Suppression, suppress
 from ..limits import limits
 from ..util.lazy_numpy import np
-from ._boxes import Suppression, suppress
 
 
 class YoloLayer(Layer):
@@ -93,7 +91,7 @@ class YoloLayer(Layer):
         boxes, scores, labels = boxes[order], scores[order], labels[order]
         half = boxes[:, 2:] / 2
         low, high, area = boxes[:, :2] - half, boxes[:, :2] + half, boxes[:, 2] * boxes[:, 3]
-        kept = suppress(low.T, high.T, area, Suppression(self.params.nms_threshold, exceeds=operator.ge))
+        kept = suppress(low.T, high.T, area, Suppression(self.params.nms_threshold, inclusive=True))
         return [(image, labels[i] + 1, scores[i], *low[i], *high[i]) for i in kept]
 
 

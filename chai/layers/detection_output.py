@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from ..blob import Array, Shape, count, show
 from ..graph import Layer, OutputKind
 from ..graph.params import SIZE, choice, nested, within
+from ..kernels.boxes import Suppression, runs, suppress
 from ..limits import limits
 from ..util.lazy_numpy import np
-from ._boxes import Suppression, runs, suppress
 
 LEAST = -3.4028234663852886e38  # FLT_MAX, negative: what SSD has scores exceed without a confidence_threshold
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import SIZE, size, within
+from ..kernels.boxes import Suppression, suppress
 from ..limits import limits
 from ..util.lazy_numpy import np
-from ._boxes import Suppression, suppress
 
 
 class Proposal(Layer):

@@ -54,7 +54,7 @@ ZIG = {  # of each machine: the system that its library runs on, at least, and w
     "aarch64": ("aarch64-linux-gnu.2.17", {"dotprod": "generic+dotprod", "neon": "generic", "plain": "generic"}),
     "armv7l": ("arm-linux-gnueabihf.2.27", {"neon": "cortex_a9", "plain": "cortex_a9"}),
 }
-COMMON = ("check", "processor", "pool", "run")  # compiled once
+COMMON = ("boxes", "check", "processor", "pool", "run")  # compiled once
 
 
 class Failed(Exception):

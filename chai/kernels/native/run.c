@@ -1,4 +1,5 @@
 /* What the library exports: its variants, and running a table of operations. */
+#include "boxes.h"
 #include "check.h"
 #include "pool.h"
 
@@ -36,6 +37,10 @@ EXPORTED int chai_pack(int i, const operation *op, const int8_t *weights, int64_
 EXPORTED int chai_quantize(int i, const float *weights, int64_t rows, int64_t size, const double *steps, int largest, int8_t *codes,
                            int64_t *totals, int64_t *magnitudes, double *errors) {
     return variants[i]->quantize(weights, rows, size, steps, largest, codes, totals, magnitudes, errors);
+}
+
+EXPORTED void chai_suppress(const float *ends, const float *area, int64_t count, float *near, int64_t *kept, suppression *s) {
+    suppress(ends, area, count, near, kept, s);
 }
 
 /* Note whether the calling thread computes beside runs of others, which then leave it a processor; return whether it did. */
