@@ -102,11 +102,11 @@ def preprocessing(parser: argparse.ArgumentParser, fast_decode: bool = False) ->
     group = section(parser, "preprocessing", "defaults are the network's .toml or transform_param")
     group.add_argument(
         "--resize",
-        type=lambda text: text if text == LETTERBOX else _size(text),
+        type=lambda text: text if text == LETTERBOX else size(text),
         metavar="HxW",
         help=f"resize images to this size; {LETTERBOX} keeps their proportions and adds gray borders",
     )
-    group.add_argument("--crop", type=_size, metavar="HxW", help="crop this size from the centre")
+    group.add_argument("--crop", type=size, metavar="HxW", help="crop this size from the centre")
     group.add_argument("--channels", choices=("BGR", "RGB", "gray"), help="channel order (default: BGR)")
     means = group.add_mutually_exclusive_group()
     means.add_argument("--mean", type=_numbers, metavar="M,M,M", help="mean to subtract per channel, in channel order")
@@ -311,7 +311,8 @@ def load_network(args: argparse.Namespace, **options: Any) -> Any:
     return Net(args.net, args.weights, **{**reading(args), **options})
 
 
-def _size(text: str) -> tuple[int, int]:
+def size(text: str) -> tuple[int, int]:
+    """Return the height and width that ``text`` spells, for argparse; one number is both."""
     parts = text.lower().replace(",", "x").split("x")
     if len(parts) not in (1, 2) or not all(p.isdecimal() and len(p) <= 5 and 0 < int(p) < 65_536 for p in parts):
         raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected HEIGHTxWIDTH, e.g. 256x256")

@@ -37,7 +37,7 @@ EPILOG = """examples:
   chai run net.prototxt net.caffemodel -i photos/ --mean 104,117,123 --batch 8 --json"""
 IMAGES = (
     "images, .npy inputs or folders of them; none for a network without inputs; or a video: a file, camera:0, rtsp://, "
-    "- for JPEGs on standard input"
+    "- for JPEGs, PPMs or --raw frames on standard input"
 )
 UNSURE = 0.5  # a first answer below this, without known preprocessing is worth a hint
 
@@ -183,13 +183,20 @@ def _video(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take the newest frame, drop those before it (default: of cameras and rtsp://)",
     )
+    group.add_argument(
+        "--raw",
+        type=options.size,
+        metavar="HxW",
+        help="height and width of frames on standard input that are bytes of red, green and blue alone",
+    )
 
 
 def _is_video(args: argparse.Namespace) -> bool:
     """Return whether the images are a video, by their name or by what is to become of them. Raises UsageError for several."""
     places = args.image or ()
     out = args.output is not None and args.output.suffix.lower() in WRITTEN
-    video = args.view is not None or args.live or out or any(map(is_video, places))
+    asked = args.view is not None or args.live or args.raw is not None or out
+    video = asked or any(map(is_video, places))
     if video and len(places) != 1:
         raise UsageError(f"{len(places)} inputs: a video is one file, camera, address or folder", hint="-i clip.mp4")
     return video

@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
     off = ("batch", "draw", "perf", "repeat", "perf_csv", "trace", "fast_decode")
     refuse(args, off, "for a video", hint="-o out.mp4 draws into its frames")
     place = args.image[0]
-    frames = source(place)
+    frames = source(place, args.raw)
     threshold = THRESHOLD if args.threshold is None else args.threshold
     view_at = None if args.view is None else address(args.view)
     job = inputs.prepare(args, [Path(frames.name)])

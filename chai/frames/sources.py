@@ -13,8 +13,9 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from ..errors import ParseError, UsageError
-from ..images import files as images
+from ..images import files as images, netpbm
 from ..util.files import content, in_its_place, opened
+from ..util.lazy_numpy import np
 from .frame import RATE, FrameSource, RawFrame
 from .mjpeg import split
 from .places import ADDRESS, CAMERA, CONTAINERS, STREAMS
@@ -24,8 +25,10 @@ from .worker.process import VideoJob, decoded_frames
 WAIT = 0.1  # seconds between looks at whether the video was stopped
 
 
-def source(place: Any) -> FrameSource:
+def source(place: Any, raw: tuple[int, int] | None = None) -> FrameSource:
     """Return the source that ``place`` names: a path, "-", "camera:0", "rtsp://..."; or an iterable of arrays.
+
+    ``raw`` is height and width of frames on the standard input that are bytes of red, green and blue alone.
 
     Raises UsageError for one that is not there or that chai does not read.
     """
@@ -34,8 +37,10 @@ def source(place: Any) -> FrameSource:
             return Arrays(place)
         raise UsageError(f"a video from {type(place).__name__}", hint="a path, an address, or an iterable of arrays")
     text = str(place)
+    if raw is not None and text != "-":
+        raise UsageError("raw frames come from the standard input alone", hint="PROGRAM | chai run ... -i - --raw HxW")
     if text == "-":
-        return PictureStream("stdin", None)
+        return PictureStream("stdin", None) if raw is None else RawStream("stdin", *raw)
     if camera := CAMERA.fullmatch(text):
         device = camera[2] or f"/dev/video{camera[1]}"
         if not Path(device).exists():
@@ -128,9 +133,7 @@ class PictureStream:
     def frames(self, stop: Stop) -> Iterator[RawFrame]:
         """Yield them as they come."""
         if self.path is None:
-            if sys.stdin is None or sys.stdin.isatty():
-                raise UsageError("-i - reads frames from a pipe, and there is none", hint="PROGRAM | chai run ... -i -")
-            yield from self._split(sys.stdin.buffer, stop)
+            yield from self._split(_stdin(), stop)
         else:
             with opened(self.path) as file:
                 yield from self._split(file, stop)
@@ -141,6 +144,45 @@ class PictureStream:
                 yield RawFrame(f"{self.name}[{number}]", number, number / RATE, data)
         if self.path is not None and not os.fstat(file.fileno()).st_size:
             raise ParseError("there is no frame: the file is empty", path=self.name)
+
+
+@dataclass
+class RawStream:
+    """Frames on the standard input that are nothing but pixels: bytes of red, green and blue, row by row."""
+
+    name: str
+    height: int
+    width: int
+    live: bool = False
+
+    def frames(self, stop: Stop) -> Iterator[RawFrame]:
+        """Yield them as they come."""
+        netpbm.check(self.width, self.height, self.name)
+        size, number = self.height * self.width * 3, 0
+        read = _reader(_stdin().fileno(), stop)
+        with suppress(VideoStopped):
+            while data := _filled(read, size):
+                if len(data) < size:
+                    message = f"the stream ends inside frame {number}: {len(data):,} of its {size:,} bytes"
+                    raise ParseError(message, path=self.name, hint="--raw HxW is height and width of rgb24 frames")
+                pixels = np.frombuffer(data, np.uint8).reshape(self.height, self.width, 3)
+                yield RawFrame(f"{self.name}[{number}]", number, number / RATE, pixels)
+                number += 1
+
+
+def _stdin() -> BinaryIO:
+    """Return the standard input. Raises UsageError if it is a terminal, or closed."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("-i - reads frames from a pipe, and there is none", hint="PROGRAM | chai run ... -i -")
+    return sys.stdin.buffer
+
+
+def _filled(read: Callable[[int], bytes], size: int) -> bytearray:
+    """Return so many bytes, or those before the end of the stream."""
+    data = bytearray()
+    while len(data) < size and (block := read(size - len(data))):
+        data += block
+    return data
 
 
 def _reader(file: int, stop: Stop) -> Callable[[int], bytes]:

@@ -24,7 +24,7 @@ from chai.frames.threads import Stop
 from chai.images.drawing import class_colour
 from tests.cli.test_interrupted import ctrl_c_works, of_session
 from tests.conftest import HANG
-from tests.frames.common import COLOURS, SIDE, Truth, clip, detector_files, jpeg, mjpeg, pyav
+from tests.frames.common import COLOURS, HEIGHT, SIDE, WIDTH, Truth, clip, detector_files, jpeg, mjpeg, pyav
 
 pytestmark = pytest.mark.extras
 FRAMES = 12
@@ -99,10 +99,12 @@ def test_a_folder_is_a_video_if_one_is_asked_for(folder: Path, capsys: pytest.Ca
     assert "3 frames shown" in capsys.readouterr().out
 
 
-def test_frames_on_standard_input(folder: Path) -> None:
+@pytest.mark.parametrize("raw", [False, True])
+def test_frames_on_standard_input(folder: Path, raw: bool) -> None:
     command = [sys.executable, "-m", "chai", "run", "squares.prototxt", "-i", "-", "--json"]
-    stream = b"".join(jpeg(frame) for frame, _ in clip(5))
-    done = subprocess.run(command, input=stream, capture_output=True, check=True)
+    stream = b"".join(frame.tobytes() if raw else jpeg(frame) for frame, _ in clip(5))
+    more = ["--raw", f"{HEIGHT}x{WIDTH}"] if raw else []
+    done = subprocess.run([*command, *more], input=stream, capture_output=True, check=True)
     assert len(json.loads(done.stdout)["frames"]) == 5
 
 
@@ -123,6 +125,8 @@ def test_a_torn_clip(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("args", "words"),
     [
         (["-i", "a.mp4", "b.mp4"], "2 inputs: a video is one file, camera, address or folder"),
+        (["-i", "clip.mjpeg", "--raw", "24x40"], "raw frames come from the standard input alone"),
+        (["--raw", "24x40"], "0 inputs: a video is one"),
         (["--view", "8000"], "0 inputs: a video is one"),
         (["-i", "none.mp4"], "there is no video 'none.mp4'"),
         (["-i", "rtsp2://a:b@c/d"], "chai reads no video from rtsp2://"),
