@@ -62,6 +62,8 @@ class Net(Shared):
                     CHAI_DEVICE is set); "float": everything on the host in float32, with Caffe's results; or a Device
     ``overlay``     name or manifest of the overlay (default: pynq-z2)
     ``engine``      engines of layers, instead of chai's choice, {layer: "host" or "fpga"}
+    ``place``       "limits": the overlay runs all that its limits allow; "cost": but for segments that the manifest's host
+                    model says its processor runs faster; a path: by this file of ``chai devices --measure``
     ``start_layer``, ``end_layer``   run only the part of the network between them, both included
     ``calibrate``   inputs to measure the formats of a network without precision_param on (default: the first batch)
     ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed" (default: 8, the overlay's first scheme)

@@ -202,6 +202,7 @@ OPTIONS: dict[str, Any] = {
 REFUSED_OPTIONS: dict[str, Any] = {
     "bits": 6,
     "scheme": "DynamicFixed",
+    "place": "cost",
     "calibrate": DATA,
     "phase": "TRAIN",
     "level": 1,

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
-EXECUTION = ("overlay", "engine", *FORMATS, "autotune", "no_jit")
+OFFLOAD = ("overlay", "engine", "place", *FORMATS, "autotune", "jit")
+EXECUTION = (*OFFLOAD[:-1], "no_jit")
 
 # Options of Net on a command line: spelling, and keywords of argparse beside those that the table of options gives.
 _REPEATABLE: dict[str, Any] = {"action": "append", "default": []}
@@ -38,6 +39,7 @@ _FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
     "device": ("--device", {"metavar": "NAME"}),
     "overlay": ("--overlay", {"metavar": "NAME"}),
     "engine": ("--engine", {**_REPEATABLE, "metavar": "LAYER=host|fpga"}),
+    "place": ("--place", {"metavar": "{limits,cost,FILE}"}),
     "bits": ("--bits", {"type": int}),
     "scheme": ("--scheme", {}),
     "autotune": ("--autotune", _SWITCH),
@@ -128,7 +130,7 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
     group = section(parser, "device")
     if device:
         flag(group, "device", default_text="CHAI_DEVICE, else emulator")
-    for name in ("overlay", "engine", "bits", "scheme", "autotune", "jit"):
+    for name in OFFLOAD:
         flag(group, name)
 
 
@@ -208,7 +210,7 @@ def of_net(args: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 def offload(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of ``execution`` as arguments of Net. Raises UsageError for a malformed --engine."""
-    return of_net(args, "overlay", "engine", "bits", "scheme", "autotune", "jit")
+    return of_net(args, *OFFLOAD)
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ..errors import UsageError
 from ..images import files as images
 from ..images.pictures import Feed
 from ..images.resized import resized, views
+from ..overlay.sections import LIMITS
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
 from ..quantizer.search import BUDGET, quantize
@@ -111,7 +112,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--html", type=output.file, metavar="FILE", help="write a report as a page")
     options.as_json(parser)
     parser.set_defaults(
-        device="float", bits=8, labels=None, random_weights=False, engine=[], autotune=False, no_jit=False, image=None
+        device="float",
+        bits=8,
+        labels=None,
+        random_weights=False,
+        engine=[],
+        place=LIMITS,
+        autotune=False,
+        no_jit=False,
+        image=None,
     )
 
 

@@ -312,7 +312,7 @@ class _Results:
 def _check_formats(args: argparse.Namespace, job: inputs.LoadedNetwork) -> None:
     """Raise UsageError for an overlay or formats if nothing runs in fixed point or the prototxt has formats."""
     if job.net.overlay is None:
-        planning = ("overlay", "engine", *options.FORMATS, "calibration")
+        planning = ("overlay", "engine", "place", *options.FORMATS, "calibration")
         refuse(args, planning, f"on device {job.net.device.name}, which has no overlay", hint="--device emulator")
     options.check_formats(args, job.net.graph, "calibration")
 

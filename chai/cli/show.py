@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..graph import Graph
+from ..overlay.sections import LIMITS
 from ..parser.caffemodel import check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..report import split_lines
@@ -24,7 +25,7 @@ from ..zoo.locate import locate, read_network
 from . import options, output, refused
 from .parsing import refuse, section
 from .show_content import NetworkView, Show, of_graph
-from .show_host import Line, host_lines, host_model
+from .show_host import Line, cost_lines, host_lines, host_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ def execute(args: argparse.Namespace) -> int:
     with Uncollected(), refused.listed(args):
         if is_compiled(args.net):
             view = _compiled(args)
-        elif args.overlay or args.engine:
+        elif args.overlay or args.engine or args.place != LIMITS:
             view = _planned(args)
         else:
             view = _unplanned(args)
@@ -160,7 +161,7 @@ def _source(args: argparse.Namespace) -> str:
 
 
 def _planned(args: argparse.Namespace) -> NetworkView:
-    refuse(args, ("params", "dot"), "with --overlay or --engine", hint="leave those out, or it")
+    refuse(args, ("params", "dot"), "with --overlay, --engine or --place", hint="leave those out, or it")
     logging.getLogger("chai").setLevel(logging.ERROR)  # the summary line already reports missing weights
     net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
     brought = options.check_formats(args, net.graph)
@@ -173,7 +174,7 @@ def _planned(args: argparse.Namespace) -> NetworkView:
 def _compiled(args: argparse.Namespace) -> NetworkView:
     refuse(
         args,
-        ("dot", "params", "engine", "batch", "autotune", "no_jit"),
+        ("dot", "params", "engine", "place", "batch", "autotune", "no_jit"),
         f"for {args.net}, which is compiled: it needs the prototxt",
         hint="name what it was compiled from",
     )
@@ -276,10 +277,7 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
     yield "memory", str(view.memory), []
     if content.formats:
         yield "formats", content.formats, []
-    for cost in view.costs:
-        ends = " .. ".join(dict.fromkeys((cost.layers[0].name, cost.layers[-1].name)))
-        assumed = "assumed" if "host" in overlay.assumed else "the manifest's"
-        yield "cost", f"{ends}: on the host {cost}, by {assumed} figures", []
+    yield from cost_lines(view.costs)
     differ = [row.name for row in content.layers if row.layer_in]
     if differ:
         yield "", "read in the format they are written in, not in their layer_in:", differ

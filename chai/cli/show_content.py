@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from ..blob import Shape
     from ..codegen.compile import Footprint
     from ..net import Net
-    from ..offload.cost import Cost
+    from ..offload.cost import SegmentCost
     from ..overlay.architecture import Sized
 
 
-class SegmentCost(TypedDict):
-    """Times of a segment on the overlay, and of its layers on the host."""
+class CostRow(TypedDict):
+    """Modelled milliseconds of a segment, least and most.
+
+    ``fpga_ms`` on the overlay, of which the processor takes ``around_ms``; ``host_ms`` of its layers on the processor.
+    """
 
     layers: list[str]
-    fpga_ms: float
-    host_ms: float
+    fpga_ms: list[float]
+    around_ms: list[float]
+    host_ms: list[float]
 
 
 class Activations(TypedDict):
@@ -41,11 +45,11 @@ class Activations(TypedDict):
 class Show(output.Schema):
     """A prototxt, a prototxt planned for an overlay, or a compiled network.
 
-    ``overlay`` and all keys after it are null without an overlay; ``batch`` is the plan's batch. ``host`` is null where no host
-    model is known: the manifest has none.
+    ``overlay`` and all keys after it are null without an overlay; ``batch`` is the plan's batch. ``host`` and ``costs``
+    are null where no host model is known: the manifest has none.
     """
 
-    schema = "chai.show/2"
+    schema = "chai.show/3"
     network: str
     file: str
     compiled: bool
@@ -72,7 +76,7 @@ class Show(output.Schema):
     modelled_fps: float | None = None
     modelled_fps_batch_1: float | None = None
     host: HostSpeed | None = None
-    costs: list[SegmentCost] | None = None
+    costs: list[CostRow] | None = None
     activation_bytes: Activations | None = None
     constant_bytes: int | None = None
 
@@ -85,7 +89,7 @@ class NetworkView:
     graph: Graph
     shapes: Mapping[str, Shape]
     net: Net | None = None
-    costs: tuple[Cost, ...] = ()
+    costs: tuple[SegmentCost, ...] = ()
     memory: Footprint | None = None
     segments: tuple[Sized, ...] = ()
 

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..overlay import host_model as host_models
+from ..overlay.host_model import Span
 from ..report.host_speed import PICTURE_SIZE, EndToEnd, HostSpeed
+from ..report.split_lines import segments
 
 if TYPE_CHECKING:
     from ..net import Net
+    from ..offload.cost import SegmentCost
     from ..overlay.host_model import HostModel
 
 Line = tuple[str, str, list[str]]  # label, sentence, list of details
@@ -39,6 +42,22 @@ def host_lines(host: HostSpeed | None) -> Iterator[Line]:
         yield "guess", "layers whose type has no figures of its own:", host["guessed"]
     if host["left_out"]:
         yield "left out", "custom layers, whose time is not known:", host["left_out"]
+
+
+def cost_lines(costs: Sequence[SegmentCost]) -> Iterator[Line]:
+    """Yield what several segments cost the processor, and which of them do not pay."""
+    if len(costs) > 1:
+        around = Span(*map(sum, zip(*(cost.around for cost in costs))))
+        yield (
+            "cost",
+            f"{segments(len(costs))} cost the processor {around} ms of starts, Packs and Unpacks, modelled",
+            [],
+        )
+    dear = [cost for cost in costs if not cost.pays]
+    if dear:
+        ends = ("..".join(dict.fromkeys((cost.layers[0].name, cost.layers[-1].name))) for cost in dear)
+        lines = [f"{layers}: on the host {cost}" for layers, cost in zip(ends, dear)]
+        yield "cost", "modelled as no faster than the processor; --place cost moves there:", lines
 
 
 def span(numbers: Sequence[float], digits: int = 1) -> str:

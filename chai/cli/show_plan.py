@@ -10,10 +10,11 @@ from ..offload.splits import joined, splits
 from ..report.host_speed import host_speed
 from ..report.host_work import host_work
 from ..report.layer_rows import placed
-from .show_content import NetworkView, Show, of_graph
+from .show_content import CostRow, NetworkView, Show, of_graph
 
 if TYPE_CHECKING:
     from ..net import Net
+    from ..offload.cost import SegmentCost
     from ..overlay.host_model import HostModel
 
 
@@ -21,9 +22,9 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
     """Return the NetworkView of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
     overlay, plan = net.overlay, net.offload.plan
     assert overlay is not None
-    estimates = () if formats is None else tuple(costs(net.schedule, overlay, net.offload.shapes))
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
+    estimates = () if model is None else tuple(costs(net.schedule, overlay, shapes, model))
     chains = [s.chain or executable(s.work(overlay, shapes, views)) for s in steps]
     layers = placed(net, chains)
     memory = footprint(chains)
@@ -65,11 +66,16 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
         modelled_fps=per_second / cycles * net.batch if cycles else 0.0,
         modelled_fps_batch_1=per_second / alone if alone else 0.0,
         host=host_speed(model, host_work(net.offload, chains), net.batch, fpga_ms, picture) if model else None,
-        costs=[{"layers": [x.name for x in c.layers], "fpga_ms": c.fpga_ms, "host_ms": c.host_ms} for c in estimates],
+        costs=None if model is None else [_row(cost) for cost in estimates],
         activation_bytes={"peak": memory.activations, "total": memory.apart},
         constant_bytes=memory.constants,
     )
     return NetworkView(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
+
+
+def _row(cost: SegmentCost) -> CostRow:
+    layers = [layer.name for layer in cost.layers]
+    return {"layers": layers, "fpga_ms": [*cost.fpga], "around_ms": [*cost.around], "host_ms": [*cost.instead]}
 
 
 def _merged(net: Net) -> list[list[str]]:

@@ -1,7 +1,6 @@
-"""Cost model of a segment on the overlay and of its layers on the host, from constants of the manifest.
+"""Model what each segment costs on the overlay, and what its layers would cost on the board's processor.
 
-The constants are a board's, in the section ``host`` of the manifest. Without it no cost is guessed, as a wrong guess
-would move layers for no gain. The result depends on network and manifest only, not on the machine.
+The numbers are a host model's. Costs depend on the network, the manifest and the model, not on the machine that plans.
 """
 
 from __future__ import annotations
@@ -12,47 +11,66 @@ from dataclasses import dataclass
 from ..blob import Shape, count, on_device
 from ..codegen.compile import executable
 from ..graph import Layer
-from ..overlay import Host, Overlay
-from .schedule import DeviceStep, Schedule
+from ..overlay import Overlay
+from ..overlay.host_model import FLUSH, SEGMENT, UNFOLDED, HostModel, Span
+from .counts import Counts, conversion_counts, flush_counts, layer_counts
+from .schedule import Conversion, DeviceStep, Pack, Schedule
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Milliseconds per pass of a segment with its conversions, and of the same ``layers`` on the host."""
+class SegmentCost:
+    """Modelled milliseconds per pass, least and most.
+
+    ``work`` of the segment on the overlay; ``around`` it on the processor: its start, and the Packs and Unpacks at its edges;
+    ``instead``, of the same ``layers`` on the processor.
+    """
 
     layers: tuple[Layer, ...]
-    fpga_ms: float
-    host_ms: float
+    work: float
+    around: Span
+    instead: Span
+
+    @property
+    def fpga(self) -> Span:
+        """Return what the segment takes with all that is around it."""
+        return Span(self.work + self.around.least, self.work + self.around.most)
+
+    @property
+    def pays(self) -> bool:
+        """Return whether the overlay is the better place: cheaper by the least or by the most of the figures."""
+        return self.fpga.least <= self.instead.least or self.fpga.most <= self.instead.most
 
     def __str__(self) -> str:
-        return f"{self.host_ms:.3g} ms against {self.fpga_ms:.3g} ms on the overlay"
+        return f"{self.instead} ms against {self.fpga} ms on the overlay"
 
 
-def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> Iterator[Cost]:
-    """Yield the cost of each segment in order; nothing if the manifest has no section ``host``.
-
-    Overlay: cycles, one call, and the Packs and Unpacks of the segment's inputs and outputs. Host: multiply-accumulates
-    (elements read if there are none), and the elements written by a fused ReLU.
-    """
-    host, shapes = overlay.host, {blob: on_device(shape) for blob, shape in shapes.items()}
-    if host is None:
-        return
-    for step in schedule.steps:
-        if isinstance(step, DeviceStep):
-            crossing = [
-                4 * count(shapes[c.blob])
-                for c in schedule.conversions
-                if not set(c.writes).isdisjoint(step.reads) or not set(c.reads).isdisjoint(step.writes)
-            ]
-            chain = executable(step.work(overlay, shapes, schedule.views))
-            device = chain.cycles / overlay.clock_mhz
-            fpga = device + host.call_us + sum(crossing) / host.convert_bytes_per_us
-            yield Cost(step.layers, fpga / 1000, sum(_on_host(layer, host, shapes) for layer in step.layers) / 1000)
+def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape], model: HostModel) -> Iterator[SegmentCost]:
+    """Yield the cost of each segment in order."""
+    shapes = {blob: on_device(shape) for blob, shape in shapes.items()}
+    for step in schedule.segments:
+        chain = executable(step.work(overlay, shapes, schedule.views))
+        around = model.amount("driver", SEGMENT, {"call": 1})
+        around += model.amount("driver", FLUSH, flush_counts(chain, overlay))
+        for conversion in _at_edges(schedule, step):
+            counts = conversion_counts(shapes[conversion.blob], shapes[conversion.result], overlay.layout)
+            kind = UNFOLDED if isinstance(conversion, Pack) and conversion.unfold is not None else conversion.type
+            around += model.amount("conversions", kind, counts)
+        instead = sum(_on_host(layer, model, shapes) for layer in step.layers)
+        work = chain.cycles / overlay.clock_mhz / 1000
+        yield SegmentCost(step.layers, work, model.ms(around), model.ms(instead))
 
 
-def _on_host(layer: Layer, host: Host, shapes: Mapping[str, Shape]) -> float:
-    """Return a layer's time on the host in microseconds."""
-    bottoms, tops = (tuple(shapes[b] for b in blobs) for blobs in (layer.bottoms, layer.tops))
-    macs = layer.macs(bottoms, tops)
-    elements = (0 if macs else sum(map(count, bottoms))) + (sum(map(count, tops)) if layer.slope is not None else 0)
-    return macs / host.macs_per_us + elements / host.elements_per_us
+def _at_edges(schedule: Schedule, step: DeviceStep) -> Iterator[Conversion]:
+    """Yield the conversions of what a segment reads and writes."""
+    for conversion in schedule.conversions:
+        if not (set(conversion.writes).isdisjoint(step.reads) and set(conversion.reads).isdisjoint(step.writes)):
+            yield conversion
+
+
+def _on_host(layer: Layer, model: HostModel, shapes: Mapping[str, Shape]) -> float:
+    """Return what a layer takes on the processor, with a ReLU that it clamps for."""
+    amount = model.amount("layers", layer.type, layer_counts(layer, shapes))
+    if layer.slope is not None or layer.slopes is not None:
+        clamped: Counts = {"call": 1, "element": sum(count(shapes[blob]) for blob in layer.tops)}
+        amount += model.amount("layers", "ReLU", clamped)
+    return amount

@@ -9,6 +9,7 @@ from ..fixed import Format
 from ..graph import Graph, Layer
 from ..kernels.weights import quantized
 from ..overlay import Overlay
+from ..overlay.host_model import HostModel
 from ..passes.rewrite import rewrite
 from ..tasks.arithmetic import Arithmetic, arithmetic
 from ..util.log import logger
@@ -38,12 +39,14 @@ def plan(
     chosen: Mapping[str, str],
     formats: Mapping[str, Format] | None,
     trained: bool = True,
+    placing: HostModel | None = None,
 ) -> Plan:
     """Partition, lower and schedule a Graph after the passes.
 
     ``chosen``   the user's engines, layer -> host or fpga
     ``formats``  of every blob; None to partition only
     ``trained``  False to plan as if all sums fit the accumulator
+    ``placing``  model by which segments that do not pay move to the host; None to leave them
     """
     if formats is None:
         parts = partition(graph, shapes, overlay, chosen, {})
@@ -54,7 +57,7 @@ def plan(
     apart = {name for name, engine in chosen.items() if engine == "host"}
     while True:
         joined = join_prelu(join_functions(graph, overlay, formats, apart), shapes, overlay, apart)
-        parts, fused, steps = _scheduled(joined, shapes, target, chosen)
+        parts, fused, steps = _scheduled(joined, shapes, target, chosen, placing)
         host = [layer for segment in parts.segments if segment.engine == "host" for layer in segment.layers]
         split = {part.name for layer in host if isinstance(layer, JoinedFunction) for part in layer.parts_of_it}
         split.update(name for layer in host if layer.slopes is not None for name in layer.origin)
@@ -80,9 +83,13 @@ def _open_sums(parts: Partition, target: Arithmetic) -> Iterator[str]:
 
 
 def _scheduled(
-    graph: Graph, shapes: Mapping[str, Shape], target: Arithmetic, chosen: Mapping[str, str]
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    target: Arithmetic,
+    chosen: Mapping[str, str],
+    placing: HostModel | None,
 ) -> tuple[Partition, Fused, Schedule]:
-    """Schedule layers on the overlay; those that do not fit, or are faster on the host, move to the host.
+    """Schedule layers on the overlay; those that do not fit, or do not pay by ``placing``, move to the host.
 
     Returns the Partition, the same with layers fused, and the Schedule of those.
     """
@@ -95,7 +102,7 @@ def _scheduled(
         else:
             fused = fuse_lookups(graph, parts, tasks, target.overlay)
             steps = schedule(fused.graph, fused.partition, shapes, target, fused.tasks)
-            moves = _too_dear(steps, target, chosen)
+            moves = {} if placing is None else _too_dear(steps, target, chosen, placing)
             if not moves:
                 return parts, fused, steps
         for name, reason in moves.items():
@@ -103,11 +110,11 @@ def _scheduled(
         refused.update(moves)
 
 
-def _too_dear(steps: Schedule, target: Arithmetic, chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return layer -> reason for the first segment that is cheaper on the host; never layers that the user chose."""
-    for cost in costs(steps, target.overlay, {**target.shapes, **steps.shapes}):
+def _too_dear(steps: Schedule, target: Arithmetic, chosen: Mapping[str, str], placing: HostModel) -> dict[str, str]:
+    """Return layer -> reason for the first segment that does not pay; never layers that the user chose."""
+    for cost in costs(steps, target.overlay, {**target.shapes, **steps.shapes}, placing):
         stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
-        if cost.host_ms < cost.fpga_ms and not stays:
+        if not cost.pays and not stays:
             return {
                 name: f"cheaper on the host: {cost}" for layer in cost.layers for name in (layer.name, *layer.origin)
             }

@@ -3,7 +3,6 @@
 from .manifest import EXACT as EXACT, Overlay as Overlay, default as default, load as load, names as names
 from .sections import (
     BitField as BitField,
-    Host as Host,
     Layout as Layout,
     OnChipBuffer as OnChipBuffer,
     Record as Record,

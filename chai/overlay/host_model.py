@@ -1,19 +1,21 @@
 """Host models: numbers for each kind of step of a pass on a board's processor, in a manifest or in a measured file.
 
-It is for printed figures alone. Which engine runs a layer, plans and files do not depend on it: that is ``host``'s.
+They are for printed figures. Plans depend on them only where the user asks for it, see ``placing``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..errors import UsageError
 from ..util.data import jsonfile
 from ..util.data.schema import validate
 from ..util.paths import shipped
-from .sections import HOST_MODEL
+from .sections import COST, HOST_MODEL, LIMITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +34,10 @@ class Span(NamedTuple):
 
     least: float
     most: float
+
+    def __str__(self) -> str:
+        least, most = (f"{number:.3g}" for number in self)
+        return least if least == most else f"{least} to {most}"
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,22 @@ def of_manifest(path: str | Path) -> HostModel | None:
 def load(path: str | Path) -> HostModel:
     """Return the host model in a file of ``chai devices --measure``. Raises ParseError (with line) and OSError."""
     return _read(jsonfile.load(path), ())
+
+
+def placing(place: str | Path, manifest: str | Path) -> HostModel | None:
+    """Return the host model that decides which segments the overlay of a manifest runs; None for all that its limits allow.
+
+    ``place`` is limits, cost for the manifest's model, or a file of ``chai devices --measure``. Raises UsageError where there is
+    none, ParseError (with line) and OSError.
+    """
+    if place == LIMITS:
+        return None
+    model = of_manifest(manifest) if place == COST else load(place) if os.path.exists(place) else None
+    if model is None:
+        absence = f"{manifest} has no {HOST_MODEL}" if place == COST else "there is no such file"
+        hint = "chai devices --measure -o board.json, on the board, then board.json"
+        raise UsageError(f"place {str(place)!r}: expected {LIMITS}, {COST} or a file; {absence}", hint=hint)
+    return model
 
 
 def check(document: Document) -> None:

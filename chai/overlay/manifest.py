@@ -26,7 +26,6 @@ from .sections import (
     BoardModel,
     Dsp,
     FpgaResources,
-    Host,
     L,
     Layout,
     OnChipBuffers,
@@ -58,7 +57,6 @@ _PROSE = (
     "memory_mb_per_s",
     "memory_port",
     "overhead",
-    "host",
     HOST_MODEL,
     "about",
     "coherent",
@@ -103,7 +101,6 @@ class Overlay:
     table: Record
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
     memory_port: PortLimits | None = None  # None: it has room for any number of bursts
-    host: Host | None = None  # None: unknown, so no layer is moved because of its cost
     unsigned: bool = False
     coherent: bool = False
     architecture: str = ARRAY

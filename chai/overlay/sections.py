@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 BEAT = 8  # bytes of a beat of each memory port
 HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
+LIMITS, COST = "limits", "cost"  # what decides which layers run on an overlay: its limits alone, or a host model, too
 
 
 class BoardModel(NamedTuple):
@@ -106,19 +107,6 @@ class PortLimits(NamedTuple):
         reads = min(self.reads.bursts_min, self.reads.issued, self.reads.fifo_bytes // (burst * BEAT)) / issued
         writes = min(self.writes.bursts_min / (issued + burst), self.writes.issued / issued)
         return min(1.0, burst * reads), min(1.0, burst * writes)
-
-
-class Host(NamedTuple):
-    """Speed of the board's processor (one thread), and its time to start a segment.
-
-    ``macs_per_us`` of matrix products, ``elements_per_us`` read by any other layer, ``convert_bytes_per_us`` of float32
-    packed or unpacked, ``call_us`` from writing the first register to seeing the end.
-    """
-
-    macs_per_us: float
-    elements_per_us: float
-    convert_bytes_per_us: float
-    call_us: float
 
 
 class OnChipBuffer(NamedTuple):

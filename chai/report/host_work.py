@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Shape, count, on_device, show
+from ..blob import show
 from ..codegen.compile import executable
-from ..codegen.memory_map import READ, WRITTEN
+from ..offload.counts import conversion_counts, flush_counts, layer_counts
 from ..offload.schedule import DeviceStep, HostStep, Pack, Unpack
 from ..overlay.host_model import FLUSH, LANES, LOAD, PASS, SEGMENT, STORE, UNFOLDED
-from ..overlay.layout import planes
 from ..runtime.direct import Readers, unpacking_at_once
 
 if TYPE_CHECKING:
-    from ..graph import Layer
-    from ..overlay import Layout
     from ..runtime.execution import Execution
 
 
@@ -77,10 +73,8 @@ def _segment(i: int, step: DeviceStep, readers: Readers, execution: Execution, c
     overlay, shapes = execution.overlay, execution.plan.device_shapes
     name = step.layers[0].name if step.layers else ""
     yield HostWork("driver", SEGMENT, name, {"call": 1})
-    if not overlay.coherent:
-        regions = [region for crossed in (WRITTEN, READ) for region in chain.sizes if region in crossed]
-        size = sum(chain.sizes[region] for region in regions)
-        yield HostWork("driver", FLUSH, name, {"call": len(regions), "element": size})
+    if flushed := flush_counts(chain, overlay):
+        yield HostWork("driver", FLUSH, name, flushed)
     packed = {readers.steps[j].writes[0][1] for j in readers.packs(i)}
     unpacked = {readers.steps[j].reads[0][1] for j in readers.unpacks(i)}
     moves = [(STORE, blob) for blob in step.inputs if blob not in packed]
@@ -89,43 +83,6 @@ def _segment(i: int, step: DeviceStep, readers: Readers, execution: Execution, c
         yield HostWork(
             "driver", kind, show(shapes[blob]), conversion_counts(shapes[blob], shapes[blob], overlay.layout)
         )
-
-
-def conversion_counts(source: Shape, words: Shape, layout: Layout) -> dict[str, float]:
-    """Return the sizes of a conversion between a blob of the host and ``words``, the blob as the overlay has it."""
-    n, c, *size = on_device(words)
-    every = n * planes(c, layout)
-    return {
-        "call": 1,
-        "plane": every,
-        "row": every * prod(size[:-1]),
-        "word": every * prod(size),
-        "element": count(source),
-    }
-
-
-def layer_counts(layer: Layer, shapes: Mapping[str, Shape]) -> dict[str, float]:
-    """Return the sizes of a layer on the host."""
-    bottoms, tops = ([shapes[blob] for blob in blobs] for blobs in (layer.bottoms, layer.tops))
-    read, written = (sum(map(count, shapes)) for shapes in ([] if layer.constant else bottoms, tops))
-    macs = layer.macs(tuple(bottoms), tuple(tops))
-    if not macs and layer.engine == "custom":
-        images = bottoms[0][0] if bottoms and bottoms[0] else 1
-        macs = images * sum(blob.size for blob in layer.blobs)  # as many as its weights, for each image
-    return {
-        "call": 1,
-        "blob": len(bottoms) + len(tops),
-        "row": rows(tops[0]) if tops else 0,
-        "element": max(read, written),
-        "mac": macs,
-    }
-
-
-def rows(shape: Shape) -> int:
-    """Return the number of rows of a blob; one of a single pixel is a row of channels."""
-    while shape and shape[-1] == 1:
-        shape = shape[:-1]
-    return prod(shape[:-1])
 
 
 def summed(work: Sequence[HostWork], group: str, kind: str) -> Counter[str]:

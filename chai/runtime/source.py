@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..fixed import SCHEMES
 from ..graph import Graph
 from ..overlay import default, load as load_overlay
+from ..overlay.host_model import placing
 from ..passes.cut import cut_sized
 from ..util.data import malloc
 from ..zoo.locate import locate, read_network
@@ -160,13 +161,14 @@ class PrototxtSource:
         self.graph, weights = _read(options)
         self.device, self.overlay = device, None
         self._parameters = Parameters(self.graph, weights, partial)
-        scheme = SCHEMES[0]  # of formats, if the network has none
+        scheme, model = SCHEMES[0], None  # of formats, if the network has none
         if device.fixed:
             self.overlay = load_overlay(default if options.overlay is None else options.overlay)
             scheme = self.overlay.scheme(options.scheme)
+            model = placing(options.place, self.overlay.path)
         self._formats = NetworkFormats(self.graph, options.bits, scheme)
         self._sizing = Sizing(self.graph)
-        self._plans = Plans(self._parameters, self._sizing, device, self.overlay, options.engine or {})
+        self._plans = Plans(self._parameters, self._sizing, device, self.overlay, options.engine or {}, model)
         self._parameters.check_digest()
 
     @property

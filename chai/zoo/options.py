@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..fixed import SCHEMES
 from ..overlay import default as usual
+from ..overlay.sections import LIMITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +64,12 @@ class Options(Reading):
     _: KW_ONLY
     keep: str | Sequence[str] = "outputs"
     engine: Mapping[str, str] | None = option(None, "choose the engine of a layer")
+    place: str | Path = option(
+        LIMITS,
+        "what runs on the overlay: all that its limits allow; or cost, the segments that are no faster on the board's "
+        "processor by the manifest's host model; or by FILE of chai devices --measure",
+        settled=True,
+    )
     start_layer: str = option("", settled=True)
     end_layer: str = option("", settled=True)
     calibrate: Any = None

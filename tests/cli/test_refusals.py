@@ -72,13 +72,13 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
         "--fast-decode")),
     ("run digits -i x.png --fast-decode", "where no image is a JPEG"),
     *((f"run digits -i x.png --device float {option}", "on device float") for option in (
-        "--overlay pynq-z2", "--engine pool1=host", "--bits 6", "--scheme Xilinx", "--calibration x.png")),
+        "--overlay pynq-z2", "--engine pool1=host", "--place cost", "--bits 6", "--scheme Xilinx", "--calibration x.png")),
     (f"run lenet {RANDOM} --autotune", "which has no custom layers"),
     (f"run lenet {RANDOM} --no-jit", "which has no custom layers"),
     (f"{RUN} --random-weights", "where there are weights"),
     (f"{RUN} --repeat 3", "--perf --repeat 3"),
     *((f"run net.chai -i x.png {option}", "which is compiled") for option in (
-        "--shape data=1x1x8x8", "--phase TEST", "--stage a", "--engine pool1=host", "--bits 8", "--scheme Xilinx",
+        "--shape data=1x1x8x8", "--phase TEST", "--stage a", "--engine pool1=host", "--place cost", "--bits 8", "--scheme Xilinx",
         "--calibration x.png", "--random-weights")),
     *((f"run fixed.prototxt -i x.png {option}", "brings its formats") for option in (
         "--bits 6", "--scheme DynamicFixed", "--calibration x.png")),
@@ -92,9 +92,10 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
     ("show lenet --no-jit --overlay pynq-z2", "which has no custom layers"),
     ("show lenet --autotune --overlay pynq-z2", "which has no custom layers"),
     *((f"show digits --source classifier {option}", "with --source") for option in (
-        "--overlay pynq-z2", "--engine pool1=host", "--html x.html", "--params", "--bits 6")),
+        "--overlay pynq-z2", "--engine pool1=host", "--place cost", "--html x.html", "--params", "--bits 6")),
     *((f"show net.chai {option}", "which is compiled") for option in (
-        "--batch 2", "--dot", "--params", "--engine pool1=host", "--autotune", "--no-jit", "--bits 6", "--stage a")),
+        "--batch 2", "--dot", "--params", "--engine pool1=host", "--place cost", "--autotune", "--no-jit", "--bits 6",
+        "--stage a")),
     *((f"check digits --custom gemm {option}", "with --custom gemm, a layer type") for option in (
         "-i x.png", "--limit 1", "--calibration x.png", "--bound 3", "--agreement 1", "--html x.html", "--png x.png",
         "--overlay pynq-z2", "--mean 3")),
@@ -164,6 +165,7 @@ WRONG = [  # any other that is refused, and words of its hint
     ("run digits -i x.png --draw x.png", "name another folder"),
     ("run digits -i x.png --engine pool1=gpu", "chai show lists"),
     ("run digits -i x.png --engine nothing=host", "chai show lists them"),
+    ("run digits -i x.png --place nothing.json", "chai devices --measure -o board.json"),
     ("run digits -i x.png --engine prob=fpga", "leave it on the host: prob=host"),
     ("run digits -i x.png --shape data=0x1", "e.g. --shape data=1x3x224x224"),
     ("run digits -i x.png --mean 1 --mean-file x.npy", "--help"),
@@ -265,7 +267,7 @@ ALSO = {  # in these commands, too
     "overlay": {"--clock", "--ooc", "--scripts-only"},
 }
 ALIKE = {"check", "evaluate", "compile"}  # have run's checks of preprocessing, formats and engines
-SHARED = {*IMAGES, "--calibration", "--bits", "--scheme", "--engine", "--autotune", "--no-jit"}
+SHARED = {*IMAGES, "--calibration", "--bits", "--scheme", "--engine", "--place", "--autotune", "--no-jit"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

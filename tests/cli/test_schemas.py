@@ -46,10 +46,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 COMMANDS = [
-    ("chai.show/2", "show digits --json", 0),
-    ("chai.show/2", "show digits --overlay pynq-z2 --json", 0),
-    ("chai.show/2", "show net.chai --json", 0),
-    ("chai.show/2", "show unsized.prototxt --json", 0),
+    ("chai.show/3", "show digits --json", 0),
+    ("chai.show/3", "show digits --overlay pynq-z2 --json", 0),
+    ("chai.show/3", "show net.chai --json", 0),
+    ("chai.show/3", "show unsized.prototxt --json", 0),
     ("chai.show.refused/1", "show refused.onnx --json", 65),
     ("chai.run/3", "run digits -i few --json --perf", 0),
     ("chai.run/3", "run digits -i broken --json", 65),

@@ -187,7 +187,6 @@ def test_the_build_changes_with_the_hardware_only(tmp_path: Path) -> None:
         ('"clock_mhz": 100', '"clock_mhz": 150', True),
         ('"title": "16 x 24', '"title": "A 16 x 24', True),
         ('"about": "rows"', '"about": "lines"', True),
-        ('"buffers": {', f'"host": {json.dumps(HOST)}, "buffers": {{', True),
         ('"shift_max": 40', '"shift_max": 39', False),
         ('"offset": 48', '"offset": 80', False),
     ]:
@@ -217,21 +216,6 @@ def test_a_manifest_that_changed_since_a_network_was_compiled_is_checked(
         monkeypatch.setattr(module, "shipped", lambda *parts: str(tmp_path.joinpath(*parts)))
     with pytest.raises(ParseError, match=r"overlay\.json:\d+:\d+: requant\.shift_max: expected a whole number"):
         overlay.load("pynq-z2", build=known.build)
-
-
-HOST = {"macs_per_us": 500, "elements_per_us": 30, "convert_bytes_per_us": 200, "call_us": 200}
-
-
-def test_what_the_host_can_do_may_be_said(tmp_path: Path) -> None:
-    """All of it or nothing; the shipped manifests say nothing, since nobody has measured it."""
-    assert [overlay.load(name).host for name in NAMES] == [None] * len(NAMES)
-    found = overlay.load(written(tmp_path, edited('"buffers": {', f'"host": {json.dumps(HOST)}, "buffers": {{')))
-    assert found.host == overlay.Host(**HOST)
-    for key in HOST:
-        less = json.dumps({k: v for k, v in HOST.items() if k != key})
-        with pytest.raises(ParseError, match=key):
-            overlay.load(written(tmp_path, edited('"buffers": {', f'"host": {less}, "buffers": {{')))
-    assert f'"host": {{ {json.dumps(HOST)[1:-1]} }}' in resource("hw_overlays", "README.md").read_text()
 
 
 def test_reading_an_overlay_needs_no_numpy() -> None:

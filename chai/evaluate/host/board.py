@@ -16,11 +16,12 @@ from ...errors import UsageError
 from ...images.sample import sample
 from ...kernels import device_blobs
 from ...net import Net
+from ...offload.counts import conversion_counts
 from ...overlay.host_model import FLUSH, LANES, LOAD, NANOSECONDS, PICTURE, SEGMENT, STORE
 from ...overlay.layout import DeviceBlob, blob_bytes
 from ...report.host_rows import medians, rows_of
 from ...report.host_speed import PICTURE_SIZE
-from ...report.host_work import compiled, conversion_counts, host_work, summed
+from ...report.host_work import compiled, host_work, summed
 from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from .fit import GUESSED, HostSample, fitted, samples

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...graph import Graph
     from ...offload.plan import Plan
     from ...overlay import Overlay
+    from ...overlay.host_model import HostModel
     from ..execution import Execution
     from .formats import NetworkFormats
     from .parameters import Parameters
@@ -23,14 +24,21 @@ if TYPE_CHECKING:
 class Plans:
     """The runners of a graph: on an overlay Executions for its latest input sizes, without one a pass on the host.
 
-    ``chosen``  the user's engines, layer -> host or fpga
+    ``chosen``   the user's engines, layer -> host or fpga
+    ``placing``  model by which segments that do not pay move to the host; None to leave them
     """
 
     def __init__(
-        self, parameters: Parameters, sizing: Sizing, device: Device, overlay: Overlay | None, chosen: Mapping[str, str]
+        self,
+        parameters: Parameters,
+        sizing: Sizing,
+        device: Device,
+        overlay: Overlay | None,
+        chosen: Mapping[str, str],
+        placing: HostModel | None,
     ) -> None:
         self._parameters, self._graph, self._sizing = parameters, parameters.graph, sizing
-        self._device, self._overlay, self._chosen = device, overlay, dict(chosen)
+        self._device, self._overlay, self._chosen, self._placing = device, overlay, dict(chosen), placing
         self._executions: dict[Key, Execution] = {}
         # of all plans: the graph after the passes, with copies of the weights that these change, and its engines
         self._rewritten: tuple[Graph, Mapping[str, str]] | None = None
@@ -72,7 +80,7 @@ class Plans:
         graph, chosen = self._rewritten or rewritten(self._graph, self._chosen)
         if not self._parameters.lent:
             self._rewritten = graph, chosen
-        return plan(graph, shapes, self._overlay, chosen, by_blob, trained)
+        return plan(graph, shapes, self._overlay, chosen, by_blob, trained, self._placing)
 
     def replan(self) -> None:
         """Forget the Executions: they are for other formats."""
