@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import frexp
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from .blob import Array
 from .errors import ModelError
@@ -41,6 +41,7 @@ class Format:
     bits: int
     value: float
     unsigned: bool = False
+    nearest: ClassVar[bool] = True  # ``quantize`` rounds to the nearest code, as kernels do
 
     @cached_property
     def step(self) -> float:

@@ -13,7 +13,7 @@ from ..fixed import VALUES, Coarser, Format
 from ..graph import Composed, Graph, Layer, shape_problem
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
-from ..overlay import Overlay
+from ..overlay import EXACT, Overlay
 from ..runtime.host.memory import claimed
 from ..util.data.malloc import keep_freed
 from . import container, layers, steps
@@ -106,12 +106,21 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
         composed=_composed(reader),
         notes=[f"compiled by chai {reader.of(reader.header.get('chai', UNNAMED), str, 'chai')[:40]}"],
     )
-    schedule = Schedule(
-        list(steps.StepReader(reader, overlay, made, coded, formats, views, unfolds).all()), views, joint
-    )
+    packing = _packing(overlay)
+    every = steps.StepReader(reader, overlay, made, coded, formats, views, unfolds, inputs, packing).all()
+    schedule = Schedule(list(every), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(reader, made))
     return plan, _card(reader)
+
+
+def _packing(overlay: Overlay) -> Callable[[Format, bool], Format]:
+    """Return how an overlay's arithmetic packs blobs, see ``Arithmetic``; most networks do not need to load that."""
+    if overlay.arithmetic == EXACT:
+        return lambda stored, _: stored
+    from ..tasks.arithmetic import arithmetic
+
+    return arithmetic(overlay).packing
 
 
 def _partition(schedule: Schedule) -> Partition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -88,7 +88,7 @@ def unfolds(
 class StepReader:
     """Reads the steps of a header; they refer to layers by name and to blobs by id.
 
-    ``shapes`` are those on a device.
+    ``shapes`` are those on a device, ``inputs`` the network's, ``packing`` is the overlay's arithmetic's.
     """
 
     reader: Reader
@@ -98,26 +98,23 @@ class StepReader:
     formats: Mapping[str, Format]
     views: Mapping[str, View]
     unfolds: Mapping[str, Unfold]
+    inputs: Collection[str]
+    packing: Callable[[Format, bool], Format]
     budget: Budget = field(default_factory=Budget)
 
     def all(self) -> Iterator[Step]:
         """Yield the steps in order."""
         index = 0
-        conversions: dict[str, type[Pack | Unpack]] = {"Pack": Pack, "Unpack": Unpack}
         for step in self.reader.get("steps", [dict]):
             if "convert" in step:
                 kind, blob = step["convert"], step.get("blob")
-                if (
-                    not isinstance(kind, str)
-                    or kind not in conversions
-                    or not isinstance(blob, str)
-                    or blob not in self.formats
-                ):
+                if kind not in ("Pack", "Unpack") or not isinstance(blob, str) or blob not in self.formats:
                     raise self.reader.error(f"header: a conversion {kind!r} of blob {blob!r}")
-                if kind == "Pack" and blob in self.unfolds:
-                    yield Pack(blob, self.formats[blob], self.unfolds[blob])
+                format = self.formats[blob]
+                if kind == "Pack":
+                    yield Pack(blob, self.packing(format, blob in self.inputs), self.unfolds.get(blob))
                 else:
-                    yield conversions[kind](blob, self.formats[blob])
+                    yield Unpack(blob, format)
             elif "host" in step:
                 layer = self.layers.get(str(step["host"]))
                 if layer is None or isinstance(layer, OnDevice):

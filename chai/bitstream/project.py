@@ -38,6 +38,10 @@ def target(name: str) -> tuple[Overlay, BoardModel]:
         overlay = overlays.load(name)
         if overlay.own is not None:
             raise DeviceError(f"overlay {name} is no design of chai's", hint=f"chai overlay build {overlays.default}")
+        if overlay.emulated:
+            raise DeviceError(
+                f"overlay {name} exists on the emulator alone", hint=f"chai overlay build {overlays.default}"
+            )
         return overlay, boards.get(name, (overlay, overlay.boards[0]))[1]
     hint = did_you_mean(name.lower(), sorted({*own, *boards}), listed="overlays and boards")
     raise DeviceError(f"there is no overlay or board {name!r}", hint=hint)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, count, show
-from ..errors import ParseError, ShapeError
+from ..errors import ParseError, ShapeError, UsageError
 from ..fixed import Requantization
 from ..graph import Layer, check_shape
 from ..graph.params import SIZE
@@ -23,6 +23,7 @@ from ..layers.convolution import Convolution
 from ..layers.eltwise import Eltwise
 from ..layers.pooling import Pooling
 from ..limits import limits
+from ..overlay import default
 from ..tasks.conv import Affine, Conv
 from ..tasks.eltwise import Eltwise as Addition
 from ..tasks.pool import Pool
@@ -79,8 +80,13 @@ class LineEstimate:
 def estimate(path: str | Path, overlay: Overlay) -> list[LineEstimate]:
     """Return a LineEstimate for every layer of a list, in order.
 
-    Raises ParseError (with line and column) for an invalid list or layer, and OSError.
+    Raises ParseError (with line and column) for an invalid list or layer, UsageError for an overlay without a time, and OSError.
     """
+    if overlay.emulated:
+        raise UsageError(
+            f"overlay {overlay.name} exists on the emulator alone: its times are not modelled",
+            hint=f"--overlay {default}, or another one of chai's",
+        )
     source = SourceText(_text(Path(path)), str(path))
     estimates, start = [], 0
     for number, line in enumerate(source.text.split("\n", limits().layers + 1), 1):

@@ -285,6 +285,9 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
         yield "speed", overlay.own.speed(overlay, view.segments), []
         yield from host_lines(content.host)
         return
+    if overlay.emulated:
+        yield "speed", "not modelled: the overlay exists on the emulator alone", []
+        return
     clock = f"modelled at an assumed {overlay.clock_mhz:g} MHz ({overlay.name})"
     larger = f", {content.modelled_fps:.1f} at batch {content.batch}" if content.batch != 1 else ""
     speed = f"{content.modelled_fps_batch_1:.1f} images/second at batch 1{larger}"

@@ -28,10 +28,10 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
     chains = [s.chain or executable(s.work(overlay, shapes, views)) for s in steps]
     layers = placed(net, chains)
     memory = footprint(chains)
-    cycles = alone = sum(chain.cycles for chain in chains)
+    cycles = alone = 0 if overlay.emulated else sum(chain.cycles for chain in chains)
     if net.batch != 1 and overlay.own is not None and formats is None:
         alone = 0  # a file's instructions are for its batch
-    elif net.batch != 1:
+    elif net.batch != 1 and cycles:
         one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
         alone = sum(executable(s.work(overlay, one, views)).cycles for s in steps)
     per_second = overlay.clock_mhz * 1e6

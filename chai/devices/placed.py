@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ..driver.memory import NONE, BlobSet, NoRoom, place
+from ..errors import DeviceError
 from ..util.log import logger
 from ..util.sharing import Mutex, forgets, in_layer
 from .base import Program, Ran
@@ -21,10 +22,17 @@ if TYPE_CHECKING:
     from ..blob import Array, View
     from ..codegen.memory_map import Buffers
     from ..driver.memory import Executable
+    from ..overlay import Overlay
 
 log = logger("chai.devices")
 
 RETRY = 0.05  # seconds until a thread looks for a free set again: an exception of a signal handler can prevent that it is woken
+
+
+def check_hardware(overlay: Overlay) -> None:
+    """Raise DeviceError for an overlay that is only emulated."""
+    if overlay.emulated:
+        raise DeviceError(f"overlay {overlay.name} exists on the emulator alone", hint="--device emulator")
 
 
 class PlacedProgram(Program):

@@ -268,7 +268,7 @@ class Layer:
     @staticmethod
     def beyond(overlay: Overlay, kind: str, **values: int | bool | str) -> str | None:
         """Return why the manifest excludes a Task of this kind with these values, see ``TaskLimits.excluded``."""
-        limits = tasks.find(kind).limits(overlay)
+        limits = tasks.find(kind, overlay.arithmetic).limits(overlay)
         return f"no {kind} unit" if limits is None else limits.excluded(kind, **values)
 
     @staticmethod

@@ -59,7 +59,7 @@ def add(a: Array, b: Array, factors: tuple[int, int], addend: int, r: Requantiza
 
 def pack(x: Array, format: Format) -> Array:
     """Return the codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
-    if not x.flags.c_contiguous or not format.step:
+    if not x.flags.c_contiguous or not format.step or not format.nearest:
         return format.quantize(x)
     if (single := _conversion(Kind.PACK, x.shape, format)) is not None:
         nan = np.zeros(1, np.uint8)

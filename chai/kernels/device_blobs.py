@@ -42,7 +42,7 @@ NO_TAPS: Taps = (POINT, 1)
 
 def pack_into(x: Array, format: Format, target: DeviceBlob) -> None:
     """Write the codes of float32 values (N, C, H, W). Raises ModelError for NaN; the target is then written in part."""
-    if format.step and is_plain(x):
+    if format.step and format.nearest and is_plain(x):
         words = _words(Kind.PACK_WORDS, x.shape, target, (format.step, format.zero, *format.packed))
         if words is not None:
             nan = np.zeros(1, np.uint8)

@@ -72,7 +72,7 @@ class InnerProduct(Layer):
         shape = target.shapes[self.bottoms[0]]
         weights = self.weight_rows.reshape(-1, *on_device(shape)[1:])
         bias = self.blobs[1] if self.params.bias_term else None
-        return [target.conv(self, weights, bias, self._window(shape), 1)]
+        return [target.inner_product(self, weights, bias, self._window(shape))]
 
     @staticmethod
     def _window(bottom: Shape) -> Window:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ..errors import ModelError
 from ..fixed import SCHEMES, Format
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
 from ..overlay import Overlay
+from ..tasks.arithmetic import Arithmetic
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..util.union_find import UnionFind
@@ -40,7 +41,7 @@ def unsigned_blobs(graph: Graph, overlay: Overlay, host: Collection[str] = ()) -
             signed.update(layer.tops)
         if layer.needs_signed:
             signed.update((*layer.bottoms, *layer.tops))
-    shared = _shared(graph, host)
+    shared = _shared(graph, host, lambda layer: layer.same_values)
     groups = {shared[blob] for blob in signed if blob in shared}
     return frozenset(blob for blob in nonnegative if shared[blob] not in groups)
 
@@ -52,12 +53,13 @@ def calibrated(
     scheme: str,
     host: Collection[str] = (),
     unsigned: Collection[str] = (),
+    one_format: Callable[[Layer, str], bool] = Arithmetic.one_format,
 ) -> dict[str, Format]:
     """Return the formats of all blobs from ``ranges``, the largest magnitude measured in each.
 
     A concat and its bottoms share one range, so that the bottoms can be written into it without rescaling; a max pool
     and a slice have their input's. Layers in ``host`` run on the host: their blobs share no format. Blobs in ``unsigned``
-    have unsigned codes.
+    have unsigned codes. ``one_format`` is the overlay's arithmetic's.
     """
     if scheme not in SCHEMES:
         raise ModelError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
@@ -66,7 +68,7 @@ def calibrated(
             if not np.isfinite(ranges.get(top, 0.0)):
                 what = f"layer {layer.name!r} ({layer.type}): blob {graph.caffe_name(top)!r}"
                 raise ModelError(f"{what} has values that are not finite on the calibration images", layer=layer.name)
-    shared = _shared(graph, host)
+    shared = _shared(graph, host, lambda layer: one_format(layer, scheme))
     groups: dict[str, float] = {}
     for blob, value in ranges.items():
         group = shared.get(blob, blob)
@@ -84,11 +86,11 @@ def covering(largest: float, bits: int, scheme: str, unsigned: bool = False) -> 
     return Format(scheme, bits, magnitude - integer, unsigned)
 
 
-def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
+def _shared(graph: Graph, host: Collection[str], joins: Callable[[Layer], bool]) -> dict[str, str]:
     """Return a representative for each blob: blobs with one format share it. Layers on the host join no blobs."""
     shared = UnionFind()
     for layer in graph.layers:
-        if layer.name not in host and layer.same_values:
+        if layer.name not in host and joins(layer):
             for blob in (*layer.bottoms, *layer.tops):
                 shared.join(blob, layer.tops[0])
     return {blob: shared.root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}

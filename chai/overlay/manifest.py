@@ -69,7 +69,8 @@ class Overlay:
 
     ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats. ``coherent`` is whether
     its memory ports go through the processor's caches; otherwise these are flushed and invalidated. ``arithmetic`` names what its
-    Tasks compute, see ``tasks/arithmetic.py``.
+    Tasks compute, see ``tasks/arithmetic.py``. One that is ``emulated`` exists on the emulator alone: its sections about memory,
+    clock and registers describe no hardware.
     """
 
     file: str
@@ -105,6 +106,7 @@ class Overlay:
     coherent: bool = False
     architecture: str = ARRAY
     arithmetic: str = EXACT
+    emulated: bool = False
     machine: Any = None  # what only its architecture knows
 
     @cached_property
@@ -179,10 +181,16 @@ class Overlay:
 
 
 def names(architecture: str | None = None) -> list[str]:
-    """Return the names of the shipped overlays, the folders with a manifest; of one architecture, if it is not None."""
+    """Return the names of the shipped overlays, the folders with a manifest.
+
+    With an ``architecture`` those that are hardware of that one, and not only emulated.
+    """
     folder = shipped("hw_overlays")
     found = sorted(name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}/overlay.json"))
-    return found if architecture is None else [name for name in found if load(name).architecture == architecture]
+    if architecture is None:
+        return found
+    overlays = map(load, found)
+    return [known.name for known in overlays if known.architecture == architecture and not known.emulated]
 
 
 def load(name_or_path: str | Path = default, *, build: int | None = None) -> Overlay:
@@ -202,7 +210,7 @@ def load(name_or_path: str | Path = default, *, build: int | None = None) -> Ove
     return _parsed(path, jsonfile.read(path), build)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _parsed(path: str, text: str, build: int | None) -> Overlay:
     """Return the overlay of a manifest's text. It is cached, since every network loads one."""
     document = jsonfile.parse(text, path)

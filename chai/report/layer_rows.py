@@ -205,7 +205,8 @@ def _of_tasks(offload: Execution, made: Sequence[Sized]) -> tuple[Counter[str], 
     for i, segment in enumerate(offload.schedule.segments):
         spent = made[i].spent if made else None
         for j, task in enumerate(segment.tasks):
-            times[task.origin[0]] += spent[j] if spent else task.cycles(offload.overlay, shapes)
+            if not offload.overlay.emulated:
+                times[task.origin[0]] += spent[j] if spent else task.cycles(offload.overlay, shapes)
             products[task.origin[0]] += task.macs(*(shapes[b] for b in task.inputs))
     return times, products
 

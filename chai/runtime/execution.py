@@ -343,7 +343,9 @@ class Execution:
 
 
 def _modelled_ms(plan: Plan) -> float:
-    """Return the milliseconds of a pass on the overlay alone, by its cycle model."""
+    """Return the milliseconds of a pass on the overlay alone, by its cycle model; 0 where nothing models them."""
+    if plan.overlay.emulated:
+        return 0.0
     from ..codegen.compile import executable
 
     overlay, schedule, shapes = plan.overlay, plan.schedule, plan.device_shapes

@@ -17,6 +17,7 @@ from ..images.pictures import in_floats
 from ..offload.formats import calibrated, from_precision, given as given, marked_unsigned, unsigned_blobs
 from ..offload.headroom import Basis
 from ..passes.infer_shapes import infer_shapes
+from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from .host.forward import run
@@ -64,7 +65,8 @@ def choose(
         return Choice({})
     measured = measure(graph, blobs, batches, keep)
     basis = Basis(measured.images, bits, scheme)
-    formats = calibrated(plan.graph, basis.widened(measured.ranges), bits, scheme, host, unsigned)
+    one_format = arithmetic(plan.overlay).one_format
+    formats = calibrated(plan.graph, basis.widened(measured.ranges), bits, scheme, host, unsigned, one_format)
     return Choice(formats, basis, measured.shown)
 
 
@@ -75,7 +77,7 @@ def placeholders(plan: Plan, bits: int, scheme: str) -> tuple[Mapping[str, Forma
     if given(plan.graph):
         return from_precision(plan.graph, unsigned), True
     ones = {blob: 1.0 for layer in plan.graph.layers for blob in (*layer.bottoms, *layer.tops)}
-    return calibrated(plan.graph, ones, bits, scheme, host, unsigned), False
+    return calibrated(plan.graph, ones, bits, scheme, host, unsigned, arithmetic(plan.overlay).one_format), False
 
 
 def unsigned_dropped(plan: Plan) -> int:

@@ -287,7 +287,7 @@ def kinds() -> dict[str, type[Task]]:
 
 @lru_cache(maxsize=64)
 def find(kind: str, arithmetic: str = EXACT) -> type[Task]:
-    """Return the class of a kind of Task in an arithmetic: in this folder, or in ``package_of`` another one.
+    """Return the class of a kind of Task in an arithmetic, which has the exact one's where it has none of its own.
 
     Raises KeyError if there is none.
     """
@@ -297,6 +297,8 @@ def find(kind: str, arithmetic: str = EXACT) -> type[Task]:
         for name, cls in _defined(package, stem):
             if name == kind:
                 return cls
+    if arithmetic != EXACT:
+        return find(kind)
     raise KeyError(kind)
 
 

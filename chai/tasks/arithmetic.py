@@ -1,7 +1,7 @@
 """Arithmetic: the Tasks that layers become on an overlay, for the arithmetic that its manifest names.
 
-How to add one: a folder ``chai/NAME`` whose ``arithmetic.py`` has an ``Arithmetic`` derived from this one, files with its kinds
-of Task as in ``chai/tasks``, and manifests with ``"arithmetic": "NAME"``. It needs no registration.
+How to add one: a folder ``chai/NAME`` whose ``arithmetic.py`` has in ``OWN`` a class derived from Arithmetic, files with its
+kinds of Task as in ``chai/tasks``, and manifests with ``"arithmetic": "NAME"``. It needs no registration.
 """
 
 from __future__ import annotations
@@ -45,6 +45,19 @@ class Lowered(Protocol):
     def slopes(self) -> Array | None: ...
 
 
+class FormatFacts(Protocol):
+    """The facts of a layer that its formats depend on; see ``Layer``."""
+
+    @property
+    def same_values(self) -> bool: ...
+
+    @property
+    def pointwise(self) -> bool: ...
+
+    @property
+    def averages(self) -> bool: ...
+
+
 class Arithmetic(Target):
     """A Target that makes Tasks: a method for each kind that every arithmetic has, which returns the Task of a layer.
 
@@ -57,6 +70,12 @@ class Arithmetic(Target):
         del fed
         return format
 
+    @staticmethod
+    def one_format(layer: FormatFacts, scheme: str) -> bool:
+        """Return whether the bottoms and tops of a layer on the overlay need one format, where formats are chosen."""
+        del scheme
+        return layer.same_values
+
     def kind(self, name: str) -> Any:
         """Return the class of a kind of Task in this arithmetic."""
         return find(name, self.overlay.arithmetic)
@@ -66,6 +85,10 @@ class Arithmetic(Target):
         bottom, top = layer.bottoms[0], layer.tops[0]
         codes, added, steps = self.weights(weights, bias, layer.precision, bottom, top)
         return self._filter("conv", layer, (codes, added, window, group), steps)
+
+    def inner_product(self, layer: Lowered, weights: Array, bias: Array | None, window: Window) -> Task:
+        """Return an inner product as a convolution with one place for its window."""
+        return self.conv(layer, weights, bias, window, 1)
 
     def affine(self, layer: Lowered, factor: Array, addend: Array) -> Task:
         """Return one factor and one addend per channel, (C,) float64: weights of +-127 with step |factor| / 127."""
@@ -120,4 +143,7 @@ class Arithmetic(Target):
 
 def arithmetic(overlay: Overlay) -> type[Arithmetic]:
     """Return the arithmetic that an overlay's manifest names."""
-    return cast("type[Arithmetic]", import_module(f"{package_of(overlay.arithmetic)}.arithmetic").Arithmetic)
+    return cast("type[Arithmetic]", import_module(f"{package_of(overlay.arithmetic)}.arithmetic").OWN)
+
+
+OWN = Arithmetic  # what the module of each arithmetic has

@@ -44,6 +44,8 @@ class WeightPrecision(Protocol):
     @property
     def th_params(self) -> tuple[float, ...]: ...
 
+    def side(self, side: str) -> tuple[str, int, float, bool] | None: ...
+
 
 @dataclass(frozen=True)
 class Target:

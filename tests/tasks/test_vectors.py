@@ -11,9 +11,9 @@ from chai.fixed import Format, Requantization, quantize_weights, requantize, wei
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 from tests.reference import fixed as reference
+from tests.vectors import Vector
 
 from .common import Array, emulated
-from .conftest import Vector
 
 Vectors = dict[str, list[Vector]]
 

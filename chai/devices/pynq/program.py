@@ -15,7 +15,7 @@ from ...errors import DeviceError
 from ...tasks.work import Work
 from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
-from ..placed import PlacedProgram
+from ..placed import PlacedProgram, check_hardware
 from .about import about
 from .array import ArrayBoard
 from .board import Board
@@ -147,6 +147,7 @@ class Pynq(Device):
 
     def board(self, overlay: Overlay, user: Program | None = None) -> Board:
         """Return the board with this overlay loaded, and keep it so for ``user``. Raises DeviceError."""
+        check_hardware(overlay)
         with _opening:
             for other in _boards.values():
                 other.check_process()

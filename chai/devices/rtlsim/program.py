@@ -20,7 +20,7 @@ from ...util.log import meter
 from ...util.rounding import round_up
 from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
-from ..placed import PlacedProgram
+from ..placed import PlacedProgram, check_hardware
 from .accelerator import Accelerator
 from .building import fastest, rtlil
 from .simulation import Simulation
@@ -143,6 +143,7 @@ class RtlSim(Device):
         return reason is None, reason or "simulated: some 100,000 clock cycles per second"
 
     def compile(self, work: Work) -> Program:
+        check_hardware(work.overlay)
         check_descriptors(work)
         reason = missing()
         if reason:
