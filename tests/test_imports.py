@@ -19,7 +19,7 @@ RANKS = {
     5: ["blob", "fixed"],
     6: ["overlay"],
     7: ["tasks"],
-    8: ["kernels", "codegen", "vta"],
+    8: ["kernels", "chaidnn_v2", "codegen", "vta"],
     9: ["graph", "driver", "hw_overlays"],
     10: ["devices"],
     11: ["bitstream", "layers", "plugins"],

@@ -30,6 +30,7 @@ from chai.util.paths import resource
 
 SCHEMA = json.loads(resource("hw_overlays", "overlay.schema.json").read_text())
 NAMES = ["kv260", "pynq-z2", "ultra96", "zcu102", "zcu104"]
+EMULATED = ["chaidnn-diet", "chaidnn-zcu102"]
 TEXT = resource("hw_overlays", "pynq-z2", "overlay.json").read_text()
 SHAPES = {  # width in bits and depth of one memory block
     "block": [(72, 512), (36, 1024), (18, 2048), (9, 4096), (4, 8192), (2, 16384), (1, 32768)],
@@ -58,7 +59,7 @@ def edited(old: str, new: str) -> str:
 
 def test_the_shipped_names() -> None:
     assert overlay.names("array") == NAMES
-    assert overlay.names() == sorted([*NAMES, "vta-z7020"])
+    assert overlay.names() == sorted([*NAMES, *EMULATED, "vta-z7020"])
     assert overlay.load().name == overlay.default == "pynq-z2"
 
 
@@ -231,7 +232,8 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         overlay.load("pynqz2")
     assert str(error.value) == (
         "there is no overlay 'pynqz2' "
-        "(hint: did you mean 'pynq-z2'? overlays: kv260, pynq-z2, ultra96, vta-z7020, zcu102, zcu104)"
+        "(hint: did you mean 'pynq-z2'? "
+        "overlays: chaidnn-diet, chaidnn-zcu102, kv260, pynq-z2, ultra96, vta-z7020, zcu102, zcu104)"
     )
 
 
@@ -561,6 +563,7 @@ def test_a_schema_requires_what_it_knows(definition: str) -> None:
     found = SCHEMA["properties"]["tasks"]["properties"][definition]
     optional = {"lookup"} - ({"lookup"} if definition == "lrn" else set())
     optional |= {"prelu"} if definition in ("conv", "affine") else set()
+    optional |= {"standalone"} if definition == "pool" else set()
     assert [name for name in found["properties"] if name not in optional] == found["required"]
     assert optional <= set(found["properties"])
 

@@ -1,0 +1,195 @@
+"""CHaiDNN-v2's arithmetic: its codes of weights and biases, multipliers and shifts, and the reasons for what it cannot do.
+
+Float steps are those of its software, in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from ..blob import Array
+from ..errors import ModelError
+from ..fixed import NOT_FINITE, Format, Requantization, largest_magnitudes, round_half_away
+from ..tasks import Task, arithmetic
+from ..tasks.arithmetic import FormatFacts, Lowered
+from ..tasks.eltwise import Eltwise
+from ..tasks.target import Unsupported
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
+from .pool import ChaidnnPoolLimits
+from .registers import Converted, wrapped
+
+SHIFT = 22  # bits that are shifted out of the product in a Xilinx format
+BIAS = 22  # bits of a Xilinx bias below an output step: 8 in its table, 14 more when it is added
+SHIFTS = 31  # largest shift of a descriptor
+FIRST = 4  # channels of a network's first layer, whose kernels may be larger
+KERNEL = 8  # rows of the kernels of other layers, at most
+GROUP = 16  # channels of a group, and its outputs, are multiples of it
+
+
+class IntegerFilter(NamedTuple):
+    """Codes of weights (M, C/group, kh, kw), bias (M,) in units of the product, multipliers (M,) and shift."""
+
+    weights: Array
+    bias: Array
+    multipliers: Array
+    shift: int
+
+
+class ChaidnnArithmetic(arithmetic.Arithmetic):
+    """Sums saturate at 18 bits, products wrap at 32 bits, and a bias is rounded to whole output steps first."""
+
+    @staticmethod
+    def packing(format: Format, fed: bool) -> Format:
+        return format if fed else Converted(format.scheme, format.bits, format.value)
+
+    @staticmethod
+    def one_format(layer: FormatFacts, scheme: str) -> bool:
+        """Return True for sums too, which rescale nothing, and for averages in Xilinx formats."""
+        return layer.same_values or layer.pointwise or (layer.averages and scheme == "Xilinx")
+
+    def conv(self, layer: Lowered, weights: Array, bias: Array | None, window: Window, group: int) -> Task:
+        source, target = self._read(layer, layer.bottoms[0]), self.formats[layer.tops[0]]
+        self._check_window(weights, window, group)
+        low, high = self._clamp(layer, source)
+        added = np.zeros(len(weights), np.float32) if bias is None else bias
+        if not (np.isfinite(weights).all() and np.isfinite(added).all()):
+            raise ModelError(NOT_FINITE)
+        filters = (xilinx if target.scheme == "Xilinx" else dynamic_fixed)(
+            weights, added, source, target, *self.weight_format(weights, layer.precision, layer.tops[0])
+        )
+        r = Requantization(filters.multipliers.reshape(-1, 1, 1), filters.shift, low, high)
+        parts = filters.weights, filters.bias, window, group
+        task: Task = self.kind("conv")(layer.bottoms, layer.tops[0], layer.origin, *parts, r)
+        return task
+
+    def inner_product(self, layer: Lowered, weights: Array, bias: Array | None, window: Window) -> Task:
+        raise Unsupported("CHaiDNN computes it on the host, in float32")
+
+    def affine(self, layer: Lowered, factor: Array, addend: Array) -> Task:
+        raise Unsupported("it is not folded into a convolution")
+
+    def pool(self, layer: Lowered, window: Window, out: tuple[int, int], areas: Array | None) -> Task:
+        bottom, top = layer.bottoms[0], layer.tops[0]
+        size = self.shapes[bottom][2:]
+        whole = tuple(-(-(n + 2 * p - k) // s) + 1 for n, k, s, p in zip(size, *window[:3]))
+        if whole != out:
+            text = "x".join(map(str, whole)), "x".join(map(str, out))
+            raise Unsupported(f"CHaiDNN would give {text[0]} where this layer gives {text[1]}: it drops no last window")
+        limits = self.overlay.limits("pool", ChaidnnPoolLimits)
+        if areas is None:
+            standalone = limits is not None and limits.standalone
+            return self._pool(layer, window, out, None, standalone=standalone)
+        area = prod(window.kernel)
+        if (areas != area).any() and areas[0, 0] != area:
+            raise Unsupported("CHaiDNN's averages count the padding")
+        source = self._read(layer, bottom)
+        if source.scheme == "Xilinx":
+            return self._pool(layer, window, out, Requantization(np.array(65536 // area), 16, -128, 127))
+        shift = int(source.value) + 8 - int(self.formats[top].value)
+        if not 0 <= shift <= SHIFTS:
+            raise Unsupported(f"from {source} to {self.formats[top]} is a shift by {shift}; CHaiDNN has 0 to {SHIFTS}")
+        multiplier = wrapped(np.array(256 // area), 8)  # 0 for a window of one pixel
+        return self._pool(layer, window, out, Requantization(multiplier, shift, -128, 127))
+
+    def _pool(
+        self, layer: Lowered, window: Window, out: tuple[int, int], r: Requantization | None, **more: Any
+    ) -> Task:
+        task: Task = self.kind("pool")(layer.bottoms, layer.tops[0], layer.origin, window, out, r, **more)
+        return task
+
+    def eltwise(self, layer: Lowered, coefficients: Sequence[float]) -> Task:
+        """Return the sum of codes: whatever the steps of its inputs are, nothing is rescaled."""
+        if {*coefficients} != {1.0}:
+            raise Unsupported("CHaiDNN adds without coefficients")
+        low, high = self._clamp(layer, self._read(layer, layer.bottoms[0]))
+        ones = (1,) * len(layer.bottoms)
+        return Eltwise(
+            layer.bottoms, layer.tops[0], layer.origin, ones, None, Requantization(np.array(1), 0, low, high)
+        )
+
+    def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
+        """Return what moves codes as they are, in whatever format."""
+        task: Task = self.kind("copy")((bottom,), layer.tops[0], layer.origin, first, None)
+        return task
+
+    def _read(self, layer: Lowered, bottom: str) -> Format:
+        """Return the format in which a layer reads its bottom: its own layer_in, else the bottom's."""
+        stated = None if layer.precision is None else layer.precision.side("in")
+        source, target = self.formats[bottom] if stated is None else Format(*stated), self.formats[layer.tops[0]]
+        if source.unsigned or target.unsigned:
+            raise Unsupported("CHaiDNN has no unsigned codes")
+        if source.scheme != target.scheme:
+            raise Unsupported(f"it reads {source} and writes {target}; CHaiDNN's layers have one scheme")
+        if not source.step or not target.step:
+            raise Unsupported(f"from {source} to {target}: every value is 0")
+        return source
+
+    @staticmethod
+    def _clamp(layer: Lowered, source: Format) -> tuple[int, int]:
+        """Return the range of a layer's codes: the width is that of its input, whatever its output's is."""
+        if layer.ceiling is not None:
+            raise Unsupported("CHaiDNN has no ReLU with an upper limit")
+        if layer.slope or layer.slopes is not None:
+            raise Unsupported("CHaiDNN has no leaky ReLU")
+        low, high = Format("DynamicFixed", source.bits, 0).range
+        return (low if layer.slope is None else 0), high
+
+    @staticmethod
+    def _check_window(weights: Array, window: Window, group: int) -> None:
+        m, channels, *_ = weights.shape
+        if any(h != w for h, w in window):
+            raise Unsupported("CHaiDNN's windows, strides, paddings and dilations are the same in both directions")
+        if max(window.kernel) > KERNEL and channels > FIRST:
+            raise Unsupported(f"a kernel above {KERNEL}x{KERNEL} with more than {FIRST} input channels")
+        if group > 1 and (channels % GROUP or m // group % GROUP):
+            raise Unsupported(f"groups of {channels} inputs and {m // group} outputs are not multiples of {GROUP}")
+
+
+OWN = ChaidnnArithmetic
+
+
+def xilinx(
+    weights: Array, bias: Array, source: Format, target: Format, format: Format, thresholds: Array | None
+) -> IntegerFilter:
+    """Return a filter in Xilinx formats; ``thresholds`` (M,) are those of weights, None for their largest magnitudes."""
+    if thresholds is None:
+        thresholds = largest_magnitudes(weights, tuple(range(1, weights.ndim)))
+    elif len(thresholds) not in (1, len(weights)):
+        raise Unsupported(f"{len(thresholds)} th_params for {len(weights)} output channels")
+    each = np.broadcast_to(thresholds.astype(np.float32), len(weights))
+    steps = (each.astype(np.float64) / format.largest).astype(np.float32)
+    limit, step = each.reshape(-1, 1, 1, 1), np.where(steps == 0, np.float32(1), steps).reshape(-1, 1, 1, 1)
+    codes = _rounded(np.clip(weights, -limit, limit) / step).astype(np.int8)
+    read, written, threshold = np.float32(source.step), np.float32(target.step), np.float32(target.value)
+    added = _rounded(np.clip(bias, -threshold, threshold) / written) << BIAS
+    multipliers = _rounded(steps * read / written * np.float32(1 << SHIFT))
+    if int(multipliers.max(initial=0)) >= 1 << 24:
+        raise Unsupported(f"its output steps ({target}) are too fine: a multiplier would be 4 or more")
+    return IntegerFilter(codes, added, multipliers, SHIFT)
+
+
+def dynamic_fixed(
+    weights: Array, bias: Array, source: Format, target: Format, format: Format, _: Array | None
+) -> IntegerFilter:
+    """Return a filter in DynamicFixed formats."""
+    shift = int(source.value) + int(format.value) - int(target.value)
+    if not 1 <= shift <= SHIFTS:
+        raise Unsupported(
+            f"from {source} with weights in {format} to {target} is a shift by {shift}; CHaiDNN has 1 to {SHIFTS}"
+        )
+    added = wrapped(_trimmed(bias, target) << shift, 16)
+    return IntegerFilter(_trimmed(weights, format).astype(np.int8), added, np.ones(len(weights), np.int64), shift)
+
+
+def _trimmed(values: Array, format: Format) -> Array:
+    """Return the nearest codes (int64), saturated."""
+    low, high = format.range
+    return _rounded(np.clip(values.astype(np.float64) / format.step, low, high))
+
+
+def _rounded(values: Array) -> Array:
+    """Return the nearest integers (int64), ties away from zero."""
+    return round_half_away(values.astype(np.float64)).astype(np.int64)

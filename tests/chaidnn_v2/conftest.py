@@ -1,0 +1,3 @@
+"""CHaiDNN's vectors."""
+
+from tests.vectors import vectors as vectors

@@ -1,0 +1,116 @@
+"""Tasks equal an independent model that steps through every register, also where registers saturate and wrap."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil
+
+import numpy as np
+from hypothesis import given, settings
+
+from chai.chaidnn_v2.conv import ChaidnnConv
+from chai.chaidnn_v2.pool import ChaidnnPool
+from chai.fixed import Requantization
+from chai.tasks.window import Window
+from tests.conftest import examples
+from tests.reference import chaidnn as reference
+from tests.tasks.common import Array, emulated, seeds
+
+EXAMPLES = settings(max_examples=examples(30))
+
+
+def square(kernel: int, stride: int, pad: int, dilation: int = 1) -> Window:
+    return Window((kernel,) * 2, (stride,) * 2, (pad,) * 2, (dilation,) * 2)
+
+
+def codes(rng: np.random.Generator, shape: tuple[int, ...], low: int, high: int, extreme: float) -> Array:
+    """Any codes, of which a share is at an end of the range, most of them at the same one."""
+    values = rng.integers(low, high + 1, shape)
+    ends = np.where(rng.random(shape) < 0.05, low, high) if rng.random() < 0.85 else rng.choice([low, high], shape)
+    return np.where(rng.random(shape) < extreme, ends, values).astype(np.int8)
+
+
+def example(seed: int) -> tuple[ChaidnnConv, Array, Array, Counter[str]]:
+    """A Task, its input, its codes by the model, and what happened in registers there."""
+    rng = np.random.default_rng(seed)
+    six, extreme = bool(rng.integers(2)), float(rng.choice([0.0, 0.2, 1.0, 1.0]))
+    kernel = int(rng.choice([1, 2, 3, 5]))
+    deep = rng.random() < 0.5  # channels for two chunks or more, and sums beyond 18 bits
+    words = 4 * int(rng.integers(175, 256)) if deep else 0  # of two chunks that nearly fill their addresses
+    channels = 4 * max(4, words // kernel**2 // 4 * 4) if deep else int(rng.integers(1, 40))
+    outputs, stride, dilation = int(rng.integers(1, 3)), int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    pad = 0 if deep else int(rng.integers(0, kernel))
+    extent = dilation * (kernel - 1) + 1
+    height, width = (int(rng.integers(max(1, extent - 2 * pad), max(1, extent - 2 * pad) + 2)) for _ in range(2))
+    high = 31 if six else 127
+    x = codes(rng, (int(rng.integers(1, 4)), channels, height, width), -high - 1, high, extreme)
+    weights = codes(rng, (outputs, channels, kernel, kernel), -high, high, extreme)
+    if rng.random() < 0.5:  # Xilinx
+        shift = 22
+        multipliers = rng.integers(0, 1 << int(rng.integers(8, 25)), outputs)
+        bias = rng.integers(-high, high + 1, outputs) << 22
+    else:
+        shift = int(rng.integers(1, 14))
+        multipliers, bias = np.ones(outputs, np.int64), rng.integers(-(1 << 15), 1 << 15, outputs)
+    relu = bool(rng.integers(2))
+    r = Requantization(multipliers.reshape(-1, 1, 1), shift, 0 if relu else -high - 1, high)
+    task = ChaidnnConv(("x",), "y", ("y",), weights, bias, square(kernel, stride, pad, dilation), 1, r)
+    y, events = reference.convolution(
+        x, weights, bias.tolist(), multipliers.tolist(), shift, stride, pad, dilation, 1, six, relu
+    )
+    return task, x, y, events
+
+
+def agree(task: ChaidnnConv | ChaidnnPool, x: Array, y: Array) -> None:
+    assert np.array_equal(task.define(x), y)
+    assert np.array_equal(emulated([task], {"x": x}, {"y": y.shape})["y"], y)
+
+
+@EXAMPLES
+@given(seeds)
+def test_convolutions(seed: int) -> None:
+    task, x, y, _ = example(seed)
+    agree(task, x, y)
+
+
+def test_convolutions_beyond_their_registers() -> None:
+    """A tenth of the cases or more saturates, stays at an end, wraps in a lane, or loses bits of the product."""
+    cases: Counter[str] = Counter()
+    count = 60
+    for seed in range(count):
+        task, x, y, events = example(seed)
+        agree(task, x, y)
+        cases.update(name for name, times in events.items() if times)
+    assert min(cases[name] for name in ("saturated", "sticky", "lane", "product")) >= count / 10, cases
+    assert cases["pair"]  # of two images in 6 bits: the sum of both lanes, too
+
+
+@EXAMPLES
+@given(seeds)
+def test_maxima(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kernel, stride, standalone = int(rng.integers(1, 5)), int(rng.integers(1, 4)), bool(rng.integers(2))
+    pad = int(rng.integers(0, kernel))
+    size = int(rng.integers(kernel, 9)), int(rng.choice([kernel, kernel + 3, 700]))  # of the last, some bands
+    out = tuple(ceil((n + 2 * pad - kernel) / stride) + 1 for n in size)
+    x = rng.integers(-128, 100, (1, 2, *size)).astype(np.int8)
+    task = ChaidnnPool(("x",), "y", ("y",), square(kernel, stride, pad), (out[0], out[1]), None, standalone=standalone)
+    agree(task, x, reference.maximum(x, kernel, stride, pad, (out[0], out[1]), standalone))
+
+
+def test_averages() -> None:
+    wraps, count = 0, 60
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        kernel, stride = int(rng.integers(1, 8)), int(rng.integers(1, 4))
+        pad = int(rng.integers(0, kernel))
+        size = int(rng.integers(kernel, 11)), int(rng.integers(kernel, 12))
+        out = ceil((size[0] + 2 * pad - kernel) / stride) + 1, ceil((size[1] + 2 * pad - kernel) / stride) + 1
+        x = codes(rng, (2, 3, *size), -128, 127, float(rng.choice([0.0, 0.9])))
+        xilinx = bool(rng.integers(2))
+        multiplier, shift = (65536 // kernel**2, 16) if xilinx else (256 // kernel**2 % 256, int(rng.integers(5, 10)))
+        y, events = reference.average(x, kernel, stride, pad, out, multiplier, shift)
+        r = Requantization(np.array(multiplier), shift, -128, 127)
+        agree(ChaidnnPool(("x",), "y", ("y",), square(kernel, stride, pad), out, r), x, y)
+        wraps += bool(events)
+    assert wraps >= count / 10

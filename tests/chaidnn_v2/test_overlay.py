@@ -1,0 +1,171 @@
+"""The overlays of CHaiDNN-v2's arithmetic as users meet them: what runs where and why, formats, files, and no hardware."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai import devices, overlay
+from chai.artifact.save import save
+from chai.bitstream.project import target
+from chai.chaidnn.estimate import estimate
+from chai.chaidnn_v2.conv import ChaidnnConv
+from chai.chaidnn_v2.registers import Converted
+from chai.cli import main
+from chai.errors import DeviceError, UsageError
+from chai.fixed import Format
+from chai.offload.schedule import DeviceStep, Pack
+from chai.tasks.work import Work
+from tests.passes.common import prototxt
+
+FULL, DIET = "chaidnn-zcu102", "chaidnn-diet"
+BITS = "bw_layer_in: 8 bw_layer_out: 8 bw_params: 8"
+DYNAMIC = f'precision_param {{ quant_type: "DynamicFixed" {BITS} fl_layer_in: 5 fl_layer_out: %s }}'
+XILINX = f'precision_param {{ quant_type: "Xilinx" {BITS} th_layer_in: %s th_layer_out: %s }}'
+CONV = "convolution_param { num_output: 16 kernel_size: %s }"
+
+
+def made(
+    folder: Path, lines: str, name: str = FULL, shape: tuple[int, ...] = (3, 16, 7, 9), **options: object
+) -> chai.Net:
+    path = folder / "net.prototxt"
+    path.write_text(prototxt(lines, shape))
+    net = chai.Net(path, overlay=name, **options)
+    rng = np.random.default_rng(7)
+    for arrays in net.params.values():
+        for array in arrays:
+            array[...] = rng.uniform(-0.3, 0.3, array.shape)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("y Convolution data -> y : convolution_param { num_output: 16 kernel_h: 3 kernel_w: 1 }", "the same in both directions"),
+        ("y Convolution data -> y : " + CONV.replace("}", "pad: 1 }") % 9, "a kernel above 8x8 with more than 4 input channels"),
+        ("y Convolution data -> y : " + CONV % 1 + XILINX % (900.0, 0.01), "a multiplier would be 4 or more"),
+        ("y Convolution data -> y : " + CONV % 1 + DYNAMIC % 30, "is a shift by"),
+        ("y Convolution data -> y : " + CONV % 1 + XILINX % (1.0, 0.0), "every value is 0"),
+        ("y Convolution data -> y : convolution_param { num_output: 32 kernel_size: 1 group: 2 }", "not multiples of 16"),
+        ("y Convolution data -> y : convolution_param { num_output: 16 kernel_size: 1 group: 16 }", "group 16 is more"),
+        ("y InnerProduct data -> y : inner_product_param { num_output: 3 }\nz Sigmoid y -> z", "on the host, in float32"),
+        ("y Pooling data -> y : pooling_param { pool: AVE kernel_size: 3 pad: 1 }" + DYNAMIC % 14, "is a shift by -1"),
+        ("y Pooling data -> y : pooling_param { kernel_size: 2 stride: 3 pad: 1 }", "it drops no last window"),
+        ("y Pooling data -> y : pooling_param { pool: AVE_EXC_PAD kernel_size: 3 pad: 1 }", "averages count the padding"),
+        ("y Eltwise data data -> y : eltwise_param { coeff: 1 coeff: -1 }", "without coefficients"),
+        ("y Scale data -> y", "no affine unit"),
+        ("y LRN data -> y", "no LRN unit"),
+    ],
+)  # fmt: skip
+def test_what_runs_on_the_host_and_why(tmp_path: Path, line: str, reason: str) -> None:
+    net = made(tmp_path, line)
+    net.forward(np.random.default_rng(1).normal(size=(3, 16, 7, 9)).astype(np.float32))
+    assert reason in net.partition.reasons["y"]
+
+
+def test_leaky_and_limited_rectifiers_are_refused(tmp_path: Path) -> None:
+    for relu in ("relu_param { negative_slope: 0.1 }", "relu_param { relu6: true }"):
+        net = made(tmp_path, f"y Convolution data -> y : {CONV % 1}\nr ReLU y -> y : {relu}")
+        net.forward(np.ones((3, 16, 7, 9), np.float32))
+        assert net.partition.reasons
+
+
+def test_a_pack_between_layers_truncates_and_that_of_the_network_rounds(tmp_path: Path) -> None:
+    lines = f"""a Convolution data -> a : {CONV % 1} {DYNAMIC % 4}
+                n LRN a -> n
+                b Convolution n -> b : {CONV % 1} {DYNAMIC % 4}"""
+    net = made(tmp_path, lines, keep="all")
+    x = np.random.default_rng(2).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net.forward(x)
+    packs = [step for step in net.schedule.steps if isinstance(step, Pack)]
+    assert [(pack.blob, type(pack.format)) for pack in packs] == [("data", Format), ("n", Converted)]
+    values = np.array([0.06, -0.06, 0.031, 4.0], np.float32)
+    assert packs[0].format.quantize(values).tolist() == [2, -2, 1, 127]
+    assert packs[1].format.quantize(values).tolist() == [0, 0, 0, 64]
+    with pytest.raises(chai.ModelError, match="NaN"):
+        packs[1].format.quantize(np.array([np.nan], np.float32))
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+def test_chosen_formats_are_those_that_nothing_rescales(tmp_path: Path, scheme: str) -> None:
+    lines = f"""a Convolution data -> a : {CONV % 1}
+                b Convolution data -> b : {CONV % 1}
+                s Eltwise a b -> s
+                p Pooling s -> p : pooling_param {{ pool: AVE kernel_size: 7 }}
+                c Convolution p -> c : {CONV % 1}"""
+    x = np.random.default_rng(3).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net = made(tmp_path, lines, calibrate=x, scheme=scheme)
+    net.forward(x)
+    formats = net.formats
+    assert formats is not None and not net.partition.reasons
+    assert formats["a"] == formats["b"] == formats["s"]
+    assert (formats["p"] == formats["s"]) == (scheme == "Xilinx")
+    whole = made(tmp_path, lines, device="float").forward(x)["c"]
+    assert np.abs(net.forward(x)["c"] - whole).max() < 0.1 * np.abs(whole).max()
+
+
+def test_a_layer_reads_in_its_own_layer_in(tmp_path: Path) -> None:
+    """Codes move as they are: what a layer takes them for is its own matter."""
+    lines = f"""a Convolution data -> a : {CONV % 1} {XILINX % (2.0, 3.0)}
+                b Convolution a -> b : {CONV % 1} {XILINX % (6.0, 3.0)}"""
+    net = made(tmp_path, lines)
+    net.plan()
+    first, second = (task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks)
+    assert isinstance(first, ChaidnnConv) and isinstance(second, ChaidnnConv)
+    weights = net.params["b"][0]
+    steps = (np.abs(weights).max((1, 2, 3)).astype(np.float64) / 127).astype(np.float32)
+    exact = steps * (np.float32(6.0 / 127) / np.float32(3.0 / 127)) * (1 << 22)
+    assert np.abs(second.requantization.multiplier.ravel() - exact).max() < 2
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+def test_a_compiled_network_gives_the_same_codes(tmp_path: Path, scheme: str) -> None:
+    lines = f"""a Convolution data -> a : {CONV % 3}
+                p Pooling a -> p : pooling_param {{ kernel_size: 3 stride: 2 }}
+                n LRN p -> n
+                b Convolution n -> b : {CONV % 1}
+                d Convolution n -> d : {CONV % 1}
+                s Eltwise b d -> s
+                c Concat s b -> c
+                m Pooling c -> m : pooling_param {{ pool: AVE kernel_size: 2 }}"""
+    x = np.random.default_rng(4).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    for name in (FULL, DIET):
+        net = made(tmp_path, lines, name, calibrate=x, scheme=scheme)
+        expected = net.forward(x)
+        assert {*net.partition.reasons} == {"n"}
+        save(net, tmp_path / "net.chai")
+        compiled = chai.Net(tmp_path / "net.chai")
+        assert compiled.overlay is not None and compiled.overlay.name == name
+        found = compiled.forward(x)
+        assert all(np.array_equal(found[blob], expected[blob]) for blob in expected)
+        tasks = [task for step in compiled.schedule.segments for task in step.tasks]
+        pools = [task for task in tasks if task.kind == "pool"]
+        assert [task.standalone for task in pools] == [name == FULL, False]
+
+
+def test_an_odd_batch_equals_pairs(tmp_path: Path) -> None:
+    x = np.random.default_rng(5).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net = made(tmp_path, f"a Convolution data -> a : {CONV % 3}", calibrate=x, bits=6)
+    every = net.forward(x)["a"]
+    one = net.forward(x[2:])["a"]
+    assert np.array_equal(one, every[2:])
+
+
+@pytest.mark.parametrize("name", [FULL, DIET])
+def test_there_is_no_hardware_of_it(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    known = overlay.load(name)
+    assert known.emulated and name in overlay.names() and name not in overlay.names("array")
+    for device in ("rtlsim", "pynq"):
+        if devices.open(device).status()[0] or device == "pynq":
+            with pytest.raises(DeviceError, match="emulator alone"):
+                devices.open(device).compile(Work(known, (), {}))
+    with pytest.raises(DeviceError, match="emulator alone"):
+        target(name)
+    (tmp_path / "layers.csv").write_text("CONV,8,8,3,3,3,1,1,1,1,8,8,16,1,1\n")
+    with pytest.raises(UsageError, match="not modelled"):
+        estimate(tmp_path / "layers.csv", known)
+    assert main(["show", "digits", "--overlay", name]) == 0
+    assert "not modelled" in capsys.readouterr().out

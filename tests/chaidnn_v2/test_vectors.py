@@ -1,0 +1,154 @@
+"""CHaiDNN-v2's own numbers, code by code: layers of a prototxt on its overlays, from float weights and precision_param."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai import overlay
+from chai.chaidnn_v2.conv import ChaidnnConv, chunks
+from chai.chaidnn_v2.pool import ChaidnnPool
+from chai.chaidnn_v2.registers import Converted
+from chai.fixed import Format, Requantization
+from chai.kernels.codes import pack, unpack
+from chai.offload.schedule import DeviceStep
+from chai.tasks import Task
+from chai.tasks.arithmetic import arithmetic
+from chai.tasks.eltwise import Eltwise
+from chai.tasks.window import Window
+from tests.tasks.common import Array, emulated
+from tests.vectors import Vector
+
+Vectors = dict[str, list[Vector]]
+FULL, DIET = "chaidnn-zcu102", "chaidnn-diet"
+
+
+def precision(facts: dict[str, Any]) -> str:
+    """The precision_param of a layer in one width, without weights."""
+    if facts["quant"]:
+        ends = "th_layer_in: 4.03 th_layer_out: 4.03"
+    else:
+        ends = f"fl_layer_in: {facts['fl_in']} fl_layer_out: {facts['fl_out']}"
+    bits = f"bw_layer_in: {facts['bw']} bw_layer_out: {facts['bw']}"
+    return f'precision_param {{ quant_type: "{("DynamicFixed", "Xilinx")[facts["quant"]]}" {bits} {ends} }}'
+
+
+def tasks(folder: Path, name: str, text: str, weights: dict[str, list[Array]], *shapes: tuple[int, ...]) -> list[Task]:
+    """The Tasks of a network with inputs x0, x1 ... on an overlay, all of whose layers run there."""
+    path = folder / "net.prototxt"
+    sizes = [" ".join(f"dim: {n}" for n in shape) for shape in shapes]
+    path.write_text(
+        "".join(
+            f'layer {{ name: "x{i}" type: "Input" top: "x{i}" input_param {{ shape {{ {size} }} }} }}\n'
+            for i, size in enumerate(sizes)
+        )
+        + text
+    )
+    net = chai.Net(path, overlay=name)
+    for layer, arrays in weights.items():
+        for blob, values in zip(net.params[layer], arrays, strict=True):
+            blob[...] = values
+    assert not net.partition.reasons
+    net.plan()
+    return [task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks]
+
+
+def run(task: Task, y: Array, *inputs: Array) -> Array:
+    """The codes of a Task by the emulator, which are those of its definition."""
+    codes = emulated([task], dict(zip(task.inputs, inputs)), {task.output: y.shape})[task.output]
+    assert np.array_equal(codes, task.define(*inputs))
+    return codes
+
+
+@pytest.mark.parametrize("name", [FULL, DIET])
+def test_convolutions(vectors: Vectors, name: str, tmp_path: Path) -> None:
+    equal = 0
+    for facts, arrays in vectors["conv"]:
+        x, y = arrays["x"], arrays["y"]
+        sizes = f"num_output: {facts['M']} kernel_size: {facts['F']} stride: {facts['stride']} pad: {facts['pad']}"
+        text = (
+            'layer { name: "y" type: "Convolution" bottom: "x0" top: "y" '
+            f"convolution_param {{ {sizes} dilation: {facts['dil']} group: {facts['group']} }} "
+            f"{facts['precision_param']} }}\n"
+        )
+        if facts["relu"]:
+            text += 'layer { name: "relu" type: "ReLU" bottom: "y" top: "y" }\n'
+        (task,) = tasks(tmp_path, name, text, {"y": [arrays["w"], arrays["b"]]}, x.shape)
+        assert isinstance(task, ChaidnnConv)
+        assert np.array_equal(task.weights, arrays["qw"]), facts["name"]
+        xilinx = bool(facts["quant"])
+        assert np.array_equal(task.bias, arrays["qb"].astype(np.int64) << (14 if xilinx else 0)), facts["name"]
+        assert task.requantization.shift == facts["shift"]
+        if xilinx:
+            assert np.array_equal(task.requantization.multiplier.ravel(), arrays["scale"]), facts["name"]
+        assert len(chunks(x.shape[1] // facts["group"], facts["F"] ** 2)) == facts["straddle"]
+        assert np.array_equal(run(task, y, x), y), facts["name"]
+        equal += 1
+    assert equal == 60
+
+
+def test_pools(vectors: Vectors, tmp_path: Path) -> None:
+    """Maxima of both units; averages as its graph builds them, in the unit of convolutions."""
+    equal = 0
+    for facts, arrays in vectors["pool"]:
+        standalone, average = facts["kernel"].startswith("standalone"), facts["type"] == "AVE"
+        if standalone and average:
+            continue
+        x, y = arrays["x"], arrays["y"]
+        text = (
+            'layer { name: "y" type: "Pooling" bottom: "x0" top: "y" pooling_param { '
+            f"pool: {facts['type']} kernel_size: {facts['k']} stride: {facts['stride']} pad: {facts['pad']} }} "
+            f"{precision(facts)} }}\n"
+        )
+        (task,) = tasks(tmp_path, FULL if standalone else DIET, text, {}, x.shape)
+        assert isinstance(task, ChaidnnPool) and task.standalone == standalone
+        assert np.array_equal(run(task, y, x), y), facts["name"]
+        equal += 1
+    assert equal == 32
+
+
+def test_averages_of_the_pooling_unit(vectors: Vectors) -> None:
+    """Its graph never asks for them: the multiplier of DynamicFixed in both schemes, without a sign."""
+    equal = 0
+    for facts, arrays in vectors["pool"]:
+        if facts["kernel"].startswith("standalone") and facts["type"] == "AVE":
+            sides = Window((facts["k"],) * 2, (facts["stride"],) * 2, (facts["pad"],) * 2)
+            shift = facts["fl_in"] + 8 - facts["fl_out"]
+            r = Requantization(np.array(256 // facts["k"] ** 2), shift, -128, 127)
+            task = ChaidnnPool(("x",), "y", ("y",), sides, arrays["y"].shape[2:], r, standalone=True)
+            assert np.array_equal(run(task, arrays["y"], arrays["x"]), arrays["y"]), facts["name"]
+            equal += 1
+    assert equal == 7
+
+
+@pytest.mark.parametrize("name", [FULL, DIET])
+def test_sums(vectors: Vectors, name: str, tmp_path: Path) -> None:
+    """Also of the software that takes the place of the unit."""
+    equal = 0
+    for facts, arrays in vectors["eltwise"]:
+        a, b, y = arrays["a"], arrays["b"], arrays["y"]
+        text = f'layer {{ name: "y" type: "Eltwise" bottom: "x0" bottom: "x1" top: "y" {precision({**facts, "quant": 1})} }}\n'
+        if facts["relu"]:
+            text += 'layer { name: "relu" type: "ReLU" bottom: "y" top: "y" }\n'
+        (task,) = tasks(tmp_path, name, text, {}, a.shape, b.shape)
+        assert isinstance(task, Eltwise)
+        assert np.array_equal(run(task, y, a, b), y), facts["name"]
+        equal += 1
+    assert equal == 5
+
+
+def test_conversions(vectors: Vectors) -> None:
+    packing = arithmetic(overlay.load(FULL)).packing
+    for facts, arrays in vectors["pack_unpack"]:
+        value = facts["th"] if facts["quant"] == "Xilinx" else facts["fbits"]
+        format = Format(facts["quant"], facts["bw"], value)
+        converted = packing(format, False)
+        assert isinstance(converted, Converted)
+        assert np.array_equal(pack(arrays["f"], converted), arrays["ideal_packed"]), facts["name"]
+        assert np.array_equal(unpack(arrays["unpack_in"], format), arrays["unpack_ideal"]), facts["name"]
+        assert packing(format, True) is format  # the network's inputs are rounded
+    assert len(vectors["pack_unpack"]) == 8

@@ -1,0 +1,163 @@
+"""CHaiDNN-v2's arithmetic, one number at a time in Python's integers, register by register.
+
+Each register is emptied of the bits above its width after every step, as hardware does; the package adds whole sums first.
+Functions that count say how often a register lost bits or reached an end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def held(value: int, bits: int, events: Counter[str] | None = None, name: str = "") -> int:
+    """The value that a register of so many bits holds."""
+    kept = value % (1 << bits)
+    kept = kept - (1 << bits) if kept >> (bits - 1) else kept
+    if events is not None and kept != value:
+        events[name] += 1
+    return kept
+
+
+def limited(value: int, bits: int) -> int:
+    return max(-(2 ** (bits - 1)), min(2 ** (bits - 1) - 1, value))
+
+
+def chunk_count(channels: int, taps: int) -> int:
+    count = 1
+    while (ceil(channels / 4) * 4 / count / 4) * taps > 511.5:
+        count += count
+    return count
+
+
+def buffered(total: int, chunk: int, events: Counter[str]) -> int:
+    """The sum in the buffer after one more chunk: an end of the range is never left."""
+    top, bottom = 131071, -131072
+    if top in (total, chunk):
+        events["sticky"] += 1
+        return top
+    if bottom in (total, chunk):
+        events["sticky"] += 1
+        return bottom
+    return limited(total + chunk, 18)
+
+
+def chunk_sums(pairs: Sequence[tuple[int, int, int, int]], six: bool, events: Counter[str]) -> tuple[int, int]:
+    """The sums of both images from (channel, weight, code of image 0, code of image 1), after saturation to 18 bits."""
+    if six:
+        lanes = [0, 0]
+        for channel, weight, first, second in pairs:
+            lane = 1 if channel % 4 >= 2 else 0
+            lanes[lane] = held(lanes[lane] + ((second << 20) + first) * weight, 42)
+        low = [held(lane % (1 << 20), 20) for lane in lanes]
+        high = [held((lane >> 20) % (1 << 20) + (lane >> 19) % 2, 20) for lane in lanes]
+        exact = [
+            [sum(p[1] * p[2 + i] for p in pairs if (p[0] % 4 >= 2) == bool(lane)) for lane in (0, 1)] for i in (0, 1)
+        ]
+        events["lane"] += [low, high] != exact
+        one = held(low[0] + low[1], 24)
+        two = held(high[0] + high[1], 20, events, "pair")
+        return limited(one, 18), limited(two, 18)
+    sums = []
+    for image in (2, 3):
+        lanes = [0, 0]
+        for pair in pairs:
+            lane = 1 if pair[0] % 4 >= 2 else 0
+            lanes[lane] = held(lanes[lane] + pair[1] * pair[image], 24, events, "lane")
+        total = held(lanes[0] + lanes[1], 24, events, "lane")
+        sums.append(limited(total, 18))
+    return sums[0], sums[1]
+
+
+def requantized(total: int, multiplier: int, bias: int, shift: int, six: bool, relu: bool, events: Counter[str]) -> int:
+    """The code of a buffered sum."""
+    value = held(total * multiplier + bias, 32, events, "product")
+    size = held(abs(value) + 2 ** (shift - 1), 32) >> shift
+    result = held(-size if value < 0 else size, 18)
+    if relu and (result >> 17) & 1:
+        return 0
+    return limited(result, 6 if six else 8)
+
+
+def convolution(
+    x: Array,
+    weights: Array,
+    bias: Sequence[int],
+    multipliers: Sequence[int],
+    shift: int,
+    stride: int,
+    pad: int,
+    dilation: int,
+    group: int,
+    six: bool,
+    relu: bool,
+) -> tuple[Array, Counter[str]]:
+    """Codes (N, M, OH, OW) of a convolution, and how often its registers lost bits or reached an end, by name."""
+    n, _, height, width = x.shape
+    m, own, k, _ = weights.shape
+    oh = (height + 2 * pad - (dilation * (k - 1) + 1)) // stride + 1
+    ow = (width + 2 * pad - (dilation * (k - 1) + 1)) // stride + 1
+    events: Counter[str] = Counter()
+    result = np.zeros((n, m, oh, ow), np.int64)
+    chunk = ceil(own / 4) * 4 // chunk_count(own, k * k)
+    for first in range(0, n, 2):
+        second = min(first + 1, n - 1)
+        for f, i, j in np.ndindex(m, oh, ow):
+            base = f // (m // group) * own
+            totals = [0, 0]
+            for start in range(0, own, chunk):
+                pairs = []
+                for c in range(start, min(start + chunk, own)):
+                    for ki, kj in np.ndindex(k, k):
+                        row, column = i * stride + ki * dilation - pad, j * stride + kj * dilation - pad
+                        if 0 <= row < height and 0 <= column < width:
+                            one, two = int(x[first, base + c, row, column]), int(x[second, base + c, row, column])
+                            pairs.append((c, int(weights[f, c, ki, kj]), one, two))
+                sums = chunk_sums(pairs, six, events)
+                events["saturated"] += any(s in (131071, -131072) for s in sums)
+                totals = [buffered(total, own_sum, events) for total, own_sum in zip(totals, sums)]
+            for image, total in ((first, totals[0]), (second, totals[1])):
+                result[image, f, i, j] = requantized(total, multipliers[f], bias[f], shift, six, relu, events)
+                if first == second:
+                    result[image, f, i, j] = requantized(totals[0], multipliers[f], bias[f], shift, six, relu, events)
+                    break
+    return result, events
+
+
+def maximum(x: Array, kernel: int, stride: int, pad: int, out: tuple[int, int], standalone: bool) -> Array:
+    """Codes of a maximum: taps outside the image are 0, and in the unit of its own some begin with 0."""
+    n, channels, height, width = x.shape
+    result = np.zeros((n, channels, *out), np.int64)
+    band = max(1, 2048 // width)
+    for b, c, i, j in np.ndindex(n, channels, *out):
+        rows = min(band, out[0] - i // band * band)
+        in_band, half = i % band, rows // 2
+        begins = in_band == 0 or in_band == half or (rows % 2 == 1 and in_band == rows - 1)
+        best = 0 if standalone and begins and j == 0 else -128
+        for ki, kj in np.ndindex(kernel, kernel):
+            row, column = i * stride + ki - pad, j * stride + kj - pad
+            inside = 0 <= row < height and 0 <= column < width
+            best = max(best, int(x[b, c, row, column]) if inside else 0)
+        result[b, c, i, j] = best
+    return result
+
+
+def average(
+    x: Array, kernel: int, stride: int, pad: int, out: tuple[int, int], multiplier: int, shift: int
+) -> tuple[Array, Counter[str]]:
+    """Codes of an average, and how many of its results lost bits."""
+    n, channels, height, width = x.shape
+    result, events = np.zeros((n, channels, *out), np.int64), Counter[str]()
+    for b, c, i, j in np.ndindex(n, channels, *out):
+        total = 0
+        for ki, kj in np.ndindex(kernel, kernel):
+            row, column = i * stride + ki - pad, j * stride + kj - pad
+            if 0 <= row < height and 0 <= column < width:
+                total += int(x[b, c, row, column])
+        result[b, c, i, j] = held(held(total * multiplier, 24) >> shift, 8, events, "code")
+    return result, events
