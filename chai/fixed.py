@@ -219,6 +219,14 @@ class Scaled(NamedTuple):
     steps: Array
 
 
+class Centred(NamedTuple):
+    """Numbers per channel, float32 (C,), of y = (x - mean) * factor + addend."""
+
+    mean: Array
+    factor: Array
+    addend: Array
+
+
 class Quantized(NamedTuple):
     """Codes (int8) of weights (M, ...), and what bias and accumulator depend on, per output channel (M,).
 

@@ -6,17 +6,17 @@ Float steps are those of its software, in float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import frexp, prod
 from typing import Any, NamedTuple
 
 from ..blob import Array
 from ..errors import ModelError
-from ..fixed import NOT_FINITE, Format, Requantization, largest_magnitudes, round_half_away
+from ..fixed import NOT_FINITE, Centred, Format, Requantization, largest_magnitudes, round_half_away
 from ..tasks import Task, arithmetic
 from ..tasks.arithmetic import FormatFacts, Lowered
 from ..tasks.eltwise import Eltwise
 from ..tasks.target import Unsupported
-from ..tasks.window import Window
+from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from .pool import ChaidnnPoolLimits
 from .registers import Converted, wrapped
@@ -68,8 +68,37 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
     def inner_product(self, layer: Lowered, weights: Array, bias: Array | None, window: Window) -> Task:
         raise Unsupported("CHaiDNN computes it on the host, in float32")
 
-    def affine(self, layer: Lowered, factor: Array, addend: Array) -> Task:
-        raise Unsupported("it is not folded into a convolution")
+    def affine(self, layer: Lowered, factor: Array, addend: Array, centred: Centred | None = None) -> Task:
+        """Return a BatchNorm with its Scale: a ReLU is part of it, whether one follows or not."""
+        source, target = self._read(layer, layer.bottoms[0]), self.formats[layer.tops[0]]
+        if target.scheme == "Xilinx":
+            raise Unsupported(
+                "CHaiDNN's BatchNorm and Scale have no thresholds; they are folded into a convolution or not used"
+            )
+        _, high = self._clamp(layer, source)
+        mean, g, beta = centred or Centred(np.zeros_like(factor), factor, addend)
+        if not (np.isfinite(mean).all() and np.isfinite(g).all() and np.isfinite(beta).all()):
+            raise ModelError("a factor or an addend is not a finite number; it has no fixed-point code")
+        stated = layer.precision
+        of_g, of_beta = (
+            _table_fraction(values) if fraction is None else fraction
+            for values, fraction in (
+                (g, None if stated is None else stated.scale_gamma_by_std_fl),
+                (beta, None if stated is None else stated.scale_beta_fl),
+            )
+        )
+        shift = int(source.value) + 8 + of_g + 8 - int(target.value)
+        left = int(source.value) + 8 + of_g - of_beta
+        if not (0 <= shift <= SHIFTS and 0 <= left <= SHIFTS):
+            raise Unsupported(f"from {source} to {target} are shifts by {shift} and {left}; CHaiDNN has 0 to {SHIFTS}")
+        means, betas = _cut(mean, int(source.value) + 8), _cut(beta, of_beta + 8)
+        codes = np.clip(_rounded(g.astype(np.float64) * 2.0 ** (of_g + 8)), -(1 << 15), (1 << 15) - 1)
+        bias = wrapped((betas << left) - means * codes, 32)
+        r = Requantization((np.abs(codes) << 8).reshape(-1, 1, 1), shift, 0, high)
+        signs = np.where(codes < 0, -1, 1).astype(np.int8).reshape(-1, 1, 1, 1)
+        parts = signs, bias, POINT, len(codes)
+        task: Task = self.kind("affine")(layer.bottoms, layer.tops[0], layer.origin, *parts, r)
+        return task
 
     def pool(self, layer: Lowered, window: Window, out: tuple[int, int], areas: Array | None) -> Task:
         bottom, top = layer.bottoms[0], layer.tops[0]
@@ -182,6 +211,17 @@ def dynamic_fixed(
         )
     added = wrapped(_trimmed(bias, target) << shift, 16)
     return IntegerFilter(_trimmed(weights, format).astype(np.int8), added, np.ones(len(weights), np.int64), shift)
+
+
+def _table_fraction(values: Array) -> int:
+    """Return the fraction length, less 8, of a table of 16 bits in which all values have their place."""
+    largest = float(np.abs(values).max(initial=0))
+    return 7 - max(frexp(largest)[1], -7) if largest else 7
+
+
+def _cut(values: Array, fraction: int) -> Array:
+    """Return codes of 16 bits (int64) with a fraction length: cut towards zero; those beyond wrap around."""
+    return wrapped(np.trunc(values.astype(np.float64) * 2.0**fraction).astype(np.int64), 16)
 
 
 def _trimmed(values: Array, format: Format) -> Array:

@@ -67,6 +67,9 @@ class Precision:
     ``chai_unsigned_in`` and ``chai_unsigned_out`` are chai's own: true for a format with unsigned codes. fl and th stay
     fraction length and threshold of these codes.
 
+    ``scale_gamma_by_std_fl`` and ``scale_beta_fl`` are fraction lengths, less 8, of the tables of a BatchNorm with its Scale,
+    which the arithmetic of CHaiDNN alone has.
+
     ``quant_type_out`` is not a field of the prototxt: it is the output's type if a pass has merged two layers of
     different types.
     """
@@ -81,6 +84,8 @@ class Precision:
     th_layer_in: float | None = within(0, 1e30)
     th_layer_out: float | None = within(0, 1e30)
     th_params: tuple[float, ...] = within(0, 1e30, ())
+    scale_gamma_by_std_fl: int | None = within(-32, 64)
+    scale_beta_fl: int | None = within(-32, 64)
     chai_unsigned_in: bool = False
     chai_unsigned_out: bool = False
     quant_type_out: str | None = None

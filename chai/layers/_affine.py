@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..blob import Shape
+from ..fixed import Centred
 from ..graph import Layer
 from ..overlay import Overlay
 from ..tasks import Task
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..tasks.arithmetic import Arithmetic
@@ -29,4 +31,11 @@ class AffineLayer(Layer):
     def lower(self, target: Arithmetic) -> list[Task]:
         affine = self.affine()
         assert affine is not None
-        return [target.affine(self, *affine)]
+        return [target.affine(self, *affine, self.centred())]
+
+    def centred(self) -> Centred:
+        """Return what it computes with a mean that is subtracted first; the mean is 0 where it has none."""
+        affine = self.affine()
+        assert affine is not None
+        factor, addend = (values.astype(np.float32) for values in affine)
+        return Centred(np.zeros_like(factor), factor, addend)

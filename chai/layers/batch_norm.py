@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..blob import Array, Shape
+from ..fixed import Centred
 from ..graph.params import Filler, within
 from ..kernels.elements import native_batch_norm
 from ..kernels.native import NativeLayer
@@ -62,6 +63,16 @@ class BatchNorm(AffineLayer):
         mean, variance = (v.astype(np.float64) for v in self.statistics())
         factor = 1 / self._deviation(variance, self.params.eps)
         return factor, -mean * factor
+
+    def quotients(self) -> tuple[Array, Array]:
+        """Return ``statistics`` by division, as CHaiDNN computes them."""
+        total, squares, divisor = self.blobs
+        return (total / divisor, squares / divisor) if divisor[0] else (np.zeros_like(total), np.zeros_like(squares))
+
+    def centred(self) -> Centred:
+        mean, variance = self.quotients()
+        factor = np.float32(1) / self._deviation(variance, np.float32(self.params.eps))
+        return Centred(mean, factor, np.zeros_like(mean))
 
     def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
         return self.params.use_global_stats is False

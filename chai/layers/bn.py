@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..blob import Array, Shape, show
+from ..fixed import Centred
 from ..graph.fillers import EXACT
 from ..graph.params import Filler, choice, nested, within
 from ..util.lazy_numpy import np
@@ -68,6 +69,13 @@ class BN(AffineLayer):
             scale = scale / np.sqrt(variance + self.params.eps)
             shift = shift - mean * scale
         return scale, shift
+
+    def centred(self) -> Centred:
+        scale, shift, *statistics = (blob.reshape(-1) for blob in self.blobs)
+        if not statistics:
+            return Centred(np.zeros_like(scale), scale, shift)
+        mean, variance = statistics
+        return Centred(mean, scale / np.sqrt(variance + np.float32(self.params.eps)), shift)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

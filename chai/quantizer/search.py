@@ -247,7 +247,8 @@ def _observed(net: Net, request: Request) -> tuple[Graph, Observed]:
     if first is None:
         raise UsageError("quantize: there is no calibration image")
     net.reshape(**{blob: array.shape for blob, array in first.items()})
-    graph = rewrite(net.graph)
+    assert net.overlay is not None
+    graph = rewrite(net.graph, net.overlay.arithmetic)
     request.watch("float pass", 0.0)
     observed = observe(graph, chain((first,), batches), request.seed)
     if request.views is None:

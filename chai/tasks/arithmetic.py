@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from ..blob import Array
 from ..errors import ModelError
-from ..fixed import Format, Quantized, Scaled, round_half_away, with_sums
+from ..fixed import Centred, Format, Quantized, Scaled, round_half_away, with_sums
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from . import Task, find, package_of
@@ -90,8 +90,12 @@ class Arithmetic(Target):
         """Return an inner product as a convolution with one place for its window."""
         return self.conv(layer, weights, bias, window, 1)
 
-    def affine(self, layer: Lowered, factor: Array, addend: Array) -> Task:
-        """Return one factor and one addend per channel, (C,) float64: weights of +-127 with step |factor| / 127."""
+    def affine(self, layer: Lowered, factor: Array, addend: Array, centred: Centred | None = None) -> Task:
+        """Return one factor and one addend per channel, (C,) float64: weights of +-127 with step |factor| / 127.
+
+        ``centred`` is the same with a mean that is subtracted first, for an arithmetic that has a table of means.
+        """
+        del centred
         if not np.isfinite(factor).all():
             raise ModelError("a factor is not a finite number; it has no fixed-point code")
         bottom, top = layer.bottoms[0], layer.tops[0]

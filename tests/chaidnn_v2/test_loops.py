@@ -8,9 +8,11 @@ from math import ceil
 import numpy as np
 from hypothesis import given, settings
 
+from chai.chaidnn_v2.affine import ChaidnnAffine
 from chai.chaidnn_v2.conv import ChaidnnConv
 from chai.chaidnn_v2.pool import ChaidnnPool
 from chai.fixed import Requantization
+from chai.tasks import Task
 from chai.tasks.window import Window
 from tests.conftest import examples
 from tests.reference import chaidnn as reference
@@ -61,7 +63,7 @@ def example(seed: int) -> tuple[ChaidnnConv, Array, Array, Counter[str]]:
     return task, x, y, events
 
 
-def agree(task: ChaidnnConv | ChaidnnPool, x: Array, y: Array) -> None:
+def agree(task: Task, x: Array, y: Array) -> None:
     assert np.array_equal(task.define(x), y)
     assert np.array_equal(emulated([task], {"x": x}, {"y": y.shape})["y"], y)
 
@@ -114,3 +116,21 @@ def test_averages() -> None:
         agree(ChaidnnPool(("x",), "y", ("y",), square(kernel, stride, pad), out, r), x, y)
         wraps += bool(events)
     assert wraps >= count / 10
+
+
+def test_batchnorm_with_scale() -> None:
+    cases, count = Counter[str](), 60
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        wide = int(rng.integers(8, 16))
+        mean, factor, addend = (rng.integers(-(1 << wide), 1 << wide, 5) for _ in range(3))
+        left, shift, six = int(rng.integers(0, 26)), int(rng.integers(4, 24)), bool(rng.integers(2))
+        high = 31 if six else 127
+        x = rng.integers(-high - 1, high + 1, (2, 5, 3, 4)).astype(np.int8)
+        y, events = reference.normalised(x, mean.tolist(), factor.tolist(), addend.tolist(), left, shift, six)
+        r = Requantization((np.abs(factor) << 8).reshape(-1, 1, 1), shift, 0, high)
+        signs = np.where(factor < 0, -1, 1).astype(np.int8).reshape(-1, 1, 1, 1)
+        bias = (addend << left) - mean * factor
+        agree(ChaidnnAffine(("x",), "y", ("y",), signs, bias, square(1, 1, 0), 5, r), x, y)
+        cases.update(name for name, times in events.items() if times)
+    assert min(cases["product"], cases["result"]) >= count / 10, cases

@@ -56,7 +56,7 @@ def made(
         ("y Pooling data -> y : pooling_param { kernel_size: 2 stride: 3 pad: 1 }", "it drops no last window"),
         ("y Pooling data -> y : pooling_param { pool: AVE_EXC_PAD kernel_size: 3 pad: 1 }", "averages count the padding"),
         ("y Eltwise data data -> y : eltwise_param { coeff: 1 coeff: -1 }", "without coefficients"),
-        ("y Scale data -> y", "no affine unit"),
+        ("y Scale data -> y", "have no thresholds"),
         ("y LRN data -> y", "no LRN unit"),
     ],
 )  # fmt: skip

@@ -141,6 +141,22 @@ def test_sums(vectors: Vectors, name: str, tmp_path: Path) -> None:
     assert equal == 5
 
 
+def test_batchnorm_with_scale(vectors: Vectors, tmp_path: Path) -> None:
+    ((facts, arrays),) = vectors["batchnorm_scale"]
+    x, y = arrays["a"], arrays["y"]
+    tables = f"scale_gamma_by_std_fl: {facts['gamma_by_std_fl']} scale_beta_fl: {facts['beta_fl']} }}"
+    stated = precision({**facts, "quant": 0})
+    text = (
+        f'layer {{ name: "b" type: "BatchNorm" bottom: "x0" top: "b" {stated} }}\n'
+        f'layer {{ name: "y" type: "Scale" bottom: "b" top: "y" scale_param {{ bias_term: true }} '
+        f"{stated.removesuffix('}')} {tables} }}\n"
+    )
+    weights = {"b": [arrays["mean"], arrays["var"], np.ones(1)], "y": [arrays["gamma"], arrays["beta"]]}
+    (task,) = tasks(tmp_path, FULL, text, weights, x.shape)
+    assert task.kind == "affine"
+    assert np.array_equal(run(task, y, x), y)
+
+
 def test_conversions(vectors: Vectors) -> None:
     packing = arithmetic(overlay.load(FULL)).packing
     for facts, arrays in vectors["pack_unpack"]:

@@ -161,3 +161,16 @@ def average(
                 total += int(x[b, c, row, column])
         result[b, c, i, j] = held(held(total * multiplier, 24) >> shift, 8, events, "code")
     return result, events
+
+
+def normalised(
+    x: Array, mean: Sequence[int], factor: Sequence[int], addend: Sequence[int], left: int, shift: int, six: bool
+) -> tuple[Array, Counter[str]]:
+    """Codes of a BatchNorm with its Scale from its tables, and how often its registers lost bits."""
+    result, events = np.zeros(x.shape, np.int64), Counter[str]()
+    for at in np.ndindex(x.shape):
+        c = at[1]
+        total = held((int(x[at]) * 256 - mean[c]) * factor[c] + addend[c] * 2**left, 32, events, "product")
+        code = limited(held(total >> shift, 16, events, "result"), 6 if six else 8)
+        result[at] = max(code, 0)
+    return result, events

@@ -77,7 +77,7 @@ class Plans:
         check_weights(self._graph.layers, shapes)  # the arrays that are lent may have been replaced
         by_blob, final = (formats.by_blob, formats.calibrated) if formats is not None else (None, False)
         trained = self._parameters.trained or final  # a schedule for display needs no weights
-        graph, chosen = self._rewritten or rewritten(self._graph, self._chosen)
+        graph, chosen = self._rewritten or rewritten(self._graph, self._chosen, self._overlay)
         if not self._parameters.lent:
             self._rewritten = graph, chosen
         return plan(graph, shapes, self._overlay, chosen, by_blob, trained, self._placing)

@@ -1,0 +1,94 @@
+"""fold_pairs: fold a BatchNorm and the Scale after it as CHaiDNN-v2 does, in float32: S = gamma / sqrt(variance + eps).
+
+Behind a convolution w' = S w, b' = S (b - mean) + beta, in the Scale's format. Elsewhere both become one layer. A
+BatchNorm or Scale alone stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, log2
+
+from ..graph import Graph, Layer
+from ..graph.params import Precision
+from ..layers.batch_norm import BatchNorm
+from ..layers.bn import BN
+from ..layers.convolution import Convolution
+from ..layers.scale import Scale
+from ..util.lazy_numpy import np
+from ._edit import merged, only_reader, readers
+
+
+def fold_pairs(graph: Graph) -> Graph:
+    """Return the graph without the pairs of a BatchNorm and a Scale."""
+    found = readers(graph)
+    layers: list[Layer] = []
+    writer: dict[str, int] = {}
+
+    def alone(layer: Layer) -> int | None:
+        """Return the place of the layer whose only top this one alone reads."""
+        place = writer.get(layer.bottoms[0]) if len(layer.bottoms) == 1 else None
+        if place is None or len(layers[place].tops) > 1 or only_reader(graph, layer.bottoms[0], found) is not layer:
+            return None
+        return place
+
+    for layer in graph.layers:
+        place = alone(layer) if isinstance(layer, Scale) and layer.affine() is not None else None
+        first = None if place is None else layers[place]
+        if isinstance(layer, Scale) and isinstance(first, BatchNorm) and first.affine() is not None:
+            assert place is not None
+            pair = _pair(first, layer)
+            before = alone(first)
+            conv = None if before is None else layers[before]
+            if isinstance(conv, Convolution) and conv.slope is None and before is not None:
+                layers[before] = _folded(conv, pair)
+                writer[layer.tops[0]] = before
+                del layers[place]
+                writer = {top: at - (at > place) for top, at in writer.items()}
+            else:
+                layers[place] = pair
+                writer[layer.tops[0]] = place
+            continue
+        writer.update(dict.fromkeys(layer.tops, len(layers)))
+        layers.append(layer)
+    return replace(graph, layers=layers)
+
+
+def _pair(first: BatchNorm, second: Scale) -> BN:
+    """Return both as one layer, whose blobs are slope, bias, mean and variance."""
+    mean, variance = first.quotients()
+    slope = second.blobs[0].reshape(-1)
+    bias = second.blobs[1].reshape(-1) if second.params.bias_term else np.zeros_like(slope)
+    blobs = [array.reshape(1, -1, 1, 1) for array in (slope, bias, mean, variance)]
+    joined = merged(first, second)
+    pair = BN(second.name, first.bottoms, second.tops, BN.Params(eps=first.params.eps, frozen=True), blobs)
+    pair.origin, pair.precision, pair.place = joined.origin, joined.precision, second.place
+    stated = second.precision
+    if pair.precision is not None and stated is not None and stated.scale_gamma_by_std_fl is not None:
+        pair.precision = replace(
+            pair.precision,
+            scale_gamma_by_std_fl=stated.scale_gamma_by_std_fl,
+            scale_beta_fl=stated.scale_beta_fl,
+        )
+    return pair
+
+
+def _folded(conv: Convolution, pair: BN) -> Layer:
+    """Return a convolution that computes the pair, too."""
+    layer = merged(conv, pair)
+    mean, factor, addend = pair.centred()
+    weights = conv.blobs[0] * factor.reshape(-1, 1, 1, 1)
+    bias = conv.blobs[1] if conv.params.bias_term else np.zeros_like(mean)
+    layer.params = replace(conv.params, bias_term=True)
+    layer.blobs = [weights, factor * (bias - mean) + addend]
+    if layer.precision is not None:
+        layer.precision = _precision(layer.precision, float(np.abs(weights).max(initial=0)))
+    return layer
+
+
+def _precision(before: Precision, largest: float) -> Precision:
+    """Return the precision_param of a folded convolution: weights get a new format, the output's threshold is cut."""
+    whole = 1 if largest < 1 else 2 if largest == 1 else ceil(abs(log2(largest))) + 1  # bits before the point
+    fraction = None if before.bw_params is None else before.bw_params - whole
+    threshold = None if before.th_layer_out is None else float(int(before.th_layer_out))
+    return replace(before, fl_params=fraction, th_params=(), th_layer_out=threshold)
