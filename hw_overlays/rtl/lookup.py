@@ -4,13 +4,14 @@ A beat of a table has 8 codes, as in memory: that of code c is byte c + 128. Eac
 8 codes, then chooses one.
 """
 
-from amaranth import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth import Cat, Module, Mux, signed, unsigned
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
 from .ports import BEAT
+from .streams import register
 
 LATENCY = 2  # cycles from a code to what it becomes
 CODES = 256
@@ -42,10 +43,10 @@ class Lookup(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return a memory and a choice for each lane; only a delay if no kind has tables."""
         m = Module()
-        entries, choice = Signal(ENTRIES), Signal(CHOICE)
+        entries, choice = register(ENTRIES, "entries"), register(CHOICE, "choice")
         m.d.sync += [entries.eq(self.entries), choice.eq(self.choice)]
         for i in range(self.lanes):
-            code, result = Signal(8, name=f"code_{i}"), Signal(8, name=f"result_{i}")
+            code, result = register(8, f"code_{i}"), register(8, f"result_{i}")
             m.d.sync += [code.eq(self.codes[i]), result.eq(code)]
             m.d.comb += self.results[i].eq(result)
             if self.tables:

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from . import lookup
+from .streams import later, register
 
 CLAMPED = 9  # cycles from ``sums`` to the codes after the clamp
 LATENCY = CLAMPED + lookup.LATENCY  # cycles from ``sums`` to the ``codes`` they give
@@ -61,25 +62,18 @@ class Requantise(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the lanes, and the words and the delay that they share."""
         m = Module()
-        half = Signal(self.overlay.requant.shift_max)  # R: one bit, or none
-        less = Signal.like(half)  # R - 1
-        limits = {
-            name: Signal(SATURATED, name=f"limit_{name}") for name in ("low", "high")
-        }  # before the zero point is added
-        power = (1 << self.rule.shift) >> 1
-        m.d.sync += [half.eq(power), less.eq(power - self.rule.shift.any())]
-        m.d.sync += [limit.eq(self.rule[name] + (self.rule.zero << 7)) for name, limit in limits.items()]
-        more = Signal(3)  # with the registers before the DSP's last
-        m.d.sync += more.eq(Cat(self.more, more))
+        bits = range(1, self.overlay.requant.shift_max + 1)
+        half = later(m, Cat(self.rule.shift == bit for bit in bits), "half")  # R: one bit, or none
+        less = later(m, Cat(self.rule.shift > bit for bit in bits), "less")  # R - 1: those below it
+        # before the zero point is added
+        limits = {name: later(m, self.rule[name] + (self.rule.zero << 7), f"limit_{name}") for name in ("low", "high")}
+        more = later(m, self.more, "more", 3)  # with the registers before the DSP's last
         m.submodules.lookup = tables = lookup.Lookup(self.overlay, self.lanes)
-        choice: object = self.choice
-        for i in range(CLAMPED):
-            last, choice = choice, Signal(lookup.CHOICE, name=f"choice_{i}")
-            m.d.sync += choice.eq(last)
+        choice = later(m, self.choice.as_value(), "choice", CLAMPED)
         m.d.comb += [tables.entries.eq(self.entries), tables.choice.eq(choice)]
         for i in range(self.lanes):
             m.submodules[f"lane_{i}"] = lane = Lane(self.overlay)
-            m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less), lane.more.eq(more[-1])]
+            m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less), lane.more.eq(more)]
             m.d.comb += [lane.lowest.eq(limits["low"]), lane.highest.eq(limits["high"])]
             m.d.comb += [lane.sum.eq(self.sums[i]), lane.bias.eq(self.bias[i])]
             m.d.comb += [lane.multiplier.eq(self.multiplier[i]), lane.negative.eq(self.negative[i])]
@@ -112,17 +106,18 @@ class Lane(wiring.Component):
         """Return the adder, the DSP, the rounding, the shift and the clamp, each with its register."""
         m = Module()
         rule = self.rule
-        v, above, below = Signal.like(self.sum), Signal.like(self.multiplier), Signal.like(self.negative)
-        m.d.sync += [v.eq(self.sum + self.bias), above.eq(self.multiplier), below.eq(self.negative)]
+        v = register(self.sum.shape(), "v")
+        above, below = later(m, self.multiplier, "above"), later(m, self.negative, "under")
+        m.d.sync += v.eq(self.sum + self.bias)
 
         # the DSP: its registers A and B, M, P
-        a, b = Signal.like(v), Signal.like(above)
-        product, value = Signal(self.product), Signal(signed(self.product.width + 1))
-        m.d.sync += [a.eq(v), b.eq(Mux(rule.leaky & (v < 0), below, above))]
+        a, b = later(m, v, "a"), register(above.shape(), "b")
+        product, value = register(self.product, "product"), register(signed(self.product.width + 1), "value")
+        m.d.sync += b.eq(Mux(rule.leaky & (v < 0), below, above))
         m.d.sync += [product.eq(a * b), value.eq(product + Mux(self.more, value, 0))]
 
-        rounded, fine, coarse = Signal.like(value), Signal.like(value), Signal.like(value)
-        shifted = Signal(SATURATED)
+        rounded, fine, coarse = (register(value.shape(), name) for name in ("rounded", "fine", "coarse"))
+        shifted, clamped = register(SATURATED, "shifted"), register(signed(8), "clamped")
         m.d.sync += [
             rounded.eq(value + Mux(value < 0, self.less, self.half)),
             fine.eq(rounded >> rule.shift[:3]),
@@ -131,14 +126,13 @@ class Lane(wiring.Component):
         ]
         code = shifted[:8] ^ (rule.zero << 7)  # within the limits, the zero point only inverts the sign
         with m.If(shifted < self.lowest):
-            m.d.sync += self.code.eq(rule.low)
+            m.d.sync += clamped.eq(rule.low)
         with m.Elif(shifted > self.highest):
-            m.d.sync += self.code.eq(rule.high)
+            m.d.sync += clamped.eq(rule.high)
         with m.Else():
-            m.d.sync += self.code.eq(code)
-        signs = Signal(5 + lookup.LATENCY)  # of the value, until its code is there
-        m.d.sync += signs.eq(Cat(value < 0, signs))
-        m.d.comb += self.below.eq(signs[-1])
+            m.d.sync += clamped.eq(code)
+        sign = later(m, value < 0, "sign", 5 + lookup.LATENCY)  # of the value, until its code is there
+        m.d.comb += [self.code.eq(clamped), self.below.eq(sign)]
         return m
 
 

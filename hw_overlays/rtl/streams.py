@@ -16,8 +16,7 @@ class Slice(Component):
         """Return the register, and the one for what came when it could not go on."""
         m = Module()
         before, after = self.input, self.output
-        payload = Signal(Shape.cast(self.input.payload.shape()), reset_less=True)
-        spare = Signal(Shape.cast(self.input.payload.shape()), reset_less=True)
+        payload, spare = (register(Shape.cast(before.payload.shape()), name) for name in ("payload", "spare"))
         full = Signal()  # the second register
         m.d.comb += [before.ready.eq(~full), Value.cast(after.payload).eq(payload)]
         with m.If(~after.valid | after.ready):
@@ -30,12 +29,17 @@ class Slice(Component):
         return m
 
 
+def register(shape: object, name: str) -> Signal:
+    """Return a register of data, which no reset empties: what comes before it says whether it counts."""
+    return Signal(shape, name=name, reset_less=True)
+
+
 def later(m: Module, value: Value, name: str, cycles: int = 1) -> Value:
     """Return a value some cycles later, in registers without reset. Not for use within a condition: it would hold too."""
     for i in range(cycles):
-        register = Signal(Value.cast(value).shape(), name=f"{name}_{i}" if i else name, reset_less=True)
-        m.d.sync += register.eq(value)
-        value = register
+        after = register(Value.cast(value).shape(), f"{name}_{i}" if i else name)
+        m.d.sync += after.eq(value)
+        value = after
     return value
 
 
@@ -63,9 +67,8 @@ def counted(m: Module, queue: object, layout: object, taken: Value) -> tuple[Sig
 
     Return whether there is a run, the run (whose ``beats`` are at least 1), and whether its next beat is the last one.
     """
-    there, last = Signal(name="run_there"), Signal(name="run_last", reset_less=True)
-    run = Signal(layout, name="run", reset_less=True)
-    left = Signal.like(run.beats, name="run_left", reset_less=True)
+    there, last, run = Signal(name="run_there"), register(1, "run_last"), register(layout, "run")
+    left = register(run.beats.shape(), "run_left")
     head = View(layout, queue.r_data)
     m.d.comb += queue.r_en.eq(~there | (taken & last))
     with m.If(taken):

@@ -5,12 +5,14 @@ A DSP multiplies an input by ``(w1 << shift) + w0`` and adds the result of the D
 negative lower sum. With weights within +-127 the sums of a chain fit (hw_overlays/README.md).
 """
 
-from amaranth import Module, Signal, signed
+from amaranth import Module, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
+
+from ..streams import later, register
 
 CODE = signed(8)
 
@@ -30,11 +32,6 @@ def sum_bits(overlay: Overlay) -> int:
 def sums_layout(overlay: Overlay) -> data.ArrayLayout:
     """Return the layout of the sums of a pixel."""
     return data.ArrayLayout(signed(sum_bits(overlay)), overlay.array.outputs)
-
-
-def register(shape: object, name: str) -> Signal:
-    """Return a register of the data's way, which needs no reset."""
-    return Signal(shape, name=name, reset_less=True)
 
 
 class Multipliers(wiring.Component):
@@ -72,8 +69,7 @@ class Multipliers(wiring.Component):
                 m.d.sync += weights.eq(self.row)
         swap = [self.swap]
         for k in range(1, array.chain):
-            swap.append(Signal(name=f"swap_{k}"))
-            m.d.sync += swap[k].eq(swap[k - 1])
+            swap.append(later(m, swap[-1], f"swap_{k}"))
         for lane in range(array.lanes):
             self._lane(m, lane, held, swap)
         return m
@@ -81,9 +77,7 @@ class Multipliers(wiring.Component):
     def _lane(self, m: Module, lane: int, held: list[Value], swap: list[Value]) -> None:
         """Add the chains of all pairs of outputs, and their trees."""
         array = self.array
-        codes = [
-            self._delayed(m, self.codes[lane][i], i % array.chain, f"code_{lane}_{i}") for i in range(array.inputs)
-        ]
+        codes = [later(m, self.codes[lane][i], f"code_{lane}_{i}", i % array.chain) for i in range(array.inputs)]
         for pair in range(array.outputs // 2):
             low, high = [], []
             for first in range(0, array.inputs, array.chain):
@@ -104,13 +98,6 @@ class Multipliers(wiring.Component):
                 self.sums[lane][2 * pair].eq(self._tree(m, low, f"low_{lane}_{pair}")),
                 self.sums[lane][2 * pair + 1].eq(self._tree(m, high, f"high_{lane}_{pair}")),
             ]
-
-    def _delayed(self, m: Module, value: Value, cycles: int, name: str) -> Value:
-        for k in range(cycles):
-            later = register(CODE, f"{name}_{k}")
-            m.d.sync += later.eq(value)
-            value = later
-        return value
 
     def _dsp(
         self, m: Module, code: Value, weights: tuple[Value, Value], swap: Value, carry: Value | None, name: str

@@ -9,7 +9,7 @@ from chai.overlay import Overlay
 from ..descriptor import descriptor
 from ..lookup import ENTRIES, has_lookups
 from ..requantise import LATENCY, Requantise
-from ..streams import later
+from ..streams import later, register
 from .elements import Elements
 from .fetch import any_of
 from .lrn import LRN
@@ -69,7 +69,7 @@ class Compute(wiring.Component):
         m.submodules.elements = elements = Elements(self.overlay)
         has_lrn = "lrn" in self.overlay.kinds
         m.submodules.lanes = lanes = Requantise(self.overlay, self.step)
-        now = Signal(self.task.payload.shape(), reset_less=True)
+        now = register(self.task.payload.shape(), "now")
         sides = Cat(now.kernel_h == now.input_height, now.kernel_w == now.input_width)
         covers = later(m, sides.all() & (now.pad_h == 0) & (now.pad_w == 0), "covers")  # the window covers the image
         pools, pairs, norms = (later(m, now.opcode == self.opcodes[kind], kind) for kind in ("pool", "eltwise", "lrn"))
@@ -132,7 +132,7 @@ class Compute(wiring.Component):
         valid, aside = Signal(LATENCY + 1), Signal(LATENCY + 1)
         m.d.sync += valid.eq(Cat(any_of(unit.valid for unit in chosen), valid))
         m.d.sync += aside.eq(Cat(elements.aside, aside))
-        codes, below = Signal.like(lanes.codes), Signal(self.step)
+        codes, below = register(lanes.codes.shape(), "codes"), register(self.step, "below")
         with m.If(aside[-1]):
             m.d.sync += [codes.eq(lanes.codes), below.eq(lanes.below)]
         m.d.comb += self.write.eq(valid[-1])
@@ -151,7 +151,8 @@ class Compute(wiring.Component):
         norms: object,
     ) -> None:
         """Begin plane after plane of a Task in its unit, images of an LRN, and the next Task after the last code."""
-        planes, images = Signal(16), Signal(16)  # left, the current ones included
+        # left, the current ones included
+        planes, images = register(16, "planes"), register(16, "images")
         of_image = Mux(norms, 1, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1))
         of_image = later(m, of_image, "of_image")
         some, last_plane = later(m, images != 0, "some"), later(m, planes == 1, "last_plane")

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..ports import BEAT
+from ..streams import register
 from .unit import unit_ports
 
 
@@ -40,9 +41,9 @@ class Elements(wiring.Component):
         """Return the counters of words and products, and the choice of what is multiplied."""
         m = Module()
         task = self.task
-        words, busy = Signal(29), Signal()
+        words, busy = register(29, "words"), Signal()
         product, last = Signal(2), Signal(2)
-        last_word, there = Signal(), Signal()
+        last_word, there = register(1, "last_word"), Signal()
         begins, ends = product == 0, product == last
         # products of a word follow each other without a gap: there is a word, or two, when the first one begins
         m.d.comb += there.eq(self.first.valid & (self.second.valid | ~self.pairs))

@@ -10,7 +10,7 @@ from chai.tasks.lrn import SEGMENT, SEGMENTS
 from ..descriptor import descriptor
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
 from ..ports import BEAT, ReadPort, address_bits
-from ..streams import Slice, counted, later
+from ..streams import Slice, counted, later, register
 from .table import BEATS, RECORDS
 from .walk import RUN, Walk
 
@@ -88,40 +88,47 @@ class Fetch(wiring.Component):
             To.TABLE: self.freed * BEATS,
         }
         # the inputs of an eltwise take turns
-        m.submodules.requests = requests = Slice(self.input.request.payload.shape())
-        wiring.connect(m, requests.output, wiring.flipped(self.input.request))
-        request = requests.input
-        turn = Signal(To)
-        free = request.ready & routes.w_rdy
+        request, turn = self.input.request, Signal(To)
         chosen = {To.TABLE: table.runs, To.FIRST: first.runs, To.SECOND: second.runs}
         pair = later(m, self.now.opcode == self.opcodes["eltwise"], "pair")
-        m.d.comb += [request.valid.eq(routes.w_en), request.payload.tag.eq(self.now.tag)]
+        # one of them is chosen, and asked for from the next cycle on
+        takes = {to: Signal(name=f"takes_{to.name.lower()}") for to in To}
+        asks = any_of(takes.values())
+        m.d.comb += [request.valid.eq(asks), routes.w_en.eq(asks & request.ready), request.payload.tag.eq(self.now.tag)]
+        with m.If(request.ready):
+            m.d.sync += [signal.eq(0) for signal in takes.values()]
+        chosen_before: object = asks | ~routes.w_rdy
+        with m.If(self.looks & ~chosen_before):
+            m.d.sync += takes[To.LOOKUP].eq(1)
+        with m.If(takes[To.LOOKUP]):
+            m.d.comb += [request.payload.address.eq(self.lookup_at), request.payload.beats.eq(LOOKUP_BEATS)]
+            m.d.comb += routes.w_data.eq(ROUTE.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS}))
+            with m.If(request.ready):
+                m.d.sync += self.looks.eq(0)
+        chosen_before = chosen_before | self.looks
         # runs of the table are before those of the inputs, though it takes some cycles until the next one is offered
         table_first = later(m, ~table.area.ready & (room[To.TABLE] >= RUN), "table_first")
-        asked: object = Signal(name="takes_lookup")
-        m.d.comb += asked.eq(free & self.looks)
-        with m.If(asked):
-            m.d.comb += [request.payload.address.eq(self.lookup_at), request.payload.beats.eq(LOOKUP_BEATS)]
-            m.d.comb += [routes.w_en.eq(1), routes.w_data.eq(ROUTE.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS}))]
-            m.d.sync += self.looks.eq(0)
         for to, runs in chosen.items():
             name = to.name.lower()
             # a run is offered some cycles after the last one is taken: by then its room is known
             fits = later(m, runs.valid & (room[to] >= runs.payload.beats), f"fits_{name}")
             in_turn = 1 if to is To.TABLE else (turn == to) & ~table_first
-            takes = Signal(name=f"takes_{name}")
-            m.d.comb += [takes.eq(free & runs.valid & fits & in_turn & ~asked), runs.ready.eq(takes)]
-            asked = asked | takes
+            wants, taken = runs.valid & fits & in_turn, takes[to] & request.ready
+            with m.If(wants & ~chosen_before):
+                m.d.sync += takes[to].eq(1)
+            chosen_before = chosen_before | wants
+            m.d.comb += runs.ready.eq(taken)
             change = Signal(signed(len(runs.payload.beats) + 2), name=f"change_{name}")
-            m.d.sync += [change.eq(more[to] - Mux(takes, runs.payload.beats, 0)), room[to].eq(room[to] + change)]
-            with m.If(takes):
+            m.d.sync += [change.eq(more[to] - Mux(taken, runs.payload.beats, 0)), room[to].eq(room[to] + change)]
+            with m.If(takes[to]):
                 m.d.comb += [
                     request.payload.address.eq(runs.payload.address),
                     request.payload.beats.eq(runs.payload.beats),
+                    routes.w_data.eq(ROUTE.const({"to": to})),
                 ]
-                m.d.comb += [routes.w_en.eq(1), routes.w_data.eq(ROUTE.const({"to": to}))]
                 m.d.comb += data.View(ROUTE, routes.w_data).beats.eq(runs.payload.beats)
-                if to is not To.TABLE:
+            if to is not To.TABLE:
+                with m.If(taken):
                     m.d.sync += turn.eq(Mux(pair & (turn == To.FIRST), To.SECOND, To.FIRST))
         with m.If(self.begin):
             m.d.sync += room[To.TABLE].eq(BEATS * RECORDS)
@@ -149,7 +156,7 @@ class Fetch(wiring.Component):
             wiring.connect(m, cut.output, wiring.flipped(out))
             free = ~cut.input.valid | cut.input.ready
             m.d.comb += queue.r_en.eq(free)
-            held = Signal(64, name=f"{name}_held", reset_less=True)
+            held = register(64, f"{name}_held")
             with m.If(free):
                 m.d.sync += [cut_valid[name].eq(queue.r_rdy), held.eq(queue.r_data)]
             m.d.comb += [cut.input.valid.eq(cut_valid[name]), cut.input.payload.eq(held)]
@@ -157,13 +164,14 @@ class Fetch(wiring.Component):
 
     def _walks(self, m: Module, first: Walk, second: Walk, table: Walk) -> None:
         """Start the walks of a Task: the inputs when the Tasks before them have finished, the table when it is free."""
-        now = self.now
+        now = register(self.now.shape(), "now")
+        m.d.comb += self.now.eq(now)
         start = {
             walk: Signal(name=f"start_{name}")
             for walk, name in ((first, "first"), (second, "second"), (table, "table"))
         }
         hand, table_used, new_task = Signal(), Signal(), Signal()
-        idle = Signal()
+        idle, ready = Signal(), Signal()
         soon = Signal()  # its table of codes has an address in the next cycle
         m.d.comb += idle.eq(
             ~hand
@@ -175,9 +183,10 @@ class Fetch(wiring.Component):
             & second.area.ready
             & table.area.ready
         )
-        m.d.comb += [self.task.ready.eq(idle), self.work.valid.eq(hand), self.work.payload.eq(now)]
-        m.d.sync += new_task.eq(self.task.valid & idle)
-        with m.If(self.task.valid & idle):
+        taken = self.task.valid & ready
+        m.d.comb += [self.task.ready.eq(ready), self.work.valid.eq(hand), self.work.payload.eq(now)]
+        m.d.sync += [ready.eq(idle & ~taken), new_task.eq(taken)]
+        with m.If(taken):
             m.d.sync += now.eq(self.task.payload)
         kinds = {kind: now.opcode == self.opcodes[kind] for kind in ("eltwise", "pool", "lrn")}
         averages, norms = kinds["pool"] & now.average, later(m, kinds["lrn"], "norms")
@@ -211,7 +220,8 @@ class Fetch(wiring.Component):
         ]
         if has_lookups(self.overlay):
             offset = later(m, Mux(averages, now.output_pitch << 1, 0), "offset")
-            m.d.sync += [self.lookup_at.eq(now.table + offset), soon.eq(new_task & now.lookup)]
+            m.d.comb += self.lookup_at.eq(later(m, (now.table + offset)[: self.bits], "place"))
+            m.d.sync += soon.eq(new_task & now.lookup)
             with m.If(soon):
                 m.d.sync += self.looks.eq(1)
         with m.If(self.begin):

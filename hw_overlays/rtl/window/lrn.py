@@ -15,7 +15,7 @@ from chai.tasks.lrn import FACTOR_BITS, OCTAVES, REST_BITS, SEGMENT, SEGMENTS, S
 
 from ..descriptor import layout
 from ..ports import BEAT
-from ..streams import later
+from ..streams import later, register
 from .unit import unit_ports
 from .walk import RUN
 
@@ -26,11 +26,6 @@ PLACE = data.StructLayout({"pixel": range(RUN), "after": 1, "before": 1})
 TABLE = layout(SEGMENT)
 LINE = data.StructLayout({"base": unsigned(FACTOR_BITS), "slope": signed(FACTOR_BITS)})
 SHORT = (STEPS - 1).bit_length()  # bits of the number of a segment in its octave
-
-
-def register(shape: object, name: str) -> Signal:
-    """Return a register of data, which no reset empties."""
-    return Signal(shape, name=name, reset_less=True)
 
 
 class LRN(wiring.Component):
@@ -128,11 +123,16 @@ class Scan(wiring.Component):
         of_image = (task.input_channels + self.step - 1) >> (self.step.bit_length() - 1)
         one_plane = of_image == 1
         begins = Signal()  # the cycle after ``start``
-        rest, more = Signal(30), Signal()  # words of a plane after this part, if there are some
-        part, length = Signal(range(RUN + 1)), Signal(range(RUN + 1))  # the words of the next part and of this one
-        planes, whole = Signal(16), Signal()  # that have not arrived of this part; only one has not
-        left, steps = Signal(range(RUN + 1)), Signal(range(RUN + 1))  # words that arrive, and steps, of this plane
-        arrives, ends = Signal(), Signal()  # whether words arrive in this plane's steps; this step is the last one
+        words = range(RUN + 1)
+        rest, more = register(30, "rest"), register(1, "more")  # words of a plane after this part, if there are some
+        part, length = Signal(words), register(words, "length")  # the words of the next part and of this one
+        planes, whole = (
+            register(16, "planes"),
+            register(1, "whole"),
+        )  # that have not arrived of this part; only one has not
+        left, steps = register(words, "left"), register(words, "steps")  # words that arrive, and steps, of this plane
+        # whether words arrive in this plane's steps; this step is the last one
+        arrives, ends = register(1, "arrives"), register(1, "ends")
         m.d.comb += [part.eq(Mux(rest[RUN.bit_length() - 1 :].any(), RUN, rest[: len(part)])), self.tail.eq(whole)]
         m.d.comb += self.ready.eq(~self.busy & ~begins)
         m.d.sync += begins.eq(self.start)
@@ -263,7 +263,7 @@ class Planes(wiring.Component):
 class Factor(wiring.Component):
     """The factor of a sum, ``LATENCY`` cycles later, by a table of its own, into which all segments are written."""
 
-    LATENCY = 7
+    LATENCY = 9
 
     def __init__(self) -> None:
         super().__init__(
@@ -297,11 +297,10 @@ class Factor(wiring.Component):
 
         m.submodules.table = table = memory.Memory(shape=LINE, depth=SEGMENTS, init=[])
         write, read = table.write_port(), table.read_port()
-        line, rest, base = (
-            register(LINE, "line"),
-            later(m, normal[:REST_BITS], "rest", 2),
-            register(FACTOR_BITS, "base"),
-        )
+        # the memory's output register, and the two that a DSP has before its multiplier. One of the others has a reset: synthesis
+        # would make a shift register of all, the memory's too
+        line, rest = data.View(LINE, later(m, read.data.as_value(), "line")), later(m, normal[:REST_BITS], "rest", 4)
+        slope, base = later(m, line.slope, "slope", 2), Signal(FACTOR_BITS)
         product = register(signed(FACTOR_BITS + REST_BITS + 1), "product")
         value = register(signed(FACTOR_BITS + REST_BITS + 2), "value")
         m.d.comb += [
@@ -312,9 +311,8 @@ class Factor(wiring.Component):
             self.factor.eq(value[REST_BITS:]),
         ]
         m.d.sync += [
-            line.eq(read.data),
-            product.eq(line.slope * rest),
+            product.eq(slope * rest),
             base.eq(line.base),
-            value.eq(product + Cat(Const(1 << (REST_BITS - 1), REST_BITS), base)),
+            value.eq(product + Cat(Const(1 << (REST_BITS - 1), REST_BITS), later(m, base, "base_later", 2))),
         ]
         return m

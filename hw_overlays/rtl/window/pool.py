@@ -43,8 +43,8 @@ class Pool(wiring.Component):
         for name in ("ready", "claim", "starved", "held", "works"):
             m.d.comb += getattr(self, name).eq(getattr(scan, name))
 
-        # a step comes from the scan two cycles after its column enters the taps, and two before its row reaches a bank
-        reads, late = scan.step, levels - 1 - STEP
+        # a step comes from the scan a cycle after its column enters the taps, and two before its row reaches a bank
+        reads, late = scan.step, levels - STEP
         for i in range(late):
             reads = later(m, Value.cast(reads), f"step_{i}")
         reads = data.View(scan.step.shape(), Value.cast(reads))
@@ -56,15 +56,18 @@ class Pool(wiring.Component):
         m.d.comb += self.valid.eq(after[0])
 
         rows = []
+        # the column, a cycle later: it goes to many registers
+        names = {"shift": scan.shift, "begins": scan.begins, "there": scan.there, "word": self.first.payload}
+        shift, begins, there, word = (later(m, value, name) for name, value in names.items())
         for channel in range(self.channels):
             m.submodules[f"taps_{channel}"] = taps = Taps(most)
             m.d.comb += [
                 taps.average.eq(average),
                 taps.width.eq(self.task.kernel_w),
-                taps.code.eq(self.first.payload.word_select(channel, 8)),
-                taps.shift.eq(scan.shift),
-                taps.begins.eq(scan.begins),
-                taps.there.eq(scan.there),
+                taps.code.eq(word.word_select(channel, 8)),
+                taps.shift.eq(shift),
+                taps.begins.eq(begins),
+                taps.there.eq(there),
             ]
             row = taps.row
             for i in range(-late):

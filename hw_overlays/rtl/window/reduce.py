@@ -1,12 +1,12 @@
 """The two reductions of a window: along a row, in a tree, and along the columns, in the line memory."""
 
-from amaranth import Cat, Module, Mux, Shape, Signal, signed
+from amaranth import Cat, Module, Mux, Shape, Value, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..streams import later
+from ..streams import later, register
 
 SUM = signed(16)  # of a window's codes: 15 * 15 * 128 = 28,800
 
@@ -28,8 +28,8 @@ def row_shape(taps: int) -> Shape:
 
 
 def combined(average: object, a: object, b: object) -> object:
-    """Return the sum or the maximum of two signed values."""
-    return Mux(average, a + b, Mux(a > b, a, b))
+    """Return the sum or the maximum of two signed values, which a carry chain compares."""
+    return Mux(average, a + b, Mux((Value.cast(a) - b)[-1], b, a))
 
 
 class Taps(wiring.Component):
@@ -48,18 +48,19 @@ class Taps(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the shift register and the tree."""
         m = Module()
-        taps = [Signal(signed(8), name=f"tap_{i}", reset_less=True) for i in range(self.taps)]
-        there = Signal(self.taps)  # taps with codes of this row
-        with m.If(self.shift):
-            m.d.sync += there.eq(Cat(self.there, Mux(self.begins, 0, there[:-1])))
-            m.d.sync += [tap.eq(last) for tap, last in zip(taps, [self.code, *taps])]
+        # a tap without a code of this row, or beyond the window, has what changes no result
+        taps = [register(signed(8), f"tap_{i}") for i in range(self.taps)]
         neutral = Mux(self.average, 0, -128)
         used = later(m, Cat(self.width > i for i in range(self.taps)), "used")  # fixed for a Task
-        values: list[object] = [Mux(there[i] & used[i], tap, neutral) for i, tap in enumerate(taps)]
+        with m.If(self.shift):
+            for i, tap in enumerate(taps):
+                is_code = used[i] & ~self.begins if i else self.there
+                m.d.sync += tap.eq(Mux(is_code, taps[i - 1] if i else self.code, neutral))
+        values: list[object] = [*taps]
         for level in range(levels_of(self.taps)):
             pairs = [combined(self.average, *values[i : i + 2]) for i in range(0, len(values) - 1, 2)]
             pairs += values[len(values) & ~1 :]
-            values = [Signal(signed(9 + level), name=f"level_{level}_{i}", reset_less=True) for i in range(len(pairs))]
+            values = [register(signed(9 + level), f"level_{level}_{i}") for i in range(len(pairs))]
             m.d.sync += [signal.eq(pair) for signal, pair in zip(values, pairs)]
         m.d.comb += self.row.eq(values[0])
         return m
@@ -97,8 +98,9 @@ class Bank(wiring.Component):
         m = Module()
         m.submodules.line = line = memory.Memory(shape=self.sums.shape(), depth=self.words, init=[])
         before, after = line.read_port(), line.write_port()
-        reads, work, done = (Signal.like(self.step, name=name) for name in ("reads", "work", "done"))
-        m.d.sync += [reads.eq(self.step), work.eq(reads), done.eq(work)]
+        stages = [register(self.step.shape(), name) for name in ("reads", "work", "done")]
+        _, work, done = stages
+        m.d.sync += [stage.eq(before) for stage, before in zip(stages, [self.step, *stages])]
         olds = data.View(self.sums.shape(), later(m, before.data.as_value(), "old"))
         m.d.comb += [
             before.addr.eq(self.step.address),

@@ -11,13 +11,13 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..streams import later
+from ..streams import later, register
 from .reduce import slot, taps_of
 from .unit import unit_ports
 
 BANKS = 4
 DISTANCE = 4  # cycles between two uses of a word of a Bank
-STEP = 2  # cycles from the column that enters the taps to its ``step``
+STEP = 2  # cycles from a column to its ``step``
 
 
 def step(words: int) -> data.StructLayout:
@@ -35,8 +35,8 @@ class Scan(wiring.Component):
     a register of its own until there is a word, and room for a result.
 
     ``prepare``  begins a Task: 1 for a cycle, with the new ``task``
-    ``step``     of the column that entered the taps ``STEP`` cycles ago
-    ``shift``    the next column enters the taps, with ``there`` if it is one of the image; ``begins`` if the row's first
+    ``step``     of the column of ``STEP`` cycles ago
+    ``shift``    the next column goes to the taps, with ``there`` if it is one of the image; ``begins`` if the row's first
     """
 
     def __init__(self, overlay: Overlay) -> None:
@@ -56,18 +56,16 @@ class Scan(wiring.Component):
         row = self._rows(m, slots)
         there, fires = Signal(), Signal()
         columns = self._columns(m, row, slots, there)
-        waiting = Signal(
-            data.StructLayout(
-                {
-                    **dict.fromkeys(("takes", "shift", "begins", "update", "ends"), 1),
-                    "base": len(columns.base),
-                    "group": len(columns.group),
-                    "oldest": len(row.oldest),
-                    "fresh": self.most,
-                }
-            ),
-            reset_less=True,
+        layout = data.StructLayout(
+            {
+                **dict.fromkeys(("takes", "shift", "begins", "update", "ends"), 1),
+                "base": len(columns.base),
+                "group": len(columns.group),
+                "oldest": len(row.oldest),
+                "fresh": self.most,
+            }
         )
+        waiting = register(layout, "waiting")
         m.d.comb += [
             self.ready.eq(~row.busy & ~preparing & ~there),
             fires.eq(there & (~waiting.takes | self.first.valid) & (~waiting.ends | self.room)),
@@ -99,8 +97,8 @@ class Scan(wiring.Component):
 
     def _slots(self, m: Module) -> tuple[Signal, Signal]:
         """Count the slots of a column, kernel / stride rounded up, at the begin of a Task; return them, and 1 meanwhile."""
-        task, slots = self.task, Signal(range(self.most + 1))
-        reach, preparing = Signal(9), Signal()
+        task, slots = self.task, register(range(self.most + 1), "slots")
+        reach, preparing = register(9, "reach"), Signal()
         with m.If(self.prepare):
             m.d.sync += [preparing.eq(1), slots.eq(0), reach.eq(0)]
         with m.If(preparing):
@@ -116,9 +114,14 @@ class Scan(wiring.Component):
         ``ends`` is set in a row's last step. Flags of the next row are right two cycles later.
         """
         task, most, ends = self.task, self.most, Signal()
-        busy, above, rows = Signal(), Signal(8), Signal(16)
-        until_begin, until_end, to_begin, to_end = Signal(8), Signal(8), Signal(16), Signal(16)
-        oldest, newest, fresh = Signal(range(most)), Signal(range(most)), Signal(most)
+        busy, above, rows = Signal(), register(8, "above"), register(16, "rows")
+        until_begin, until_end = register(8, "until_begin"), register(8, "until_end")
+        to_begin, to_end = register(16, "to_begin"), register(16, "to_end")
+        oldest, newest, fresh = (
+            register(range(most), "oldest"),
+            register(range(most), "newest"),
+            register(most, "fresh"),
+        )
         is_above, in_image = later(m, above != 0, "is_above"), later(m, (above == 0) & (rows != 0), "in_image")
         begins, more = later(m, until_begin == 0, "begins_windows"), later(m, to_begin != 0, "more_windows")
         done = later(m, until_end == 0, "ends_windows")
@@ -167,16 +170,16 @@ class Scan(wiring.Component):
         """
         task, most, go = self.task, self.most, Signal()
         active, pause = Signal(), Signal(range(DISTANCE - 1))
-        words, outs, until_out = Signal(16), Signal(16), Signal(8)
-        words_some, words_last = Signal(), Signal()  # of the image: there are words left, at most one
-        outs_some, outs_one, outs_last = Signal(), Signal(), Signal()  # sums: some, one, none after this column
-        out_now, out_next, makes = (
-            Signal(),
-            Signal(),
-            Signal(),
-        )  # a window's last column: this one, the next; with a sum
-        base, group = Signal(range(self.depth + most)), Signal(range(most // BANKS + 1))
-        group_first, group_last, group_serves, first = Signal(), Signal(), Signal(), Signal()
+        words, outs, until_out = register(16, "words"), register(16, "outs"), register(8, "until_out")
+        # of the image: there are words left, at most one
+        words_some, words_last = register(1, "words_some"), register(1, "words_last")
+        # sums: some, one, none after this column
+        outs_some, outs_one, outs_last = (register(1, f"outs_{name}") for name in ("some", "one", "last"))
+        # a window's last column: this one, the next; with a sum
+        out_now, out_next, makes = register(1, "out_now"), register(1, "out_next"), register(1, "makes")
+        base, group = register(range(self.depth + most), "base"), register(range(most // BANKS + 1), "group")
+        flags = "group_first", "group_last", "group_serves", "first"
+        group_first, group_last, group_serves, first = (register(1, name) for name in flags)
         groups = later(m, (slots + BANKS - 1) // BANKS, "groups")  # of slots that are side by side
         below = ~row.in_image & ~row.is_above
         its_group = row.oldest // BANKS
@@ -186,7 +189,8 @@ class Scan(wiring.Component):
         offset = later(m, (task.kernel_w - 1 - task.pad_w)[:8], "offset")
         at_once, soon = later(m, offset == 0, "at_once"), later(m, offset == 1, "soon")
         each, second = later(m, task.stride_w == 1, "each"), later(m, task.stride_w == 2, "second")
-        begin, every = Signal.like(group), Signal()  # of this row: the first group, and whether each column makes a sum
+        # of this row: the first group, and whether each column makes a sum
+        begin, every = register(group.shape(), "begin"), register(1, "every")
 
         column_ends = ~makes | group_last
         m.d.comb += row.ends.eq(go & column_ends & words_last & outs_last)
@@ -245,8 +249,7 @@ class Scan(wiring.Component):
         """Set ``step``: slot s of a column is at base + s, and each bank has some of them."""
         low = waiting.base[:2]
         place, carry = later(m, (waiting.base >> 2) + waiting.group, "place"), later(m, low, "low")
-        first = Signal(self.step.shape(), name="placed", reset_less=True)
-        second = Signal(self.step.shape(), name="step", reset_less=True)
+        first, second = register(self.step.shape(), "placed"), register(self.step.shape(), "step")
         m.d.sync += [first.ends.eq(fires & waiting.ends), first.bank.eq(low + waiting.oldest), second.eq(first)]
         for bank in range(BANKS):
             of_bank = first.slots[bank]

@@ -8,7 +8,7 @@ from chai.overlay import Overlay
 
 from ..descriptor import descriptor
 from ..ports import BEAT, WritePort, address_bits
-from ..streams import later
+from ..streams import later, register
 from .walk import RUN, Walk
 
 WORDS = 64  # that wait for the port
@@ -44,7 +44,7 @@ class Store(wiring.Component):
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=64, depth=WORDS)
         new, area, runs, output = self.task.payload, walk.area.payload, walk.runs, self.output
         planes = (new.output_channels + self.step - 1) >> (self.step.bit_length() - 1)
-        tag = Signal.like(new.tag)
+        tag = register(new.tag.shape(), "tag")
         m.d.comb += [
             area.address.eq(new.output),
             area.pitch.eq(new.output_pitch),
@@ -69,12 +69,13 @@ class Store(wiring.Component):
         m.d.sync += claimed.eq(claimed + self.claim - (queue.r_rdy & queue.r_en))
 
         # left: of the run of words in a plane, of the plane (its last runs), of the image, of the Task; the current one included
-        words, rest = Signal.like(area.words), Signal.like(area.words)
-        planes_left, images = Signal.like(area.planes), Signal.like(area.images)
-        whole = Signal.like(area)  # the sizes to begin with
-        tail = Signal(range(self.step))  # channels in the last plane, 0 for all
-        last_word, last_plane, last_run = Signal(), Signal(), Signal()
-        length, short = Signal.like(area.words), Signal()  # of the current runs; whether that is one word
+        # and of the current runs: their length, and whether that is one word
+        words, rest, length = (register(area.words.shape(), name) for name in ("words", "rest", "length"))
+        planes_left, images = register(area.planes.shape(), "planes_left"), Signal.like(area.images)
+        whole = register(area.shape(), "whole")  # the sizes to begin with
+        tail = register(range(self.step), "tail")  # channels in the last plane, 0 for all
+        flags = "last_word", "last_plane", "last_run", "short"
+        last_word, last_plane, last_run, short = (register(1, name) for name in flags)
         first_length = later(m, Mux(whole.across & (whole.words > RUN), RUN, whole.words), "first_length")
         first_short, one_plane = later(m, whole.words == 1, "first_short"), later(m, whole.planes == 1, "one_plane")
         one_run = later(m, ~whole.across | (whole.words <= RUN), "one_run")

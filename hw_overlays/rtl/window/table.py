@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..descriptor import table_fields, table_record
-from ..streams import later
+from ..streams import later, register
 
 RECORDS = 512  # on the chip: the depth of a block RAM of 72 bits
 BEATS = 2  # of a record
@@ -47,8 +47,8 @@ class Table(wiring.Component):
         m = Module()
         m.submodules.records = records = memory.Memory(shape=self.fields, depth=RECORDS, init=[])
         write, read = records.write_port(), records.read_port()
-        count, keeps = Signal(30), Signal()
-        first, second = Signal(64), Signal()  # the first half of a record, and whether it is there
+        count, keeps = register(30, "count"), register(1, "keeps")
+        first, second = register(64, "first"), Signal()  # the first half of a record, and whether it is there
         there, claimed = Signal(range(RECORDS + 1)), Signal(range(RECORDS + 1))
         arrives = self.write & second
         whole = data.View(self.layout, Cat(first, self.beat))

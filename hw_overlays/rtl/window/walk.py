@@ -1,10 +1,10 @@
 """The runs of words of which a blob, or a table, consists."""
 
-from amaranth import Module, Mux, Signal, unsigned
+from amaranth import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..streams import later
+from ..streams import later, register
 
 RUN = 64  # beats of a run at most: 4 bursts of AXI3
 
@@ -34,11 +34,11 @@ class Walk(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the counters of words, planes and images, and what follows from them, a register later."""
         m = Module()
-        busy, settle = Signal(), Signal(range(3))
+        busy = Signal()
         # address: of the run; words, planes, images: that are left, this one included
-        now = Signal(self.area.payload.shape(), reset_less=True)
-        plane, image = (Signal.like(now.address, name=name, reset_less=True) for name in ("plane", "image"))
-        words, planes = (Signal.like(now[name], name=name, reset_less=True) for name in ("words", "planes"))
+        now = register(self.area.payload.shape(), "now")
+        plane, image = (register(now.address.shape(), name) for name in ("plane", "image"))
+        words, planes = (register(now[name].shape(), name) for name in ("words", "planes"))
         runs, bits = self.runs.payload, len(now.address)
         plane_ends = later(m, now.words <= RUN, "plane_ends")
         image_ends, last_image = later(m, now.planes == 1, "image_ends"), later(m, now.images == 1, "last_image")
@@ -48,29 +48,36 @@ class Walk(wiring.Component):
         next_address = later(m, (now.address + inner)[:bits], "next_address")
         next_plane = later(m, (plane + outer)[:bits], "next_plane")
         next_image = later(m, (image + now.image)[:bits], "next_image")
+        # what the next run begins, if not only a run: a plane (of the part, if they go across), an image
+        new_plane = later(m, Mux(across, image_ends, plane_ends), "new_plane")
+        new_image = later(m, plane_ends & image_ends, "new_image")
+        new_words, new_planes = later(m, ~across | image_ends, "new_words"), later(m, across | plane_ends, "new_planes")
+        # a run is offered when all that follows from its counters is in registers
+        offered, steps = Signal(), Signal(2)
+        taken = offered & self.runs.ready
+        m.d.sync += steps.eq(Cat(Mux(busy, taken & ~runs.last, self.area.valid), steps))
+        m.d.sync += offered.eq(steps[-1] | (offered & ~self.runs.ready))
         m.d.comb += [
             self.area.ready.eq(~busy),
-            self.runs.valid.eq(busy & (settle == 0)),
+            self.runs.valid.eq(offered),
             runs.address.eq(now.address),
             runs.beats.eq(later(m, Mux(plane_ends, now.words[: len(runs.beats)], RUN), "beats")),
-            runs.last.eq(plane_ends & image_ends & last_image),
+            runs.last.eq(later(m, plane_ends & image_ends & last_image, "last")),
         ]
-        with m.If(settle != 0):
-            m.d.sync += settle.eq(settle - 1)
         with m.If(~busy):
             new = self.area.payload
             m.d.sync += [busy.eq(self.area.valid), now.eq(new), plane.eq(new.address), image.eq(new.address)]
-            m.d.sync += [words.eq(new.words), planes.eq(new.planes), settle.eq(2)]
-        with m.Elif(self.runs.valid & self.runs.ready):
-            m.d.sync += [now.address.eq(next_address), settle.eq(2)]
-            with m.If(Mux(across, image_ends, plane_ends)):  # `plane` is then the first plane's run
+            m.d.sync += [words.eq(new.words), planes.eq(new.planes)]
+        with m.Elif(taken):
+            m.d.sync += now.address.eq(next_address)
+            with m.If(new_plane):
                 m.d.sync += [signal.eq(next_plane) for signal in (now.address, plane)]
-            with m.If(plane_ends & image_ends):
+            with m.If(new_image):
                 m.d.sync += [signal.eq(next_image) for signal in (now.address, plane, image)]
                 m.d.sync += now.images.eq(now.images - 1)
-            with m.If(~across | image_ends):
+            with m.If(new_words):
                 m.d.sync += now.words.eq(Mux(plane_ends, words, now.words - RUN))
-            with m.If(across | plane_ends):
+            with m.If(new_planes):
                 m.d.sync += now.planes.eq(Mux(image_ends, planes, now.planes - 1))
             with m.If(runs.last):
                 m.d.sync += busy.eq(0)

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import Out
 from chai.overlay import Overlay
 
 from ..ports import BEAT
+from ..streams import register
 from .reduce import combined
 from .unit import unit_ports
 
@@ -22,9 +23,11 @@ class Whole(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the register and the counter of words."""
         m = Module()
-        words, begun = Signal(29), Signal()
-        busy, last = Signal(), Signal()
+        words, begun = register(29, "words"), register(1, "begun")
+        busy, last = Signal(), register(1, "last")
+        totals = register(self.sums.shape(), "totals")
         m.d.comb += [
+            self.sums.eq(totals),
             self.ready.eq(~busy),
             self.starved.eq(busy & ~self.first.valid),
             self.held.eq(busy & last & ~self.room),
@@ -38,7 +41,7 @@ class Whole(wiring.Component):
             m.d.sync += [words.eq(words - 1), begun.eq(1), last.eq(words == 2), busy.eq(~last)]
             for channel in range(self.step):
                 code = self.first.payload.word_select(channel, 8).as_signed()
-                total = self.sums[channel]
+                total = totals[channel]
                 m.d.sync += total.eq(Mux(begun, combined(self.task.average, total, code), code))
         with m.If(self.start):
             count = self.task.input_pitch // BEAT
