@@ -16,7 +16,7 @@ from ..descriptor import table_fields, table_record
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
 from ..requantise import LATENCY
-from ..streams import counted, later
+from ..streams import counted, later, register
 from .plan import log2, plan, ram_style
 
 TABLES = 4  # blocks whose tables are there or on the way
@@ -81,7 +81,8 @@ class Constants(wiring.Component):
         layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1, "side": 1, "lookup": 1, "slot": 1})
         m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
-        beat, taken, store = Signal(BEATS_BITS), Signal(), Signal(STORE)  # in the store a beat is a cycle later
+        # in the store a beat is a cycle later
+        beat, taken, store = register(BEATS_BITS, "beat"), Signal(), register(STORE, "store")
         there, run, last = counted(m, fifo, layout, taken)
         with m.If(taken):
             m.d.sync += beat.eq(beat + 1)
@@ -114,14 +115,14 @@ class Constants(wiring.Component):
         with m.If(valid & ready):
             m.d.sync += side.eq(~side)
         bits = len(port.address)
-        runs = Signal(24)  # through all blocks: one for each tile, if tiles are the outer loop
-        uses = Signal(24)  # of a block, one after the other
-        first, again = Signal(), Signal()  # run; use
-        groups, left = Signal(16), Signal(16)
-        weights, at, table = Signal(bits), Signal(bits), Signal(bits)
-        words = Signal(24)
+        runs = register(24, "runs")  # through all blocks: one for each tile, if tiles are the outer loop
+        uses = register(24, "uses")  # of a block, one after the other
+        first, again = register(1, "first"), register(1, "again")  # run; use
+        groups, left, words = register(16, "groups"), register(16, "left"), register(24, "words")
+        weights, at, table = (register(bits, f"{name}_at") for name in ("weights", "piece", "table"))
         asked, tables_asked = Signal(COUNT), Signal(COUNT)
-        clear = Signal(range(CLEAR + 1))  # cycles until no code of the last Task in this slot can be on its way
+        # cycles until no code of the last Task in this slot can be on its way
+        clear = register(range(CLEAR + 1), "clear")
         size = self.overlay.table.bytes
         block = block_size(plan, array.inputs, array.outputs)
         channels = later(m, Mux(left > block, block, left)[: array.outputs.bit_length()], "channels")
@@ -264,7 +265,7 @@ class Constants(wiring.Component):
 
     def _store_tables(self, m: Module, store: data.View) -> None:
         beat = store.beat
-        entry = data.View(table_record(self.overlay), Cat(held := Signal(64), store.payload))
+        entry = data.View(table_record(self.overlay), Cat(held := register(64, "held"), store.payload))
         with m.If(store.table):
             m.d.sync += held.eq(store.payload)
         with m.If(store.end):

@@ -12,7 +12,7 @@ from ..descriptor import table_fields
 from ..lookup import ENTRIES
 from ..ports import WritePort, address_bits
 from ..requantise import LATENCY, Requantise
-from ..streams import later
+from ..streams import later, register
 from .constants import COUNT, TABLES
 from .jobs import job
 from .plan import log2, plan
@@ -79,9 +79,9 @@ class Drain(wiring.Component):
             m.d.sync += [settle.eq(SETTLE), settled.eq(0)]
         all_asked = self._ask(m, planes, settled)
 
-        rule = Signal(self.requantise.rule.shape())
-        part, last_part = Signal(range(self.parts)), Signal()
-        left, end, single = Signal(len(job.pixels)), Signal(), later(m, job.pixels == 1, "single")
+        rule = register(self.requantise.rule.shape(), "rule")
+        part, last_part = register(range(self.parts), "part"), register(1, "last_part")
+        left, end, single = register(len(job.pixels), "left"), register(1, "end"), later(m, job.pixels == 1, "single")
         flying = Signal(range(BEATS + 1))  # beats that are read, but not written
         reading, last = Signal(), Signal()
         # lanes have one rule at a time: that of the job before it, until all its beats are written
@@ -120,7 +120,7 @@ class Drain(wiring.Component):
         """Request a run for each plane, ahead of the beats or late; return whether all of a job's are requested."""
         plan, job, port = self.plan, self.jobs.payload, self.memory.request
         bits = len(port.payload.address)
-        asked, output = Signal(range(self.parts + 1)), Signal(bits)
+        asked, output = register(range(self.parts + 1), "asked"), register(bits, "output")
         last, done = later(m, asked == planes - 1, "last_run"), Signal()
         following = later(m, (output + plan.output_pitch)[:bits], "next_output")
         waits = Signal()  # for these two
@@ -142,30 +142,23 @@ class Drain(wiring.Component):
         m.submodules.requantise = lanes = self.requantise
         m.submodules.beats = fifo = SyncFIFOBuffered(width=8 * self.step, depth=BEATS)
         # with the sums that are read; channels beyond the last one are zeros
-        chosen, some = later(m, later(m, part, "part_0"), "part_1"), [channels > k for k in range(self.step)]
-        some = later(m, Cat(some), "some")
-        valid = Signal()
-        m.d.sync += valid.eq(reading)
+        chosen, some = later(m, part, "part", 2), Cat(channels > k for k in range(self.step))
+        sums = register(lanes.sums.shape(), "sums")
         with m.Switch(chosen):
             for i in range(self.parts):
                 with m.Case(i):
-                    m.d.sync += [lanes.sums[k].eq(self.sums[i * self.step + k]) for k in range(self.step)]
-        looks = later(m, later(m, self.plan.lookup, "looks_0"), "looks_1")  # as long as the sums take
-        bank = later(m, later(m, self.slot, "bank_0"), "bank_1")
-        m.d.sync += [lanes.choice.looks.eq(looks), lanes.choice.bank.eq(bank)]
-        m.d.comb += [lanes.rule.eq(rule), lanes.entries.eq(self.entries)]
+                    m.d.sync += [sums[k].eq(self.sums[i * self.step + k]) for k in range(self.step)]
+        m.d.comb += [
+            lanes.sums.eq(sums),
+            lanes.choice.looks.eq(later(m, self.plan.lookup, "looks", 3)),  # as long as the sums take
+            lanes.choice.bank.eq(later(m, self.slot, "bank", 3)),
+            lanes.rule.eq(rule),
+            lanes.entries.eq(self.entries),
+        ]
         for k in range(self.step):
-            entry = self.records[k]
-            m.d.sync += [
-                lanes.bias[k].eq(entry.bias),
-                lanes.multiplier[k].eq(entry.multiplier),
-                lanes.negative[k].eq(entry.negative),
-            ]
-        for i in range(LATENCY + 2):
-            before, valid = valid, Signal(name=f"valid_{i}")
-            m.d.sync += valid.eq(before)
-        for i in range(LATENCY + 1):
-            some = later(m, some, f"some_{i}")
+            for name in ("bias", "multiplier", "negative"):
+                m.d.comb += getattr(lanes, name)[k].eq(later(m, self.records[k][name], f"{name}_{k}"))
+        valid, some = later(m, reading, "valid", LATENCY + 3), later(m, some, "some", LATENCY + 2)
         m.d.comb += [
             fifo.w_en.eq(valid),
             self.memory.data.valid.eq(fifo.r_rdy),

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..ports import BEAT, address_bits
-from ..streams import later, product
+from ..streams import later, product, register
 from .constants import block_size
 from .loader import CHUNKS, clamped, distance
 from .plan import SIDE, WORDS, log2, plan
@@ -88,7 +88,8 @@ class Jobs(wiring.Component):
         at = self._position()
         ends, job = self._follow(m, at)
         acts = self._acts(m, ends)
-        settle = Signal(range(SETTLE + 1))
+        settle, offer = register(range(SETTLE + 1), "settle"), register(self.layout, "offer")
+        m.d.comb += self.jobs.payload.eq(offer)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += at.task.output.eq(plan.output)
@@ -106,13 +107,13 @@ class Jobs(wiring.Component):
                 with m.If(settle == 1):
                     m.next = "JOB"
             with m.State("JOB"):
-                m.d.sync += [self.jobs.payload.eq(job), self.jobs.valid.eq(1)]
+                m.d.sync += [offer.eq(job), self.jobs.valid.eq(1)]
                 m.next = "TAKEN"
             with m.State("TAKEN"):
                 with m.If(self.jobs.ready):
                     m.d.sync += self.jobs.valid.eq(0)
                     m.next = "STEP"
-                    with m.If(self.jobs.payload.last):
+                    with m.If(offer.last):
                         m.d.sync += [at.task.ring.eq(ends.next_ring), at.task.chunk.eq(ends.next_chunk)]
                         m.d.comb += self.taken.eq(1)
                         m.next = "IDLE"
@@ -125,7 +126,7 @@ class Jobs(wiring.Component):
         shapes = {
             **dict.fromkeys(("images", "tops", "columns"), 16),  # left, this one included
             **dict.fromkeys(("groups", "left"), 16),  # groups and channels of outputs
-            **dict.fromkeys(("task", "image"), position),  # where they begin
+            "image": position,  # where it begins, as ``task`` does, which goes on from Task to Task
             "words": distance(),  # of the tile from the image's first
             **dict.fromkeys(("y", "x"), signed(SIDE)),
             "chunk": CHUNKS,
@@ -133,7 +134,8 @@ class Jobs(wiring.Component):
             "segment": 13,
             "segment_words": range(depth),
         }
-        return SimpleNamespace(**{name: Signal(shape, name=f"at_{name}") for name, shape in shapes.items()})
+        at = {name: register(shape, f"at_{name}") for name, shape in shapes.items()}
+        return SimpleNamespace(**at, task=Signal(position, name="at_task"))
 
     def _follow(self, m: Module, at: SimpleNamespace) -> tuple[SimpleNamespace, data.View]:
         """Return what is the last of its kind and where the next begins, and the job; ``SETTLE`` cycles after a step."""
@@ -194,7 +196,7 @@ class Jobs(wiring.Component):
 
     def _acts(self, m: Module, ends: SimpleNamespace) -> dict[str, Signal]:
         """Return which parts of the position the next step sets."""
-        acts = {name: Signal(name=f"act_{name}") for name in ACTS}
+        acts = {name: register(1, f"act_{name}") for name in ACTS}
         m.d.sync += [act.eq(0) for act in acts.values()]
 
         def set_(*names: str) -> None:

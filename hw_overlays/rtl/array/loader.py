@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
-from ..streams import counted, later
+from ..streams import counted, later, register
 from .plan import WORDS, log2, plan, ram_style
 
 CHUNKS = 16  # bits of a count of chunks, which runs over all Tasks
@@ -84,15 +84,15 @@ class Loader(wiring.Component):
         """Ask for segments; a state waits until what follows from the one before is in registers."""
         plan, port = self.plan, self.memory.request
         bits = len(port.payload.address)
-        images, rows = Signal(16), Signal(signed(18))
-        image, plane = Signal(bits), Signal(bits)
-        base, word = Signal(range(self.depth)), Signal(range(self.depth))  # of the image, of the segment
-        group, block = Signal(16), Signal(13)
+        images, rows = register(16, "images"), register(signed(18), "rows")
+        image, plane = register(bits, "image"), register(bits, "plane")
+        base, word = Signal(range(self.depth)), register(range(self.depth), "word")  # of the image, of the segment
+        group, block = register(16, "group"), register(13, "block")
         # distances from the image's first pixel, and from its first word: of the tile's window; of what is in the ring
-        pixel, words = Signal(distance()), Signal(distance())
-        end_pixel, end_words = Signal(WORDS), Signal(WORDS)
-        first_pixel, first_words = Signal(WORDS), Signal(WORDS)
-        next_pixel, next_words = Signal(WORDS), Signal(WORDS)
+        pixel, words = register(distance(), "pixel"), register(distance(), "words")
+        end_pixel, end_words = register(WORDS, "end_pixel"), register(WORDS, "end_words")
+        first_pixel, first_words = register(WORDS, "first_pixel"), register(WORDS, "first_words")
+        next_pixel, next_words = register(WORDS, "next_pixel"), register(WORDS, "next_words")
         level, added = Signal(signed(LEVEL)), Signal(WORDS)
         change = later(m, later(m, added, "added_later") - later(m, self.release, "released"), "change")
         m.d.sync += level.eq(level + change)
@@ -229,7 +229,8 @@ class Loader(wiring.Component):
         stream = self.memory.data
         taken = Signal()
         there, segment, last = counted(m, fifo, layout, taken)
-        address, columns, row_end = Signal(range(self.depth)), Signal(13), Signal()
+        address, columns = register(range(self.depth), "place"), register(13, "columns")
+        row_end = register(1, "row_end")
         m.d.comb += [
             stream.ready.eq(there & ~segment.empty),
             taken.eq(there & (segment.empty | stream.valid)),

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..streams import later, product
+from ..streams import later, product, register
 from .constants import COUNT
 from .jobs import job
 from .loader import CHUNKS
@@ -52,12 +52,12 @@ class Passes(wiring.Component):
         """Return the loops; each level remembers the address where its next step begins from."""
         m = Module()
         plan, payload = self.plan, self.passes.payload
-        current = Signal(payload.shape(), reset_less=True)
+        current = register(payload.shape(), "current")
         m.d.comb += [self.slot.eq(current.slot), payload.eq(current)]
         ring = payload.shape()["address"].shape
-        block, block_address = Signal(13), Signal(ring)
-        row, row_address, top = Signal(8), Signal(ring), Signal(signed(SIDE))
-        column, left = Signal(8), Signal(signed(SIDE))
+        block, block_address = register(13, "block"), register(ring, "block_address")
+        row, row_address, top = register(8, "row"), register(ring, "row_address"), register(signed(SIDE), "top")
+        column, left = register(8, "column"), register(signed(SIDE), "left")
         # what follows from these: whether the step is the last one, and where the next one begins
         last_column = later(m, plan.kernel_w - 1, "last_column")
         last_row = later(m, plan.kernel_h - 1, "last_row")
@@ -68,7 +68,7 @@ class Passes(wiring.Component):
         next_row = later(m, (row_address + plan.tap_step)[:ring], "next_row")
         next_block = later(m, (block_address + plan.input_width)[:ring], "next_block")
         m.d.comb += payload.final.eq(column_end & row_end & block_end)
-        settle = Signal(range(SETTLE + 1))
+        settle = register(range(SETTLE + 1), "settle")
         with m.FSM():
             with m.State("JOB"):
                 m.d.comb += self.jobs.ready.eq(1)
@@ -154,7 +154,7 @@ class Feeder(wiring.Component):
         """Return the counter of rows, and their way to the array."""
         m = Module()
         inputs = self.overlay.array.inputs
-        here, busy, offered = Signal(self.fed.payload.shape(), reset_less=True), Signal(), Signal()
+        here, busy, offered = register(self.fed.payload.shape(), "here"), Signal(), Signal()
         begin = Signal(COUNT)  # the first word of the pass that is loaded next; of this one until its first row is read
         row, running, starts, reading, ends = Signal(range(inputs)), Signal(), Signal(), Signal(), Signal()
         there = later(m, (self.written - begin)[:COUNT], "there")
@@ -189,9 +189,9 @@ class Feeder(wiring.Component):
         """Take a word from the ring two cycles later, and give it to the array in the next one."""
         load = reading
         for i in range(2):
-            row, narrow = later(m, row, f"at_{i}"), later(m, narrow, f"narrow_{i}")
-            before, load = load, Signal(name=f"load_{i}")
-            m.d.sync += load.eq(before)
+            row, narrow, load = (
+                later(m, value, f"{name}_{i}") for value, name in ((row, "at"), (narrow, "narrow"), (load, "load"))
+            )
         m.d.sync += [self.at.eq(row), self.load.eq(load)]
         codes = data.View(self.row.shape(), self.weights)
         for output in range(self.overlay.array.outputs):
@@ -246,14 +246,14 @@ class Pixels(wiring.Component):
         """Return the counters of pixels, and what is prepared of the next pass."""
         m = Module()
         fed = self.fed.payload
-        here = Signal(fed.shape(), reset_less=True)
+        here = register(fed.shape(), "here")
         lanes = self.overlay.array.lanes
         m.d.comb += self.slot.eq(fed.slot)
         started = Signal(COUNT)  # jobs
         input_there, bank_free = self._conditions(m, started)
         goes = later(m, input_there & bank_free, "goes")
         new, end = Signal(), Signal()
-        left = Signal.like(fed.pixels, reset_less=True)  # of the tile, these included
+        left = register(fed.pixels.shape(), "left")  # of the tile, these included
         m.d.comb += [
             self.waits_input.eq(self.fed.valid & ~input_there & ~self.valid),
             self.waits_bank.eq(self.fed.valid & input_there & ~bank_free & ~self.valid),
@@ -280,7 +280,7 @@ class Pixels(wiring.Component):
         """Return whether the input of the pass that is offered is there, and the accumulators of its job are free."""
         fed, there = self.fed.payload, []
         for i, (chunks, segments) in enumerate(zip(self.chunks, self.segments)):
-            ahead = Signal(signed(CHUNKS), name=f"ahead_{i}", reset_less=True)
+            ahead = register(signed(CHUNKS), f"ahead_{i}")
             m.d.sync += ahead.eq(chunks - fed.chunk)
             more = later(m, segments > fed.segment, f"more_{i}")
             there.append(later(m, (ahead > 0) | ((ahead == 0) & more), f"there_{i}"))
@@ -315,7 +315,7 @@ class Pixels(wiring.Component):
             "step_x": across,
             "wrap_x": later(m, (-returns)[:SIDE], "wrap_x"),
         }
-        here = {name: Signal(value.shape(), name=f"here_{name}", reset_less=True) for name, value in offered.items()}
+        here = {name: register(value.shape(), f"here_{name}") for name, value in offered.items()}
         with m.If(new):
             m.d.sync += [value.eq(offered[name]) for name, value in here.items()]
         m.d.comb += self.zero.eq(here["input_zero"])
@@ -333,11 +333,8 @@ class Pixels(wiring.Component):
         first_word = product(m, plan.row_step, first_row, ring, f"first_word_{lane}")
         begin = later(m, (first_word + first_x)[:ring], f"begin_{lane}")
         at = later(m, (fed.address + begin)[:ring], f"at_{lane}")
-        column = Signal(bits, name=f"column_{lane}", reset_less=True)
-        wraps = Signal(name=f"wraps_{lane}", reset_less=True)
-        y, x = (Signal(signed(SIDE), name=f"{name}_{lane}", reset_less=True) for name in "yx")
-        top = Signal(signed(SIDE), name=f"top_{lane}", reset_less=True)
-        side = Signal(signed(SIDE), name=f"side_{lane}", reset_less=True)
+        column, wraps = register(bits, f"column_{lane}"), register(1, f"wraps_{lane}")
+        y, x, top, side = (register(signed(SIDE), f"{name}_{lane}") for name in ("y", "x", "top", "side"))
         m.d.sync += [top.eq(fed.y + first_y), side.eq(fed.x + first_x)]
         first_wraps = later(m, first_column >= back, f"first_wraps_{lane}")
         m.d.comb += self.inside[lane].eq((y >= 0) & (y < here["input_height"]) & (x >= 0) & (x < here["input_width"]))

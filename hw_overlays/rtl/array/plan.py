@@ -15,7 +15,7 @@ from chai.overlay.sections import OnChipBuffer
 
 from ..descriptor import descriptor
 from ..requantise import RULE
-from ..streams import later, levels, product
+from ..streams import later, levels, product, register
 
 WORDS = 26  # bits of a distance in an image, in words or pixels: 4095 rows of up to 8192
 SIDE = 14  # bits of a row or column, with padding and sign
@@ -91,9 +91,9 @@ class Planner(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the divider, the multiplier, and what follows from their results."""
         m = Module()
-        task = Signal(self.task.payload.shape())
+        task = register(self.task.payload.shape(), "task")
         plan = self.plan
-        products = {name: Signal(bits, name=name) for name, bits, *_ in PRODUCTS}
+        products = {name: register(bits, name) for name, bits, *_ in PRODUCTS}
         m.d.comb += [getattr(plan, name).eq(product) for name, product in products.items()]
         fields = {f.name for f in self.overlay.descriptor.fields}
         m.d.comb += [getattr(plan, name).eq(task[name]) for name in FIELDS if name in fields]
@@ -108,15 +108,15 @@ class Planner(wiring.Component):
         height = later(m, (products["tile_step"] + rest)[:16], "height")
         own = {"groups": plan.groups, "blocks": plan.blocks, "below": below, "tile_height": height}
         factors = own | products
-        a, b, step = Signal(16), Signal(16), Signal(range(len(PRODUCTS)))
-        result, settle = product(m, a, b, 32, "product"), Signal(range(levels(b) + 1))
+        a, b, step = register(16, "a"), register(16, "b"), register(range(len(PRODUCTS)), "step")
+        result, settle = product(m, a, b, 32, "product"), register(range(levels(b) + 1), "settle")
         with m.Switch(step):
             for i, (_, _, *pair) in enumerate(PRODUCTS):
                 first, second = (factors[name] if name in factors else task[name] for name in pair)
                 with m.Case(i):
                     m.d.sync += [a.eq(first), b.eq(second)]
 
-        count = Signal(range(16))
+        count = register(range(16), "count")
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.task.ready.eq(1)
@@ -159,8 +159,8 @@ class Planner(wiring.Component):
         """Return (quotient, rest, dividend) of inputs and outputs, and set what follows from the quotients."""
         array, step = self.overlay.array, self.overlay.layout.channels_per_word
         plan = self.plan
-        inputs = Signal(16, name="inputs"), Signal(17, name="inputs_rest"), task.input_channels
-        outputs = Signal(16, name="outputs"), Signal(17, name="outputs_rest"), task.output_channels
+        inputs = register(16, "inputs"), register(17, "inputs_rest"), task.input_channels
+        outputs = register(16, "outputs"), register(17, "outputs_rest"), task.output_channels
         m.d.comb += [
             plan.depthwise.eq((task.group == task.input_channels) & (task.group == task.output_channels)),
             plan.groups.eq(Mux(plan.depthwise, 1, task.group)),

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..streams import later
+from ..streams import later, register
 from .multipliers import sums_layout
 
 LATENCY = 4  # cycles from ``enable`` until the word can be read with the sums added
@@ -43,12 +43,14 @@ class Accumulators(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the banks and their adders."""
         m = Module()
-        enable, first, bank = (self._two_later(m, name) for name in ("enable", "first", "bank"))
-        address, drain_bank = (self._two_later(m, name) for name in ("address", "drain_bank"))
+        names = "enable", "first", "bank", "address", "drain_bank"
+        enable, first, bank, address, drain_bank = (later(m, getattr(self, name), name, 2) for name in names)
         words = []
-        write, write_bank = Signal(), Signal()
-        write_address = Signal.like(self.address, reset_less=True)
-        total = Signal(self.word, reset_less=True)
+        write, write_bank, write_address = (
+            later(m, value, f"write_{name}")
+            for value, name in ((enable, "enable"), (bank, "bank"), (address, "address"))
+        )
+        total = register(self.word, "total")
         for i in range(2):
             m.submodules[f"bank_{i}"] = memory = Memory(shape=self.word, depth=self.depth, init=[])
             reader, writer = memory.read_port(), memory.write_port()
@@ -63,17 +65,5 @@ class Accumulators(wiring.Component):
         m.d.comb += [held.eq(Mux(bank, words[1], words[0])), self.drained.eq(Mux(drain_bank, words[1], words[0]))]
         added = [self.sums[i] + Mux(first, 0, held[i]) for i in range(self.word.length)]
         bits = self.word.elem_shape.width
-        m.d.sync += [
-            total.eq(Cat(value[:bits] for value in added)),
-            write.eq(enable),
-            write_bank.eq(bank),
-            write_address.eq(address),
-        ]
+        m.d.sync += total.eq(Cat(value[:bits] for value in added))
         return m
-
-    def _two_later(self, m: Module, name: str) -> Signal:
-        """Return an input two cycles later."""
-        once = Signal.like(getattr(self, name), name=f"{name}_once")
-        twice = Signal.like(once, name=f"{name}_twice")
-        m.d.sync += [once.eq(getattr(self, name)), twice.eq(once)]
-        return twice
