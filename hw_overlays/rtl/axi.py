@@ -7,10 +7,11 @@ bursts, so none is shorter than it must be. One of up to 32 ends where 128 bits 
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
 from .ports import BEAT, TAG, ReadPort, WritePort
+from .streams import counted, later, register
 
 BURST = 16  # beats at most, for AXI3
 PAGE = 512  # beats of 4 KB
@@ -77,10 +78,13 @@ class Splitter(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         request, out = self.request, self.burst
-        run = Signal(request.payload.shape())  # what is left of it
+        run, offer = (
+            register(request.payload.shape(), "run"),
+            register(out.payload.shape(), "offer"),
+        )  # what is left of it
         page, beat = run.address[3 + log2(PAGE) :], run.address[3 : 3 + log2(PAGE)]
         # beats after the first, of the next burst: of a whole one, up to the end of the page, up to the end of the run
-        more, ends = Signal(range(self.beats)), Signal()
+        more, ends = register(range(self.beats), "more"), register(1, "ends")
         low, high = beat[: len(more)], beat[len(more) :]
         whole = Const(self.beats - 1, len(more)) if self.beats == BURST else Cat(~beat[0], Const(-1, len(more) - 1))
         room = Mux(high.all(), ~low, whole)
@@ -88,6 +92,7 @@ class Splitter(Component):
         rest, short = left[: len(more)], ~left[len(more) :].any()
         next_address = Cat(Const(0, 3), Cat(beat, page) + more + 1)
 
+        m.d.comb += out.payload.eq(offer)
         with m.If(out.ready):
             m.d.sync += out.valid.eq(0)
         with m.FSM():
@@ -102,13 +107,13 @@ class Splitter(Component):
                     m.d.sync += [more.eq(rest), ends.eq(1)]
                 m.next = "OFFER"
             with m.State("OFFER"):
-                with m.If(~out.valid | out.ready):
+                with m.If(~out.valid):
                     m.d.sync += [
                         out.valid.eq(~self.stop),
-                        out.payload.address.eq(Cat(Const(0, 3), beat, page)),  # whatever a wrong pitch has made of it
-                        out.payload.length.eq(more),
-                        out.payload.last.eq(run.last & ends),
-                        out.payload.tag.eq(run.tag),
+                        offer.address.eq(Cat(Const(0, 3), beat, page)),  # whatever a wrong pitch has made of it
+                        offer.length.eq(more),
+                        offer.last.eq(run.last & ends),
+                        offer.tag.eq(run.tag),
                         run.address.eq(next_address),
                         run.beats.eq(left - more),
                     ]
@@ -145,8 +150,9 @@ class AxiReader(Component):
         m = Module()
         axi = self.axi
         layout = data.StructLayout({"client": max(1, (self.clients - 1).bit_length()), "tag": TAG})
-        m.submodules.owners = owners = SyncFIFO(width=layout.size, depth=IN_FLIGHT)
-        owner, new_owner = data.View(layout, owners.r_data), data.View(layout, owners.w_data)
+        m.submodules.owners = owners = SyncFIFOBuffered(width=layout.size, depth=IN_FLIGHT)
+        owner, new_owner = data.View(layout, owners.r_data), register(layout, "new_owner")
+        m.d.comb += owners.w_data.eq(new_owner)
         splitters = []
         for i in range(self.clients):
             m.submodules[f"splitter{i}"] = splitter = Splitter(self.bits, self.burst)
@@ -161,37 +167,47 @@ class AxiReader(Component):
             ]
             splitters.append(splitter)
 
-        # the address channel: the next client that has a burst, and room to remember whose it is
+        # the address channel, which takes a burst every other cycle: of the next client that has one, if there is room to
+        # remember whose it is
+        room = later(m, owners.level < IN_FLIGHT - 1, "room")  # one may be on its way into that queue
+        remembers = Signal()
+        m.d.sync += remembers.eq(0)
+        m.d.comb += owners.w_en.eq(remembers)
         valid = Cat(splitter.burst.valid for splitter in splitters)
         last = Signal(range(self.clients), init=self.clients - 1)
-        later = Cat(has & (last < i) for i, has in enumerate(valid))
+        after = Cat(has & (last < i) for i, has in enumerate(valid))
         m.d.comb += [axi.arsize.eq(SIZE), axi.arburst.eq(INCREMENTING), axi.arcache.eq(CACHE)]
-        with m.If(~axi.arvalid | axi.arready):
+        address, length = register(axi.araddr.shape(), "address"), register(axi.arlen.shape(), "length")
+        m.d.comb += [axi.araddr.eq(address), axi.arlen.eq(length)]
+        with m.If(axi.arready):
             m.d.sync += axi.arvalid.eq(0)
+        with m.If(~axi.arvalid & room):
             for i, splitter in enumerate(splitters):
-                first = later[i] | ~(later.any() | valid[:i].any())
-                with m.If(valid[i] & first & ~later[:i].any() & owners.w_rdy):
+                first = after[i] | ~(after.any() | valid[:i].any())
+                with m.If(valid[i] & first & ~after[:i].any()):
                     m.d.sync += last.eq(i)
-                    m.d.comb += [splitter.burst.ready.eq(1), owners.w_en.eq(~self.stop)]
-                    m.d.comb += [new_owner.client.eq(i), new_owner.tag.eq(splitter.burst.payload.tag)]
+                    m.d.comb += splitter.burst.ready.eq(1)
                     m.d.sync += [
+                        remembers.eq(~self.stop),
+                        new_owner.client.eq(i),
+                        new_owner.tag.eq(splitter.burst.payload.tag),
                         axi.arvalid.eq(~self.stop),
-                        axi.araddr.eq(splitter.burst.payload.address),
-                        axi.arlen.eq(splitter.burst.payload.length),
+                        address.eq(splitter.burst.payload.address),
+                        length.eq(splitter.burst.payload.length),
                     ]
 
         # the data channel
         taken = Signal()
         for i in range(self.clients):
             stream = getattr(self, f"client{i}").data
-            mine = owner.client == i
+            mine = owners.r_rdy & (owner.client == i)  # a beat may come before its owner is out of the queue
             m.d.comb += [stream.payload.eq(axi.rdata), stream.valid.eq(axi.rvalid & mine & ~self.stop)]
             with m.If(mine & stream.ready):
                 m.d.comb += taken.eq(1)
         m.d.comb += [
-            axi.rready.eq(owners.r_rdy & (taken | self.stop)),
+            axi.rready.eq(taken | (owners.r_rdy & self.stop)),
             owners.r_en.eq(axi.rvalid & axi.rready & axi.rlast),
-            self.idle.eq(~owners.r_rdy & ~axi.arvalid),
+            self.idle.eq((owners.level == 0) & ~axi.arvalid),
         ]
         m.d.sync += [self.error.eq(axi.rvalid & axi.rready & (axi.rresp != OKAY)), self.tag.eq(owner.tag)]
         return m
@@ -222,53 +238,48 @@ class AxiWriter(Component):
         m = Module()
         axi, client = self.axi, self.client
         m.submodules.splitter = splitter = Splitter(self.bits, self.burst)
-        layout = data.StructLayout({"last": 1, "tag": TAG})
-        # of the bursts that wait for their beats, of those that wait for their responses
-        m.submodules.lengths = lengths = SyncFIFO(width=log2(self.burst), depth=IN_FLIGHT)
+        layout, run = data.StructLayout({"last": 1, "tag": TAG}), data.StructLayout({"beats": range(self.burst + 1)})
+        # of the bursts that wait for their beats, of those that wait for their responses, thus at least as many
+        m.submodules.lengths = lengths = SyncFIFO(width=run.size, depth=IN_FLIGHT)
         m.submodules.lasts = lasts = SyncFIFO(width=layout.size, depth=IN_FLIGHT)
+        room = later(m, lasts.level < IN_FLIGHT, "room")
         oldest, newest = data.View(layout, lasts.r_data), data.View(layout, lasts.w_data)
         connect(m, flipped(client.request), splitter.request)
         m.d.comb += splitter.stop.eq(self.stop)
 
         m.d.comb += [axi.awsize.eq(SIZE), axi.awburst.eq(INCREMENTING), axi.awcache.eq(CACHE)]
-        burst, address_free, taken = splitter.burst, Signal(), Signal()
+        burst, taken = splitter.burst, Signal()  # one every other cycle
         m.d.comb += [
-            address_free.eq(~axi.awvalid | axi.awready),
-            burst.ready.eq(address_free & lengths.w_rdy & lasts.w_rdy),
+            burst.ready.eq(~axi.awvalid & room),
             taken.eq(burst.valid & burst.ready & ~self.stop),
             lengths.w_en.eq(taken),
-            lengths.w_data.eq(burst.payload.length),
+            lengths.w_data.eq(burst.payload.length + 1),
             lasts.w_en.eq(taken),
             newest.last.eq(burst.payload.last),
             newest.tag.eq(burst.payload.tag),
         ]
-        with m.If(address_free):
-            m.d.sync += [
-                axi.awvalid.eq(taken),
-                axi.awaddr.eq(burst.payload.address),
-                axi.awlen.eq(burst.payload.length),
-            ]
+        address, length = register(axi.awaddr.shape(), "address"), register(axi.awlen.shape(), "length")
+        m.d.comb += [axi.awaddr.eq(address), axi.awlen.eq(length)]
+        with m.If(axi.awready):
+            m.d.sync += axi.awvalid.eq(0)
+        with m.If(~axi.awvalid):
+            m.d.sync += [axi.awvalid.eq(taken), address.eq(burst.payload.address), length.eq(burst.payload.length)]
 
         # a beat never comes before its address: ``open`` bursts may have beats
-        open, beat = Signal(range(IN_FLIGHT + 1)), Signal(range(self.burst))
-        ends, beat_free, loads = Signal(), Signal(), Signal()
+        open, may, loads, ends = Signal(range(IN_FLIGHT + 1)), Signal(), Signal(), Signal()
+        there, _, last = counted(m, lengths, run, loads)
         m.d.comb += [
-            beat_free.eq(~axi.wvalid | axi.wready),
-            loads.eq(beat_free & (open != 0) & (client.data.valid | self.stop)),
-            ends.eq(loads & (beat == lengths.r_data)),
-            lengths.r_en.eq(ends),
-            client.data.ready.eq(beat_free & (open != 0) & ~self.stop),
+            may.eq((~axi.wvalid | axi.wready) & there & (open != 0)),
+            loads.eq(may & (client.data.valid | self.stop)),
+            ends.eq(loads & last),
+            client.data.ready.eq(may & ~self.stop),
         ]
         m.d.sync += open.eq(open + (axi.awvalid & axi.awready) - ends)
-        with m.If(loads):
-            m.d.sync += beat.eq(Mux(ends, 0, beat + 1))
-        with m.If(beat_free):
-            m.d.sync += [
-                axi.wvalid.eq(loads),
-                axi.wdata.eq(client.data.payload),
-                axi.wstrb.eq(Mux(self.stop, 0, (1 << BEAT) - 1)),
-                axi.wlast.eq(ends),
-            ]
+        word = register(axi.wdata.shape(), "word")
+        m.d.comb += axi.wdata.eq(word)
+        with m.If(~axi.wvalid | axi.wready):
+            m.d.sync += [axi.wvalid.eq(loads), word.eq(client.data.payload), axi.wlast.eq(last)]
+            m.d.sync += axi.wstrb.eq(Mux(self.stop, 0, (1 << BEAT) - 1))
 
         m.d.comb += [
             axi.bready.eq(1),

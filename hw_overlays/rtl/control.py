@@ -1,6 +1,6 @@
 """Start a chain, count what the engines finish, raise the interrupt, and stop everything at an error or a reset."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
@@ -11,8 +11,11 @@ from .descriptor import descriptor
 from .fetch import AHEAD, ENGINES, Fetch
 from .ports import PORTS, TAG, ReadPort, Stall, address_bits
 from .registers import AxiLite, Registers, address_bits as register_bits
+from .resets import DRAIN, LEVELS, with_reset
+from .streams import later, register
 from .watch import Watch
 
+SETTLE = 3  # cycles from a start until it is known what has been fetched and finished of this chain
 UNFINISHED = AHEAD + 4  # Tasks of an engine that are in its queue or in itself, at most
 
 
@@ -62,7 +65,7 @@ class Control(Component):
         overlay = self.overlay
         m.submodules.registers = registers = Registers(overlay)
         fetch = Fetch(overlay)
-        m.submodules.fetch = ResetInserter(self.clear)(fetch)
+        m.submodules.fetch = with_reset(m, fetch, "fetch", self.clear)
         connect(m, flipped(self.bus), registers.bus)
         connect(m, fetch.memory, flipped(self.memory))
 
@@ -73,7 +76,7 @@ class Control(Component):
         begin, reset = (registers.CONTROL[bit("CONTROL", part)] for part in ("start", "reset"))
         started, busy, complete, done, failed = Signal(), Signal(), Signal(), Signal(), Signal()
         cause, tag = Signal(8), Signal(16)
-        oldest = self._oldest(m, fetch, started)
+        oldest = self._oldest(m, fetch)
         m.submodules.watch = watch = Watch()
         m.d.comb += [
             fetch.start.eq(started),
@@ -96,40 +99,49 @@ class Control(Component):
             with m.If(happened):
                 m.d.sync += [fault.eq(1), fault_cause.eq(number), fault_tag.eq(whose)]
 
-        finished = Signal(16)
-        m.d.comb += finished.eq(self.array_done + self.window_done)
-        all_done = (fetch.fetched == registers.COUNT) & (finished == registers.COUNT[:16])
-        told = {"done": Signal(), "error": Signal()}
+        finished = later(m, (self.array_done + self.window_done)[:16], "finished")
+        all_fetched = later(m, fetch.fetched == registers.COUNT, "all_fetched")
+        all_done = later(m, all_fetched & (finished == registers.COUNT[:16]), "all_done")
+        told, forgets = {"done": Signal(), "error": Signal()}, Signal()
+        m.d.sync += forgets.eq(started)
+        with m.If(forgets):
+            m.d.sync += [getattr(self, f"{engine}_done").eq(0) for engine in ENGINES]
         dead = Signal()  # a memory port owes an answer, for good: only a new bitstream helps
+        stops, clears, clears_memory = Signal(), Signal(), Signal()
+        m.d.sync += [self.stop.eq(stops), self.clear.eq(clears), self.clear_memory.eq(clears_memory)]
+        idle, settle = later(m, self.idle.all(), "all_idle"), Signal(range(DRAIN))
+        settled = settle == 0
+        m.d.sync += settle.eq(Mux(settled, 0, settle - 1))
+
+        def go(state: str, cycles: int) -> None:
+            m.d.sync += settle.eq(cycles)
+            m.next = state
+
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(reset):
-                    m.d.sync += [done.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
-                    m.d.sync += [getattr(self, f"{engine}_done").eq(0) for engine in ENGINES]
+                    m.d.sync += [done.eq(0), failed.eq(0), cause.eq(0), tag.eq(0), forgets.eq(1)]
                 with m.Elif(begin):
                     m.d.comb += started.eq(1)
                     m.d.sync += [complete.eq(0), done.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
-                    m.next = "STARTED"
-            with m.State("STARTED"):  # the number of fetched descriptors is that of this chain
-                m.d.comb += busy.eq(1)
-                m.next = "RUN"
+                    go("RUN", SETTLE)
             with m.State("RUN"):
                 m.d.comb += busy.eq(1)
-                with m.If(all_done):
+                with m.If(all_done & settled):
                     m.d.sync += complete.eq(1)
-                    m.next = "STOP"
+                    go("STOP", DRAIN - 1)
                 with m.If(fault):
                     m.d.sync += [complete.eq(0), failed.eq(1), cause.eq(fault_cause), tag.eq(fault_tag)]
-                    m.next = "STOP"
+                    go("STOP", DRAIN - 1)
                 with m.If(reset):
                     m.d.sync += [complete.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
-                    m.next = "STOP"
+                    go("STOP", DRAIN - 1)
             with m.State("STOP"):
-                m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1)]
+                m.d.comb += [busy.eq(1), stops.eq(1), clears.eq(1)]
                 with m.If(reset):
                     m.d.sync += [complete.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
-                with m.If(self.idle.all()):
-                    m.next = "CLEAR"
+                with m.If(idle & settled):
+                    go("CLEAR", 2 * LEVELS)
                 with m.Elif(watch.stuck):
                     for port in reversed(range(PORTS)):
                         with m.If(~self.idle[port]):
@@ -138,16 +150,17 @@ class Control(Component):
                     m.d.sync += dead.eq(1)
                     m.next = "DEAD"
             with m.State("DEAD"):
-                m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1), told["error"].eq(begin)]
-            with m.State("CLEAR"):
-                m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1), self.clear_memory.eq(1)]
+                m.d.comb += [busy.eq(1), stops.eq(1), clears.eq(1), told["error"].eq(begin)]
+            with m.State("CLEAR"):  # memory ports too; all have left the reset at the end
+                m.d.comb += [busy.eq(1), stops.eq(clears_memory), clears.eq(clears_memory)]
+                m.d.comb += clears_memory.eq(settle > LEVELS)
                 with m.If(reset):
                     m.d.sync += [complete.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
-                with m.Else():
+                with m.Elif(settled):
                     m.d.comb += [told["done"].eq(complete), told["error"].eq(failed)]
                     m.d.sync += done.eq(complete)
                     with m.If(~complete & ~failed):
-                        m.d.sync += [getattr(self, f"{engine}_done").eq(0) for engine in ENGINES]
+                        m.d.sync += forgets.eq(1)
                     m.next = "IDLE"
 
         self._counters(m, registers, started, busy)
@@ -165,7 +178,7 @@ class Control(Component):
         m.d.comb += registers.BUILD.eq(overlay.build)
         return m
 
-    def _oldest(self, m: Module, fetch: Fetch, started: Signal) -> Value:
+    def _oldest(self, m: Module, fetch: Fetch) -> Value:
         """Pass descriptors on and count; return the tag of the oldest unfinished Task.
 
         Tasks wait only for earlier ones: so it is the oldest of both engines' that holds up a chain.
@@ -175,7 +188,7 @@ class Control(Component):
             fetched, task = getattr(fetch, engine), getattr(self, engine)
             finished, done = getattr(self, f"{engine}_finished"), getattr(self, f"{engine}_done")
             queue = SyncFIFO(width=16, depth=UNFINISHED)
-            m.submodules[f"{engine}_tags"] = ResetInserter(self.clear)(queue)
+            m.submodules[f"{engine}_tags"] = with_reset(m, queue, f"{engine}_tags", self.clear)
             m.d.comb += [
                 task.payload.eq(fetched.payload),
                 task.valid.eq(fetched.valid & queue.w_rdy),
@@ -186,15 +199,14 @@ class Control(Component):
             ]
             with m.If(finished & ~self.clear):
                 m.d.sync += done.eq(done + 1)
-            with m.If(started):
-                m.d.sync += done.eq(0)
             first = Mux(queue.r_rdy & (~waiting | (queue.r_data < oldest)), queue.r_data, oldest)
             waiting, oldest = waiting | queue.r_rdy, first
-        return oldest
+        return later(m, oldest, "oldest")
 
     def _counters(self, m: Module, registers: Registers, started: Signal, busy: Signal) -> None:
-        """Count cycles, and what the array does in them."""
-        cycles, held = Signal(64), Signal(32)
+        """Count cycles, and what the array does in them, a cycle late."""
+        cycles, held = register(64, "cycles"), register(32, "held")
+        started, busy = later(m, started, "started"), later(m, busy, "busy")
         with m.If(started):
             m.d.sync += cycles.eq(0)
         with m.Elif(busy):
@@ -206,7 +218,7 @@ class Control(Component):
             f"STALL_{reason.name}": self.stall == reason for reason in Stall if reason is not Stall.NONE
         }
         for name, happens in counted.items():
-            counter = Signal(32, name=name.lower())
+            counter, happens = register(32, name.lower()), later(m, happens, f"{name.lower()}_now")
             with m.If(started):
                 m.d.sync += counter.eq(0)
             with m.Elif(busy & happens):

@@ -12,9 +12,9 @@ from chai.overlay import Overlay
 
 from .descriptor import descriptor
 from .ports import BEAT, ReadPort, address_bits
-from .streams import later
+from .streams import later, register
 
-SETTLE = 5  # cycles from the last word of a descriptor until it is checked
+SETTLE = 6  # cycles from the last word of a descriptor until it is checked
 AHEAD = 4  # descriptors in the queue of an engine
 ENGINES = ("array", "window")
 FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the field of its name, or both axes of it
@@ -59,9 +59,13 @@ class Fetch(Component):
         size = overlay.descriptor.bytes
         beats = size // BEAT
         layout = descriptor(overlay)
-        bits = Signal(8 * size)
+        bits = register(8 * size, "bits")
         task = data.View(layout, bits)
-        address, left, beat = Signal.like(self.address), Signal(32), Signal(range(beats))
+        address, left, beat = (
+            register(self.address.shape(), "address"),
+            register(32, "left"),
+            register(range(beats), "beat"),
+        )
 
         queues = {}
         for engine in ENGINES:
@@ -82,15 +86,19 @@ class Fetch(Component):
             self.tag.eq(task.tag),
         ]
         m.d.sync += self.cause.eq(self._cause(m, task))
-        settle = Signal(range(SETTLE + 1))
+        right = later(m, self.cause == 0, "right")
+        goes_to = {engine: later(m, self._goes_to(engine, task.opcode) & right, f"to_{engine}") for engine in ENGINES}
+        some, settle = later(m, left != 0, "some"), Signal(range(SETTLE + 1))
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.start):
                     m.d.sync += [address.eq(self.address), left.eq(self.count), self.fetched.eq(0)]
-                    m.next = "ASK"
+                    m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.next = "ASK"
             with m.State("ASK"):
-                m.d.comb += memory.request.valid.eq(left != 0)
-                with m.If(left == 0):
+                m.d.comb += memory.request.valid.eq(some)
+                with m.If(~some):
                     m.next = "IDLE"
                 with m.Elif(memory.request.ready):
                     m.d.sync += [left.eq(left - 1), address.eq(address + size), beat.eq(0)]
@@ -108,14 +116,16 @@ class Fetch(Component):
                     m.next = "PUSH"
             with m.State("PUSH"):
                 for engine, queue in queues.items():
-                    with m.If((self.cause == 0) & self._goes_to(engine, task.opcode)):
+                    with m.If(goes_to[engine]):
                         m.d.comb += queue.w_en.eq(1)
                         with m.If(queue.w_rdy):
                             m.d.sync += self.fetched.eq(self.fetched + 1)
                             m.next = "ASK"
-                with m.If(self.cause != 0):
-                    m.d.comb += self.error.eq(1)
-                    m.next = "STUCK"
+                with m.If(~right):
+                    m.next = "ERROR"
+            with m.State("ERROR"):
+                m.d.comb += self.error.eq(1)
+                m.next = "STUCK"
             with m.State("STUCK"):
                 pass
         return m
@@ -132,7 +142,7 @@ class Fetch(Component):
             yield kind, limits.opcode
 
     def _cause(self, m: Module, task: data.View) -> Value:
-        """Return the number of what is wrong with a descriptor, 0 if nothing is, with ``SETTLE`` - 1 registers before it."""
+        """Return the number of what is wrong with a descriptor, 0 if nothing is, with ``SETTLE`` - 2 registers before it."""
         record = self.overlay.descriptor
         crooked = [task[field.name] & (field.multiple - 1) != 0 for field in record.fields if field.multiple > 1]
         known = Cat(self._goes_to(engine, task.opcode) for engine in ENGINES).any()

@@ -1,9 +1,12 @@
 """The manifest's registers, on an AXI-Lite port."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Component, In, Out, Signature
 
 from chai.overlay import Overlay
+from chai.overlay.sections import Register
+
+from .streams import later, register
 
 
 class AxiLite(Signature):
@@ -38,13 +41,13 @@ class Registers(Component):
     def __init__(self, overlay: Overlay) -> None:
         self.registers = overlay.registers
         members: dict[str, object] = {"bus": In(AxiLite(address_bits(overlay)))}
-        for register in self.registers.list:
-            name = register.name
-            if register.value is not None:
+        for row in self.registers.list:
+            name = row.name
+            if row.value is not None:
                 continue
-            if register.access == "r":
+            if row.access == "r":
                 members |= {name: In(32), f"read_{name}": Out(1)}
-            elif register.access == "w1c":
+            elif row.access == "w1c":
                 members |= {name: Out(32), f"set_{name}": In(32)}
             else:
                 members[name] = Out(32)
@@ -54,44 +57,51 @@ class Registers(Component):
         m = Module()
         bus = self.bus
 
-        written, value = Signal(), Signal(32)
+        # a register is written in the cycle after its value is taken, and answered when it has it
+        taken, written = Signal(), Signal()
         m.d.comb += [
-            written.eq(bus.awvalid & bus.wvalid & ~bus.bvalid),
-            bus.awready.eq(written),
-            bus.wready.eq(written),
+            taken.eq(bus.awvalid & bus.wvalid & ~bus.bvalid & ~written),
+            bus.awready.eq(taken),
+            bus.wready.eq(taken),
         ]
+        m.d.sync += written.eq(taken)
         with m.If(bus.bready):
             m.d.sync += bus.bvalid.eq(0)
         with m.If(written):
             m.d.sync += bus.bvalid.eq(1)
         mask = Cat(bit.replicate(8) for bit in bus.wstrb)
-        m.d.comb += value.eq(bus.wdata & mask)
+        address, value = later(m, bus.awaddr[2:], "address"), later(m, bus.wdata & mask, "value")
+        mask = later(m, mask, "mask")
 
-        taken = Signal()
-        m.d.comb += [taken.eq(bus.arvalid & (~bus.rvalid | bus.rready)), bus.arready.eq(taken)]
+        asked, answer = Signal(), register(32, "answer")
+        m.d.comb += [asked.eq(bus.arvalid & (~bus.rvalid | bus.rready)), bus.arready.eq(asked), bus.rdata.eq(answer)]
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
-        with m.If(taken):
-            m.d.sync += [bus.rvalid.eq(1), bus.rdata.eq(0)]
+        with m.If(asked):
+            m.d.sync += [bus.rvalid.eq(1), answer.eq(0)]
+            with m.Switch(bus.araddr[2:]):
+                for row in self.registers.list:
+                    with m.Case(row.offset >> 2):
+                        if row.access != "w":
+                            m.d.sync += answer.eq(self._value(row))
+                        if row.access == "r" and row.value is None:
+                            m.d.comb += getattr(self, f"read_{row.name}").eq(1)
 
-        for register in self.registers.list:
-            here = register.offset >> 2
-            now = Const(register.value or 0, 32) if register.value is not None else getattr(self, register.name)
-            with m.If(taken & (bus.araddr[2:] == here)):
-                if register.access != "w":
-                    m.d.sync += bus.rdata.eq(now)
-                if register.access == "r" and register.value is None:
-                    m.d.comb += getattr(self, f"read_{register.name}").eq(1)
-            writes = written & (bus.awaddr[2:] == here)
-            if register.access == "w":
-                with m.If(writes):
-                    m.d.comb += now.eq(value)
-            elif register.access == "rw":
+        for row in self.registers.list:
+            now = self._value(row)
+            writes = written & (address == row.offset >> 2)
+            if row.access == "w":
+                m.d.sync += now.eq(Mux(writes, value, 0))
+            elif row.access == "rw":
                 with m.If(writes):
                     m.d.sync += now.eq(now & ~mask | value)
-            elif register.access == "w1c":
-                events = getattr(self, f"set_{register.name}")
+            elif row.access == "w1c":
+                events = getattr(self, f"set_{row.name}")
                 m.d.sync += now.eq(now | events)
                 with m.If(writes):
                     m.d.sync += now.eq(now & ~value | events)
         return m
+
+    def _value(self, row: Register) -> Value:
+        """Return the constant, or the member."""
+        return Const(row.value, 32) if row.value is not None else getattr(self, row.name)

@@ -1,6 +1,6 @@
 """The accelerator: control, two engines, and four memory ports."""
 
-from amaranth.hdl import Cat, Const, Module, ResetInserter
+from amaranth.hdl import Cat, Const, Module
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from chai.overlay import Overlay
@@ -10,6 +10,7 @@ from .control import Control
 from .fetch import ENGINES
 from .ports import Stall, address_bits
 from .registers import AxiLite, address_bits as register_bits
+from .resets import with_reset
 
 READS = ("m0", "m1", "m2", "m3")  # memory ports that read, and that write
 WRITES = ("m0", "m3")
@@ -44,7 +45,7 @@ class Accelerator(Component):
         connect(m, flipped(self.bus), control.bus)
         m.d.comb += self.interrupt.eq(control.interrupt)
         for name, engine in self.engines.items():
-            m.submodules[name] = ResetInserter(control.clear)(engine)
+            m.submodules[name] = with_reset(m, engine, name, control.clear)
             connect(m, getattr(control, name), engine.task)
             m.d.comb += [
                 engine.array_done.eq(control.array_done),
@@ -67,13 +68,13 @@ class Accelerator(Component):
         readers = {port: AxiReader(bits, len(clients[port]), burst) for port in READS if port in clients}
         writers = {port: AxiWriter(bits, burst) for port in WRITES}
         for port, reader in readers.items():
-            m.submodules[f"{port}_reader"] = ResetInserter(control.clear_memory)(reader)
+            m.submodules[f"{port}_reader"] = with_reset(m, reader, f"{port}_reader", control.clear_memory)
             connect(m, reader.axi, flipped(getattr(self, f"{port}_read")))
             for i, client in enumerate(clients[port]):
                 connect(m, client, getattr(reader, f"client{i}"))
             m.d.comb += reader.stop.eq(control.stop)
         for port, writer, engine in zip(writers, writers.values(), (array, window)):
-            m.submodules[f"{port}_writer"] = ResetInserter(control.clear_memory)(writer)
+            m.submodules[f"{port}_writer"] = with_reset(m, writer, f"{port}_writer", control.clear_memory)
             connect(m, writer.axi, flipped(getattr(self, f"{port}_write")))
             connect(m, engine.output, writer.client)
             m.d.comb += writer.stop.eq(control.stop)

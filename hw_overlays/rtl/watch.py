@@ -15,8 +15,7 @@ class Watch(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         still = Signal(range(PATIENCE))
-        m.d.comb += self.stuck.eq(still == PATIENCE - 1)
-        m.d.sync += still.eq(still + 1)
+        m.d.sync += [self.stuck.eq(still == PATIENCE - 1), still.eq(still + 1)]
         with m.If(~self.on | self.moves):
             m.d.sync += still.eq(0)
         return m

@@ -7,7 +7,8 @@ from amaranth.lib import data, wiring
 from chai.overlay import Overlay
 
 from ..ports import Stall, array_ports
-from ..streams import later
+from ..resets import with_reset
+from ..streams import later, register
 from . import multipliers, sums
 from .constants import Constants
 from .drain import Drain, complete_job
@@ -32,22 +33,21 @@ class ArrayEngine(wiring.Component):
         """Return the parts and the wires between them."""
         m = Module()
         overlay = self.overlay
-        plans = [plan(overlay).create(path=(f"plan_{i}",)) for i in range(2)]
+        members = plan(overlay).members.items()
+        plans = [{name: register(member.shape, f"plan_{i}_{name}") for name, member in members} for i in range(2)]
         ports = [self.even, self.odd] if hasattr(self, "odd") else [self.even]
-        m.submodules.planner = planner = Planner(overlay)
-        m.submodules.constants = constants = Constants(overlay)
-        m.submodules.jobs = jobs = Jobs(overlay)
-        m.submodules.passes = passes = Passes(overlay)
-        m.submodules.feeder = feeder = Feeder(overlay)
-        m.submodules.pixels = pixels = Pixels(overlay)
-        m.submodules.multipliers = array = Multipliers(overlay)
+        planner, constants, jobs, passes = Planner(overlay), Constants(overlay), Jobs(overlay), Passes(overlay)
+        feeder, pixels, drain = Feeder(overlay), Pixels(overlay), Drain(overlay)
+        loaders = [Loader(overlay, i) for i in range(len(ports))]
+        parts = {"planner": planner, "constants": constants, "jobs": jobs, "passes": passes, "feeder": feeder}
+        parts |= {"pixels": pixels, "drain": drain, **{f"loader_{i}": loader for i, loader in enumerate(loaders)}}
+        for name, part in parts.items():
+            m.submodules[name] = with_reset(m, part, name)
+        m.submodules.multipliers = array = Multipliers(overlay)  # these and the accumulators have no resets
         accumulators = [Accumulators(overlay) for _ in range(overlay.array.lanes)]
         for lane, part in enumerate(accumulators):
             m.submodules[f"accumulators_{lane}"] = part
-        m.submodules.drain = drain = Drain(overlay)
-        loaders = [Loader(overlay, i) for i in range(len(ports))]
-        for i, (loader, port) in enumerate(zip(loaders, ports)):
-            m.submodules[f"loader_{i}"] = loader
+        for loader, port in zip(loaders, ports):
             wiring.connect(m, loader.memory, wiring.flipped(port))
         wiring.connect(m, constants.memory, wiring.flipped(self.constants))
         wiring.connect(m, constants.memory_too, wiring.flipped(self.constants_too))
@@ -67,7 +67,7 @@ class ArrayEngine(wiring.Component):
         return m
 
     def _tasks(
-        self, m: Module, plans: list[Value], planner: Planner, parts: list[wiring.Component], ended: Value
+        self, m: Module, plans: list[dict[str, Signal]], planner: Planner, parts: list[wiring.Component], ended: Value
     ) -> None:
         """Keep two plans; each part starts the next one as soon as it has taken all of the last."""
         planned = Signal(TASKS)
@@ -80,7 +80,7 @@ class ArrayEngine(wiring.Component):
             m.d.sync += planned.eq(planned + 1)
             for slot, kept in enumerate(plans):
                 with m.If(planned[0] == slot):
-                    m.d.sync += [getattr(kept, name).eq(getattr(planner.plan, name)) for name in kept.signature.members]
+                    m.d.sync += [signal.eq(getattr(planner.plan, name)) for name, signal in kept.items()]
         for part, count in zip(parts, counts):
             m.d.sync += count.eq(count + part.taken)
             choose(m, part, plans, count[0])
@@ -124,24 +124,24 @@ class ArrayEngine(wiring.Component):
             m.d.comb += [loader.address.eq(pixels.words), loader.release.eq(pixels.release)]
 
         # the ring's words two cycles later, a register for them or the padding, then the array
-        inside = delayed(m, pixels.inside, 2, "inside")
-        zero = delayed(m, pixels.zero, 2, "zero")
+        inside = later(m, pixels.inside, "inside", 2)
+        zero = later(m, pixels.zero, "zero", 2)
         for lane, codes in enumerate(array.codes):
             word = Cat(loader.data[lane] for loader in loaders)
             for i in range(self.overlay.array.inputs):
                 code = Mux(inside[lane], word.word_select(i, 8), zero << 7)
                 m.d.comb += codes[i].eq(later(m, code, f"code_{lane}_{i}"))
-        m.d.comb += array.swap.eq(delayed(m, pixels.swap, 3, "swap"))
+        m.d.comb += array.swap.eq(later(m, pixels.swap, "swap", 3))
         cycles = 3 + multipliers.sum_latency(self.overlay) - 2
         names = {"address": "address", "bank": "bank", "first": "first", "valid": "enable"}
-        then = {to: delayed(m, getattr(pixels, name), cycles, name) for name, to in names.items()}
+        then = {to: later(m, getattr(pixels, name), name, cycles) for name, to in names.items()}
         for lane, part in enumerate(accumulators):
             m.d.comb += [getattr(part, name).eq(value) for name, value in then.items()]
             m.d.comb += part.sums.eq(array.sums[lane])
 
     def _jobs(self, m: Module, pixels: Pixels, accumulators: list[Accumulators], drain: Drain) -> None:
         """Give the drain the jobs whose sums are complete: at most one in each bank."""
-        complete = Signal(data.ArrayLayout(complete_job(self.overlay), 2), reset_less=True)
+        complete = register(data.ArrayLayout(complete_job(self.overlay), 2), "complete")
         count = Signal(TASKS)  # jobs whose sums are complete, but not drained
         bank = Signal()  # of the oldest
         with m.If(pixels.final):
@@ -150,14 +150,14 @@ class ArrayEngine(wiring.Component):
                     m.d.sync += [complete[i][name].eq(pixels.job[name]) for name in pixels.job.shape().members]
                     m.d.sync += complete[i].bank.eq(i)
         cycles = 3 + multipliers.sum_latency(self.overlay) - 2 + sums.LATENCY
-        summed = delayed(m, pixels.final, cycles, "final")
+        summed = later(m, pixels.final, "final", cycles)
         taken = drain.jobs.valid & drain.jobs.ready
         m.d.sync += [count.eq(count + summed - taken), bank.eq(bank ^ taken)]
         m.d.comb += [
             drain.jobs.valid.eq(count != 0),
             drain.jobs.payload.eq(complete[bank]),
             drain.sums.as_value().eq(
-                Array(part.drained.as_value() for part in accumulators)[delayed(m, drain.lane, 2, "lane")]
+                Array(part.drained.as_value() for part in accumulators)[later(m, drain.lane, "lane", 2)]
             ),
             pixels.drained.eq(drain.drained),
         ]
@@ -178,17 +178,8 @@ class ArrayEngine(wiring.Component):
                 m.d.sync += self.stall.eq(Stall.OUTPUT)
 
 
-def choose(m: Module, part: wiring.Component, plans: list[Value], slot: Value) -> None:
+def choose(m: Module, part: wiring.Component, plans: list[dict[str, Signal]], slot: Value) -> None:
     """Give a part the plan of a slot, one cycle later."""
     for name in part.plan.signature.members:
-        chosen = Mux(slot, getattr(plans[1], name), getattr(plans[0], name))
+        chosen = Mux(slot, plans[1][name], plans[0][name])
         m.d.comb += getattr(part.plan, name).eq(later(m, chosen, f"chosen_{name}"))
-
-
-def delayed(m: Module, value: Value, cycles: int, name: str) -> Value:
-    """Return ``value`` some cycles later."""
-    for i in range(cycles):
-        later = Signal.like(value, name=f"{name}_{i}")
-        m.d.sync += later.eq(value)
-        value = later
-    return value

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import connect, flipped
 from chai.overlay import Overlay
 
 from ..ports import Stall, window_ports
+from ..resets import with_reset
 from ..streams import later
 from .compute import Compute
 from .fetch import Fetch
@@ -29,10 +30,10 @@ class WindowEngine(wiring.Component):
         limits = {section.kind: dict(section.limits) for section in self.overlay.tasks}
         unused = 1 << 8  # no descriptor has this opcode
         opcodes = {kind: limits[kind]["opcode"] if kind in limits else unused for kind in KINDS}
-        m.submodules.fetch = fetch = Fetch(self.overlay, opcodes)
-        m.submodules.table = table = Table(self.overlay)
-        m.submodules.compute = compute = Compute(self.overlay, opcodes, table.record.shape())
-        m.submodules.store = store = Store(self.overlay, opcodes)
+        fetch, table, store = Fetch(self.overlay, opcodes), Table(self.overlay), Store(self.overlay, opcodes)
+        compute = Compute(self.overlay, opcodes, table.record.shape())
+        for name, part in {"fetch": fetch, "table": table, "compute": compute, "store": store}.items():
+            m.submodules[name] = with_reset(m, part, name)
         connect(m, flipped(self.input), fetch.input)
         connect(m, flipped(self.output), store.output)
         connect(m, fetch.first, compute.first)

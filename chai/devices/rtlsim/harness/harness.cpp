@@ -3,6 +3,9 @@
 
 namespace {
 
+// Cycles of a reset, which a design passes on from register to register, and until all of it has left the reset.
+constexpr int RESET = 8, AFTER = 4;
+
 struct Simulation {
     std::unique_ptr<Design> design{make_design()};
     Memory memory;
@@ -16,11 +19,16 @@ struct Simulation {
     explicit Simulation(uint64_t seed) : random(seed) {
         design->noise(seed + 1);
         design->reset(true);
-        for (int i = 0; i < 2; i++) {
+        idle(RESET);
+        design->reset(false);
+        idle(AFTER);
+    }
+
+    void idle(int cycles) {
+        for (int i = 0; i < cycles; i++) {
             design->begin();
             design->end();
         }
-        design->reset(false);
     }
 
     void settle() {
