@@ -88,9 +88,8 @@ def pids(found: Any) -> list[int]:
     return [nanny.pid for nanny in found.workers.values() if nanny.pid is not None]
 
 
-@pytest.mark.parametrize(
-    "ttl", ["5 minutes", "4s"]
-)  # dask's default, under which it waits for a stopped worker; a short one
+# dask's default, under which it waits for a stopped worker; a short one
+@pytest.mark.parametrize("ttl", ["5 minutes", pytest.param("4s", marks=pytest.mark.slow)])
 def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, capsys: Any, ttl: str) -> None:
     args = ["evaluate", *map(str, guarded(tmp_path, 100, dict.fromkeys((37, 61), WAITS))), "--json", "--batch", "4"]
     journal, held = tmp_path / "journal.jsonl", list[int]()
@@ -114,6 +113,7 @@ def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, ca
     assert capsys.readouterr().out == harmed
 
 
+@pytest.mark.slow
 def test_a_result_that_stays_at_a_stopped_worker_is_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -137,6 +137,7 @@ def test_a_result_that_stays_at_a_stopped_worker_is_computed_again(
     assert capsys.readouterr().out == shared
 
 
+@pytest.mark.slow
 def test_an_image_that_kills_is_reported(tmp_path: Path, capsys: Any) -> None:
     args = ["--json", "--batch", "4", "--journal"]
     with cluster(allowed_failures=0) as found:
@@ -190,6 +191,7 @@ def test_workers_that_have_something_else_refuse(
     assert code == 2 and "error: worker on " in error and words in error
 
 
+@pytest.mark.slow
 def test_when_nothing_comes_back_it_says_so(impatient: None, capsys: Any) -> None:
     with cluster() as found:
         for pid in pids(found):
@@ -198,6 +200,7 @@ def test_when_nothing_comes_back_it_says_so(impatient: None, capsys: Any) -> Non
     assert f"nothing has come back from {found.scheduler_address} for 2 s: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_last_worker_does_all_when_the_other_has_stopped(tmp_path: Path, impatient: None, capsys: Any) -> None:
     args = ["evaluate", *map(str, guarded(tmp_path, 30, pause=0.01)), "--json", "--batch", "2"]
     with cluster() as found:
