@@ -6,7 +6,8 @@ Float steps are those of its software, in float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import frexp, prod
+from dataclasses import replace
+from math import ceil, frexp, log2, prod
 from typing import Any, NamedTuple
 
 from ..blob import Array
@@ -15,7 +16,7 @@ from ..fixed import NOT_FINITE, Centred, Format, Requantization, largest_magnitu
 from ..tasks import Task, arithmetic
 from ..tasks.arithmetic import FormatFacts, Lowered
 from ..tasks.eltwise import Eltwise
-from ..tasks.target import Unsupported
+from ..tasks.target import Unsupported, WeightPrecision
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from .pool import ChaidnnPoolLimits
@@ -64,6 +65,22 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         parts = filters.weights, filters.bias, window, group
         task: Task = self.kind("conv")(layer.bottoms, layer.tops[0], layer.origin, *parts, r)
         return task
+
+    def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
+        """Return what a Target does, but for weights that were folded: they lost the format that was stated for them."""
+        format, thresholds = super().weight_format(weights, precision, top)
+        if precision is None or precision.fl_params is not None or format.scheme == "Xilinx":
+            return format, thresholds
+        largest = float(largest_magnitudes(weights))
+        whole = 1 if largest < 1 else 2 if largest == 1 else ceil(log2(largest)) + 1  # bits before the point
+        return replace(format, value=format.bits - whole), None
+
+    @staticmethod
+    def stated(format: Format, folded: bool) -> Format:
+        """Return a threshold without a fraction for a folded layer, at least 1."""
+        return (
+            replace(format, value=float(max(1, ceil(format.value)))) if folded and format.scheme == "Xilinx" else format
+        )
 
     def inner_product(self, layer: Lowered, weights: Array, bias: Array | None, window: Window) -> Task:
         raise Unsupported("CHaiDNN computes it on the host, in float32")
@@ -152,6 +169,8 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
             raise Unsupported("CHaiDNN has no unsigned codes")
         if source.scheme != target.scheme:
             raise Unsupported(f"it reads {source} and writes {target}; CHaiDNN's layers have one scheme")
+        if source.scheme == "DynamicFixed" and min(source.value, target.value) < 0:
+            raise Unsupported(f"from {source} to {target}: CHaiDNN has no fraction lengths below 0")
         if not source.step or not target.step:
             raise Unsupported(f"from {source} to {target}: every value is 0")
         return source

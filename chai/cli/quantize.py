@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -13,9 +13,11 @@ from typing import Any, TypedDict
 
 from .. import __version__
 from ..errors import UsageError
+from ..fixed import Format
 from ..images import files as images
 from ..images.pictures import Feed
 from ..images.resized import resized, views
+from ..overlay import EXACT, Overlay, default, load
 from ..overlay.sections import LIMITS
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
@@ -37,6 +39,7 @@ EPILOG = """examples:
 
 The weights are written to OUT.caffemodel. Use both files together. Of an ONNX file only formats are chosen: they are
 given with it, as in chai check model.onnx model.formats.json."""
+BOARD = "chaidnn-zcu102"  # the overlay with the arithmetic of CHaiDNN's full build
 NARROW = "note: on the overlays, 6-bit codes take as many cycles and bytes as 8-bit ones, which lose less accuracy"
 WIDTH = 80
 
@@ -204,10 +207,22 @@ def execute(args: argparse.Namespace) -> int:
         output.say(card.news)
     output.say(f"wrote {result.caffemodel if card is None else f'{result.prototxt} and {result.caffemodel.name}'}")
     if not args.quiet:
+        if card is not None:
+            output.say(_on_board(load(args.overlay or default), result.built.formats.values()))
         mean = card.mean_option if card is not None else ""
         judge = f"chai check {result.prototxt} {result.caffemodel} -i IMAGES{mean}"
         output.say(f"next: {judge}   on images not used here")
     return 65 if failed else 0
+
+
+def _on_board(overlay: Overlay, formats: Iterable[Format]) -> str:
+    """Return whether a board with CHaiDNN gives the codes that were judged, for the formats in the file."""
+    if overlay.arithmetic != EXACT:
+        return "a CHaiDNN board gives the codes that were judged here"
+    unsigned = sum(format.unsigned for format in formats)
+    if unsigned:
+        return f"a CHaiDNN board cannot read it: {unsigned} blobs have unsigned codes; --chaidnn writes none"
+    return f"a CHaiDNN board can read it, but computes other codes: --overlay {BOARD} judges those"
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -7,7 +7,6 @@ BatchNorm or Scale alone stays as it is.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil, log2
 
 from ..graph import Graph, Layer
 from ..graph.params import Precision
@@ -82,13 +81,11 @@ def _folded(conv: Convolution, pair: BN) -> Layer:
     layer.params = replace(conv.params, bias_term=True)
     layer.blobs = [weights, factor * (bias - mean) + addend]
     if layer.precision is not None:
-        layer.precision = _precision(layer.precision, float(np.abs(weights).max(initial=0)))
+        layer.precision = _precision(layer.precision)
     return layer
 
 
-def _precision(before: Precision, largest: float) -> Precision:
-    """Return the precision_param of a folded convolution: weights get a new format, the output's threshold is cut."""
-    whole = 1 if largest < 1 else 2 if largest == 1 else ceil(abs(log2(largest))) + 1  # bits before the point
-    fraction = None if before.bw_params is None else before.bw_params - whole
+def _precision(before: Precision) -> Precision:
+    """Return the precision_param of a folded convolution: its weights get a new format, the output's threshold is cut."""
     threshold = None if before.th_layer_out is None else float(int(before.th_layer_out))
-    return replace(before, fl_params=fraction, th_params=(), th_layer_out=threshold)
+    return replace(before, fl_params=None, th_params=(), th_layer_out=threshold)

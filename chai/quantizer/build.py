@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from ..blob import Array
 from ..errors import UsageError
@@ -15,6 +15,7 @@ from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
 from ..offload.formats import from_precision, unsigned_blobs
 from ..overlay import Overlay
+from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
@@ -114,7 +115,9 @@ class RecipeBuilder:
         self.seed, self.tick, self.kept = seed, tick, kept
         on_host = {layer.name for layer in graph.layers} - self.placed
         self.unsigned = frozenset[str]() if codes.signed else unsigned_blobs(graph, codes.overlay, on_host)
-        self.groups: Groups = groups(graph, self.placed, codes.bits, codes.wider, self.unsigned)
+        self.arithmetic = arithmetic(codes.overlay)
+        rescales_nothing = partial(self.arithmetic.one_format, scheme=codes.scheme)
+        self.groups: Groups = groups(graph, self.placed, codes.bits, codes.wider, self.unsigned, rescales_nothing)
         self.whole: RecipeBuilder | None = None  # the builder that this is a fold of
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
@@ -257,6 +260,8 @@ class RecipeBuilder:
                     group = self.groups.of[layer.tops[0]]
                     found[group] = max((found[self.groups.of[b]] for b in layer.bottoms), key=lambda f: f.step)
             blobs = self.groups.of
+            folded = {blobs[layer.tops[0]] for layer in graph.layers if layer.name in self.folded}
+            found = {group: self.arithmetic.stated(format, group in folded) for group, format in found.items()}
             self._fitted[key] = {b: found[g] for b, g in blobs.items()}, {b: chosen[g] for b, g in blobs.items()}
         return self._fitted[key]
 

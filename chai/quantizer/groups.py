@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -51,15 +51,16 @@ def groups(
     bits: Bits,
     wider: Mapping[str, int] | None = None,
     unsigned: Collection[str] = (),
+    one_format: Callable[[Layer], bool] = lambda layer: layer.same_values,
 ) -> Groups:
     """Return the groups of a rewritten graph whose layers ``placed`` run on the overlay.
 
     Three widths are used unchanged: of the network's inputs, of weights, of all other blobs. A single width of 6 applies
     only to operands of the multipliers: blobs that no weights on the overlay multiply, and the first layer (inputs and
     weights), keep 8 at no cost. ``wider`` sets the width of a layer's weights and of its input.
-    A group is unsigned if all its blobs are in ``unsigned``.
+    A group is unsigned if all its blobs are in ``unsigned``. ``one_format`` says which layers on the overlay rescale nothing.
     """
-    result = Groups(_tied(graph, placed))
+    result = Groups(_tied(graph, placed, one_format))
     result.unsigned = {*result.of.values()} - {group for blob, group in result.of.items() if blob not in unsigned}
     exact = isinstance(bits, tuple)
     of_inputs, of_weights, of_blobs = bits if isinstance(bits, tuple) else (8, bits, bits)
@@ -92,13 +93,13 @@ def scores(graph: Graph, placed: Collection[str]) -> set[str]:
     return {x.name for x in graph.layers if x.name in placed and x.averages and only_scores(graph, x)}
 
 
-def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
+def _tied(graph: Graph, placed: Collection[str], one_format: Callable[[Layer], bool]) -> dict[str, str]:
     tied = UnionFind()
     inputs = set(graph.inputs)
     met: set[str] = set()
     for layer in graph.layers:
         ties = [layer.tops] if not layer.source else []  # a precision_param has one format for all tops of a layer
-        if layer.keeps_format or (layer.merges_formats and layer.name in placed):
+        if layer.keeps_format or (layer.name in placed and one_format(layer)):
             ties.append((*layer.bottoms, *layer.tops))
         # ... and one for all network inputs that this layer is the first to read
         ties.append(tuple(b for b in layer.bottoms if b in inputs - met))

@@ -76,6 +76,12 @@ class Arithmetic(Target):
         del scheme
         return layer.same_values
 
+    @staticmethod
+    def stated(format: Format, folded: bool) -> Format:
+        """Return the format that a file can state for blobs, of which a layer with others ``folded`` into it writes one."""
+        del folded
+        return format
+
     def kind(self, name: str) -> Any:
         """Return the class of a kind of Task in this arithmetic."""
         return find(name, self.overlay.arithmetic)

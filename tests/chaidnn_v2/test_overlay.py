@@ -18,6 +18,8 @@ from chai.cli import main
 from chai.errors import DeviceError, UsageError
 from chai.fixed import Format
 from chai.offload.schedule import DeviceStep, Pack
+from chai.parser.caffemodel import write_caffemodel
+from chai.quantizer import quantize
 from chai.tasks.work import Work
 from tests.passes.common import prototxt
 
@@ -55,6 +57,7 @@ def made(
         ("y Pooling data -> y : pooling_param { pool: AVE kernel_size: 3 pad: 1 }" + DYNAMIC % 14, "is a shift by -1"),
         ("y Pooling data -> y : pooling_param { kernel_size: 2 stride: 3 pad: 1 }", "it drops no last window"),
         ("y Pooling data -> y : pooling_param { pool: AVE_EXC_PAD kernel_size: 3 pad: 1 }", "averages count the padding"),
+        ("y Convolution data -> y : " + CONV % 1 + DYNAMIC % -1, "no fraction lengths below 0"),
         ("y Eltwise data data -> y : eltwise_param { coeff: 1 coeff: -1 }", "without coefficients"),
         ("y Scale data -> y", "have no thresholds"),
         ("y LRN data -> y", "no LRN unit"),
@@ -169,3 +172,49 @@ def test_there_is_no_hardware_of_it(tmp_path: Path, name: str, capsys: pytest.Ca
         estimate(tmp_path / "layers.csv", known)
     assert main(["show", "digits", "--overlay", name]) == 0
     assert "not modelled" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("largest", "bits"), [(0.3, 1), (0.01, 1), (1.0, 2), (1.5, 2), (2.0, 2), (3.0, 3), (9.0, 5)])
+def test_weights_of_a_folded_convolution(tmp_path: Path, largest: float, bits: int) -> None:
+    """Their fraction length follows the largest magnitude, however small it is."""
+    lines = f"""a Convolution data -> a : {CONV % 1} {DYNAMIC % 4}
+                b BatchNorm a -> b : batch_norm_param {{ eps: 0 }}
+                s Scale b -> s : {(DYNAMIC % 4).replace("bw_params: 8", "")}"""
+    net = made(tmp_path, lines)
+    weights = net.params["a"][0]
+    weights[...] = np.random.default_rng(1).uniform(-0.5, 0.5, weights.shape) * largest
+    weights[0, 0] = largest
+    for array, value in zip((*net.params["b"], *net.params["s"]), (0, 1, 1, 1)):
+        array[...] = value
+    net.plan()
+    (task,) = (task for step in net.schedule.segments for task in step.tasks)
+    assert task.requantization.shift == 5 + (8 - bits) - 4
+
+
+def test_quantising_keeps_what_the_file_says(tmp_path: Path) -> None:
+    """Formats that nothing rescales are one, thresholds of folded layers whole: the file means what was judged."""
+    lines = f"""a Convolution data -> a : {CONV % 3}
+                b BatchNorm a -> b
+                s Scale b -> s : scale_param {{ bias_term: true }}
+                r ReLU s -> s
+                c Convolution s -> c : {CONV.replace("}", "pad: 1 }") % 3}
+                e Eltwise s c -> e
+                p Pooling e -> p : pooling_param {{ pool: AVE kernel_size: 5 }}
+                d Convolution p -> d : {CONV % 1}"""
+    net = made(tmp_path, lines)
+    rng = np.random.default_rng(8)
+    total, squares, divisor = net.params["b"]
+    total[...], squares[...], divisor[...] = rng.normal(size=16), rng.uniform(0.5, 2, 16), 1
+    layers = [(name, net.graph.layer(name).type, blobs) for name, blobs in net.params.items()]
+    write_caffemodel(tmp_path / "net.caffemodel", "net", layers)
+    x = rng.normal(size=(3, 16, 7, 9)).astype(np.float32)
+    out = tmp_path / "q.prototxt"
+    options = {"overlay": FULL, "scheme": "Xilinx", "effort": "fast", "chaidnn": True}
+    result = quantize(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", [x], out, **options)
+    written = chai.Net(out, out.with_suffix(".caffemodel"), overlay=FULL)
+    written.forward(x)
+    assert not written.partition.reasons and written.formats is not None
+    judged = {blob: str(format) for blob, format in result.built.formats.items()}
+    assert {blob: str(written.formats[blob]) for blob in judged} == judged
+    tied = [written.formats[written.graph.latest[blob]] for blob in "scep"]
+    assert len({*tied}) == 1 and tied[0].value.is_integer()

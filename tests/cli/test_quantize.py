@@ -44,7 +44,8 @@ def test_the_digits(chai_command, tmp_path: Path) -> None:  # type: ignore[no-un
     assert re.search(r"chosen: activations \w+, weights \w+", text)
     assert re.search(r"cost \S+ on 24 calibration images, \S+ with plain maxima", text)
     assert "prob: top-1 agreement 24/24 (100.0 %)" in text and "cost most: " in text
-    assert done.stderr.splitlines()[-3:-1] == ["wrote q.html", "wrote q.prototxt and q.caffemodel"]
+    assert done.stderr.splitlines()[-4:-2] == ["wrote q.html", "wrote q.prototxt and q.caffemodel"]
+    assert re.match(r"a CHaiDNN board cannot read it: \d+ blobs have unsigned codes", done.stderr.splitlines()[-2])
     assert done.stderr.splitlines()[-1].startswith("next: chai check q.prototxt q.caffemodel")
     page = Page((tmp_path / "q.html").read_text())
     assert json.loads(page.data)["bits"] == 8
@@ -52,6 +53,24 @@ def test_the_digits(chai_command, tmp_path: Path) -> None:  # type: ignore[no-un
     again = chai_command("check", "q.prototxt", "q.caffemodel", "-i", DIGITS, "--limit", "12", "--json")
     assert again.returncode == 0 and "was quantised for other weights" not in again.stderr
     assert json.loads(again.stdout)["formats"] == "precision_param"
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        (["--chaidnn"], "can read it, but computes other codes: --overlay chaidnn-zcu102"),
+        (["--overlay", "chaidnn-zcu102"], "gives the codes that were judged here"),
+    ],
+)
+def test_what_a_chaidnn_board_makes_of_it(chai_command, tmp_path: Path, options: list[str], answer: str) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command(
+        "quantize", "digits", "--calibration", DIGITS, "--limit", "8", "--effort", "fast", "-o", "q.prototxt", *options
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"a CHaiDNN board {answer}" in done.stderr
+    images = ["-i", DIGITS, "--limit", "8", "--json", "--overlay", "chaidnn-zcu102"]
+    judged = json.loads(chai_command("check", "q.prototxt", "q.caffemodel", *images).stdout)
+    assert judged["formats"] == "precision_param"
 
 
 def test_json_and_the_same_again(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
