@@ -24,20 +24,17 @@ import argparse
 import io
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
+from training import Network, load_pixels, read_network, split
 
-from chai.parser.text import Block, parse, read_source
 from chai.util.paths import resource
 
 try:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
     from torch.nn import functional
 except ImportError as error:
     raise SystemExit("train_digits.py needs: pip install torch scikit-learn pillow numpy") from error
@@ -47,7 +44,6 @@ WEIGHTS = resource("prototxt", "digits.caffemodel")
 IMAGES = resource("prototxt", "digits_images")
 
 SEED = 0
-HELD_BACK = 360
 EPOCHS = 60
 BATCH = 64
 LEARNING_RATE = 3e-3  # the peak of a one-cycle schedule
@@ -57,149 +53,7 @@ AUGMENTED = 0.8  # share of a batch that is augmented
 SHIFT, ROTATION, ZOOM = 1.0, 10.0, 0.1  # at most: pixels, degrees, relative
 
 
-# --- the network, from its prototxt ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer of a prototxt; ``params`` holds the fields of its ``*_param`` block, each a list."""
-
-    name: str
-    type: str
-    bottoms: list[str]
-    top: str
-    params: dict[str, list[Any]]
-
-    def number(self, field: str, default: int | None = None) -> int:
-        """Return an integer parameter, or the default if the file does not set it."""
-        return int(self.params[field][0]) if default is None or field in self.params else default
-
-
-def as_dict(block: Block) -> dict[str, list[Any]]:
-    """Return a message as {field: values in order}; a value is its text or a dict."""
-    fields: dict[str, list[Any]] = {}
-    for field in block.fields:
-        value = as_dict(field.value) if isinstance(field.value, Block) else field.value.text
-        fields.setdefault(field.name, []).append(value)
-    return fields
-
-
-def read_network(path: Path) -> tuple[str, list[Layer]]:
-    """Return the name and layers of a prototxt."""
-    net = as_dict(parse(read_source(path)))
-    layers = []
-    for layer in net["layer"]:
-        params: dict[str, list[Any]] = next(
-            (values[0] for field, values in layer.items() if field.endswith("_param")), {}
-        )
-        layers.append(Layer(layer["name"][0], layer["type"][0], layer.get("bottom", []), layer["top"][0], params))
-    return net["name"][0], layers
-
-
-class Convolution(nn.Module):
-    """A convolution trained with batch normalisation, which ``blobs`` folds away."""
-
-    def __init__(self, inputs: int, layer: Layer) -> None:
-        super().__init__()
-        outputs = layer.number("num_output")
-        self.conv = nn.Conv2d(
-            inputs, outputs, layer.number("kernel_size"), layer.number("stride", 1), layer.number("pad", 0), bias=False
-        )
-        self.norm = nn.BatchNorm2d(outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.conv(x))
-
-    def blobs(self) -> list[Tensor]:
-        """Return weights (M, C, kh, kw) and bias (M,) of the equivalent plain convolution for inference."""
-        mean, variance = self.norm.get_buffer("running_mean"), self.norm.get_buffer("running_var")
-        gain = self.norm.weight.double() / torch.sqrt(variance.double() + self.norm.eps)
-        return [self.conv.weight * gain.view(-1, 1, 1, 1), self.norm.bias - mean * gain]
-
-
-class Gemm(nn.Linear):
-    """The custom layer "gemm": a fully connected layer over the flattened bottom."""
-
-    def __init__(self, inputs: int, layer: Layer) -> None:
-        super().__init__(inputs, int(layer.params["float_args"][0]))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.flatten(1))
-
-    def blobs(self) -> list[Tensor]:
-        """Return weights (outputs, inputs) and bias (outputs,)."""
-        return [self.weight, self.bias]
-
-
-class Concat(nn.Module):
-    def forward(self, *parts: Tensor) -> Tensor:
-        return torch.cat(parts, dim=1)
-
-
-class Network(nn.Module):
-    """Runs the layers of a prototxt in order, as Caffe does. Softmax is part of the loss: the output is scores."""
-
-    def __init__(self, layers: list[Layer]) -> None:
-        super().__init__()
-        channels = {layer.top: int(layer.params["shape"][0]["dim"][1]) for layer in layers if layer.type == "Input"}
-        (self.input,) = channels
-        self.layers = [layer for layer in layers if layer.type not in ("Input", "Softmax")]
-        self.modules_by_layer = nn.ModuleDict()
-        for layer in self.layers:
-            inputs = sum(channels[bottom] for bottom in layer.bottoms)
-            self.modules_by_layer[layer.name] = self._module(layer, inputs)
-            channels[layer.top] = layer.number("num_output") if layer.type == "Convolution" else inputs
-
-    @staticmethod
-    def _module(layer: Layer, inputs: int) -> nn.Module:
-        match layer.type:
-            case "Convolution":
-                return Convolution(inputs, layer)
-            case "ReLU":
-                return nn.ReLU()
-            case "Pooling":
-                # Caffe rounds a pool's output size up and torch down; they agree if every window fits, as here.
-                pool = nn.MaxPool2d if layer.params["pool"] == ["MAX"] else nn.AvgPool2d
-                return pool(layer.number("kernel_size"), layer.number("stride", 1), layer.number("pad", 0))
-            case "Concat":
-                return Concat()
-            case "Dropout":
-                return nn.Dropout(float(layer.params["dropout_ratio"][0]))
-            case "gemm":
-                return Gemm(inputs, layer)
-        raise SystemExit(f"layer {layer.name!r}: no module for type {layer.type!r}")
-
-    def forward(self, x: Tensor) -> Tensor:
-        blobs = {self.input: x}
-        for layer in self.layers:
-            blobs[layer.top] = self.modules_by_layer[layer.name](*(blobs[bottom] for bottom in layer.bottoms))
-        return blobs[self.layers[-1].top]
-
-    def weights(self) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-        """Yield name, type and float32 blobs of every layer with weights, for a caffemodel."""
-        for layer in self.layers:
-            module = self.modules_by_layer[layer.name]
-            if isinstance(module, Convolution | Gemm):
-                yield layer.name, layer.type, [blob.detach().float().numpy() for blob in module.blobs()]
-
-
 # --- data and training ----------------------------------------------------------------------------------------------
-
-
-def load_pixels() -> tuple[np.ndarray, np.ndarray]:
-    """Return images, uint8 (1797, 8, 8), and labels (1797,)."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    return np.rint(digits.images * (255 / 16)).astype(np.uint8), digits.target
-
-
-def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices to train on and the held-out indices, both sorted."""
-    from sklearn.model_selection import train_test_split
-
-    train, held_back = train_test_split(np.arange(len(labels)), test_size=HELD_BACK, stratify=labels, random_state=0)
-    return np.sort(train), np.sort(held_back)
 
 
 def as_input(pixels: np.ndarray) -> np.ndarray:
@@ -229,7 +83,7 @@ def train(network: Network, images: Tensor, labels: Tensor) -> None:
     for epoch in range(1, EPOCHS + 1):
         total = 0.0
         for batch in torch.randperm(len(images), generator=generator).split(BATCH):
-            scores = network(augment(images[batch], generator))
+            (scores,) = network(augment(images[batch], generator)).values()
             loss = functional.cross_entropy(scores, labels[batch], label_smoothing=LABEL_SMOOTHING)
             optimiser.zero_grad()
             loss.backward()
@@ -314,7 +168,8 @@ def main() -> None:
     network = Network(layers)
     train(network, torch.from_numpy(as_input(pixels[training])), torch.from_numpy(labels[training]))
     with torch.no_grad():
-        report(network(torch.from_numpy(as_input(pixels[held_back]))).numpy(), labels[held_back])
+        (scores,) = network(torch.from_numpy(as_input(pixels[held_back]))).values()
+        report(scores.numpy(), labels[held_back])
 
     write_caffemodel(WEIGHTS, name, network.weights())
     write_images(IMAGES, pixels, labels, held_back)

@@ -1,4 +1,4 @@
-"""chai demo: classify the shipped digit images with the shipped network."""
+"""chai demo: classify the shipped digit images with the shipped network, or find digits in pictures with the detector."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from .parsing import section
 EPILOG = """examples:
   chai demo
   chai demo --device float -o digits.png
+  chai demo --detect
 
 needs no internet, no board and no download"""
 RUNS = 10
@@ -53,6 +54,11 @@ class Demo(output.Schema):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
+    section(parser, "input").add_argument(
+        "--detect",
+        action="store_true",
+        help="find digits in pictures with the shipped detector, instead of classifying them",
+    )
     section(parser, "device").add_argument(
         "--device", metavar="NAME", default="emulator", help="device to run on, see chai devices (default: emulator)"
     )
@@ -70,8 +76,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Classify the held-back digits, time a pass, draw the picture, print getPerfInfo.
 
-    Return 1 if fewer than 98 % are right.
+    Return 1 if fewer than 98 % are right. With --detect: see demo_detect.
     """
+    if args.detect:
+        from . import demo_detect  # which the other demo does without
+
+        return demo_detect.execute(args)
     files = images.find([resource("prototxt", "digits_images")])
     truth = [int(file.stem.rpartition("_")[2]) for file in files]  # ..._3.png is a 3
     net = Net("digits", device=args.device)

@@ -25,30 +25,37 @@ FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}  # supported for writ
 LOW, HIGH = (0, 32, 77), (255, 234, 70)  # ends of a colour-blind safe scale from dark blue to yellow
 
 _NEAREST = 0  # PIL.Image.NEAREST, which moved to Resampling in Pillow 9.1
-_CELL, _CAPTION, _GAP = 96, 40, 12
+_CAPTION, _GAP = 40, 12
 _RIGHT, _WRONG = "#0072B2", "#D55E00"  # Okabe-Ito: colour-blind safe; the caption says it too
 
 
-def contact_sheet(path: Path, items: Sequence[tuple[Image, str, bool]], columns: int, title: str) -> None:
-    """Write a PNG of small images with captions: ``items`` are (image, caption, whether it is right).
+def contact_sheet(
+    path: Path,
+    items: Sequence[tuple[Image, str, bool]],
+    columns: int,
+    title: str,
+    cell: tuple[int, int] = (96, 96),
+) -> None:
+    """Write a PNG of images with captions: ``items`` are (image, caption, whether it is right), each resized to a ``cell``.
 
     The file appears complete or not at all.
     """
     from PIL import Image, ImageDraw
 
     rows = -(-len(items) // columns)
-    size = (_GAP + columns * (_CELL + _GAP), 2 * _GAP + 16 + rows * (_CELL + _CAPTION + _GAP))
+    width, height = cell
+    size = (_GAP + columns * (width + _GAP), 2 * _GAP + 16 + rows * (height + _CAPTION + _GAP))
     sheet = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(sheet)
-    font = _font(sheet, least=13)  # in smaller ones a space is as narrow as the gap between letters
+    font = _font(13)  # in smaller ones a space is as narrow as the gap between letters
     draw.text((_GAP, _GAP), title, fill="black", font=font)
     for i, (image, caption, right) in enumerate(items):
-        x = _GAP + i % columns * (_CELL + _GAP)
-        y = 2 * _GAP + 16 + i // columns * (_CELL + _CAPTION + _GAP)
-        sheet.paste(image.convert("RGB").resize((_CELL, _CELL), _NEAREST), (x, y))
+        x = _GAP + i % columns * (width + _GAP)
+        y = 2 * _GAP + 16 + i // columns * (height + _CAPTION + _GAP)
+        sheet.paste(image.convert("RGB").resize(cell, _NEAREST), (x, y))
         colour = _RIGHT if right else _WRONG
-        draw.rectangle((x - 2, y - 2, x + _CELL + 1, y + _CELL + 1), outline=colour, width=2)
-        draw.multiline_text((x, y + _CELL + 5), caption, fill=colour, font=font, spacing=2)
+        draw.rectangle((x - 2, y - 2, x + width + 1, y + height + 1), outline=colour, width=2)
+        draw.multiline_text((x, y + height + 5), caption, fill=colour, font=font, spacing=2)
     save(sheet, path, "PNG")
 
 
@@ -91,7 +98,7 @@ def with_boxes(image: Image, boxes: Sequence[LabelledBox]) -> Image:
     from PIL import ImageDraw
 
     image = image.convert("RGB")
-    draw, font = ImageDraw.Draw(image), _font(image)
+    draw, font = ImageDraw.Draw(image), _font(_letters(image))
     for box in reversed(boxes):
         frame = _pixels(box.corners, image.size)
         if frame is None:
@@ -159,7 +166,7 @@ def with_lines(image: Image, lines: Sequence[tuple[str, Colour | None]]) -> Imag
     """Return a taller copy with lines of text below the picture, each after a square of its colour if it has one."""
     from PIL import Image as Images, ImageDraw
 
-    font = _font(image)
+    font = _font(_letters(image))
     texts = [(_drawable(text), colour) for text, colour in lines]
     height = 6 + max((_extent(text, font)[1] for text, _ in texts), default=0)
     longest = max((_extent(text, font)[0] for text, _ in texts), default=0)
@@ -184,12 +191,17 @@ def _pixels(corners: tuple[float, float, float, float], size: tuple[int, int]) -
     return (x0, y0, x1, y1) if x0 <= x1 and y0 <= y1 else None
 
 
-def _font(image: Image, least: int = 11) -> Any:
-    """Return Pillow's built-in font, in a readable size if this version of Pillow can scale it."""
+def _letters(image: Image) -> int:
+    """Return the size of letters that can be read in an image, in pixels."""
+    return max(11, min(image.size) // 40)
+
+
+def _font(size: int) -> Any:
+    """Return Pillow's built-in font, of this size if this version of Pillow can scale it."""
     from PIL import ImageFont
 
     try:
-        return ImageFont.load_default(size=max(least, min(image.size) // 40))
+        return ImageFont.load_default(size=size)
     except (TypeError, ImportError):  # Pillow before 10.1, or without FreeType
         return ImageFont.load_default()
 

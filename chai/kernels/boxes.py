@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from ..blob import Array
 from ..util.lazy_numpy import np
-from .native.library import Library, library, pointer
+from .native import library
+from .native.library import Library, pointer
 
 BLOCK = 64  # boxes that are compared with each other at once
 LANES = 16  # of native/boxes.h
@@ -37,7 +38,7 @@ def suppress(low: Array, high: Array, area: Array, rule: Suppression) -> list[in
     without area.
     """
     ends = np.concatenate([high, -low])  # the least ends of two boxes are those of what they have in common
-    used = library()
+    used = library.library()
     if used is None or ends.dtype != np.float32 or area.dtype != np.float32:
         return _in_numpy(ends, area, rule)
     return _in_c(used, np.ascontiguousarray(ends), np.ascontiguousarray(area), rule)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,14 @@ def case(seed: int) -> tuple[dict[str, Any], list[list[list[float]]]]:
     return {"images": images, "annotations": annotations, "categories": categories}, found
 
 
-def of_pycocotools(content: dict[str, Any], found: list[list[list[float]]]) -> tuple[Any, Any]:
+def of_pycocotools(
+    content: dict[str, Any], found: list[list[list[float]]], ids: Sequence[int] = IDS
+) -> tuple[Any, Any]:
     """Its twelve figures, and the average precision of each category at each overlap."""
     coco = pytest.importorskip("pycocotools.coco", reason="pycocotools is not installed")
     cocoeval = pytest.importorskip("pycocotools.cocoeval", reason="pycocotools is not installed")
     results = [
-        {"image_id": image["id"], "category_id": IDS[int(box[0])], "score": box[1],
+        {"image_id": image["id"], "category_id": ids[int(box[0])], "score": box[1],
          "bbox": [box[2], box[3], box[4] - box[2], box[5] - box[3]]}
         for image, boxes in zip(content["images"], found) for box in boxes
     ]  # fmt: skip

@@ -142,7 +142,7 @@ def test_rows_are_those_of_the_loops(block: int | None, case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if block is not None:
             patch.setattr(suppression, "BLOCK", block)
-            patch.setattr(suppression, "library", lambda: None)
+            patch.setattr(suppression.library, "library", lambda: None)
         found = case.forward()
     assert found.shape == wanted.shape
     assert np.array_equal(found, wanted)

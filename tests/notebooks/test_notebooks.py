@@ -103,7 +103,7 @@ def test_hello_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     shown = execute(NAMES[0], tmp_path, monkeypatch)
     assert shown.printed.startswith("The weights of GoogLeNet are not here (chai fetch googlenet): digits instead.\n")
     assert "same best answer: 6 of 6" in shown.printed
-    assert len(shown.pictures) == 6
+    assert len(shown.pictures) == 6 + 4  # with boxes
     assert "at first batch" in shown.pages[0] and "inception_a/3x3" in shown.pages[0]
 
 
@@ -115,7 +115,7 @@ def test_hello_googlenet(googlenet: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "Arabian camel, dromedary, Camelus dromedarius",
         "goldfish, Carassius auratus",
     ]
-    assert len(shown.pictures) == 2
+    assert len(shown.pictures) == 2 + 4
     assert "inception_5b/output" in shown.pages[0]
 
 

@@ -291,7 +291,7 @@ def test_a_made_up_picture_has_its_size_and_the_same_bytes_each_time(tmp_path: P
 def test_the_plugin_compiles_for_each_version_of_the_interface(tmp_path: Path) -> None:
     for number in (7, 9):
         try:
-            library = measure._plugin(SimpleNamespace(version=number), tmp_path)  # type: ignore[arg-type]
+            library = measure.plugin(SimpleNamespace(version=number), tmp_path)  # type: ignore[arg-type]
         except debian.Unavailable as error:
             pytest.skip(str(error))
         assert b"qemu_plugin_install" in library.read_bytes()

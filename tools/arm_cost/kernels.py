@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .debian import FOLDER, MACHINES, ROOT, Guest, Unavailable
 
-TESTS = ("native", "floats", "conversions", "device_blobs", "softmax", "elements", "weights", "running")
+TESTS = ("native", "boxes", "floats", "conversions", "device_blobs", "softmax", "elements", "weights", "running")
 
 
 def main() -> int:

@@ -79,7 +79,7 @@ def measure(job: Job, root: Path) -> Cost:
                 "PYTHONHASHSEED": "0",  # the same sets in the same order each time
                 "TMPDIR": name,
             },
-            options=["-plugin", f"{_plugin(guest, folder)},count={counter}"],
+            options=["-plugin", f"{plugin(guest, folder)},count={counter}"],
             output=subprocess.PIPE,
         )
     if done.returncode:
@@ -125,7 +125,7 @@ def _picture(picture: str, folder: Path) -> Path:
     return sample(folder, *map(int, size.groups()))
 
 
-def _plugin(guest: Guest, folder: Path) -> Path:
+def plugin(guest: Guest, folder: Path) -> Path:
     """Compile the plugin for the guest's qemu. Raises Failed; Unavailable without a C compiler."""
     try:
         command = compiler()
