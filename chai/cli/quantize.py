@@ -19,9 +19,10 @@ from ..images.pictures import Feed
 from ..images.resized import resized, views
 from ..overlay import EXACT, Overlay, default, load
 from ..overlay.sections import LIMITS
+from ..quantizer.boxes import BoxCounts
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
-from ..quantizer.search import BUDGET, quantize
+from ..quantizer.search import BUDGET, JUDGES, OUTPUTS, quantize
 from ..report import page as reports
 from ..text import visible
 from ..util.data.malloc import return_large_arrays
@@ -36,6 +37,7 @@ EPILOG = """examples:
   chai quantize net.prototxt net.caffemodel --calibration cal/ --bits 6 --effort best -o net_int6.prototxt
   chai quantize net.prototxt net.caffemodel --calibration cal/ --scheme DynamicFixed -o net_df.prototxt --html q.html
   chai quantize model.onnx --calibration cal/ -o model.formats.json
+  chai quantize digits_detector --calibration photos/ --judge boxes -o digits_detector_int8.prototxt
 
 The weights are written to OUT.caffemodel. Use both files together. Of an ONNX file only formats are chosen: they are
 given with it, as in chai check model.onnx model.formats.json."""
@@ -71,7 +73,9 @@ class Quantize(worst.Compared):
     scheme: str
     effort: str
     seed: int
+    judge: str
     judged: int
+    boxes: BoxCounts | None
     recipe: QuantizeRecipe
     cost: float | None
     cost_of_plain_maxima: float | None
@@ -169,6 +173,13 @@ def _search(parser: argparse.ArgumentParser) -> None:
         "the weights are kept",
     )
     group.add_argument(
+        "--judge",
+        choices=JUDGES,
+        default=OUTPUTS,
+        help="what formats are judged by: the errors of the outputs (default), of a detector those of what its boxes are made "
+        "from; or the boxes themselves, compared with float's",
+    )
+    group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="random seed for sampled positions (default: 0)"
     )
     options.journal(group)
@@ -235,7 +246,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "budget": BUDGET if args.budget is None else args.budget,
         "wider": _wider(args.layer_bits, args.widths),
         "scheme": options.scheme(args),
-        **{name: getattr(args, name) for name in ("effort", "limit", "seed", "journal", "restart", "chaidnn")},
+        **{name: getattr(args, name) for name in ("effort", "judge", "limit", "seed", "journal", "restart", "chaidnn")},
     }
 
 
@@ -301,6 +312,7 @@ def _page(args: argparse.Namespace, outcome: Verdict, content: dict[str, Any]) -
         "formats": f"{spelled(how['bits'])}-bit {how['scheme']}",
         "overlay": f"{outcome.check.overlay}, emulated",
         "calibration": f"{result.images} images, {content['preprocess']}",
+        "judged by": how["judge"],
         "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
     }
     poor = worst.below(outcome.check)

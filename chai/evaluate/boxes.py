@@ -46,21 +46,25 @@ def overlap(one: Corners, other: Corners) -> float:
     return both / union if union > 0 else 0.0
 
 
-def matched(boxes: Iterable[Box], expected: Iterable[Box]) -> int:
-    """Count the boxes that match an expected box.
+def pairs(boxes: Iterable[Box], expected: Iterable[Box]) -> list[tuple[Box, Box]]:
+    """Return the boxes that match an expected box, each with that one.
 
     Boxes are matched in descending order of score. Each takes the unmatched expected box of its class with the largest
     intersection over union, if that is at least IOU.
     """
     free = list(expected)
-    pairs = 0
+    found = []
     for box in sorted(boxes, key=lambda b: -b[1]):
         rivals = [i for i, other in enumerate(free) if other[0] == box[0]]
         nearest = max(rivals, key=lambda i: overlap(box[2:], free[i][2:]), default=None)
         if nearest is not None and overlap(box[2:], free[nearest][2:]) >= IOU:
-            del free[nearest]
-            pairs += 1
-    return pairs
+            found.append((box, free.pop(nearest)))
+    return found
+
+
+def matched(boxes: Iterable[Box], expected: Iterable[Box]) -> int:
+    """Count the boxes that match an expected box, see ``pairs``."""
+    return len(pairs(boxes, expected))
 
 
 def hits(boxes: Iterable[Box], truth: Sequence[TrueBox]) -> list[tuple[int, float, bool]]:

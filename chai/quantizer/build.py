@@ -19,6 +19,7 @@ from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
+from .boxes import BoxCounts, counted, disagreement
 from .groups import Bits, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
 from .ranges import best, candidates, fit
@@ -45,6 +46,7 @@ class Built:
     ``refused``   reason by layer, for layers that run on the host because their numbers do not fit
     ``chosen``    method by which each blob's format was chosen
     ``coarser``   layers whose weights have coarser steps so that their sums fit the accumulator
+    ``boxes``     how many boxes are float's, if they are the judge
     """
 
     recipe: Recipe
@@ -56,6 +58,7 @@ class Built:
     refused: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
     coarser: dict[str, Coarser] = field(default_factory=dict)
+    boxes: BoxCounts | None = None
 
     @property
     def cost(self) -> float:
@@ -206,6 +209,7 @@ class RecipeBuilder:
         by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
+        built.boxes = self._counted(states, reference) if self.observed.boxes else None
         built.coarser = {name: found for name, found in coarser.items() if found and name not in emulation.refused}
         return built, by_batch, soft_by_batch
 
@@ -227,10 +231,22 @@ class RecipeBuilder:
         """Return the cost of each image (N,), batch by batch."""
         costs = []
         for w, s in zip(reference, states):
+            if self.observed.boxes:
+                each = [disagreement(w[b], s.value(b), self._images(s)) for b in self.observed.measured]
+                costs.append(np.sum(each, axis=0))
+                continue
             each = [cost(self.graph, b, w[b], s.value(b), temperature) for b in self.observed.measured]
             images = max(map(len, each))  # a blob whose first axis is not the image counts for all alike
             costs.append(np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0))
         return costs
+
+    def _counted(self, states: list[BatchState], reference: list[dict[str, Array]]) -> BoxCounts:
+        """Return the numbers of boxes of all images in float and in fixed point."""
+        both = [(w[b], s.value(b), self._images(s)) for w, s in zip(reference, states) for b in self.observed.measured]
+        return BoxCounts(*np.sum([counted(*one) for one in both], 0).tolist())
+
+    def _images(self, state: BatchState) -> int:
+        return next((shape[0] for shape in (state.shapes[blob] for blob in self.graph.inputs) if shape), 1)
 
     def equalised(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
         """Return the network equalised by this share, what would be observed in it, and the factors."""

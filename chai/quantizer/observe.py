@@ -15,6 +15,7 @@ from ..tasks.window import Window
 from ..util.data.shelf import Shelf
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
+from .boxes import box_outputs
 from .ranges import Histogram
 from .walk import Batch, in_float
 
@@ -36,7 +37,7 @@ class Observed:
     ``batches``   the kept inputs, up to KEPT images
     ``numbers``   index of each of these among all kept batches
     ``held``      number of batches, at the end, that only judge: nothing is fitted on them
-    ``measured``  blobs by which a network is judged, see ``measured``
+    ``measured``  blobs by which a network is judged, see ``measured``;  ``boxes``  whether these are rows of boxes
     ``wanted``    their float values, batch by batch
     ``rows``      float sums (R, M) of each layer with weights, bias included, at sampled positions of each kept batch
     ``in_front``  inputs by layer, for a few images: rows (group, R, K) of one with weights at a few positions, whole blobs
@@ -45,6 +46,7 @@ class Observed:
     """
 
     measured: list[str]
+    boxes: bool = False
     images: int = 0
     shelf: Shelf = field(default_factory=Shelf)
     seen: dict[str, Histogram] = field(default_factory=dict)
@@ -81,6 +83,8 @@ class Observed:
     @property
     def sizes(self) -> list[int]:
         """Return the number of costs of each kept batch, see ``cost``: one for each image."""
+        if self.boxes:
+            return [images_of(feeds) for feeds in self.batches]
         return [max(len(value) if value.ndim else 1 for value in wanted.values()) for wanted in self.wanted]
 
     @property
@@ -90,17 +94,23 @@ class Observed:
 
 
 def observe(
-    graph: Graph, batches: Iterable[Batch], seed: int = 0, kept: int = KEPT, read: int = READ_IMAGES
+    graph: Graph,
+    batches: Iterable[Batch],
+    seed: int = 0,
+    kept: int = KEPT,
+    read: int = READ_IMAGES,
+    boxes: bool = False,
 ) -> Observed:
     """Run a rewritten graph in float on all batches. Raises ModelError for a value that is not finite.
 
     ``kept``  images that are kept for judging recipes and fitting weights
     ``read``  images for which the inputs of convolutions are kept
+    ``boxes`` whether a network is judged by its boxes, instead of by what they are made from
     """
-    observed = Observed(measured(graph))
+    observed = Observed(box_outputs(graph) if boxes else measured(graph), boxes)
     shelf = observed.shelf
     for feeds in batches:
-        size = next((a.shape[0] for a in feeds.values() if a.ndim), 1)
+        size = images_of(feeds)
         keep = observed.images < kept
         observed.images += size
         for blob, array in feeds.items():
@@ -285,11 +295,16 @@ def patches(blob: Array, window: Window, group: int, size: tuple[int, ...], at: 
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
 
 
+def images_of(feeds: Batch) -> int:
+    """Return the number of images of a batch."""
+    return next((a.shape[0] for a in feeds.values() if a.ndim), 1)
+
+
 def batches_of(inputs: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
     """Yield batches up to a total of ``limit`` images; the last one is cut to fit."""
     left = limit
     for feeds in inputs:
-        size = next((a.shape[0] for a in feeds.values() if a.ndim), 1)
+        size = images_of(feeds)
         if left is None or size <= left:
             yield feeds
         elif left > 0:

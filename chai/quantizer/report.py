@@ -45,6 +45,7 @@ class Verdict:
             "calibrated": r.images,
             "judged": self.check.images,
             "recipe": built.recipe.to_json(),
+            "boxes": None if built.boxes is None else built.boxes._asdict(),
             "cost": r.cost,
             "cost_of_plain_maxima": r.plain,
             "tried": [{"recipe": recipe.to_json(), "cost": cost} for recipe, cost in r.tried],
@@ -72,6 +73,8 @@ class Verdict:
         for a in self.check.agreements:
             top5 = f", top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
             sentences.append(f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
+        if built.boxes is not None:
+            sentences.append(built.boxes.sentence())
         if self.dearest:
             sentences.append("cost most: " + ", ".join(f"{name} ({cost:.2g})" for name, cost in self.dearest))
         if built.coarser:

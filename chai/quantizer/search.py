@@ -36,6 +36,7 @@ from .writeback import check_form, save, save_formats
 log = logger("chai.quantizer")
 VIEWS = 2  # of an image
 BUDGET = 0.1  # of the multiply-accumulates
+OUTPUTS, BOXES = JUDGES = "outputs", "boxes"  # what a network is judged by
 
 
 def _silent(_what: str, _share: float) -> None:
@@ -53,6 +54,7 @@ class Request(Reading):
     _: KW_ONLY
     bits: Widths = 8
     budget: float = BUDGET
+    judge: str = OUTPUTS
     scheme: str | None = None
     effort: str = "normal"
     wider: Mapping[str, int] | None = None
@@ -77,6 +79,8 @@ class Request(Reading):
         widths = self.bits if isinstance(self.bits, tuple) else (self.bits,)
         if not self.mixed and (len(widths) not in (1, 3) or not set(widths) <= {8, 6}):
             raise UsageError(f"bits {spelled(self.bits)}: expected 8 or 6, three of them, or mixed")
+        if self.judge not in JUDGES:
+            raise UsageError(f"judge {self.judge!r}: expected one of {', '.join(JUDGES)}")
         if self.effort not in EFFORTS:
             raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}")
         self._check_output(Path(self.output))
@@ -120,7 +124,8 @@ class Request(Reading):
     def described(self, scheme: str) -> dict[str, Any]:
         """Return the choices that a result records."""
         budget = self.budget if self.mixed else None
-        return {"bits": self.bits, "budget": budget, "scheme": scheme, "effort": self.effort, "seed": self.seed}
+        choices = {"bits": self.bits, "budget": budget, "scheme": scheme, "effort": self.effort, "seed": self.seed}
+        return {**choices, "judge": self.judge}
 
 
 @dataclass
@@ -129,14 +134,14 @@ class Result:
 
     ``prototxt``, ``caffemodel``   the quantised network; of an ONNX file the model as it was, and its formats
     ``tried``    every recipe with its cost, in order: KL(float || fixed) in nats per image for class probabilities, error
-                 energy / signal energy for other outputs
+                 energy / signal energy for other outputs; with ``judge`` boxes see ``boxes.disagreement``
     ``plain``    cost of formats that cover the largest values, the usual choice with CHaiDNN
     ``images``   number of all calibration images; ``batches`` holds those that recipes were judged on, and they lie on
                  ``shelf``
     ``costs``    cost by layer if all others ran in float, on a few of those images
     ``widened``  layers to which mixed widths gave 8 bits, each with its share of the multiply-accumulates
     ``seconds``  wall-clock time, including ``observing`` for the float pass
-    ``how``      the options bits, budget, scheme, effort and seed
+    ``how``      the options bits, budget, scheme, effort, seed and judge
     """
 
     prototxt: Path
@@ -171,6 +176,8 @@ def quantize(request: Request) -> Result:
                  single 6, inputs, the first layer and blobs that no multiplier reads keep 8. "mixed" is 6, with 8 for
                  the layers that are worth it
     ``budget``   share of the multiply-accumulates that "mixed" may give 8 bits, 0 to 1
+    ``judge``    "outputs": a network is judged by the error of its outputs, of a detector by that of what its boxes are made
+                 from; "boxes": by the boxes that it gives, compared with float's
     ``scheme``   "Xilinx" or "DynamicFixed" (default: the overlay's first scheme)
     ``views``    batches like ``inputs`` on which ranges are chosen instead, see images.resized.views; recipes are judged
                  and weights are fitted on ``inputs``
@@ -210,6 +217,9 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
             "seed": request.seed,
             "overlay": builder.overlay.digest,
             "chaidnn": request.chaidnn,
+            **(
+                {} if request.judge == OUTPUTS else {"judge": request.judge}
+            ),  # journals without it stay those of outputs
         }
         run = run_of(*locate(request.prototxt, request.caffemodel), observed, choices)
         with closing(Known(request.journal, run, request.restart, sum(observed.sizes))) as known:
@@ -250,7 +260,12 @@ def _observed(net: Net, request: Request) -> tuple[Graph, Observed]:
     assert net.overlay is not None
     graph = rewrite(net.graph, net.overlay.arithmetic)
     request.watch("float pass", 0.0)
-    observed = observe(graph, chain((first,), batches), request.seed)
+    observed = observe(graph, chain((first,), batches), request.seed, boxes=request.judge == BOXES)
+    if observed.boxes and not any((rows[..., 1] >= 0).any() for wanted in observed.wanted for rows in wanted.values()):
+        raise UsageError(
+            f"judge boxes: {net.name} finds no box in float on the calibration images",
+            hint="other images, or a lower threshold in [detect] or detection_output_param",
+        )
     if request.views is None:
         return graph, observed
     seen = observe(graph, (_named(net, b) for b in request.views), request.seed, 0, VIEWS * READ_IMAGES)

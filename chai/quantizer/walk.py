@@ -161,6 +161,9 @@ class Emulation:
     def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: BatchState) -> None:
         blobs = {b: state.code(b) for b in layer.bottoms}
         programs[tuple(state.shapes[b] for b in layer.bottoms)].run(blobs)
+        shapes, source = state.device_shapes, layer.bottoms[0]
+        for top, first in layer.parts(shapes[source]).items():  # views, which no Task writes
+            blobs[top] = blobs[source][:, first : first + shapes[top][1]]
         state.codes.update((t, blobs[t]) for t in layer.tops)
         state.put_away(blobs)
 

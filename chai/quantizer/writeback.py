@@ -43,7 +43,11 @@ def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
 
 def save_formats(path: Path, files: Sequence[str], quantised: Graph, note: str) -> None:
     """Write the formats of an ONNX model, which consists of ``files``."""
-    formats_file.write(path, files, _formats(quantised), note, chai.__version__)
+    rows = {
+        name for layer in quantised.layers if layer.dynamic for name in layer.origin
+    }  # no codes; a head is not in the model
+    formats = {name: precision for name, precision in _formats(quantised).items() if name not in rows}
+    formats_file.write(path, files, formats, note, chai.__version__)
 
 
 def _formats(quantised: Graph) -> dict[str, Precision]:

@@ -258,7 +258,7 @@ ACTS = {  # options that always do something, or whose command refuses them else
     "--against": "the peers", "--dir": "where files are", "--test": "the test", "--measure": "the figures",
     "--source": "the output", "--scheduler": "the workers", "--detect": "a layer",
     "--anchors": "refused without a head", "--view": "makes the image a video", "--live": "makes the image a video",
-    "--raw": "makes the image a video, else refused",
+    "--raw": "makes the image a video, else refused", "--judge": "refused without boxes",
 }  # fmt: skip
 IMAGES = {"--resize", "--crop", "--channels", "--mean", "--mean-file", "--raw-scale", "--scale", "--fast-decode"}
 ALSO = {  # in these commands, too

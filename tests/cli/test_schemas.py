@@ -58,9 +58,15 @@ COMMANDS = [
     ("chai.check/1", "check digits -i few --json", 0),
     ("chai.check.custom/1", "check digits --custom gemm --json", 0),
     ("chai.quantize/2", "quantize digits --calibration few --effort fast -o q.prototxt --json", 0),
+    (
+        "chai.quantize/2",
+        "quantize digits_detector --calibration SCENES --effort fast --judge boxes -o d.prototxt --json",
+        0,
+    ),
     ("chai.evaluate/3", "evaluate digits --images few --jobs 1 --json", 0),
     ("chai.estimate/1", "estimate layers.csv --json", 0),
     ("chai.demo/1", "demo --json", 0),
+    ("chai.demo.detect/1", "demo --detect --json", 0),
     ("chai.layers/1", "layers --json", 0),
     ("chai.devices/1", "devices --json", 0),
     ("chai.selftest/1", "devices --test --device emulator --json", 0),
@@ -79,6 +85,7 @@ def test_what_a_command_prints_is_what_its_dataclass_says(
 ) -> None:
     monkeypatch.chdir(files)
     Path("unsized.prototxt").write_text('input: "data" layer { name: "r" type: "ReLU" bottom: "data" top: "r" }')
+    command = command.replace("SCENES", str(resource("prototxt", "digits_scenes")))
     assert in_process(*[*command.split(), "-q"]) == code
     checked(json.loads(capsys.readouterr().out), schema)
 
