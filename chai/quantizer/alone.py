@@ -103,8 +103,8 @@ def costs(
         for name, part in parts.items():
             if name in results or exact.layers[i].name not in part.layers:
                 continue
-            results[name] = [BatchState(state.shapes, part.formats, dict(state.host)) for state in states]
             emulation = Emulation(quantised, part.formats, builder.overlay, part.layers)
+            results[name] = [emulation.state(state.shapes, state.host) for state in states]
             for j in computed[computed.index(i) :]:
                 layer = exact.layers[j]
                 emulation.step(quantised.layers[j] if layer.name in part.layers else layer, results[name])

@@ -21,7 +21,7 @@ from ..kernels.codes import pack
 from ..overlay import Overlay
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host.layer import run_layer
-from ..tasks.arithmetic import arithmetic
+from ..tasks.arithmetic import Arithmetic, arithmetic
 from ..tasks.target import Unsupported
 from ..tasks.work import Work
 from ..util.data.shelf import Shelf
@@ -32,13 +32,18 @@ Batch = Mapping[str, "Array"]
 
 @dataclass
 class BatchState:
-    """One batch in progress: blobs in float32 and as codes, by id; on ``shelf``, if there is one, until they are read."""
+    """One batch in progress: blobs in float32 and as codes, by id; on ``shelf``, if there is one, until they are read.
+
+    ``packing`` is the overlay's arithmetic's, ``inputs`` are the network's.
+    """
 
     shapes: Mapping[str, Shape]
     formats: Mapping[str, Format]
     host: dict[str, Array]
     codes: dict[str, Array] = field(default_factory=dict)
     shelf: Shelf | None = None
+    packing: Callable[[Format, bool], Format] = Arithmetic.packing
+    inputs: Collection[str] = ()
 
     @property
     def device_shapes(self) -> dict[str, Shape]:
@@ -54,7 +59,7 @@ class BatchState:
     def code(self, blob: str) -> Array:
         """Return a blob as codes, as a Task would get it."""
         if blob not in self.codes:
-            codes = pack(self.host[blob], self.formats[blob])
+            codes = pack(self.host[blob], self.packing(self.formats[blob], blob in self.inputs))
             self.codes[blob] = codes.reshape(on_device(codes.shape))
         return self.codes[blob]
 
@@ -121,7 +126,7 @@ class Emulation:
         weights and precision_param. Blobs lie on ``shelf`` until they are read, so that memory does not grow with the batches.
         """
         shelf = shelf or Shelf()
-        states = [BatchState(shapes_of(self.graph, feeds), self.formats, dict(feeds), shelf=shelf) for feeds in batches]
+        states = [self.state(shapes_of(self.graph, feeds), feeds, shelf) for feeds in batches]
         with ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
             for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
                 if not layer.source:
@@ -133,6 +138,11 @@ class Emulation:
                 for state in states:
                     state.drop(b for b in finished if b not in keep)
         return states
+
+    def state(self, shapes: Mapping[str, Shape], host: Batch, shelf: Shelf | None = None) -> BatchState:
+        """Return a batch with these blobs in float32."""
+        packing = arithmetic(self.overlay).packing
+        return BatchState(shapes, self.formats, dict(host), {}, shelf, packing, self.graph.inputs)
 
     def step(self, layer: Layer, states: Sequence[BatchState], every: Callable[..., Iterable[None]] = map) -> None:
         """Run one layer on all batches. Tasks are run by ``every``: map, or an executor's."""

@@ -218,3 +218,23 @@ def test_quantising_keeps_what_the_file_says(tmp_path: Path) -> None:
     assert {blob: str(written.formats[blob]) for blob in judged} == judged
     tied = [written.formats[written.graph.latest[blob]] for blob in "scep"]
     assert len({*tied}) == 1 and tied[0].value.is_integer()
+
+
+def test_quantising_truncates_what_the_host_hands_over(tmp_path: Path) -> None:
+    """The cost that was judged is that of the file, with a Pack between layers."""
+    lines = f"""a Convolution data -> a : {CONV % 3}
+                n LRN a -> n
+                b Convolution n -> b : {CONV % 1}
+                p Pooling b -> p : pooling_param {{ pool: MAX global_pooling: true }}
+                f Softmax p -> f"""
+    net = made(tmp_path, lines)
+    layers = [(name, net.graph.layer(name).type, blobs) for name, blobs in net.params.items()]
+    write_caffemodel(tmp_path / "net.caffemodel", "net", layers)
+    x = np.random.default_rng(9).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    out = tmp_path / "q.prototxt"
+    options = {"overlay": FULL, "scheme": "DynamicFixed", "effort": "fast", "chaidnn": True}
+    result = quantize(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", [x], out, **options)
+    exact = chai.Net(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", device="float").forward(x)["f"]
+    fixed = chai.Net(out, out.with_suffix(".caffemodel"), overlay=FULL).forward(x)["f"]
+    divergence = (exact * np.log(exact / fixed)).sum((1, 2, 3))
+    assert np.allclose(result.built.costs, divergence, rtol=1e-3, atol=1e-6)
