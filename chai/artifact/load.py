@@ -81,6 +81,12 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
     joint = {whole: shapes[whole] for whole, _ in views.values() if whole not in written}  # of merged Tasks
     unfolds = steps.unfolds(reader, overlay, shapes, inputs)
     joint.update((name, shapes[name]) for name in map(unfolded_name, unfolds))
+    stated = reader.of(reader.header.get("between", {}), {str: dict}, "between")
+    between = {blob: _format(reader, f, blob, overlay) for blob, f in stated.items()}
+    for blob in between:
+        if blob in written or blob in joint or blob not in shapes:
+            raise reader.error(f"header: blob {blob!r} cannot be between Tasks of one layer")
+        joint[blob] = shapes[blob]
     latest = reader.get("latest", {str: str})
     outputs = reader.get("outputs", [str])
     folded = reader.get("folded", {str: str})
@@ -107,8 +113,9 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
         notes=[f"compiled by chai {reader.of(reader.header.get('chai', UNNAMED), str, 'chai')[:40]}"],
     )
     packing = _packing(overlay)
-    every = steps.StepReader(reader, overlay, made, coded, formats, views, unfolds, inputs, packing).all()
-    schedule = Schedule(list(every), views, joint)
+    known = {**formats, **between}
+    every = steps.StepReader(reader, overlay, made, coded, known, views, unfolds, inputs, packing).all()
+    schedule = Schedule(list(every), views, joint, between)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(reader, made))
     return plan, _card(reader)

@@ -71,6 +71,8 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
+    if execution.schedule.between:
+        header["between"] = {blob: plain(format) for blob, format in execution.schedule.between.items()}
     if graph.composed:
         header["composed"] = {name: {"type": c.type, "parts": list(c.parts)} for name, c in graph.composed.items()}
     with complete(path) as part:

@@ -136,13 +136,13 @@ def _of(task: Task, error: DeviceError) -> DeviceError:
 
 
 def _known(own: dict[str, int], overlay: Overlay) -> dict[str, int]:
-    """Return the fields that the overlay's descriptors have."""
-    if overlay.unsigned:
-        return own
-    beyond = [name for name in _ZEROS if own.get(name)]
-    if beyond:
-        raise DeviceError(f"{beyond[0]}: overlay {overlay.name} has no unsigned codes")
-    return {name: value for name, value in own.items() if name not in _ZEROS}
+    """Return the fields that the overlay's descriptors have; others have to be 0."""
+    known = overlay.descriptor.zeros.keys() - (() if overlay.unsigned else _ZEROS)
+    for name, value in own.items():
+        if value and name not in known:
+            lacks = "unsigned codes" if name in _ZEROS else "field of this name"
+            raise DeviceError(f"{name}: overlay {overlay.name} has no {lacks}")
+    return {name: value for name, value in own.items() if name in known}
 
 
 def waiting(after: Finished) -> dict[str, int]:

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from ..blob import Shape, show
+from typing import TYPE_CHECKING, ClassVar
+
+from .. import tasks
+from ..blob import Shape, on_device, show
 from ..graph import Layer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
+
+
+def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, second: Shape) -> str | None:
+    """Return why the overlay cannot compute an operation of two blobs, of which one may be a vector; None if it can."""
+    limits = tasks.find("eltwise").limits(overlay)
+    if limits is None or operation not in getattr(limits, "operations", ()):
+        return layer.without_unit
+    if layer.slopes is not None or (layer.slope and operation != "SUM"):
+        return "a ReLU with slopes after it"
+    one, two = sorted((on_device(first), on_device(second)), key=lambda shape: shape[2:], reverse=True)
+    if len(one) != 4 or one[:2] != two[:2] or two[2:] not in (one[2:], (1, 1)):
+        return f"{show(first)} and {show(second)} are no two maps of one shape, nor a map and a number for each of its channels"
+    sizes = {"size": max(one[2:]), "channels": one[1]}
+    return layer.beyond(overlay, "eltwise", operation=operation, vector=one != two, leaky=bool(layer.slope), **sizes)
 
 
 class BroadcastLayer(Layer):
@@ -49,6 +71,8 @@ class PairLayer(Layer):
     """Two bottoms, aligned at their last axes; a missing axis, or one of length 1, is repeated."""
 
     bottoms_allowed = (2, 2)
+    follows = own_format = True
+    operation: ClassVar[str]  # Caffe's name
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         try:
@@ -57,3 +81,9 @@ class PairLayer(Layer):
             raise self.wrong(
                 f"{show(bottoms[0])} and {show(bottoms[1])} do not face each other: axes must be equal or 1"
             ) from None
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        return pair_refused(self, overlay, self.operation, *bottoms)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        return [target.eltwise(self, operation=self.operation)]

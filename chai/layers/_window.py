@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Array, Shape, show
+from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import Filler, margin, nested, size, within
+from ..overlay import Overlay
+from ..overlay.weights import groups_to_join, is_depthwise
+from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     Pair = tuple[int, int]
 
 
+JOINED = 64 << 20  # bytes of joined weights; thousands of groups that have no words of their own would need gigabytes
 FEW = 8  # zeros that may be added to any kernel; larger kernels may get as many as they have rows, which bounds the weights
 
 
@@ -167,6 +171,28 @@ class WindowLayer(Layer):
         for what, number in (("channels", channels.pop()), ("num_output", p.num_output)):
             if number % p.group:
                 raise self.wrong(f"{what} {number} cannot be divided into {p.group} groups")
+
+    def refused(self, overlay: Overlay, window: Window, bottom: Shape) -> str | None:
+        """Return why the overlay cannot run a convolution with this window over a blob of this shape; None if it can."""
+        outputs, group = self.params.num_output, self.params.group
+        shape = outputs, bottom[1] // group, *window.kernel
+        joined = groups_to_join(shape, group, overlay)
+        if joined > 1 and joined * count(shape) > JOINED:
+            return f"{group} groups share words of channels; joined, their weights take more than {JOINED:,} bytes"
+        weights = shape[0], shape[1] * joined, *window.kernel
+        return beyond_ring(overlay, window, weights, group // joined, bottom) or self.beyond(
+            overlay,
+            "conv",
+            kernel=max(window.kernel),
+            stride=max(window.stride),
+            pad=max(window.pad),
+            dilation=max(window.dilation),
+            group=group,
+            depthwise=is_depthwise(shape, group),
+            **self.bends,
+            size=max(*bottom[2:], *window.sizes(bottom[2:])),
+            channels=max(bottom[1], outputs),
+        )
 
     def check_axis(self) -> None:
         """Check that channels are axis 1. Raises ShapeError."""

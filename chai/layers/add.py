@@ -11,6 +11,7 @@ class Add(PairLayer):
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
     pointwise = True
+    operation = "SUM"
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (bottoms[0] + bottoms[1],)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
-from ._broadcast import BroadcastLayer
+from ..overlay import Overlay
+from ..tasks import Task
+from ..util.lazy_numpy import np
+from ._affine import AffineLayer
+from ._broadcast import BroadcastLayer, pair_refused
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
 
 
-class Bias(BroadcastLayer):
+class Bias(BroadcastLayer, AffineLayer):
     """With two bottoms the second one is b."""
 
     message = "bias_param"
@@ -30,6 +38,25 @@ class Bias(BroadcastLayer):
 
     def fillers(self) -> tuple[Filler | None, ...]:
         return (self.params.filler,)
+
+    def affine(self) -> tuple[Array, Array] | None:
+        if len(self.bottoms) == 2 or self.params.axis not in (1, -3) or self.params.num_axes != 1:
+            return None
+        return np.ones(len(self.blobs[0])), self.blobs[0].astype(np.float64)
+
+    @property
+    def bias_blob(self) -> int | None:
+        return None if len(self.bottoms) == 2 else 0
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if len(bottoms) == 1:
+            return super().unsupported(overlay, *bottoms)
+        if self.axis(self.params.axis, bottoms[0]):
+            return "it does more than one addend for each channel of each image"
+        return pair_refused(self, overlay, "SUM", *bottoms)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        return super().lower(target) if len(self.bottoms) == 1 else [target.eltwise(self)]
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(bottoms) == 2:

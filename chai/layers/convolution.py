@@ -8,17 +8,13 @@ from ..blob import Array, Shape, count
 from ..kernels.convolution import conv2d, native_conv2d
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
-from ..overlay.weights import groups_to_join, is_depthwise
 from ..tasks import Task
-from ..tasks.tiling import beyond_ring
 from ..tasks.window import Filtering, Window
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
     from ..tasks.arithmetic import Arithmetic
-
-JOINED = 64 << 20  # bytes of joined weights; thousands of groups that have no words of their own would need gigabytes
 
 
 class Convolution(WindowLayer):
@@ -46,25 +42,7 @@ class Convolution(WindowLayer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if len(bottoms) != 1:
             return "more than one bottom"
-        window, group = self.window, self.params.group
-        shape = self.params.num_output, bottoms[0][1] // group, *window.kernel
-        joined = groups_to_join(shape, group, overlay)
-        if joined > 1 and joined * count(shape) > JOINED:
-            return f"{group} groups share words of channels; joined, their weights take more than {JOINED:,} bytes"
-        weights = shape[0], shape[1] * joined, *window.kernel
-        return beyond_ring(overlay, window, weights, group // joined, bottoms[0]) or self.beyond(
-            overlay,
-            "conv",
-            kernel=max(window.kernel),
-            stride=max(window.stride),
-            pad=max(window.pad),
-            dilation=max(window.dilation),
-            group=self.params.group,
-            depthwise=is_depthwise(shape, group),
-            **self.bends,
-            size=max(*bottoms[0][2:], *window.sizes(bottoms[0][2:])),
-            channels=max(bottoms[0][1], self.params.num_output),
-        )
+        return self.refused(overlay, self.window, bottoms[0])
 
     def lower(self, target: Arithmetic) -> list[Task]:
         bias = self.blobs[1] if self.params.bias_term else None

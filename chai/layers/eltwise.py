@@ -49,9 +49,11 @@ class Eltwise(Layer):
         return bottoms[:1]
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        if self.params.operation != "SUM":
-            return f"the overlay adds; it has no {self.params.operation}"
-        unit = _task().limits(overlay)
+        unit, operation = _task().limits(overlay), self.params.operation
+        if unit is not None and operation not in unit.operations:
+            return f"the overlay adds; it has no {operation}"
+        if operation != "SUM" and self.slope:
+            return f"a leaky ReLU after a {operation}"
         if unit is not None and len(bottoms) > unit.inputs:
             return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
         if len(bottoms[0]) != 4:
@@ -59,12 +61,12 @@ class Eltwise(Layer):
         return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        return [target.eltwise(self, self.params.coeff or (1.0,) * len(self.bottoms))]
+        return [target.eltwise(self, self.params.coeff, self.params.operation)]
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         p = self.params
-        sums = p.operation == "SUM" and all(bottoms) and min(p.coeff, default=1) >= 0
-        return sums or super().nonnegative(bottoms)
+        never = any(bottoms) if p.operation == "MAX" else all(bottoms) and min(p.coeff, default=1) >= 0
+        return never or super().nonnegative(bottoms)
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(bottoms) > 2:

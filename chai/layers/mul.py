@@ -11,6 +11,7 @@ class Mul(PairLayer):
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
     pointwise = True
+    operation = "PROD"
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (bottoms[0] * bottoms[1],)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
-from ..graph import Layer
 from ..graph.params import SIZE, choice, within
 from ..util.lazy_numpy import np
+from ._repeat import RepeatLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -40,7 +40,7 @@ class ScalingParams:
     outside: float = 0.0
 
 
-class Resize(Layer):
+class Resize(RepeatLayer):
     """Axis by axis: each pixel is a sum of a few pixels of the bottom with weights that the mode gives.
 
     With antialias a smaller image averages over as many pixels of the bottom as one of its own covers.
@@ -62,6 +62,18 @@ class Resize(Layer):
 
     def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
         return bool(self.params.size[0] == 0)
+
+    def repeats(self, bottom: Shape) -> tuple[int, int] | str:
+        p, top = self.params, self.shapes(bottom)[0]
+        crops = p.coordinates == "TF_CROP_AND_RESIZE"
+        if p.mode != "NEAREST" or crops or top[:2] != bottom[:2] or (any(p.scale[:2]) and set(p.scale[:2]) != {1}):
+            return "it does more than repeat pixels"
+        for axis in (2, 3):
+            old, new = bottom[axis], top[axis]
+            places = self._coordinates(new, old, p.scale[axis] if p.scale else new / old, None)
+            if new % old or (np.clip(self._nearest(places)[0], 0, old - 1) != np.arange(new) // (new // old)).any():
+                return "it does more than repeat pixels"
+        return top[2] // bottom[2], top[3] // bottom[3]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, p = bottoms[0], self.params

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..blob import Array, Shape
-from ..graph import Layer
 from ..graph.params import SIZE, within
 from ..util.lazy_numpy import np
+from ._repeat import RepeatLayer
 
 
-class ResizeNearestNeighbor(Layer):
+class ResizeNearestNeighbor(RepeatLayer):
     """Pixel i copies i * size / new size, rounded down; half_pixel_centers: (i + 0.5) * size / new size, rounded down.
 
     align_corners: i * (size - 1) / (new size - 1), rounded half up, so that corners map to corners.
@@ -48,6 +48,15 @@ class ResizeNearestNeighbor(Layer):
             if top[i] < 1:
                 raise self.wrong(f"nothing is left of {bottoms[0][i]} pixels times {scale:g}")
         return (tuple(top),)
+
+    def repeats(self, bottom: Shape) -> tuple[int, int] | str:
+        top = self.shapes(bottom)[0]
+        if self._first != 2 or any(
+            new % old or (self._from(old, new) != np.arange(new) // (new // old)).any()
+            for old, new in zip(bottom[2:], top[2:])
+        ):
+            return "it does more than repeat pixels"
+        return top[2] // bottom[2], top[3] // bottom[3]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
-from ._broadcast import BroadcastLayer
+from ._broadcast import BroadcastLayer, pair_refused
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
 
 
 class Scale(BroadcastLayer, AffineLayer):
@@ -43,6 +49,16 @@ class Scale(BroadcastLayer, AffineLayer):
             return None
         factor = self.blobs[0].astype(np.float64)
         return factor, self.blobs[1].astype(np.float64) if self.params.bias_term else np.zeros_like(factor)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if len(bottoms) == 1:
+            return super().unsupported(overlay, *bottoms)
+        if self.params.bias_term or self.axis(self.params.axis, bottoms[0]):
+            return "it does more than one factor for each channel of each image"
+        return pair_refused(self, overlay, "PROD", *bottoms)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        return super().lower(target) if len(self.bottoms) == 1 else [target.eltwise(self, operation="PROD")]
 
     @property
     def bias_blob(self) -> int | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
 from ..errors import ModelError
-from ..graph import Layer
 from ..graph.params import size
 from ..util.lazy_numpy import np
+from ._repeat import RepeatLayer
 
 
-class Upsample(Layer):
+class Upsample(RepeatLayer):
     """Two forks have a type of this name; they differ in the number of bottoms.
 
     SegNet: the bottoms are x and the second top of a Pooling, which holds the index of each element of x in the top; all
@@ -60,6 +60,10 @@ class Upsample(Layer):
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return bottoms[0]  # the other bottom holds indices
+
+    def repeats(self, bottom: Shape) -> tuple[int, int]:
+        scale = self.params.scale or 1
+        return scale, scale
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

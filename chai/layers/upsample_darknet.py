@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..blob import Array, Shape
-from ..graph import Layer
 from ..graph.params import size
+from ._repeat import RepeatLayer
 
 
-class UpsampleDarknet(Layer):
+class UpsampleDarknet(RepeatLayer):
     """(N, C, H, W) to (N, C, H * stride, W * stride)."""
 
     message = "upsample_darknet_param"
@@ -28,6 +28,9 @@ class UpsampleDarknet(Layer):
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return all(bottoms)
+
+    def repeats(self, bottom: Shape) -> tuple[int, int]:
+        return self.params.stride, self.params.stride
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (bottoms[0].repeat(self.params.stride, 2).repeat(self.params.stride, 3),)

@@ -60,7 +60,7 @@ def _fused(first: Collection[Task], second: Collection[Task], overlay: Overlay) 
         return None
     (before,), (after,) = first, second
     limits = before.limits(overlay)
-    if limits is None or not limits.lookup or not isinstance(after, Copy):
+    if limits is None or not (limits.lookup and before.looks_up) or not isinstance(after, Copy):
         return None
     if after.lookup is None or after.requantization is not None or after.first or after.inputs != (before.output,):
         return None

@@ -138,12 +138,14 @@ class Schedule:
     """Steps in order.
 
     ``views``   the blobs that are parts of others
-    ``shapes``  shapes of blobs that no layer writes: the joint blobs of merged convolutions, and unfolded inputs
+    ``shapes``  shapes of blobs that no layer writes: joint blobs of merged convolutions, unfolded inputs, and those ``between``
+    ``between``  formats of the blobs that only Tasks of one layer write and read
     """
 
     steps: list[Step] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)
+    between: dict[str, Format] = field(default_factory=dict)
 
     @property
     def conversions(self) -> list[Pack | Unpack]:

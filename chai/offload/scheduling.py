@@ -77,6 +77,9 @@ def schedule(
             work = [t for layer in segment.layers for t in tasks[layer.name] if not _is_view(t, result.views)]
             joined = [task.joined(target.overlay) for task in work]
             merged = merge_parallel(joined, result.views, target.shapes, target.overlay)
+            between = target.between.intersection(blob for task in work for blob in (*task.inputs, task.output))
+            result.shapes.update((blob, target.shapes[blob]) for blob in between)
+            result.between.update((blob, target.formats[blob]) for blob in between)
             result.views.update(merged.views)
             result.shapes.update(merged.shapes)
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))

@@ -74,9 +74,12 @@ def _check_record(document: Document, section: str) -> None:
             if document.value.get("unsigned") and name not in names:
                 raise document.error(f"unsigned: the descriptor has no field {name!r}", ("unsigned",))
     for kind, limits in document.value["tasks"].items() if section == "descriptor" else ():
-        if limits.get("lookup") and "lookup" not in {f["name"] for f in record["fields"]}:
-            message = f"tasks.{kind}: lookup: the descriptor has no field 'lookup'"
-            raise document.error(message, ("tasks", kind, "lookup"))
+        needed = {"lookup": "lookup", "vector": "vector", "factor_max": "spread"}
+        needed |= {"operations": "operation"} if limits.get("operations", ["SUM"]) != ["SUM"] else {}
+        for limit, name in needed.items():
+            if limits.get(limit) and name not in {f["name"] for f in record["fields"]}:
+                message = f"tasks.{kind}: {limit}: the descriptor has no field {name!r}"
+                raise document.error(message, ("tasks", kind, limit))
     for kind, limits in document.value["tasks"].items() if section == "table" else ():
         if limits.get("prelu") and not any(f["name"] == "negative" and f["signed"] for f in record["fields"]):
             message = f"tasks.{kind}: prelu: the table has no signed field 'negative'"

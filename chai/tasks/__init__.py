@@ -72,6 +72,11 @@ class Task:
         """Return the output's codes (int8, NCHW) for the inputs' codes: the definition of this kind."""
         raise NotImplementedError
 
+    @property
+    def looks_up(self) -> bool:
+        """Return whether its codes may go through a table, where its kind has them."""
+        return True
+
     def looked_up(self, codes: Array) -> Array:
         """Return codes (int8) as they are after its table."""
         return codes if self.lookup is None else self.lookup[codes.astype(np.int64) + 128]

@@ -132,14 +132,25 @@ class Arithmetic(Target):
         task: Task = self.kind("pool")(layer.bottoms, top, layer.origin, window, out, r, zero)
         return task
 
-    def eltwise(self, layer: Lowered, coefficients: Sequence[float]) -> Task:
-        """Return a sum of blobs, each with its coefficient."""
-        steps = np.array([c * self.formats[b].step for c, b in zip(coefficients, layer.bottoms)])
-        r = self.requantization(steps, layer.tops[0], layer.slope, layer.ceiling)
-        negative = None if r.negative is None else tuple(map(int, r.negative))
-        factors, one = tuple(map(int, r.multiplier)), r._replace(multiplier=np.array(1), negative=None)
-        zeros = tuple(self.formats[b].zero for b in layer.bottoms)
-        task: Task = self.kind("eltwise")(layer.bottoms, layer.tops[0], layer.origin, factors, negative, one, zeros)
+    def eltwise(self, layer: Lowered, coefficients: Sequence[float] = (), operation: str = "SUM") -> Task:
+        """Return a sum of blobs, each with its coefficient, or a product or maximum of two.
+
+        The second blob of two may have one pixel; if the first one has, they change places.
+        """
+        blobs = layer.bottoms
+        if len(blobs) == 2 and self.shapes[blobs[0]][2:] == (1, 1) != self.shapes[blobs[1]][2:]:
+            blobs, coefficients = blobs[::-1], coefficients[::-1]
+        common = operation, self, coefficients, layer.slope, layer.ceiling
+        task: Task = self.kind("eltwise").of_blobs(blobs, layer.tops[0], layer.origin, *common)
+        return task
+
+    def upsample(self, layer: Lowered, top: str, factors: tuple[int, int], spread: bool = False) -> Task:
+        """Return what makes each pixel of the bottom a rectangle of copies, or with ``spread`` puts zeros around it."""
+        bottom, source = layer.bottoms[0], self.formats[layer.bottoms[0]]
+        alike = source == self.formats[top]
+        r = None if alike else self.requantization(np.array(source.step), top, None)
+        zero = source.zero if spread or not alike else 0
+        task: Task = self.kind("upsample")((bottom,), top, layer.origin, factors, spread, r, zero)
         return task
 
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:

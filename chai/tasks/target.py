@@ -60,6 +60,7 @@ class Target:
     ``trained``  False if the weights are placeholders: no layer is refused because of their sums
     ``coarser``  the layers lowered with coarser weight steps, by their top
     ``quantize`` computes the codes of weights: ``fixed.quantized``, or what is equal and faster
+    ``between``  the blobs that only Tasks of one layer write and read: see ``blob_between``
     """
 
     overlay: Overlay
@@ -68,6 +69,17 @@ class Target:
     trained: bool = True
     coarser: dict[str, Coarser] = field(default_factory=dict)
     quantize: Quantize = quantized
+    between: set[str] = field(default_factory=set)
+
+    def blob_between(self, top: str, what: str, shape: Shape, format: Format) -> str:
+        """Return the name of a new blob, which one Task of the layer that writes ``top`` writes for another one."""
+        name = f"{top} {what}"
+        while name in self.shapes and name not in self.between:
+            name += "'"
+        self.between.add(name)
+        object.__setattr__(self, "shapes", {**self.shapes, name: shape})
+        object.__setattr__(self, "formats", {**self.formats, name: format})
+        return name
 
     def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
         """Return format and thresholds of a layer's weights: its precision_param's, else a format that covers them.

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import Component, In, Out
 
 from chai import tasks
 from chai.overlay import Overlay
+from chai.tasks.eltwise import OPERATIONS
 
 from .descriptor import descriptor
 from .ports import BEAT, ReadPort, address_bits
@@ -22,9 +23,10 @@ FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the
     "size": ("input_height", "input_width", "output_height", "output_width"),
     "group": ("group",),
     "local_size": ("kernel_h",),
+    "factor": ("stride_h", "stride_w"),
 }
 POINT = {"kernel_max": 1, "stride_max": 1, "pad_max": 0, "dilation_max": 1}  # of kinds without a window, on the array
-MAY_BE_ZERO = ("pad_h", "pad_w", "shift", "lookup")
+MAY_BE_ZERO = ("pad_h", "pad_w", "shift", "lookup", "operation", "vector")
 # of loops of the array, that its kinds have no limits for: with 0 they would not end
 LOOPS = ("kernel_h", "kernel_w", "stride_h", "stride_w", "group", "tile_rows", "tile_columns", "tiles")
 
@@ -178,8 +180,12 @@ class Fetch(Component):
             )
             most = Mux(later(m, covers.all(), f"covers_{kind.kind}"), limits["global_max"], limits["kernel_max"])
             largest |= dict.fromkeys(sides, later(m, most, f"most_{kind.kind}"))
-        allowed = limits["lookup"] or "lookup" not in self.overlay.descriptor.values
-        largest |= {} if allowed else {"lookup": 0}
+        if "factor_max" in limits:
+            counts.add("tiles")
+        most = {"lookup": limits["lookup"]}
+        if "operations" in limits:
+            most |= {"operation": max(map(OPERATIONS.index, limits["operations"])), "vector": limits["vector"]}
+        largest |= {name: limit for name, limit in most.items() if name in self.overlay.descriptor.values}
         beyond = [task[field] > limit for field, limit in largest.items()]
         zeros = [task[field] == 0 for field in sorted(counts.union(largest).difference(MAY_BE_ZERO))]
         return later(m, Cat(*beyond, *zeros), f"beyond_{kind.kind}").any()

@@ -44,15 +44,22 @@ def later(m: Module, value: Value, name: str, cycles: int = 1) -> Value:
 
 
 def product(m: Module, a: Value, b: Value, bits: int, name: str) -> Signal:
-    """Return a product of unsigned values as a tree of sums with a register after each level, ``levels(b)`` cycles later.
+    """Return a product of two unsigned or two signed values as a tree of sums with a register after each level.
 
-    Not as ``*``, for which yosys takes a DSP: those multiply pixels.
+    It is there ``levels(b)`` cycles later, modulo 2^bits. Not as ``*``, for which yosys takes a DSP: those multiply pixels.
     """
+    signed = Value.cast(a).shape().signed
     parts: list[Value] = [Mux(bit, Value.cast(a), 0) << i for i, bit in enumerate(Value.cast(b))]
+    if signed:
+        parts[-1] = -parts[-1]  # of the bit that is the sign
     level = 0
     while level == 0 or len(parts) > 1:
         sums = [sum(parts[i + 1 : i + 2], start=parts[i]) for i in range(0, len(parts), 2)]
-        parts = [later(m, value[:bits], f"{name}_{level}_{i}") for i, value in enumerate(sums)]
+        cut = [
+            value[:bits].as_signed() if signed and len(value) > bits else value if signed else value[:bits]
+            for value in sums
+        ]
+        parts = [later(m, value, f"{name}_{level}_{i}") for i, value in enumerate(cut)]
         level += 1
     return parts[0]
 

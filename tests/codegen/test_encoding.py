@@ -27,9 +27,10 @@ from chai.runtime.execution import Execution
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.copy import Copy
-from chai.tasks.eltwise import Eltwise
+from chai.tasks.eltwise import OPERATIONS, Eltwise
 from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.pool import Pool
+from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
 from tests.codegen.test_memory_map import Segment, network, segments
 from tests.conftest import examples, report
@@ -112,7 +113,9 @@ def requantizations(draw: st.DrawFn, shape: Shape) -> Requantization:
 
 @st.composite
 def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
-    kind = kind or draw(st.sampled_from(["conv", "depthwise", "affine", "max", "average", "eltwise", "copy", "lrn"]))
+    kind = kind or draw(
+        st.sampled_from(["conv", "depthwise", "affine", "max", "average", "eltwise", "pair", "upsample", "copy", "lrn"])
+    )
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, (h, w) = draw(st.integers(1, 3)), draw(pairs(1, 9))
     address: dict[str, Placed] = {}
@@ -172,6 +175,22 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         r = draw(requantizations(()))._replace(multiplier=np.array(1), negative=None)
         zeros = draw(st.just(()) | st.tuples(ZEROS, ZEROS))
         task = Eltwise(inputs, "out", ("o",), draw(two), draw(st.none() | two), r, zeros)
+    elif kind == "pair":
+        c, vector, operation = draw(st.integers(1, 40)), draw(st.booleans()), draw(st.sampled_from(OPERATIONS))
+        for blob in ("in", "out"):
+            place(blob, n, c, h, w)
+        place("other", n, c, *((1, 1) if vector else (h, w)))
+        r = draw(requantizations(()))._replace(multiplier=np.array(1), negative=None)
+        multipliers = draw(st.tuples(FACTORS, FACTORS))[: 1 if operation == "PROD" else 2]
+        zeros = draw(ZEROS), draw(ZEROS)
+        task = Eltwise(("in", "other"), "out", ("o",), multipliers, None, r, zeros, operation, vector)
+    elif kind == "upsample":
+        c, (rows, columns) = draw(st.integers(1, 40)), draw(pairs(1, 8))
+        place("in", n, c, h, w)
+        place("out", n, c, h * rows, w * columns)
+        r = draw(st.none() | requantizations(()))
+        r = r and r._replace(multiplier=np.array(draw(FACTORS)), negative=None)
+        task = UpsampleTask(("in",), "out", ("o",), (rows, columns), draw(st.booleans()), r, draw(ZEROS))
     elif kind == "lrn":
         task = random_table(random, 9)
         shape = n, draw(st.integers(1, 40)), h, w
@@ -379,6 +398,12 @@ def copy(**changes: Any) -> Case:
     task = replace(Copy(("a",), "c", ("concat",), 16, None), **changes)
     address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
     return Case(task, address, {"a": (1, 20, 2, 3), "c": (1, 40, 2, 3)}, [])
+
+
+def upsample(**changes: Any) -> Case:
+    task = replace(UpsampleTask(("a",), "c", ("up",), (2, 3), True, None, -128), **changes)
+    address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
+    return Case(task, address, {"a": (1, 20, 2, 3), "c": (1, 20, 4, 9)}, [])
 
 
 def lrn(**changes: Any) -> Case:
@@ -769,7 +794,9 @@ def test_every_field_has_a_use() -> None:
     unsigned = Requantization(np.array(1), 16, 0, 127, zero=-128)
     summed = eltwise(negative=(1, 2), zeros=(-128, -128), requantization=unsigned)
     table = copy(lookup=np.zeros(256, np.int8))
-    for case in (conv(group=1), summed, copy(), average(), table):
+    product = eltwise(operation="PROD", factors=(5,), vector=True)
+    product.shapes["b"] = (1, 20, 1, 1)
+    for case in (conv(group=1), summed, copy(), average(), table, product, upsample()):
         filled |= {name for name, value in case.values(tag=1, after=Finished(1, 1)).items() if value}
     never = {f.name for f in Z2.descriptor.fields} - filled - {"version"}
     assert never == {"pad_w"}  # these cases have no such padding

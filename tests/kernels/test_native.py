@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,12 @@ from chai.kernels.native import library, program as programs, table
 from chai.kernels.native.build import FOLDER
 from chai.kernels.native.program import NativeProgram
 from chai.overlay.weights import HeldBytes, Packed, pack_weights
+from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
+from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
 from tests.conftest import examples
 from tests.tasks.common import clamps, codes, factors
@@ -125,7 +128,7 @@ def test_convolution(
     same(variant, task, x)
 
 
-def same(variant: str, task: Conv | Pool | Eltwise | Copy, *given: np.ndarray) -> None:
+def same(variant: str, task: Task, *given: np.ndarray) -> None:
     """Run a Task alone, and compare it with its definition."""
     blobs = dict(zip(task.inputs, given))
     wanted = task.define(*given)
@@ -412,8 +415,16 @@ def test_pools_sums_and_copies(
     one = Requantization(np.array(1), shift, low, high, None, zeros[2])
     pair, below = factors(rng, (2, 2), shift, least=-1).tolist()
     same(variant, Eltwise(("x0", "x1"), "y", ("e",), pair, below if leaky else None, one, zeros[:2]), x, y)
+    for vector in (False, True):
+        second = y[:, :, :1, :1] if vector else y
+        add = Eltwise(("x0", "x1"), "y", ("e",), pair, below if leaky else None, one, zeros[:2], "SUM", vector)
+        for task in (add, replace(add, operation="PROD", factors=pair[:1], negative=None)):
+            same(variant, task, x, second)
+        same(variant, replace(add, operation="MAX", negative=None), x, second)
     same(variant, Copy(("x",), "y", ("r",), 0, requantization(rng, (), shift, zeros[2], leaky), zeros[0]), x)
     same(variant, Copy(("x",), "y", ("r",), 0, None), x)
+    for spread in (False, True):
+        same(variant, UpsampleTask(("x",), "y", ("u",), window.stride, spread, None, zeros[0] if spread else 0), x)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -13,7 +13,8 @@ from chai import overlay
 from chai.artifact.save import save
 from chai.codegen.encoding import equal
 from chai.fixed import Requantization
-from chai.layers.convolution import JOINED, Convolution
+from chai.layers._window import JOINED
+from chai.layers.convolution import Convolution
 from chai.offload.schedule import DeviceStep
 from chai.overlay.weights import groups_to_join
 from chai.tasks.conv import Conv

@@ -52,8 +52,6 @@ HOST = {
     "only a Softmax or the caller reads its scores, which 8 bits would blur": (
         "probe InnerProduct data -> y : inner_product_param { num_output: 3 }"
     ),
-    "the overlay adds; it has no PROD": "probe Eltwise data data -> y : eltwise_param { operation: PROD }",
-    "the overlay adds; it has no MAX": "probe Eltwise data data -> y : eltwise_param { operation: MAX }",
     "3 bottoms; the overlay adds 2": "probe Eltwise data data data -> y",
     "only channels can be concatenated by address": "probe Concat data data -> y : concat_param { axis: 2 }",
     "a branch would begin at channel 3, not at a multiple of 8": "probe Concat data data -> y",

@@ -21,7 +21,7 @@ from chai import overlay, tasks
 from chai.errors import DeviceError, ParseError
 from chai.fixed import ACCUMULATOR
 from chai.overlay import OnChipBuffer, Overlay, checks, manifest
-from chai.tasks.eltwise import Eltwise
+from chai.tasks.eltwise import OPERATIONS, Eltwise
 from chai.tasks.lrn import LARGEST_WINDOW
 from chai.tasks.pool import Pool, PoolLimits
 from chai.util.data.jsonfile import BYTES, DEPTH, Document, load
@@ -95,7 +95,7 @@ def test_registers_and_records_are_the_same_everywhere(shipped: Overlay) -> None
 
 def test_every_limit_fits_its_field(shipped: Overlay) -> None:
     top = {f.name: f.range[1] for f in shipped.descriptor.fields}
-    assert {*shipped.kinds} == {*tasks.kinds()} == {"conv", "pool", "eltwise", "affine", "copy", "lrn"}
+    assert {*shipped.kinds} == {*tasks.kinds()} == {"conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample"}
     for kind in shipped.kinds:
         limits = tasks.find(kind).limits(shipped)
         assert limits is not None
@@ -108,6 +108,8 @@ def test_every_limit_fits_its_field(shipped: Overlay) -> None:
         assert limits.opcode <= top["opcode"]
         assert limits.channel_step == shipped.layout.channels_per_word
         assert getattr(limits, "group_max", 0) <= top["group"]
+        assert getattr(limits, "factor_max", 0) <= min(8, top["stride_h"], top["stride_w"])  # the RTL counts to 8
+        assert {*getattr(limits, "operations", ())} <= {*OPERATIONS} and len(OPERATIONS) - 1 <= top["operation"]
         assert getattr(limits, "local_size_max", 0) <= LARGEST_WINDOW <= top["kernel_h"]
     assert shipped.batch_max <= top["batch"]
     assert shipped.requant.shift_max <= top["shift"]
@@ -558,12 +560,13 @@ def check_place(document: Document, library: Any, value: Any) -> None:
     assert (error.value.line, error.value.column) in theirs
 
 
-@pytest.mark.parametrize("definition", ["conv", "pool", "eltwise", "affine", "copy", "lrn"])
+@pytest.mark.parametrize("definition", ["conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample"])
 def test_a_schema_requires_what_it_knows(definition: str) -> None:
     found = SCHEMA["properties"]["tasks"]["properties"][definition]
     optional = {"lookup"} - ({"lookup"} if definition == "lrn" else set())
-    optional |= {"prelu"} if definition in ("conv", "affine") else set()
-    optional |= {"standalone"} if definition == "pool" else set()
+    optional |= {"conv": {"prelu"}, "affine": {"prelu"}, "eltwise": {"vector"}, "pool": {"standalone"}}.get(
+        definition, set()
+    )
     assert [name for name in found["properties"] if name not in optional] == found["required"]
     assert optional <= set(found["properties"])
 

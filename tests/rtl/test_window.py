@@ -29,7 +29,7 @@ from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.ports import Stall
 from chai.hw_overlays.rtl.window.engine import WindowEngine
 from chai.hw_overlays.rtl.window.table import RECORDS
-from tests.rtl.window_tasks import KINDS, SIZE, Bench, Case, copy, eltwise, looked_up, lrn, pool
+from tests.rtl.window_tasks import KINDS, SIZE, Bench, Case, copy, eltwise, looked_up, lrn, pair, pool, upsample
 from tests.tasks.lrns import random_table
 
 if missing():
@@ -71,7 +71,9 @@ def shipped() -> Engine:
     return Engine(overlays.load())
 
 
-@pytest.mark.parametrize(("kind", "count"), [(pool, 120), (eltwise, 40), (copy, 25), (lrn, 30)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [(pool, 120), (eltwise, 40), (pair, 60), (upsample, 40), (copy, 25), (lrn, 30)]
+)
 def test_a_task_alone(engine: Engine, kind: Callable[..., Case], count: int) -> None:
     for seed in range(count):
         engine.tasks(seed, kind)

@@ -20,6 +20,7 @@ from chai.tasks.eltwise import Eltwise
 from chai.tasks.fields import Operands
 from chai.tasks.lrn import LRNTask
 from chai.tasks.pool import Pool
+from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
 from tests.tasks.common import joined
 from tests.tasks.lrns import random_case
@@ -123,6 +124,44 @@ def eltwise(random: Random, overlay: Overlay) -> Case:
     return Case(task, dict.fromkeys(("x", "z", "y"), shape), around)
 
 
+def pair(random: Random, overlay: Overlay) -> Case:
+    """A product or a maximum of two blobs, or anything of a blob and a vector."""
+    case = eltwise(random, overlay)
+    task, shape = case.task, case.shapes["x"]
+    assert isinstance(task, Eltwise)
+    operation = random.choice(["SUM", "PROD", "PROD", "MAX", "MAX"])
+    if operation != "SUM":
+        task = replace(task, operation=operation, negative=None)
+    if operation == "PROD":
+        task = replace(task, factors=task.factors[:1])
+    around = dict(case.around)
+    if vector := operation == "SUM" or random.random() < 0.6:
+        task = replace(task, vector=True)
+        around["z"] = larger(random, (*shape[:2], 1, 1), overlay.layout.channels_per_word)
+    return Case(task, {**case.shapes, "z": (*shape[:2], 1, 1) if vector else shape}, around)
+
+
+def upsample(random: Random, overlay: Overlay) -> Case:
+    """Copies of pixels, or zeros around them; at times more than a run of words in a row."""
+    batch, channels = images(random)
+    most = next(dict(s.limits)["factor_max"] for s in overlay.tasks if s.kind == "upsample")
+    factors = random.choice([(2, 2), (random.randint(1, most), random.randint(1, most))])
+    shape = batch, channels, random.randint(1, 6), random.choice([random.randint(1, 12), random.randint(60, 140)])
+    if shape[3] > 12:
+        batch, channels, factors = 1, 3, (2, 2)
+        shape = batch, channels, 2, shape[3]
+    spread = random.random() < 0.5
+    zero, r = random.choice(ZEROS), None
+    if random.random() < 0.4:
+        target = random.choice(ZEROS)
+        numbers = shifts(random, overlay), *clamp(random, target)
+        r = Requantization(np.array(factor(random, overlay)), *numbers, zero=target)
+    task = UpsampleTask(("x",), "y", ("upsample",), factors, spread, r, zero if spread or r is not None else 0)
+    shapes = {"x": shape, "y": (*shape[:2], shape[2] * factors[0], shape[3] * factors[1])}
+    step = overlay.layout.channels_per_word
+    return Case(task, shapes, {name: larger(random, shape, step) for name, shape in shapes.items()})
+
+
 def copy(random: Random, overlay: Overlay) -> Case:
     step = overlay.layout.channels_per_word
     batch, channels = images(random)
@@ -147,14 +186,14 @@ def lrn(random: Random, overlay: Overlay) -> Case:
 
 
 def looked_up(random: Random, case: Case) -> Case:
-    """The same with a table of any codes; an LRN as it is, which has none."""
-    if isinstance(case.task, LRNTask):
+    """The same with a table of any codes; an LRN or a maximum as it is, which has none."""
+    if isinstance(case.task, LRNTask) or not case.task.looks_up:
         return case
     table = np.array([random.randint(-128, 127) for _ in range(256)], np.int8)
     return replace(case, task=replace(case.task, lookup=table))
 
 
-KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, copy, lrn
+KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, pair, upsample, copy, lrn
 
 
 class Bench:

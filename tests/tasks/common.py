@@ -26,6 +26,7 @@ from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
+from chai.tasks.upsample import UpsampleTask
 from chai.tasks.work import Work
 from tests.conftest import examples
 from tests.reference import fixed as reference
@@ -112,16 +113,37 @@ def defined(task: Task, *given: Array) -> Array:
     if isinstance(task, Eltwise):
         r = task.requantization
         zeros = task.zeros or (0,) * len(given)
+        given = tuple(np.broadcast_to(x, given[0].shape) for x in given)
         found = []
         for values in zip(*((x.astype(np.int64) - zero).ravel().tolist() for x, zero in zip(given, zeros))):
             total = sum(v * m for v, m in zip(values, task.factors))
-            if task.negative is not None and total < 0:
+            if task.operation == "PROD":
+                total = values[0] * values[1] * task.factors[0]
+            elif task.operation == "MAX":
+                total = max(v * m for v, m in zip(values, task.factors))
+            elif task.negative is not None and total < 0:
                 total = sum(v * m for v, m in zip(values, task.negative))
             found.append(reference.requantize(total, 1, r.shift, r.low, r.high, zero=r.zero))
         return np.array(found, np.int64).reshape(given[0].shape)
+    if isinstance(task, UpsampleTask):
+        return _upsampled(task, given[0])
     assert isinstance(task, Copy)
     whole = given[0].astype(np.int64) - (0 if task.requantization is None else task.zero)
     return whole if task.requantization is None else requantized(whole, task.requantization)
+
+
+def _upsampled(task: UpsampleTask, x: Array) -> Array:
+    """Pixel by pixel."""
+    n, c, h, w = x.shape
+    rows, columns = task.factors
+    values = np.full((n, c, h * rows, w * columns), 0 if task.requantization else task.zero, np.int64)
+    for i in range(h * rows):
+        for j in range(w * columns):
+            if not task.spread or (i % rows == 0 and j % columns == 0):
+                values[:, :, i, j] = x[:, :, i // rows, j // columns].astype(np.int64) - (
+                    task.zero if task.requantization else 0
+                )
+    return values if task.requantization is None else requantized(values, task.requantization)
 
 
 def emulated(

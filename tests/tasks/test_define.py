@@ -19,6 +19,7 @@ from chai.tasks.conv import Affine, Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
+from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
 from chai.tasks.work import Work
 from tests.reference import fixed as reference, window as geometry
@@ -254,6 +255,58 @@ def test_eltwise(
     task = Eltwise(names, "y", ("probe",), multipliers, negative, r, points[:count])
     with kernel_form(form):
         check(task, *(codes(rng, 2, 3, *size) for _ in names))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@EXAMPLES
+@given(
+    operation=st.sampled_from(["SUM", "PROD", "MAX"]),
+    vector=st.booleans(),
+    size=sizes,
+    shift=shifts,
+    points=st.tuples(zeros, zeros, zeros),
+    seed=seeds,
+)
+def test_two_blobs(
+    form: str, operation: str, vector: bool, size: tuple[int, int], shift: int, points: tuple[int, int, int], seed: int
+) -> None:
+    """Products and maxima of two maps, and any operation of a map and a number for each of its channels."""
+    rng = np.random.default_rng(seed)
+    r = Requantization(np.array(1), shift, *clamps(rng, points[2]), zero=points[2])
+    multipliers = tuple(factors(rng, (1 if operation == "PROD" else 2,), shift, -1).tolist())
+    task = Eltwise(("x", "z"), "y", ("probe",), multipliers, None, r, points[:2], operation, vector)
+    with kernel_form(form):
+        check(task, codes(rng, 2, 11, *size), codes(rng, 2, 11, *((1, 1) if vector else size)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@EXAMPLES
+@given(
+    size=sizes,
+    times=st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    spread=st.booleans(),
+    rescaled=st.booleans(),
+    shift=shifts,
+    points=st.tuples(zeros, zeros),
+    seed=seeds,
+)
+def test_upsample(
+    form: str,
+    size: tuple[int, int],
+    times: tuple[int, int],
+    spread: bool,
+    rescaled: bool,
+    shift: int,
+    points: tuple[int, int],
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    zero, out = points
+    factor = np.array(int(factors(rng, (), shift)))
+    r = Requantization(factor, shift, *clamps(rng, out), zero=out) if rescaled else None
+    task = UpsampleTask(("x",), "y", ("probe",), times, spread, r, zero if spread or rescaled else 0)
+    with kernel_form(form):
+        check(task, codes(rng, 2, 11, *size))
 
 
 @EXAMPLES

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def kernel(task: Eltwise) -> Kernel | None:
-    """Return the kernel of two inputs without a leaky ReLU; others run by their definition."""
-    if len(task.factors) != 2 or task.negative is not None:
+    """Return the kernel of the sum of two maps without a leaky ReLU; others run by their definition."""
+    if len(task.factors) != 2 or task.negative is not None or task.operation != "SUM" or task.vector:
         return None
     factors = (task.factors[0], task.factors[1])
     addend = -sum(zero * m for zero, m in zip(task.zeros, factors))
@@ -31,4 +31,5 @@ def form(task: Eltwise) -> Form | None:
     if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
         return None
     factors = task.factors if len(task.factors) == 2 else (*task.factors, 0)
-    return Form(Kind.SUM, r, factors=factors, zeros=task.plain().zeros, negative=task.negative)
+    kind = {"SUM": Kind.SUM, "PROD": Kind.TIMES_CODES, "MAX": Kind.GREATER_CODES}[task.operation]
+    return Form(kind, r, factors=factors, zeros=task.plain().zeros, negative=task.negative, vector=task.vector)

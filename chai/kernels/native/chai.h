@@ -43,7 +43,10 @@ enum kind {
     RESIZE,          /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
     LRN_CODES,       /* codes times factors of the sums of squares of kernel_h channels around them (tasks/lrn.py), requantised;
                         bias are the factors' bases, then their slopes */
-    LOOKUP           /* stored codes through the table of 256 stored codes at scale; the output may be the input */
+    LOOKUP,          /* stored codes through the table of 256 stored codes at scale; the output may be the input */
+    TIMES_CODES,     /* factor * input * second, requantised */
+    GREATER_CODES,   /* the larger of factor * input and second_factor * second, requantised */
+    UPSAMPLE         /* each code as stride_h rows and stride_w columns of copies; if negative is 0, one copy and zeros */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. Words of W channels each
@@ -58,7 +61,7 @@ enum kind {
     F(batch)                                         /* images that weights are packed for; images may be fewer */ \
     F(outputs) F(out_height) F(out_width)            /* channels and size of the output */ \
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
-    F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM, shift of LRN_CODES too; the first two are
+    F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM; shift of other kinds of codes too; the first two are
                                                         the bits of a float32, except of SUM: the step of PACK,
                                                         UNPACK, alpha and k of LRN, factors of PLUS, eps */ \
     F(low) F(high)                                   /* clamp of stored codes */ \

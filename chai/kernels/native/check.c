@@ -213,6 +213,15 @@ static int valid(const table *t, const variant *v) {
         return between(0, op->shift, 29) && inside(t, output, all, 1) && inside(t, input, all, 0) &&
                (!two || inside(t, PLACE_OF(op, second), all, 0));
     }
+    case TIMES_CODES: /* 255 * 255 * 2^18 is far below 2^63 */
+    case GREATER_CODES:
+        return same_shape(op) && between(-(1 << 18), op->factor, 1 << 18) && between(-(1 << 18), op->second_factor, 1 << 18) &&
+               between(0, op->shift, 40) && inside(t, output, all, 1) && inside(t, input, all, 0) &&
+               inside(t, PLACE_OF(op, second), all, 0);
+    case UPSAMPLE: {
+        area in = {0, (op->out_height - 1) / op->stride_h, 0, (op->out_width - 1) / op->stride_w, op->channels};
+        return op->outputs == op->channels && inside(t, output, all, 1) && inside(t, input, in, 0);
+    }
     case LOOKUP:
         if (!same_shape(op) || !fits_constants(t, op->scale, 256, 1)) return 0; /* fall through */
     case COPY:

@@ -15,17 +15,13 @@ static void lrn_codes_run(const operation *op, uint8_t *const *buffers, int64_t 
     uint8_t *out = (uint8_t *)ROW(output, n, y);
     const int32_t *bases = (const int32_t *)(buffers[op->constants] + op->bias);
     int32_t zero = (int32_t)op->zero_in + STORED_ZERO;
-    int64_t round = op->shift ? (int64_t)1 << (op->shift - 1) : 0, carry = op->shift != 0;
     for (int64_t x = 0; x < op->out_width; x++, in += op->input_pixel, out += op->output_pixel) {
         uint32_t sum = 0;
         for (int64_t c = -half; c < channels; c++) { /* c + half enters, c - half - 1 leaves */
             if (c + half < channels) sum += (uint32_t)((in[c + half] - zero) * (in[c + half] - zero));
             if (c > half) sum -= (uint32_t)((in[c - half - 1] - zero) * (in[c - half - 1] - zero));
             if (c < 0) continue;
-            int64_t value = (in[c] - zero) * lrn_factor(bases, sum);
-            value = ((value + round - (value < 0 ? carry : 0)) >> op->shift) + op->zero_out;
-            value = value < op->low ? op->low : value > op->high ? op->high : value;
-            out[c] = (uint8_t)(value + STORED_ZERO);
+            out[c] = requantised(op, (in[c] - zero) * lrn_factor(bases, sum));
         }
     }
 }

@@ -215,6 +215,38 @@ static void lookup_run(const operation *op, uint8_t *const *buffers, int64_t ite
         for (int64_t c = 0; c < count; c++) out[c] = table[in[c]];
 }
 
+/* Return the stored code of a value, which is shifted, rounded and clamped. */
+static inline uint8_t requantised(const operation *op, int64_t value) {
+    int64_t round = op->shift ? (int64_t)1 << (op->shift - 1) : 0, carry = op->shift != 0;
+    value = ((value + round - (value < 0 ? carry : 0)) >> op->shift) + op->zero_out;
+    value = value < op->low ? op->low : value > op->high ? op->high : value;
+    return (uint8_t)(value + STORED_ZERO);
+}
+
+/* Codes of two inputs at a time; the second one may have one pixel, for all of the first one. */
+static inline __attribute__((always_inline)) void code_pairs_run(const operation *op, uint8_t *const *buffers, int64_t item, int product) {
+    int64_t n = item / op->out_height, y = item % op->out_height, fa = op->factor, fb = op->second_factor;
+    int64_t za = op->zero_in + STORED_ZERO, zb = op->zero_second + STORED_ZERO;
+    const uint8_t *a = ROW(input, n, y), *b = ROW(second, n, y);
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    for (int64_t x = 0; x < op->out_width; x++, a += op->input_pixel, b += op->second_pixel, out += op->output_pixel)
+        for (int64_t c = 0; c < op->channels; c++)
+            out[c] = requantised(op, product ? (a[c] - za) * (b[c] - zb) * fa : max((a[c] - za) * fa, (b[c] - zb) * fb));
+}
+static void times_codes_run(const operation *op, uint8_t *const *buffers, int64_t item) { code_pairs_run(op, buffers, item, 1); }
+static void greater_codes_run(const operation *op, uint8_t *const *buffers, int64_t item) { code_pairs_run(op, buffers, item, 0); }
+
+static void upsample_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height, spread = !op->negative;
+    const uint8_t *in = ROW(input, n, y / op->stride_h);
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    for (int64_t x = 0; x < op->out_width; x++, out += op->output_pixel)
+        if (spread && (y % op->stride_h || x % op->stride_w))
+            memset(out, (int)op->zero_in + STORED_ZERO, op->channels);
+        else
+            memcpy(out, in + x / op->stride_w * op->input_pixel, op->channels);
+}
+
 static int64_t image_items(const operation *op) { return op->images; }
 
 static void border_run(const operation *op, uint8_t *const *buffers, int64_t item) {

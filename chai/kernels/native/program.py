@@ -220,6 +220,8 @@ class NativeProgram:
         task, form, channels = step.task, step.form, step.channels
         shape, (_, _, *size) = self._shapes[task.inputs[0]], self._shapes[task.output]
         inputs = [self._blobs[whole].channels(first) for whole, first in map(self._wholes.__getitem__, task.inputs)]
+        if form.vector:
+            inputs[1] = (*inputs[1][:4], 0, 0)
         output, outputs = self._blobs[step.writes].channels(channels.start), len(channels)
         operation = form.operation(shape, (shape[0], outputs, *size), inputs, output, step.index)
         if form.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE, Kind.AVERAGE):

@@ -76,6 +76,9 @@ class Kind:
     RESIZE = 32
     LRN_CODES = 33
     LOOKUP = 34
+    TIMES_CODES = 35
+    GREATER_CODES = 36
+    UPSAMPLE = 37
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -116,6 +119,8 @@ class Form:
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
     ``rectified``           whether a ReLU makes results of a PRODUCT, and from PLUS to NORMALISE, below 0 to 0
+    ``spread``              whether zeros are around each code of an UPSAMPLE
+    ``vector``              whether the second input has one pixel, which meets all of the first's
     ``backwards``           whether a TABLE's channels are those of the pixels in the opposite order
     ``lookup``              table of codes (int8) that results go through, in the order of the codes
     ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN; factors of a PLUS; eps
@@ -132,6 +137,8 @@ class Form:
     negative: tuple[int, ...] | None = None
     numbers: tuple[float, ...] = ()
     rectified: bool = False
+    spread: bool = False
+    vector: bool = False
     backwards: bool = False
     lookup: Array | None = None
 
@@ -157,15 +164,15 @@ class Form:
         return operation
 
     def _factors(self) -> tuple[int, ...]:
-        """Return the shift and the factors of a SUM; the shift of an LRN_CODES; of others the bits of two numbers at most."""
+        """Return the shift and the factors of a kind of codes; of others the bits of two numbers at most."""
         if self.kind == Kind.SUM:
             assert self.requantization is not None
             shift = self.requantization.shift
             if shift <= 29:  # else each code is 0, as sums stay below 2^26
                 return shift, *_two(self.factors, 0), *_two(self.negative or (), 0)
-        elif self.kind == Kind.LRN_CODES:
+        elif self.kind in (Kind.LRN_CODES, Kind.TIMES_CODES, Kind.GREATER_CODES):
             assert self.requantization is not None
-            return self.requantization.shift, 0, 0, 0, 0
+            return self.requantization.shift, *_two(self.factors, 0), 0, 0
         elif self.numbers:
             bits: list[int] = np.array(self.numbers, np.float32).view(np.int32).tolist()
             return 0, *_two(bits, 0), 0, 0
@@ -175,7 +182,7 @@ class Form:
         """Return what chai.h says of the field ``negative`` of a SUM and of the kinds with a ReLU."""
         if self.kind == Kind.SUM and self.negative is not None:
             return 1 if len(self.factors) == 1 else 0
-        return 0 if self.rectified else -1
+        return 0 if self.rectified or self.spread else -1
 
 
 def _two(values: Sequence[Cell], missing: Cell) -> tuple[Cell, Cell]:

@@ -96,6 +96,9 @@ static const kernel kernels[] = {
     [RESIZE] = {resize_items, resize_run},
     [LRN_CODES] = {row_items, lrn_codes_run},
     [LOOKUP] = {row_items, lookup_run},
+    [TIMES_CODES] = {row_items, times_codes_run},
+    [GREATER_CODES] = {row_items, greater_codes_run},
+    [UPSAMPLE] = {row_items, upsample_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

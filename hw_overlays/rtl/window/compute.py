@@ -1,20 +1,23 @@
 """Compute: the words of a Task to its codes."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
+from chai.tasks.eltwise import OPERATIONS
 
 from ..descriptor import descriptor
 from ..lookup import ENTRIES, has_lookups
 from ..requantise import LATENCY, Requantise
 from ..streams import later, register
 from .elements import Elements
-from .fetch import any_of
+from .fetch import any_of, has_vectors
 from .lrn import LRN
 from .pool import Pool
 from .whole import Whole
+
+OPERATION = "operation"  # the field that an overlay has which computes more than sums
 
 
 class Compute(wiring.Component):
@@ -86,6 +89,14 @@ class Compute(wiring.Component):
         for unit in chosen:
             m.d.comb += [unit.task.eq(now), unit.first.payload.eq(self.first.payload), unit.room.eq(room)]
             m.d.comb += unit.first.valid.eq(self.first.valid)
+        upsamples = later(m, now.opcode == self.opcodes["upsample"], "upsamples")
+        maximum = Const(0)
+        if OPERATION in self.overlay.descriptor.values:
+            maximum = later(m, pairs & (now.operation == OPERATIONS.index("MAX")), "maximum")
+            m.d.comb += elements.times.eq(later(m, pairs & (now.operation == OPERATIONS.index("PROD")), "times"))
+        if has_vectors(self.overlay):
+            m.d.comb += elements.vector.eq(now.vector)
+        m.d.comb += [elements.repeats.eq(upsamples), elements.maximum.eq(maximum)]
         m.d.comb += [elements.pairs.eq(pairs), elements.second.payload.eq(self.second.payload)]
         m.d.comb += [elements.second.valid.eq(self.second.valid), self.second.ready.eq(elements.second.ready)]
         m.d.comb += [
@@ -128,7 +139,7 @@ class Compute(wiring.Component):
             with m.If(self.task.valid & self.task.ready & self.task.payload.lookup):
                 m.d.sync += bank.eq(~bank)
 
-        # -- out of the lanes; a leaky eltwise has codes for both signs, one after the other
+        # -- out of the lanes; a leaky eltwise has codes for both signs, a maximum of both inputs, one after the other
         valid, aside = Signal(LATENCY + 1), Signal(LATENCY + 1)
         m.d.sync += valid.eq(Cat(any_of(unit.valid for unit in chosen), valid))
         m.d.sync += aside.eq(Cat(elements.aside, aside))
@@ -137,7 +148,8 @@ class Compute(wiring.Component):
             m.d.sync += [codes.eq(lanes.codes), below.eq(lanes.below)]
         m.d.comb += self.write.eq(valid[-1])
         for lane in range(self.step):
-            choice = Mux(pairs & now.leaky & ~below[lane], codes[lane], lanes.codes[lane])
+            first = Mux(maximum, codes[lane] > lanes.codes[lane], pairs & now.leaky & ~below[lane])
+            choice = Mux(first, codes[lane], lanes.codes[lane])
             m.d.comb += self.word.word_select(lane, 8).eq(choice)
         return m
 
@@ -154,7 +166,7 @@ class Compute(wiring.Component):
         # left, the current ones included
         planes, images = register(16, "planes"), register(16, "images")
         of_image = Mux(norms, 1, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1))
-        of_image = later(m, of_image, "of_image")
+        of_image = later(m, Mux(now.opcode == self.opcodes["upsample"], now.tiles, of_image), "of_image")
         some, last_plane = later(m, images != 0, "some"), later(m, planes == 1, "last_plane")
         under_way = Signal(8)  # codes that are claimed and not yet written
         m.d.sync += under_way.eq(under_way + self.claim - self.write)

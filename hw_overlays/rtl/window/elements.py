@@ -1,36 +1,44 @@
-"""Elements: copy and eltwise, whose results are products of single codes."""
+"""Elements: copy, eltwise and upsample, whose results are products of single codes."""
 
-from amaranth import Array, Cat, Module, Mux, Signal, signed
+from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
 from ..ports import BEAT
-from ..streams import register
+from ..streams import later, levels, product, register
 from .unit import unit_ports
+
+VALUE = signed(9)  # a code without its zero point
+PRODUCT = signed(2 * 9)
 
 
 class Elements(wiring.Component):
     """Values and their multipliers, in the order in which the lanes multiply and add them.
 
-    A word takes one cycle of a copy, two of an eltwise: the products of the first and of the second input. A leaky eltwise
-    takes four: the same with the multipliers for negative sums.
+    A word takes one cycle of a copy or a product of two inputs, two of a sum or a maximum: the products of the first and of the
+    second input. A leaky sum takes four: the same with the multipliers for negative sums. An upsample gives each word of a row
+    ``stride_w`` times, and takes the row ``stride_h`` times.
 
-    ``second``  words of the second input; ``pairs`` if there is one
+    ``second``  words of the second input; ``pairs`` if there is one, which is ``vector`` if it has one word for each plane
+    ``times``, ``maximum``, ``repeats``  whether it is a product, a maximum, an upsample
     ``values``  codes without their zero points, with ``multiplier``; ``more`` if the product is added to the last one
-    ``valid``   the result is complete; ``aside`` if it is that of sums that are not negative, and the other one follows
+    ``valid``   the result is complete; ``aside`` if it is one of two, of which the other one follows
     """
 
     def __init__(self, overlay: Overlay) -> None:
         self.step = overlay.layout.channels_per_word
+        self.has_products = "operation" in overlay.descriptor.values
+        self.has_spread = "spread" in overlay.descriptor.values
         factor = signed(overlay.requant.mult_bits + 1)
         super().__init__(
             unit_ports(overlay)
             | {
                 "second": In(stream.Signature(8 * self.step)),
-                "pairs": In(1),
-                "values": Out(data.ArrayLayout(signed(9), self.step)),
+                **dict.fromkeys(("pairs", "vector", "times", "maximum", "repeats"), In(1)),
+                "values": Out(data.ArrayLayout(PRODUCT, self.step)),
                 "multiplier": Out(factor),
                 "more": Out(1),
                 "aside": Out(1),
@@ -42,37 +50,63 @@ class Elements(wiring.Component):
         m = Module()
         task = self.task
         words, busy = register(29, "words"), Signal()
-        product, last = Signal(2), Signal(2)
-        last_word, there = register(1, "last_word"), Signal()
-        begins, ends = product == 0, product == last
+        turn, last = Signal(3), register(3, "last")  # products of a word, or copies
+        times_left = register(task.stride_h.shape(), "times_left")  # of a row of an upsample, this time included
+        last_word, last_time, below = (register(1, name) for name in ("last_word", "last_time", "below"))
+        begins, ends, there, goes = turn == 0, turn == last, Signal(), Signal()
+        products = Mux(self.pairs & ~self.times, Mux(task.leaky & ~self.maximum, 3, 1), 0)
+        m.d.sync += last.eq(Mux(self.repeats, task.stride_w - 1, products))
+        count = later(m, Mux(self.repeats, task.input_width, task.input_pitch // BEAT), "count")
+        one_word, once = later(m, count == 1, "one_word"), later(m, ~self.repeats | (task.stride_h == 1), "once")
         # products of a word follow each other without a gap: there is a word, or two, when the first one begins
-        m.d.comb += there.eq(self.first.valid & (self.second.valid | ~self.pairs))
-        m.d.sync += last.eq(Mux(self.pairs, Mux(task.leaky, 3, 1), 0))
+        opens = begins | self.repeats  # a result, which needs room
         m.d.comb += [
+            there.eq(self.first.valid & (self.second.valid | ~self.pairs)),
+            goes.eq(busy & (~opens | (there & self.room))),
             self.ready.eq(~busy),
-            self.starved.eq(busy & ~there & begins),
-            self.held.eq(busy & begins & ~self.room),
-            self.works.eq(busy & (~begins | (there & self.room))),
-            self.claim.eq(self.works & begins),
-            self.first.ready.eq(self.works & ends),
-            self.second.ready.eq(self.works & ends & self.pairs),
-            self.valid.eq(self.works & ends),
-            self.aside.eq(self.works & (product == 1) & ~ends),
-            self.more.eq(product[0]),
-            self.multiplier.eq(Array([task.factor, task.second_factor, task.negative, task.second_negative])[product]),
+            self.starved.eq(busy & ~there & opens),
+            self.held.eq(busy & opens & ~self.room),
+            self.works.eq(goes),
+            self.claim.eq(goes & opens),
+            self.first.ready.eq(goes & ends),
+            self.second.ready.eq(goes & ends & self.pairs & (~self.vector | last_word)),
         ]
-        with m.If(self.works):
-            m.d.sync += product.eq(Mux(ends, 0, product + 1))
+        with m.If(goes):
+            m.d.sync += turn.eq(Mux(ends, 0, turn + 1))
             with m.If(ends):
-                m.d.sync += [words.eq(words - 1), last_word.eq(words == 2), busy.eq(~last_word)]
+                m.d.sync += [words.eq(words - 1), last_word.eq(words == 2)]
+                with m.If(last_word):
+                    m.d.sync += [words.eq(count), last_word.eq(one_word), below.eq(1), busy.eq(~last_time)]
+                    m.d.sync += [times_left.eq(times_left - 1), last_time.eq(times_left == 2)]
         with m.If(self.start):
-            count = task.input_pitch // BEAT
-            m.d.sync += [words.eq(count), last_word.eq(count == 1), busy.eq(1)]
+            m.d.sync += [words.eq(count), last_word.eq(one_word), below.eq(0), busy.eq(1)]
+            m.d.sync += [times_left.eq(task.stride_h), last_time.eq(once)]
 
-        word = Mux(product[0], self.second.payload, self.first.payload)
-        zero = Mux(product[0], task.second_zero, task.input_zero)
+        # -- the lanes' operands, some cycles later
+        blank = (task.spread & self.repeats & (~begins | below)) if self.has_spread else Const(0)
+        delay = 1 + (levels(Signal(VALUE)) if self.has_products else 0)
+        second = turn[0] & self.pairs
         for channel in range(self.step):
-            code = word.word_select(channel, 8)
-            sign = code[7] & ~zero  # code + 128 = the code's other 7 bits, and its sign inverted
-            m.d.comb += self.values[channel].eq(Cat(code[:7], code[7] ^ zero, sign).as_signed())
+            codes = (stream.payload.word_select(channel, 8) for stream in (self.first, self.second))
+            values = [value(code, zero) for code, zero in zip(codes, (task.input_zero, task.second_zero))]
+            x = later(m, Mux(blank, 0, Mux(second, values[1], values[0])).as_signed(), f"x_{channel}")
+            if self.has_products:
+                y = later(m, Mux(self.times, values[1], 1).as_signed(), f"y_{channel}")
+                x = product(m, x, y, PRODUCT.width, f"product_{channel}").as_signed()
+            m.d.comb += self.values[channel].eq(x)
+        factors = Array([task.factor, task.second_factor, task.negative, task.second_negative])
+        m.d.comb += [
+            self.multiplier.eq(later(m, factors[Mux(self.repeats, 0, turn[:2])], "multiplier_later", delay)),
+            self.more.eq(later(m, turn[0] & ~self.repeats & ~self.maximum, "more_later", delay)),
+        ]
+        aside = Mux(self.maximum, begins, (turn == 1) & ~ends & ~self.repeats)
+        for name, now in (("valid", goes & (ends | self.repeats)), ("aside", goes & aside)):
+            delayed = Signal(delay, name=f"{name}_delayed")
+            m.d.sync += delayed.eq(Cat(now, delayed))
+            m.d.comb += getattr(self, name).eq(delayed[-1])
         return m
+
+
+def value(code: Value, zero: Value) -> Value:
+    """Return a code without its zero point, 0 or -128: code + 128 is its other 7 bits, and its sign inverted."""
+    return Cat(code[:7], code[7] ^ zero, code[7] & ~zero).as_signed()

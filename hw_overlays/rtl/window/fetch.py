@@ -1,6 +1,6 @@
 """Fetch: the words of a Task's blobs, and the records of its table, into queues, ahead of the Task that is computed."""
 
-from amaranth import Module, Mux, Signal, signed
+from amaranth import Const, Module, Mux, Signal, signed
 from amaranth.lib import data, enum, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -87,10 +87,11 @@ class Fetch(wiring.Component):
             To.SECOND: second_queue.r_rdy & second_queue.r_en,
             To.TABLE: self.freed * BEATS,
         }
-        # the inputs of an eltwise take turns
+        # the inputs of an eltwise take turns; a vector, which has few runs, is before the other
         request, turn = self.input.request, Signal(To)
         chosen = {To.TABLE: table.runs, To.FIRST: first.runs, To.SECOND: second.runs}
         pair = later(m, self.now.opcode == self.opcodes["eltwise"], "pair")
+        vector = later(m, pair & self.now.vector, "vector") if has_vectors(self.overlay) else Const(0)
         # one of them is chosen, and asked for from the next cycle on
         takes = {to: Signal(name=f"takes_{to.name.lower()}") for to in To}
         asks = any_of(takes.values())
@@ -108,11 +109,13 @@ class Fetch(wiring.Component):
         chosen_before = chosen_before | self.looks
         # runs of the table are before those of the inputs, though it takes some cycles until the next one is offered
         table_first = later(m, ~table.area.ready & (room[To.TABLE] >= RUN), "table_first")
+        second_first = later(m, vector & second.runs.valid & (room[To.SECOND] >= RUN), "second_first")
         for to, runs in chosen.items():
             name = to.name.lower()
             # a run is offered some cycles after the last one is taken: by then its room is known
             fits = later(m, runs.valid & (room[to] >= runs.payload.beats), f"fits_{name}")
-            in_turn = 1 if to is To.TABLE else (turn == to) & ~table_first
+            own_turn = Mux(vector, second_first == (to is To.SECOND), turn == to)
+            in_turn = 1 if to is To.TABLE else own_turn & ~table_first
             wants, taken = runs.valid & fits & in_turn, takes[to] & request.ready
             with m.If(wants & ~chosen_before):
                 m.d.sync += takes[to].eq(1)
@@ -129,7 +132,7 @@ class Fetch(wiring.Component):
                 m.d.comb += data.View(ROUTE, routes.w_data).beats.eq(runs.payload.beats)
             if to is not To.TABLE:
                 with m.If(taken):
-                    m.d.sync += turn.eq(Mux(pair & (turn == To.FIRST), To.SECOND, To.FIRST))
+                    m.d.sync += turn.eq(Mux(pair & ~vector & (turn == To.FIRST), To.SECOND, To.FIRST))
         with m.If(self.begin):
             m.d.sync += room[To.TABLE].eq(BEATS * RECORDS)
 
@@ -197,10 +200,17 @@ class Fetch(wiring.Component):
             m.d.sync += hand.eq(0)
 
         planes = later(m, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1), "planes")
+        # an upsample reads the rows of all planes one by one, a vector is the words of all planes
+        rows = later(m, now.opcode == self.opcodes["upsample"], "rows")
+        vector = later(m, now.vector, "is_vector") if has_vectors(self.overlay) else Const(0)
+        words = {first: Mux(rows, now.input_width, now.input_pitch // BEAT)}
+        words[second] = Mux(vector, planes, now.input_pitch // BEAT)
+        counts = {first: Mux(rows, now.tiles, planes), second: Mux(vector, 1, planes)}
+        pitch, times = Mux(rows, now.input_width * BEAT, now.input_pitch), Mux(rows, now.stride_h, 1)
         for walk, address, image in ((first, now.input, now.input_image), (second, now.second, now.second_image)):
             blob = walk.area.payload
-            m.d.comb += [blob.address.eq(address), blob.pitch.eq(now.input_pitch), blob.image.eq(image)]
-            m.d.comb += [blob.words.eq(now.input_pitch // BEAT), blob.planes.eq(planes), blob.images.eq(now.batch)]
+            m.d.comb += [blob.address.eq(address), blob.pitch.eq(pitch), blob.image.eq(image), blob.times.eq(times)]
+            m.d.comb += [blob.words.eq(words[walk]), blob.planes.eq(counts[walk]), blob.images.eq(now.batch)]
             m.d.comb += blob.across.eq(norms)
             # the table of codes is asked for first, so that it is there before a word of the Task
             m.d.comb += walk.area.valid.eq(start[walk] & self.reached & ~soon & ~self.looks)
@@ -215,6 +225,7 @@ class Fetch(wiring.Component):
             records.words.eq(self.count * BEATS),
             records.planes.eq(Mux(self.keeps, 1, planes)),
             records.images.eq(Mux(self.keeps, 1, now.batch)),
+            records.times.eq(1),
             table.area.valid.eq(start[table] & ~table_used),
             self.begin.eq(table.area.valid & table.area.ready),
         ]
@@ -231,6 +242,11 @@ class Fetch(wiring.Component):
         for walk in start:
             with m.If(walk.area.valid & walk.area.ready):
                 m.d.sync += start[walk].eq(0)
+
+
+def has_vectors(overlay: Overlay) -> bool:
+    """Return whether the second input of an eltwise may have one pixel."""
+    return "vector" in overlay.descriptor.values
 
 
 def any_of(signals: object) -> object:

@@ -53,6 +53,7 @@ class Store(wiring.Component):
             area.planes.eq(planes),
             area.images.eq(new.batch),
             area.across.eq(new.opcode == self.opcodes["lrn"]),
+            area.times.eq(1),
             output.request.valid.eq(runs.valid),
             output.request.payload.address.eq(runs.payload.address),
             output.request.payload.beats.eq(runs.payload.beats),

@@ -12,12 +12,11 @@ RUN = 64  # beats of a run at most: 4 bursts of AXI3
 def area(bits: int) -> data.StructLayout:
     """Return the layout of what is walked over: ``images`` times ``planes`` times ``words`` of 8 bytes.
 
-    ``pitch`` and ``image`` are the bytes from plane to plane and from image to image, 0 to read the same again. ``across``: a run
-    of each plane before the next run of the first plane.
+    ``pitch`` and ``image`` are the bytes from plane to plane and from image to image, 0 to read the same again. Each plane comes
+    ``times`` times, at least once. ``across``: a run of each plane before the next run of the first plane; then once.
     """
-    return data.StructLayout(
-        {"address": unsigned(bits), "pitch": 32, "image": 32, "words": 30, "planes": 16, "images": 16, "across": 1}
-    )
+    members = {"address": unsigned(bits), "pitch": 32, "image": 32, "words": 30, "planes": 16, "images": 16}
+    return data.StructLayout(members | {"across": 1, "times": 8})
 
 
 def run(bits: int) -> data.StructLayout:
@@ -40,7 +39,9 @@ class Walk(wiring.Component):
         plane, image = (register(now.address.shape(), name) for name in ("plane", "image"))
         words, planes = (register(now[name].shape(), name) for name in ("words", "planes"))
         runs, bits = self.runs.payload, len(now.address)
-        plane_ends = later(m, now.words <= RUN, "plane_ends")
+        left = register(now.times.shape(), "left")  # times of the plane, this one included
+        row_ends, last_time = later(m, now.words <= RUN, "row_ends"), later(m, left == 1, "last_time")
+        plane_ends = later(m, (now.words <= RUN) & (left == 1), "plane_ends")
         image_ends, last_image = later(m, now.planes == 1, "image_ends"), later(m, now.images == 1, "last_image")
         across, run = now.across, 8 * RUN
         inner = later(m, Mux(across, now.pitch, run), "inner")  # bytes to the next run of a plane or a part
@@ -48,6 +49,7 @@ class Walk(wiring.Component):
         next_address = later(m, (now.address + inner)[:bits], "next_address")
         next_plane = later(m, (plane + outer)[:bits], "next_plane")
         next_image = later(m, (image + now.image)[:bits], "next_image")
+        again = later(m, row_ends & ~last_time, "again")  # the same plane
         # what the next run begins, if not only a run: a plane (of the part, if they go across), an image
         new_plane = later(m, Mux(across, image_ends, plane_ends), "new_plane")
         new_image = later(m, plane_ends & image_ends, "new_image")
@@ -61,22 +63,26 @@ class Walk(wiring.Component):
             self.area.ready.eq(~busy),
             self.runs.valid.eq(offered),
             runs.address.eq(now.address),
-            runs.beats.eq(later(m, Mux(plane_ends, now.words[: len(runs.beats)], RUN), "beats")),
+            runs.beats.eq(later(m, Mux(row_ends, now.words[: len(runs.beats)], RUN), "beats")),
             runs.last.eq(later(m, plane_ends & image_ends & last_image, "last")),
         ]
         with m.If(~busy):
             new = self.area.payload
             m.d.sync += [busy.eq(self.area.valid), now.eq(new), plane.eq(new.address), image.eq(new.address)]
-            m.d.sync += [words.eq(new.words), planes.eq(new.planes)]
+            m.d.sync += [words.eq(new.words), planes.eq(new.planes), left.eq(new.times)]
         with m.Elif(taken):
             m.d.sync += now.address.eq(next_address)
+            with m.If(row_ends):
+                m.d.sync += left.eq(Mux(last_time, now.times, left - 1))
+            with m.If(again):
+                m.d.sync += now.address.eq(plane)
             with m.If(new_plane):
                 m.d.sync += [signal.eq(next_plane) for signal in (now.address, plane)]
             with m.If(new_image):
                 m.d.sync += [signal.eq(next_image) for signal in (now.address, plane, image)]
                 m.d.sync += now.images.eq(now.images - 1)
             with m.If(new_words):
-                m.d.sync += now.words.eq(Mux(plane_ends, words, now.words - RUN))
+                m.d.sync += now.words.eq(Mux(row_ends, words, now.words - RUN))
             with m.If(new_planes):
                 m.d.sync += now.planes.eq(Mux(image_ends, planes, now.planes - 1))
             with m.If(runs.last):

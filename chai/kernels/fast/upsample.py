@@ -1,0 +1,17 @@
+"""Upsample: codes repeated, or with zeros around them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..native.table import POINT, Form, Kind
+
+if TYPE_CHECKING:
+    from ...tasks.upsample import UpsampleTask
+
+
+def form(task: UpsampleTask) -> Form | None:
+    """Return an Upsample of unchanged codes as an operation."""
+    if task.requantization is not None:
+        return None
+    return Form(Kind.UPSAMPLE, None, POINT._replace(stride=task.factors), zeros=(task.zero,), spread=task.spread)

@@ -1,0 +1,42 @@
+"""Layers that repeat each pixel as a rectangle: nearest-neighbour upsampling by whole factors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import tasks
+from ..blob import Shape
+from ..graph import Layer
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.upsample import too_many_rows
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
+
+
+class RepeatLayer(Layer):
+    """The subclass says by which factors, if its parameters and the bottom's shape are such."""
+
+    follows = True
+
+    def repeats(self, bottom: Shape) -> tuple[int, int] | str:
+        """Return rows and columns of the top for one of the bottom (N, C, H, W); or why it does more than repeat pixels."""
+        raise NotImplementedError(self.type)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if tasks.find("upsample").limits(overlay) is None:
+            return self.without_unit
+        if len(bottoms) != 1 or len(bottoms[0]) != 4:
+            return f"{len(bottoms)} bottoms" if len(bottoms) != 1 else f"a blob of {len(bottoms[0])} axes"
+        factors = self.repeats(bottoms[0])
+        if isinstance(factors, str):
+            return factors
+        _, channels, height, width = bottoms[0]
+        sizes = {"factor": max(factors), "size": max(height * factors[0], width * factors[1]), "channels": channels}
+        return self.beyond(overlay, "upsample", **sizes) or too_many_rows(overlay, channels, height)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        factors = self.repeats(target.shapes[self.bottoms[0]])
+        assert not isinstance(factors, str)
+        return [target.upsample(self, self.tops[0], factors)]

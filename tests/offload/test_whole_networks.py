@@ -1,0 +1,140 @@
+"""Layers between convolutions that overlays run as well: one segment, near the float numbers, and the same in a compiled file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai import overlay as overlays
+from chai.artifact.save import save
+from chai.tasks import Task
+from tests.passes.common import network
+
+SHAPE = (2, 8, 6, 7)
+DATA = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype(np.float32)
+C = "convolution_param { num_output: 16 kernel_size: 3 pad: 1 }"
+HEAD, TAIL = f"c Convolution data -> c : {C}\n", f"\ne Convolution d -> y : {C}"
+SQUEEZE = (
+    "p Pooling c -> p : pooling_param { pool: AVE global_pooling: true }\n"
+    "q Convolution p -> q : convolution_param { num_output: 16 kernel_size: 1 }\ns Sigmoid q -> s\n"
+)
+DECONV = "d Deconvolution c -> d : convolution_param {{ {} }}"
+# lines between the convolutions, and the kinds of Task that they become
+NETS = {
+    "deconvolution": (DECONV.format("num_output: 6 kernel_size: 4 stride: 2 pad: 1") + "\nr ReLU d -> d", ["upsample", "conv"]),
+    "deconvolution by channel": (
+        DECONV.format("num_output: 16 group: 16 kernel_h: 3 kernel_w: 2 stride_h: 3 stride_w: 2"), ["upsample", "conv"]
+    ),
+    "deconvolution without stride": (DECONV.format("num_output: 6 group: 2 kernel_size: 3 pad: 1"), ["conv"]),
+    "deconvolution with dilation": (DECONV.format("num_output: 5 kernel_size: 2 dilation: 2 stride: 3"), ["upsample", "conv"]),
+    "upsample": ("d Upsample c -> d : upsample_param { scale: 2 }", ["upsample"]),
+    "darknet": ("d UpsampleDarknet c -> d : upsample_darknet_param { stride: 3 }", ["upsample"]),
+    "nearest": (
+        'd ResizeNearestNeighbor c -> d : resize_nearest_neighbor_param { scale_height: 2 scale_width: 3 data_format: "NCHW" }',
+        ["upsample"],
+    ),
+    "resize": (
+        "d Resize c -> d : resize_param { size: 0 size: 0 size: 18 size: 14 coordinates: ASYMMETRIC nearest: FLOOR }",
+        ["upsample"],
+    ),
+    "product": (f"b Convolution data -> b : {C}\nd Eltwise b c -> d : eltwise_param {{ operation: PROD }}", ["eltwise"]),
+    "maximum": (
+        f"b Convolution data -> b : {C}\nd Eltwise b c -> d : eltwise_param {{ operation: MAX }}\nr ReLU d -> d", ["eltwise"]
+    ),
+    "squeeze and excite": (SQUEEZE + "d Mul c s -> d", ["pool", "conv", "eltwise"]),
+    "the vector first": (SQUEEZE + "d Mul s c -> d", ["pool", "conv", "eltwise"]),
+    "scale by a vector": (
+        "p Pooling c -> p : pooling_param { pool: AVE global_pooling: true }\n"
+        "q InnerProduct p -> q : inner_product_param { num_output: 16 }\ns Sigmoid q -> s\n"
+        "d Scale c s -> d : scale_param { axis: 0 }",
+        ["pool", "conv", "eltwise"],
+    ),
+    "sum with a vector": (SQUEEZE + "d Add c s -> d", ["pool", "conv", "eltwise"]),
+    "bias": ("p Pooling c -> p : pooling_param { pool: MAX kernel_size: 2 }\nd Bias p -> d", ["pool", "affine"]),
+}  # fmt: skip
+
+
+def tasks(net: chai.Net) -> list[Task]:
+    return [task for step in net.schedule.segments for task in step.tasks]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_one_segment(tmp_path: Path, name: str) -> None:
+    lines, kinds = HEAD + NETS[name][0] + TAIL, NETS[name][1]
+    wanted = network(tmp_path, lines, SHAPE).forward(DATA)["y"]
+    net = network(tmp_path, lines, SHAPE, device="emulator")
+    found = net.forward(DATA)["y"]
+    assert len(net.schedule.segments) == 1 and net.offload.plan.partition.reasons == {}
+    assert [task.kind for task in tasks(net)][1:-1] == kinds
+    assert found.shape == wanted.shape
+    assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 0.03
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(DATA)["y"], found)
+
+
+def without(folder: Path, **changes: Any) -> Path:
+    """A manifest with other limits of an eltwise, and without the kinds whose value is None."""
+    manifest = json.loads(overlays.load().path.read_text())
+    for kind, limits in changes.items():
+        if limits is None:
+            del manifest["tasks"][kind]
+        else:
+            manifest["tasks"][kind] |= limits
+    path = folder / "overlay.json"
+    path.write_text(json.dumps(manifest))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("deconvolution", {"upsample": None}, "no Deconvolution unit"),
+        ("upsample", {"upsample": None}, "no Upsample unit"),
+        ("upsample", {"upsample": {"factor_max": 1}}, "factor 2 is more than the overlay's 1"),
+        ("product", {"eltwise": {"operations": ["SUM"]}}, "the overlay adds; it has no PROD"),
+        ("maximum", {"eltwise": {"operations": ["SUM"]}}, "the overlay adds; it has no MAX"),
+        ("squeeze and excite", {"eltwise": {"vector": False}}, "the overlay has no vector eltwise"),
+        ("squeeze and excite", {"eltwise": {"operations": ["SUM"]}}, "no Mul unit"),
+    ],
+)
+def test_a_manifest_without_the_unit_refuses(tmp_path: Path, name: str, changes: dict[str, Any], reason: str) -> None:
+    net = network(tmp_path, HEAD + NETS[name][0] + TAIL, SHAPE, device="emulator", overlay=without(tmp_path, **changes))
+    net.forward(DATA)
+    assert net.offload.plan.partition.reasons["d"] == reason
+    assert len(net.schedule.segments) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (DECONV.format("num_output: 6 kernel_size: 2 pad: 2"), "padding 2x2 crops more than the kernel adds"),
+        (DECONV.format("num_output: 6 kernel_size: 3 dilation: 2 stride: 2"), "stride 2x2 with dilation 2x2"),
+        (DECONV.format("num_output: 6 kernel_size: 1 stride: 9"), "factor 9 is more than the overlay's 8"),
+        ("d Resize c -> d : resize_param { size: 0 size: 0 size: 9 size: 14 mode: NEAREST }", "it does more than repeat pixels"),
+        ("d Resize c -> d : resize_param { size: 0 size: 0 size: 12 size: 14 mode: LINEAR }", "it does more than repeat pixels"),
+    ],
+)  # fmt: skip
+def test_what_stays_on_the_host(tmp_path: Path, line: str, reason: str) -> None:
+    net = network(tmp_path, HEAD + line + TAIL, SHAPE, device="emulator")
+    net.forward(DATA)
+    assert net.offload.plan.partition.reasons["d"] == reason
+
+
+def test_a_maximum_has_no_table_of_codes(tmp_path: Path) -> None:
+    """The codes of both inputs would go through it before the larger is chosen: the function is a Task of its own."""
+    lines = HEAD + NETS["maximum"][0].replace("r ReLU d -> d", "r TanH d -> d") + TAIL
+    net = network(tmp_path, lines, SHAPE, device="emulator")
+    net.forward(DATA)
+    assert [(task.kind, task.lookup is not None) for task in tasks(net)[1:-1]] == [("eltwise", False), ("copy", True)]
+
+
+def test_vta_runs_none_of_them(tmp_path: Path) -> None:
+    net = network(tmp_path, HEAD + NETS["upsample"][0] + TAIL, SHAPE, device="emulator", overlay="vta-z7020")
+    net.calibrate(DATA)
+    net.plan()
+    assert net.offload.plan.partition.reasons["d"] == "no Upsample unit"
