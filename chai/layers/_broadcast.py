@@ -86,4 +86,4 @@ class PairLayer(Layer):
         return pair_refused(self, overlay, self.operation, *bottoms)
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        return [target.eltwise(self, operation=self.operation)]
+        return [target.pair(self, self.operation)]

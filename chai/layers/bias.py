@@ -56,7 +56,7 @@ class Bias(BroadcastLayer, AffineLayer):
         return pair_refused(self, overlay, "SUM", *bottoms)
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        return super().lower(target) if len(self.bottoms) == 1 else [target.eltwise(self)]
+        return super().lower(target) if len(self.bottoms) == 1 else [target.pair(self, "SUM")]
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(bottoms) == 2:

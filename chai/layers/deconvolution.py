@@ -53,13 +53,13 @@ class Deconvolution(WindowLayer):
         if len(bottoms) != 1:
             return "more than one bottom"
         stride, window, bottom = self.window.stride, self._turned, bottoms[0]
+        if tasks.find("upsample").limits(overlay) is None:
+            return self.without_unit
         if min(window.pad) < 0:
             return f"padding {show(self.window.pad)} crops more than the kernel adds"
         if any((s - 1) % d for s, d in zip(stride, window.dilation)):
             return f"stride {show(stride)} with dilation {show(window.dilation)}"
         if stride != (1, 1):
-            if tasks.find("upsample").limits(overlay) is None:
-                return self.without_unit
             spread = (*bottom[:2], bottom[2] * stride[0], bottom[3] * stride[1])
             sizes = {"factor": max(stride), "size": max(spread[2:]), "channels": bottom[1]}
             reason = self.beyond(overlay, "upsample", **sizes) or too_many_rows(overlay, bottom[1], bottom[2])

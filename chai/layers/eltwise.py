@@ -61,7 +61,10 @@ class Eltwise(Layer):
         return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        return [target.eltwise(self, self.params.coeff, self.params.operation)]
+        p = self.params
+        if p.operation != "SUM":
+            return [target.pair(self, p.operation)]
+        return [target.eltwise(self, p.coeff or (1.0,) * len(self.bottoms))]
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         p = self.params

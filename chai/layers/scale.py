@@ -58,7 +58,7 @@ class Scale(BroadcastLayer, AffineLayer):
         return pair_refused(self, overlay, "PROD", *bottoms)
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        return super().lower(target) if len(self.bottoms) == 1 else [target.eltwise(self, operation="PROD")]
+        return super().lower(target) if len(self.bottoms) == 1 else [target.pair(self, "PROD")]
 
     @property
     def bias_blob(self) -> int | None:

@@ -132,16 +132,19 @@ class Arithmetic(Target):
         task: Task = self.kind("pool")(layer.bottoms, top, layer.origin, window, out, r, zero)
         return task
 
-    def eltwise(self, layer: Lowered, coefficients: Sequence[float] = (), operation: str = "SUM") -> Task:
-        """Return a sum of blobs, each with its coefficient, or a product or maximum of two.
+    def eltwise(self, layer: Lowered, coefficients: Sequence[float]) -> Task:
+        """Return a sum of blobs, each with its coefficient."""
+        common = layer.tops[0], layer.origin, "SUM", self, coefficients, layer.slope, layer.ceiling
+        task: Task = self.kind("eltwise").of_blobs(layer.bottoms, *common)
+        return task
 
-        The second blob of two may have one pixel; if the first one has, they change places.
-        """
-        blobs = layer.bottoms
-        if len(blobs) == 2 and self.shapes[blobs[0]][2:] == (1, 1) != self.shapes[blobs[1]][2:]:
-            blobs, coefficients = blobs[::-1], coefficients[::-1]
-        common = operation, self, coefficients, layer.slope, layer.ceiling
-        task: Task = self.kind("eltwise").of_blobs(blobs, layer.tops[0], layer.origin, *common)
+    def pair(self, layer: Lowered, operation: str) -> Task:
+        """Return an operation of two blobs, of which one may have one pixel: it is then the second."""
+        first, second = layer.bottoms
+        if self.shapes[first][2:] == (1, 1) != self.shapes[second][2:]:
+            first, second = second, first
+        common = layer.tops[0], layer.origin, operation, self, (), layer.slope, layer.ceiling
+        task: Task = self.kind("eltwise").of_blobs((first, second), *common)
         return task
 
     def upsample(self, layer: Lowered, top: str, factors: tuple[int, int], spread: bool = False) -> Task:
