@@ -1,9 +1,10 @@
-"""Count the segments of networks on an overlay, without its tables of codes and with them.
+"""Count the segments of networks on an overlay, without some of its units and with them.
 
-    python tools/segments.py yolov5n.onnx enet.prototxt ... [--overlay pynq-z2] [--shape 1x3x224x224]
+    python tools/segments.py yolov5n.onnx enet.prototxt ... [--overlay pynq-z2] [--without tables] [--shape 1x3x224x224]
 
-Prints a row for each network: segments, conversions, host layers between segments, and the modelled milliseconds of the overlay
-alone, before -> after. Weights are random where a file has none: counts need only sizes.
+The units are ``tables`` of codes, ``slopes`` of PReLU, and ``maps``: products, maxima, vectors and upsampling; by default the
+first count is without all three. Prints a row for each network: segments, conversions, host layers between segments, and the
+modelled milliseconds of the overlay alone, before -> after. Weights are random where a file has none: counts need only sizes.
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from chai import overlay as overlays
 
+UNITS = {"tables": ("lookup",), "slopes": ("prelu",), "maps": ("vector",)}  # the limits that say so
 
-def without_tables(name: str, folder: Path) -> Path:
-    """Return the manifest of an overlay, written to a folder, in which no kind of Task has tables of codes."""
+
+def without_units(name: str, folder: Path, units: Collection[str]) -> Path:
+    """Return the manifest of an overlay without these units, written to a folder."""
     manifest: dict[str, Any] = json.loads(overlays.load(name).path.read_text())
-    for limits in manifest["tasks"].values():
-        limits.pop("lookup", None)
+    tasks = manifest["tasks"]
+    for limits in tasks.values():
+        for limit in (limit for unit in units for limit in UNITS[unit]):
+            limits.pop(limit, None)
+    if "maps" in units:
+        tasks["eltwise"]["operations"] = ["SUM"]
+        tasks.pop("upsample", None)
     path = folder / "overlay.json"
     path.write_text(json.dumps(manifest))
     return path
@@ -58,13 +66,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="+", type=Path)
     parser.add_argument("--overlay", default="pynq-z2")
+    parser.add_argument("--without", nargs="+", choices=UNITS, default=list(UNITS))
     parser.add_argument("--shape", action="append", default=[])
     args = parser.parse_args()
     shape = [word for each in args.shape for word in ("--shape", each)]
     print("| network | segments | conversions | host layers between | overlay, ms, modelled | what splits it still |")
     print("|---|---|---|---|---|---|", flush=True)
     with TemporaryDirectory() as folder:
-        manifests = str(without_tables(args.overlay, Path(folder))), args.overlay
+        manifests = str(without_units(args.overlay, Path(folder), args.without)), args.overlay
         for network in args.networks:
             print(row(network, [shown(network, manifest, shape) for manifest in manifests]), flush=True)
 

@@ -84,7 +84,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
     stated = reader.of(reader.header.get("between", {}), {str: dict}, "between")
     between = {blob: _format(reader, f, blob, overlay) for blob, f in stated.items()}
     for blob in between:
-        if blob in written or blob in joint or blob not in shapes:
+        if blob in written or blob not in shapes:
             raise reader.error(f"header: blob {blob!r} cannot be between Tasks of one layer")
         joint[blob] = shapes[blob]
     latest = reader.get("latest", {str: str})

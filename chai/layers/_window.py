@@ -33,6 +33,32 @@ def sides(layer: Layer, pad: Pair) -> tuple[Pair, Pair]:
     return pads
 
 
+def conv_refused(layer: Layer, overlay: Overlay, window: Window, outputs: Pair, bottom: Shape) -> str | None:
+    """Return why the overlay cannot run a convolution over a blob of this shape as a part of a layer; None if it can.
+
+    ``outputs`` are its output channels and groups.
+    """
+    channels, group = outputs
+    shape = channels, bottom[1] // group, *window.kernel
+    joined = groups_to_join(shape, group, overlay)
+    if joined > 1 and joined * count(shape) > JOINED:
+        return f"{group} groups share words of channels; joined, their weights take more than {JOINED:,} bytes"
+    weights = shape[0], shape[1] * joined, *window.kernel
+    return beyond_ring(overlay, window, weights, group // joined, bottom) or layer.beyond(
+        overlay,
+        "conv",
+        kernel=max(window.kernel),
+        stride=max(window.stride),
+        pad=max(window.pad),
+        dilation=max(window.dilation),
+        group=group,
+        depthwise=is_depthwise(shape, group),
+        **layer.bends,
+        size=max(*bottom[2:], *window.sizes(bottom[2:])),
+        channels=max(bottom[1], channels),
+    )
+
+
 class WindowLayer(Layer):
     """Reads the window; the subclass defines the order of the weights' axes.
 
@@ -174,25 +200,7 @@ class WindowLayer(Layer):
 
     def refused(self, overlay: Overlay, window: Window, bottom: Shape) -> str | None:
         """Return why the overlay cannot run a convolution with this window over a blob of this shape; None if it can."""
-        outputs, group = self.params.num_output, self.params.group
-        shape = outputs, bottom[1] // group, *window.kernel
-        joined = groups_to_join(shape, group, overlay)
-        if joined > 1 and joined * count(shape) > JOINED:
-            return f"{group} groups share words of channels; joined, their weights take more than {JOINED:,} bytes"
-        weights = shape[0], shape[1] * joined, *window.kernel
-        return beyond_ring(overlay, window, weights, group // joined, bottom) or self.beyond(
-            overlay,
-            "conv",
-            kernel=max(window.kernel),
-            stride=max(window.stride),
-            pad=max(window.pad),
-            dilation=max(window.dilation),
-            group=group,
-            depthwise=is_depthwise(shape, group),
-            **self.bends,
-            size=max(*bottom[2:], *window.sizes(bottom[2:])),
-            channels=max(bottom[1], outputs),
-        )
+        return conv_refused(self, overlay, window, (self.params.num_output, self.params.group), bottom)
 
     def check_axis(self) -> None:
         """Check that channels are axis 1. Raises ShapeError."""

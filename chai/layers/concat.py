@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
+from ..util.rounding import round_up
+from ._pick import channels_refused, pick_channels, picks
 
 if TYPE_CHECKING:
     from ..tasks.arithmetic import Arithmetic
@@ -54,18 +57,28 @@ class Concat(Layer):
             return "only channels can be concatenated by address"
         first, step = 0, self.channel_step(overlay)
         for bottom in bottoms:
-            if first % step:
+            if first % step and not picks(overlay):
                 return f"a branch would begin at channel {first}, not at a multiple of {step}"
             first += bottom[1]
+        if any(bottom[1] % step for bottom in bottoms[:-1]):
+            apart = (bottoms[0][0], sum(round_up(b[1], step) for b in bottoms), *bottoms[0][2:])
+            if reason := channels_refused(self, overlay, apart, first):
+                return reason
         return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=sum(b[1] for b in bottoms))
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        tasks: list[Task] = []
-        first = 0
-        for bottom in self.bottoms:
-            tasks.append(target.copy(self, bottom, first))
-            first += target.shapes[bottom][1]
-        return tasks
+        """Return a Copy of each branch; if one begins within a word of channels, into a blob with gaps, and what closes these."""
+        top, step = self.tops[0], self.channel_step(target.overlay)
+        sizes = [target.shapes[bottom][1] for bottom in self.bottoms]
+        if not any(channels % step for channels in sizes[:-1]):
+            return [target.copy(self, bottom, sum(sizes[:i])) for i, bottom in enumerate(self.bottoms)]
+        firsts = [sum(round_up(channels, step) for channels in sizes[:i]) for i in range(len(sizes))]
+        n, _, *size = target.shapes[top]
+        layer, apart = copy(self), (n, firsts[-1] + sizes[-1], *size)
+        layer.tops = (target.blob_between(top, "apart", apart, target.formats[top]),)
+        branches = [target.copy(layer, bottom, first) for bottom, first in zip(self.bottoms, firsts)]
+        channels = [first + i for first, channels in zip(firsts, sizes) for i in range(channels)]
+        return [*branches, pick_channels(self, target, layer.tops[0], top, channels)]
 
     def channels_from(self, bottom: str, shapes: Mapping[str, Shape]) -> int | None:
         if self.bottoms.count(bottom) != 1 or self.along(shapes[bottom]) != 1:

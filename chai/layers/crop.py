@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import axis_index, within
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
+from ._pick import Sides, border_refused, pick_pixels, picks
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
 
 
 class Crop(Layer):
@@ -15,6 +23,7 @@ class Crop(Layer):
 
     message = "crop_param"
     bottoms_allowed = (2, 2)
+    follows = True
 
     @dataclass(frozen=True)
     class Params:
@@ -43,6 +52,27 @@ class Crop(Layer):
         self._window(*bottoms)
         first = self.axis(self.params.axis, bottoms[0])
         return ((*bottoms[0][:first], *bottoms[1][first:]),)
+
+    def _sides(self, bottom: Shape, like: Shape) -> Sides:
+        """Return the rows and columns that are removed, as numbers below 0."""
+        rows, columns = (
+            (-(part.start or 0), (size if part.stop is None else part.stop) - size)
+            for part, size in zip(self._window(bottom, like)[2:], bottom[2:])
+        )
+        return rows, columns
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if not picks(overlay):
+            return self.without_unit
+        if len(bottoms[0]) != 4 or self.shapes(*bottoms)[0][:2] != bottoms[0][:2]:
+            return "it crops more than rows and columns"
+        return border_refused(self, overlay, bottoms[0], self._sides(*bottoms))
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        return [pick_pixels(self, target, self._sides(*(target.shapes[b] for b in self.bottoms)))]
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return bottoms[0]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.ascontiguousarray(bottoms[0][self._window(bottoms[0].shape, bottoms[1].shape)]),)

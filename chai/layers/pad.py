@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import choice, margin
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
+from ._pick import border_refused, pick_pixels, picks
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
 
 
 class Pad(Layer):
@@ -15,6 +23,7 @@ class Pad(Layer):
 
     message = "pad_param"
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    follows = True
 
     @dataclass(frozen=True)
     class Params:
@@ -40,6 +49,20 @@ class Pad(Layer):
                     f"a padding of {max(pair)} of an axis of {size}; {self.params.chai_mode} has {most} at most"
                 )
         return (tuple(d + before + after for d, (before, after) in zip(shape, self._pairs)),)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if not picks(overlay):
+            return self.without_unit
+        p = self.params
+        if len(bottoms[0]) != 4 or p.chai_mode != "CONSTANT" or p.constant_values or any(p.paddings[:4]):
+            return "it does more than zeros around rows and columns"
+        return border_refused(self, overlay, bottoms[0], (self._pairs[2], self._pairs[3]))
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        return [pick_pixels(self, target, (self._pairs[2], self._pairs[3]))]
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return all(bottoms) and self.params.constant_values >= 0
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p, x = self.params, bottoms[0]

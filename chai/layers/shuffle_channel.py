@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..graph.params import size
+from ..overlay import Overlay
+from ..tasks import Task
+from ..util.lazy_numpy import np
+from ._pick import channels_refused, pick_channels, picks
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
 
 
 class ShuffleChannel(Layer):
@@ -14,6 +23,7 @@ class ShuffleChannel(Layer):
 
     message = "shuffle_channel_param"
     fork = "farmingyard/ShuffleNet"
+    follows = True
 
     @dataclass(frozen=True)
     class Params:
@@ -26,6 +36,19 @@ class ShuffleChannel(Layer):
         if len(shape) < 2 or shape[1] % self.params.group:
             raise self.wrong(f"the channels of {show(shape)} cannot be divided into {self.params.group} groups")
         return (shape,)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if len(bottoms[0]) != 4:
+            return f"a blob of {len(bottoms[0])} axes"
+        return channels_refused(self, overlay, bottoms[0], bottoms[0][1]) if picks(overlay) else self.without_unit
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        bottom, top = self.bottoms[0], self.tops[0]
+        order = np.arange(target.shapes[bottom][1]).reshape(self.params.group, -1).T.reshape(-1)
+        return [pick_channels(self, target, bottom, top, order)]
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return all(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

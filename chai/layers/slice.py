@@ -12,9 +12,10 @@ from ..graph.params import axis_index, within
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
+from ._pick import channels_refused, pick_channels, picks
 
 if TYPE_CHECKING:
-    from ..tasks.target import Target
+    from ..tasks.arithmetic import Arithmetic
 
 
 class Slice(Layer):
@@ -58,13 +59,20 @@ class Slice(Layer):
         if along != 1 or len(bottoms[0]) != 4:
             return "only channels can be sliced by address"
         step = self.channel_step(overlay)
-        odd = [first for first in cuts[:-1] if first % step]
-        if odd:
-            return f"a piece would begin at channel {odd[0]}, not at a multiple of {step}"
-        return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+        odd = [(first, end) for first, end in itertools.pairwise(cuts) if first % step]
+        if odd and not picks(overlay):
+            return f"a piece would begin at channel {odd[0][0]}, not at a multiple of {step}"
+        reasons = (channels_refused(self, overlay, bottoms[0], end - first) for first, end in odd)
+        return next(filter(None, reasons), None) or self.beyond(
+            overlay, "copy", size=max(bottoms[0][2:]), channels=bottoms[0][1]
+        )
 
-    def lower(self, target: Target) -> list[Task]:
-        return []
+    def lower(self, target: Arithmetic) -> list[Task]:
+        """Return a Task for each piece that begins within a word of channels; the others are views."""
+        bottom, step = self.bottoms[0], self.channel_step(target.overlay)
+        cuts = self._cuts(target.shapes[bottom])[1]
+        pieces = zip(self.tops, itertools.pairwise(cuts))
+        return [pick_channels(self, target, bottom, top, range(*piece)) for top, piece in pieces if piece[0] % step]
 
     def parts(self, bottom: Shape) -> dict[str, int]:
         return dict(zip(self.tops, self._cuts(bottom)[1]))

@@ -55,8 +55,9 @@ def schedule(
     on_device = [layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers]
     result = Schedule(views=_views(tasks, set(graph.inputs)))
     for layer in on_device:
-        parts = layer.parts(target.shapes[layer.bottoms[0]])
-        result.views.update((top, View(layer.bottoms[0], first)) for top, first in parts.items())
+        parts, computed = layer.parts(target.shapes[layer.bottoms[0]]), {task.output for task in tasks[layer.name]}
+        views = {top: View(layer.bottoms[0], first) for top, first in parts.items() if top not in computed}
+        result.views.update(views)
     steps: list[HostStep | DeviceStep] = []
     codes: set[str] = set()  # blobs that are on the device
     for index, segment in enumerate(partition.segments):

@@ -156,6 +156,18 @@ class Arithmetic(Target):
         task: Task = self.kind("upsample")((bottom,), top, layer.origin, factors, spread, r, zero)
         return task
 
+    def pick(self, layer: Lowered, bottom: str, top: str, taps: Array, window: Window, group: int) -> Task:
+        """Return a convolution that writes one code of the bottom for each code of the top, or 0 where that is in its padding.
+
+        ``taps`` int8 (M, C/group, kh, kw) has a single 1 for each output channel. Codes change only if the formats differ.
+        """
+        source = self.formats[bottom]
+        r = self.requantization(np.full((len(taps), 1, 1), source.step), top, None)
+        bias = np.full(len(taps), -source.zero, np.int64)
+        parts = taps, bias, window, group, r, source.zero
+        task: Task = self.kind("conv")((bottom,), top, layer.origin, *parts, zero_weights=taps.size)
+        return task
+
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
         """Return what moves a bottom into the channels of the top from ``first``, rescaled if their formats differ."""
         source, top = self.formats[bottom], layer.tops[0]

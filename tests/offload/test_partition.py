@@ -54,9 +54,7 @@ HOST = {
     ),
     "3 bottoms; the overlay adds 2": "probe Eltwise data data data -> y",
     "only channels can be concatenated by address": "probe Concat data data -> y : concat_param { axis: 2 }",
-    "a branch would begin at channel 3, not at a multiple of 8": "probe Concat data data -> y",
     "only channels can be sliced by address": "probe Slice data -> y z : slice_param { axis: 0 }",
-    "a piece would begin at channel 2, not at a multiple of 8": "probe Slice data -> y z : slice_param { slice_point: 2 }",
     "more than one bottom": f"probe Convolution data data -> y z : {CONV}",
     "how many rows it gets is known only at run time": (
         f"sum Reduction data -> s : reduction_param {{ axis: 1 }}\npick Filter data s -> f\nprobe Convolution f -> y : {CONV}"

@@ -248,7 +248,7 @@ def by_definition(net: chai.Net, data: Array) -> dict[str, Array]:
                     found = task.define(*(codes[b] for b in task.inputs))
                     assert found.dtype == np.int8
                     if task.kind == "copy":
-                        whole = codes.setdefault(task.output, np.full(offload.shapes[task.output], 99, np.int8))
+                        whole = codes.setdefault(task.output, np.full(target.shapes[task.output], 99, np.int8))
                         whole[:, task.first : task.first + found.shape[1]] = found
                     else:
                         codes[task.output] = found

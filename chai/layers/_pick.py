@@ -1,0 +1,59 @@
+"""Layers that only move codes, which an overlay runs as convolutions with a single 1 for each output: channels, and borders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..blob import Array, Shape
+from ..graph import Layer
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.window import POINT, Window
+from ..util.lazy_numpy import np
+from ._window import conv_refused
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
+
+Sides = tuple[tuple[int, int], tuple[int, int]]  # rows before and after, columns before and after; below 0: removed
+
+
+def picks(overlay: Overlay) -> bool:
+    """Return whether an overlay runs such convolutions: chai's array, whose sums are exact."""
+    return overlay.own is None and overlay.arithmetic == "exact"
+
+
+def channels_refused(layer: Layer, overlay: Overlay, bottom: Shape, channels: int) -> str | None:
+    """Return why the overlay cannot write so many channels of a bottom in any order; None if it can."""
+    return conv_refused(layer, overlay, POINT, (channels, 1), bottom)
+
+
+def pick_channels(layer: Layer, target: Arithmetic, bottom: str, top: str, channels: Sequence[int] | Array) -> Task:
+    """Return the Task that writes these channels of a bottom."""
+    taps = np.zeros((len(channels), target.shapes[bottom][1], 1, 1), np.int8)
+    taps[np.arange(len(channels)), np.asarray(channels)] = 1
+    return target.pick(layer, bottom, top, taps, POINT, 1)
+
+
+def border_refused(layer: Layer, overlay: Overlay, bottom: Shape, sides: Sides) -> str | None:
+    """Return why the overlay cannot add or remove these rows and columns of a bottom; None if it can."""
+    window, _ = _bordered(sides)
+    return conv_refused(layer, overlay, window, (bottom[1], bottom[1]), bottom)
+
+
+def pick_pixels(layer: Layer, target: Arithmetic, sides: Sides) -> Task:
+    """Return the Task that adds rows and columns of zeros to the bottom, or removes some."""
+    window, (y, x) = _bordered(sides)
+    channels = target.shapes[layer.bottoms[0]][1]
+    taps = np.zeros((channels, 1, *window.kernel), np.int8)
+    taps[:, 0, y, x] = 1
+    return target.pick(layer, layer.bottoms[0], layer.tops[0], taps, window, channels)
+
+
+def _bordered(sides: Sides) -> tuple[Window, tuple[int, int]]:
+    """Return the window of a convolution whose one tap, at the place returned too, adds or removes pixels."""
+    pad = [max(0, *pair) for pair in sides]
+    kernel = [2 * p + 1 - before - after for p, (before, after) in zip(pad, sides)]
+    window = Window((kernel[0], kernel[1]), (1, 1), (pad[0], pad[1]))
+    return window, (pad[0] - sides[0][0], pad[1] - sides[1][0])
