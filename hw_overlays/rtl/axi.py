@@ -78,18 +78,17 @@ class Splitter(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         request, out = self.request, self.burst
-        run, offer = (
-            register(request.payload.shape(), "run"),
-            register(out.payload.shape(), "offer"),
-        )  # what is left of it
+        # what is left of it: its address, and the beats after the first
+        run, offer = register(request.payload.shape(), "run"), register(out.payload.shape(), "offer")
         page, beat = run.address[3 + log2(PAGE) :], run.address[3 : 3 + log2(PAGE)]
         # beats after the first, of the next burst: of a whole one, up to the end of the page, up to the end of the run
         more, ends = register(range(self.beats), "more"), register(1, "ends")
         low, high = beat[: len(more)], beat[len(more) :]
         whole = Const(self.beats - 1, len(more)) if self.beats == BURST else Cat(~beat[0], Const(-1, len(more) - 1))
         room = Mux(high.all(), ~low, whole)
-        left = run.beats - 1
+        left = run.beats
         rest, short = left[: len(more)], ~left[len(more) :].any()
+        others = left + ~Cat(more, Const(0, len(left) - len(more)))  # left - more - 1, with one adder
         next_address = Cat(Const(0, 3), Cat(beat, page) + more + 1)
 
         m.d.comb += out.payload.eq(offer)
@@ -98,7 +97,7 @@ class Splitter(Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += request.ready.eq(~self.stop)
-                m.d.sync += run.eq(request.payload)
+                m.d.sync += [run.eq(request.payload), left.eq(request.payload.beats - 1)]
                 with m.If(request.valid & ~self.stop):
                     m.next = "CUT"
             with m.State("CUT"):
@@ -115,7 +114,7 @@ class Splitter(Component):
                         offer.last.eq(run.last & ends),
                         offer.tag.eq(run.tag),
                         run.address.eq(next_address),
-                        run.beats.eq(left - more),
+                        left.eq(others),
                     ]
                     m.next = "CUT"
                     with m.If(ends | self.stop):

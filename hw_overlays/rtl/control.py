@@ -109,7 +109,7 @@ class Control(Component):
         dead = Signal()  # a memory port owes an answer, for good: only a new bitstream helps
         stops, clears, clears_memory = Signal(), Signal(), Signal()
         m.d.sync += [self.stop.eq(stops), self.clear.eq(clears), self.clear_memory.eq(clears_memory)]
-        idle, settle = later(m, self.idle.all(), "all_idle"), Signal(range(DRAIN))
+        idle, settle = later(m, self.idle, "idle_ports"), Signal(range(DRAIN))
         settled = settle == 0
         m.d.sync += settle.eq(Mux(settled, 0, settle - 1))
 
@@ -140,11 +140,11 @@ class Control(Component):
                 m.d.comb += [busy.eq(1), stops.eq(1), clears.eq(1)]
                 with m.If(reset):
                     m.d.sync += [complete.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
-                with m.If(idle & settled):
+                with m.If(idle.all() & settled):
                     go("CLEAR", 2 * LEVELS)
                 with m.Elif(watch.stuck):
                     for port in reversed(range(PORTS)):
-                        with m.If(~self.idle[port]):
+                        with m.If(~idle[port]):
                             m.d.sync += cause.eq(causes(f"memory port m{port} does not answer"))
                     m.d.comb += told["error"].eq(1)
                     m.d.sync += dead.eq(1)
