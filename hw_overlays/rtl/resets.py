@@ -9,7 +9,7 @@ from amaranth.lib.wiring import Component
 
 from .streams import later
 
-LEVELS = 2  # registers from a reset of the accelerator to that of the smallest part
+LEVELS = 3  # registers from a reset of the accelerator to that of the smallest part, of the second engine
 DRAIN = 64  # cycles that a reset lasts at least: more than the longest pipeline
 
 

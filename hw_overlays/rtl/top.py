@@ -1,6 +1,6 @@
 """The accelerator: control, two engines, and four memory ports."""
 
-from amaranth.hdl import Cat, Const, Module
+from amaranth.hdl import Cat, Const, Module, ResetSignal, Value
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from chai.overlay import Overlay
@@ -44,8 +44,10 @@ class Accelerator(Component):
         m.submodules.control = control = Control(self.overlay, len(READS), len(WRITES))
         connect(m, flipped(self.bus), control.bus)
         m.d.comb += self.interrupt.eq(control.interrupt)
+        reset: Value = control.clear
         for name, engine in self.engines.items():
-            m.submodules[name] = with_reset(m, engine, name, control.clear)
+            m.submodules[name] = with_reset(m, engine, name, reset)
+            reset = ResetSignal(name)  # the next one follows: of registers that are alike, synthesis would make one
             connect(m, getattr(control, name), engine.task)
             m.d.comb += [
                 engine.array_done.eq(control.array_done),
