@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..blob import Array
@@ -65,7 +65,7 @@ def _of_image(exact: Sequence[Box], fixed: Sequence[Box]) -> float:
     return float(1 - 2 * common / weight) if weight else 0.0
 
 
-def counted(exact: Array, fixed: Array, images: int) -> BoxCounts:
-    """Return the numbers of boxes of all images."""
-    both = list(zip(of_images(exact, images), of_images(fixed, images)))
+def counted(batches: Iterable[tuple[Array, Array, int]]) -> BoxCounts:
+    """Return the numbers of boxes of all batches: rows in float and in fixed point, and the number of images."""
+    both = [pair for exact, fixed, n in batches for pair in zip(of_images(exact, n), of_images(fixed, n))]
     return BoxCounts(sum(len(a) for a, _ in both), sum(len(b) for _, b in both), sum(len(pairs(b, a)) for a, b in both))

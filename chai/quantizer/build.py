@@ -209,7 +209,10 @@ class RecipeBuilder:
         by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
-        built.boxes = self._counted(states, reference) if self.observed.boxes else None
+        if observed.boxes:
+            built.boxes = counted(
+                (w[b], s.value(b), s.images(self.graph)) for w, s in zip(reference, states) for b in w
+            )
         built.coarser = {name: found for name, found in coarser.items() if found and name not in emulation.refused}
         return built, by_batch, soft_by_batch
 
@@ -231,22 +234,14 @@ class RecipeBuilder:
         """Return the cost of each image (N,), batch by batch."""
         costs = []
         for w, s in zip(reference, states):
+            pairs = {b: (w[b], s.value(b)) for b in self.observed.measured}
             if self.observed.boxes:
-                each = [disagreement(w[b], s.value(b), self._images(s)) for b in self.observed.measured]
-                costs.append(np.sum(each, axis=0))
-                continue
-            each = [cost(self.graph, b, w[b], s.value(b), temperature) for b in self.observed.measured]
+                each = [disagreement(*pair, s.images(self.graph)) for pair in pairs.values()]
+            else:
+                each = [cost(self.graph, b, *pair, temperature) for b, pair in pairs.items()]
             images = max(map(len, each))  # a blob whose first axis is not the image counts for all alike
             costs.append(np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0))
         return costs
-
-    def _counted(self, states: list[BatchState], reference: list[dict[str, Array]]) -> BoxCounts:
-        """Return the numbers of boxes of all images in float and in fixed point."""
-        both = [(w[b], s.value(b), self._images(s)) for w, s in zip(reference, states) for b in self.observed.measured]
-        return BoxCounts(*np.sum([counted(*one) for one in both], 0).tolist())
-
-    def _images(self, state: BatchState) -> int:
-        return next((shape[0] for shape in (state.shapes[blob] for blob in self.graph.inputs) if shape), 1)
 
     def equalised(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
         """Return the network equalised by this share, what would be observed in it, and the factors."""

@@ -50,6 +50,10 @@ class BatchState:
         """Shapes of all blobs as a device has them."""
         return {blob: on_device(shape) for blob, shape in self.shapes.items()}
 
+    def images(self, graph: Graph) -> int:
+        """Return the number of images of the batch."""
+        return next((shape[0] for shape in (self.shapes[blob] for blob in graph.inputs) if shape), 1)
+
     def value(self, blob: str) -> Array:
         """Return a blob in float32, as a host layer would get it."""
         if blob in self.host:
