@@ -1,7 +1,7 @@
 """Train the digits detector and write its weights, and pictures of held-back digits with a file of their boxes.
 
     pip install torch scikit-learn pillow numpy                # not dependencies of chai
-    pip install -e . && python tools/train_detector.py         # about five minutes on one core
+    pip install -e . && python tools/train_detector.py         # about ten minutes on one core
 
 Reads ``prototxt/digits_detector.prototxt``, the only description of the network, and writes
 ``prototxt/digits_detector.caffemodel`` and ``prototxt/digits_scenes/``: JPEGs, and ``instances.json`` in COCO's form.
@@ -43,8 +43,8 @@ SCENES = resource("prototxt", "digits_scenes")
 SEED = 0
 STRIDE = 8  # pixels of a cell
 SHIPPED = 36  # pictures of held-back digits
-PICTURES = 12_000  # to train on
-EPOCHS = 14
+PICTURES = 16_000  # to train on
+EPOCHS = 20
 BATCH = 64
 LEARNING_RATE = 4e-3  # the peak of a one-cycle schedule
 WEIGHT_DECAY = 0.05

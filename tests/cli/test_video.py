@@ -24,7 +24,8 @@ from chai.frames.threads import Stop
 from chai.images.drawing import class_colour
 from tests.cli.test_interrupted import ctrl_c_works, of_session
 from tests.conftest import HANG
-from tests.frames.common import COLOURS, HEIGHT, SIDE, WIDTH, Truth, clip, detector_files, jpeg, mjpeg, pyav
+from tests.detect.shipped import NETWORK, is_right
+from tests.frames.common import HEIGHT, WIDTH, Truth, clip, jpeg, mjpeg, pyav
 
 pytestmark = pytest.mark.extras
 FRAMES = 12
@@ -32,8 +33,7 @@ FRAMES = 12
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The detector and a clip."""
-    detector_files(tmp_path)
+    """A clip."""
     mjpeg(tmp_path / "clip.mjpeg", FRAMES)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -44,7 +44,7 @@ def truths() -> list[Truth]:
 
 
 def run(*args: str) -> int:
-    return main(["run", "squares.prototxt", *args])
+    return main(["run", NETWORK, *args])
 
 
 def test_a_line_for_each_frame(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,9 +55,9 @@ def test_a_line_for_each_frame(folder: Path, capsys: pytest.CaptureFixture[str])
     for row, truth in zip(rows, truths()):
         assert row is not None
         words = sorted(text.split()[0] for text in row[3].split(", "))
-        assert words == sorted(str(label) for label, _, _ in truth)
+        assert words == (sorted(str(digit.label) for digit in truth) or ["no"])
     assert re.match(
-        r"squares   device emulator   [\d.]+ frames/second   12 frames shown, 0 dropped, 12 read", lines[-2]
+        r"digits-detector   device emulator   [\d.]+ frames/second   12 frames shown, 0 dropped, 12 read", lines[-2]
     )
     assert re.match(r"a frame   read [\d.]+ ms   host [\d.]+ ms   overlay [\d.]+ ms   draw [\d.]+ ms", lines[-1])
 
@@ -67,9 +67,10 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = json.loads(capsys.readouterr().out)
     assert [frame["frame"] for frame in result["frames"]] == list(range(FRAMES))
     for frame, truth in zip(result["frames"], truths()):
-        boxes = frame["outputs"]["boxes"]["boxes"]
-        lefts = sorted(round(box["pixels"][0] / SIDE) * SIDE for box in boxes)
-        assert lefts == sorted(left for _, left, _ in truth)
+        boxes = frame["outputs"]["detections"]["boxes"]
+        assert is_right(
+            np.array([[0, box["index"], box["score"], *box["pixels"]] for box in boxes]).reshape(-1, 7), truth
+        )
     assert (result["read"], result["dropped"], result["shown"], result["failed"]) == (FRAMES, 0, FRAMES, [])
     assert [step["lane"] for step in result["lanes"]] == ["read", "host", "overlay", "draw"]
 
@@ -85,8 +86,8 @@ def test_what_is_saved_shows_the_boxes(folder: Path, out: str, capsys: pytest.Ca
     assert len(frames) == FRAMES
     for image, (frame, truth) in zip(frames, clip(FRAMES)):
         changed = np.abs(image - frame).max(2) > 60
-        for _, left, top in truth:
-            assert changed[top : top + SIDE, left : left + SIDE].any()
+        for _, left, top, right, bottom in truth:
+            assert changed[top:bottom, left:right].any()
 
 
 def test_a_folder_is_a_video_if_one_is_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +102,7 @@ def test_a_folder_is_a_video_if_one_is_asked_for(folder: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_frames_on_standard_input(folder: Path, raw: bool) -> None:
-    command = [sys.executable, "-m", "chai", "run", "squares.prototxt", "-i", "-", "--json"]
+    command = [sys.executable, "-m", "chai", "run", NETWORK, "-i", "-", "--json"]
     stream = b"".join(frame.tobytes() if raw else jpeg(frame) for frame, _ in clip(5))
     more = ["--raw", f"{HEIGHT}x{WIDTH}"] if raw else []
     done = subprocess.run([*command, *more], input=stream, capture_output=True, check=True)
@@ -150,7 +151,7 @@ def test_refusals(folder: Path, args: list[str], words: str, capsys: pytest.Capt
 @contextmanager
 def started(*args: str, limit: int = 0) -> Iterator[subprocess.Popen[bytes]]:
     """``chai run`` under way, whose frames come from the test."""
-    command = [sys.executable, "-m", "chai", "run", "squares.prototxt", "-i", "-", *args]
+    command = [sys.executable, "-m", "chai", "run", NETWORK, "-i", "-", *args]
 
     def before() -> None:
         ctrl_c_works()
@@ -214,7 +215,7 @@ def test_view(folder: Path) -> None:
         link = line.decode().split()[1]
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", link)
         with urlopen(link) as page:
-            assert b"squares: stdin" in page.read()
+            assert b"digits-detector: stdin" in page.read()
         with urlopen(f"{link}stream") as stream:
             feed(process, 10)
             assert stream.readline() == b"--frame\r\n"
@@ -223,9 +224,9 @@ def test_view(folder: Path) -> None:
             stream.readline()
             image = Image.open(BytesIO(stream.read(size)))
             pixels = np.asarray(image).astype(int)
-            colours = [class_colour(1 + index) for index in COLOURS]  # of their frames
-            assert any((np.abs(pixels[:24, :40] - colour).max(2) < 60).any() for colour in colours)
-            assert image.height > 24  # rate and times below it
+            colours = {class_colour(digit.label + 1) for _, truth in clip(10) for digit in truth}  # of frames and names
+            assert any((np.abs(pixels[:HEIGHT, :WIDTH] - colour).max(2) < 60).any() for colour in colours)
+            assert image.height > HEIGHT  # rate and times below it
         out, _ = process.communicate(timeout=HANG)
         assert json.loads(out)["shown"] == 10
         assert link.split("/")[3] not in out.decode()

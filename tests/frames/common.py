@@ -1,9 +1,10 @@
-"""A clip of moving squares, and a network that finds them: its answer is known for every frame."""
+"""Clips of moving digits, and chai's detector, which was trained on other digits."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,76 +13,77 @@ import pytest
 from PIL import Image
 
 import chai
-from chai.parser.caffemodel import write_caffemodel
+from chai.util.paths import resource
+from tests.detect.shipped import NETWORK
+from tools.digit_scenes import HEIGHT, WIDTH, BoxedDigit, background, colour, ink, paint, picture, read_digits
 
-HEIGHT, WIDTH, SIDE = 24, 40, 8
-RED, GREEN = 0, 1  # classes of the detector, whose label 0 is the background
-COLOURS = {RED: (250, 10, 10), GREEN: (10, 250, 10)}
-RNG = np.random.default_rng(11)
-Truth = set[tuple[int, int, int]]  # class, left, top
-
-# Two convolutions take the means of red and green of each square of 8 x 8 pixels, on the overlay; the rest is SSD's head.
-DETECTOR = f"""
-name: "squares"
-layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: 1 dim: 3 dim: {HEIGHT} dim: {WIDTH} }} }} }}
-layer {{ name: "mean" type: "Convolution" bottom: "data" top: "mean"
-  convolution_param {{ num_output: 3 kernel_size: 4 stride: 4 }} }}
-layer {{ name: "conf" type: "Convolution" bottom: "mean" top: "conf"
-  convolution_param {{ num_output: 3 kernel_size: 2 stride: 2 }} }}
-layer {{ name: "conf_perm" type: "Permute" bottom: "conf" top: "conf_perm" permute_param {{ order: [0, 2, 3, 1] }} }}
-layer {{ name: "conf_flat" type: "Flatten" bottom: "conf_perm" top: "conf_flat" }}
-layer {{ name: "loc" type: "Convolution" bottom: "mean" top: "loc"
-  convolution_param {{ num_output: 4 kernel_size: 2 stride: 2 }} }}
-layer {{ name: "loc_perm" type: "Permute" bottom: "loc" top: "loc_perm" permute_param {{ order: [0, 2, 3, 1] }} }}
-layer {{ name: "loc_flat" type: "Flatten" bottom: "loc_perm" top: "loc_flat" }}
-layer {{ name: "prior" type: "PriorBox" bottom: "conf" bottom: "data" top: "prior"
-  prior_box_param {{ min_size: {SIDE} step: {SIDE} offset: 0.5 variance: [0.1, 0.1, 0.2, 0.2] }} }}
-layer {{ name: "boxes" type: "DetectionOutput" bottom: "loc_flat" bottom: "conf_flat" bottom: "prior" top: "boxes"
-  detection_output_param {{ num_classes: 3 code_type: CENTER_SIZE confidence_threshold: 0.5 keep_top_k: 20
-  nms_param {{ nms_threshold: 0.3 }} }} }}
-"""
-CARD = "[preprocess]\nchannels = 'RGB'\nscale = 0.00392156862745098\n"
+Pixels = np.ndarray[Any, Any]
+Truth = list[BoxedDigit]
+PLACES = (0, 0, WIDTH, HEIGHT // 2), (0, HEIGHT // 2, WIDTH // 2, HEIGHT), (WIDTH // 2, HEIGHT // 2, WIDTH, HEIGHT)
+SIDES = 24, 36  # pixels of a digit with its border
+STAYS = 6  # frames that a digit crosses its place in
+SEED = 20
+SCENE = 20  # frames of a background
 
 
-def detector_files(folder: Path) -> tuple[Path, Path]:
-    """The network's files, with a .toml."""
-    (folder / "squares.prototxt").write_text(DETECTOR)
-    (folder / "squares.toml").write_text(CARD)
-    each = np.eye(3, dtype=np.float32)[:, :, None, None]  # red, green and blue on their own
-    shifted = np.roll(each, 1, 0)  # red to label 1, green to 2
-    shifted[0] = 0  # blue, to the background
-    layers = [
-        ("mean", "Convolution", [each.repeat(4, 2).repeat(4, 3) / 16, np.zeros(3, np.float32)]),
-        ("conf", "Convolution", [shifted.repeat(2, 2).repeat(2, 3) / 4, np.zeros(3, np.float32)]),
-        ("loc", "Convolution", [np.zeros((4, 3, 2, 2), np.float32), np.zeros(4, np.float32)]),
-    ]
-    write_caffemodel(folder / "squares.caffemodel", "squares", layers)
-    return folder / "squares.prototxt", folder / "squares.caffemodel"
+@lru_cache(maxsize=1)
+def held_back() -> tuple[Pixels, Pixels]:
+    """The digits that the detector was not trained on, uint8 (N, 8, 8), and their labels."""
+    return read_digits(resource("prototxt", "digits_images"))
 
 
-def detector(folder: Path, device: str = "emulator") -> chai.Net:
-    return chai.Net(*detector_files(folder), device=device)
+class MovingDigit:
+    """A held-back digit that crosses a place, a part of the picture, in a straight line."""
+
+    def __init__(self, rng: Any, place: tuple[int, int, int, int], behind: Pixels) -> None:
+        digits, labels = held_back()
+        which = int(rng.integers(len(digits)))
+        left, top, right, bottom = place
+        self.label, self.shares = int(labels[which]), ink(rng, digits[which], SIDES)
+        self.shade = colour(rng, behind[top:bottom, left:right])
+        height, width = self.shares.shape
+        room = np.array([right - left - width, bottom - top - height])
+        self.begin, self.end = (np.array([left, top]) + rng.uniform(0, 1, 2) * room for _ in range(2))
+
+    def paint(self, canvas: Pixels, share: float) -> Truth:
+        """Paint it where it is after a share of its way; none if no colour stands out from the background."""
+        if self.shade is None:
+            return []
+        left, top = np.rint(self.begin + share * (self.end - self.begin)).astype(int).tolist()
+        paint(canvas, self.shares, left, top, self.shade)
+        height, width = self.shares.shape
+        return [BoxedDigit(self.label, left, top, left + width, top + height)]
 
 
-def clip(count: int) -> Iterator[tuple[np.ndarray[Any, Any], Truth]]:
-    """Frames of one to three squares that move by one place, uint8 (H, W, 3), and what is in each."""
-    rng = np.random.default_rng(5)
-    down, across = HEIGHT // SIDE, WIDTH // SIDE
-    places = {
-        (int(y), int(x)): int(label) for y, x, label in zip([0, 1, 2], rng.permutation(across), [RED, GREEN, RED])
-    }
+@lru_cache(maxsize=4)
+def _frames(count: int) -> list[tuple[Pixels, Truth]]:
+    rng = np.random.default_rng(SEED)
+    moving: list[MovingDigit | None] = [None] * len(PLACES)
+    frames = []
     for number in range(count):
-        frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
-        truth: Truth = set()
-        for (y, x), label in list(places.items())[: 1 + number % 3]:
-            left, top = (x + number) % across * SIDE, (y + number // 2) % down * SIDE
-            if (left, top) not in {place[1:] for place in truth}:
-                frame[top : top + SIDE, left : left + SIDE] = COLOURS[label]
-                truth.add((label, left, top))
-        yield frame, truth
+        if number % SCENE == 0:
+            behind = background(rng)
+        for i, place in enumerate(PLACES):
+            if (number + 2 * i) % STAYS == 0 or number == 0:  # one after the other
+                moving[i] = MovingDigit(rng, place, behind) if rng.uniform() < 0.8 else None
+        canvas, truth = behind.copy(), list[BoxedDigit]()
+        for i, digit in enumerate(moving):
+            if digit is not None:
+                truth += digit.paint(canvas, (number + 2 * i) % STAYS / STAYS)
+        frames.append((picture(canvas, rng, 3), truth))
+    return frames
 
 
-def jpeg(frame: np.ndarray[Any, Any], quality: int = 95) -> bytes:
+def clip(count: int) -> Iterator[tuple[Pixels, Truth]]:
+    """Frames of up to three digits that move, uint8 (HEIGHT, WIDTH, 3), and what is in each."""
+    return iter(_frames(count))
+
+
+def detector(device: str = "emulator") -> chai.Net:
+    return chai.Net(NETWORK, device=device)
+
+
+def jpeg(frame: Pixels, quality: int = 95) -> bytes:
     data = io.BytesIO()
     Image.fromarray(frame).save(data, "JPEG", quality=quality)
     return data.getvalue()
@@ -92,15 +94,6 @@ def mjpeg(path: Path, count: int) -> list[Truth]:
     frames = list(clip(count))
     path.write_bytes(b"".join(jpeg(frame) for frame, _ in frames))
     return [truth for _, truth in frames]
-
-
-def found(boxes: Any) -> Truth:
-    """Class, left and top of boxes whose corners are within a pixel of a square's."""
-    rows = boxes[boxes[:, 2] >= 0.5]
-    corners = np.rint(rows[:, 3:] / SIDE) * SIDE
-    assert np.abs(corners - rows[:, 3:]).max(initial=0) < 1
-    assert ((corners[:, 2:] - corners[:, :2]) == SIDE).all()
-    return {(int(row[1]), int(left), int(top)) for row, (left, top) in zip(rows, corners[:, :2])}
 
 
 def pyav() -> Any:

@@ -17,53 +17,77 @@ from chai.errors import ParseError, UsageError
 from chai.frames.frame import RawFrame
 from chai.frames.playing import LANES
 from chai.frames.threads import Stop
+from chai.images.boxes import detections
+from chai.images.window import whole
 from chai.offload.headroom import IMAGES
 from tests.conftest import HANG
+from tests.detect.shipped import CONVOLUTIONS, is_right
 from tests.leftovers import Leftovers
 
-from .common import clip, detector, found, jpeg, mjpeg
+from .common import HEIGHT, WIDTH, clip, detector, jpeg, mjpeg
 
-FRAMES = 40
+FRAMES = 480
 
 
 @pytest.mark.parametrize("device", ["emulator", "float"])
-def test_every_frame_has_its_boxes(tmp_path: Path, device: str) -> None:
-    """Read from MJPEG: sets of boxes are exact, numbers and order are the source's."""
+def test_the_digits_of_a_clip_are_found(tmp_path: Path, device: str) -> None:
+    """Read from MJPEG, at the default threshold: of 95 % of the frames or more all digits and nothing else, in order.
+
+    The clip's digits are not those that the detector was trained on.
+    """
     truths = mjpeg(tmp_path / "clip.mjpeg", FRAMES)
-    assert len({frozenset(truth) for truth in truths}) > 10
-    net = detector(tmp_path, device)
+    assert len({frozenset(truth) for truth in truths}) > FRAMES // 2
+    assert sum(map(len, truths)) > FRAMES
+    net = detector(device)
     with chai.video(net, tmp_path / "clip.mjpeg") as video:
-        seen = [(frame, found(result.boxes)) for frame, result in video]
-    assert [boxes for _, boxes in seen] == truths
+        seen = [(frame, result.boxes) for frame, result in video]
+    right = [is_right(boxes, truth) for (_, boxes), truth in zip(seen, truths)]
+    assert sum(right) >= 0.95 * FRAMES, [i for i, one in enumerate(right) if not one]
     assert [frame.number for frame, _ in seen] == list(range(FRAMES))
     assert [frame.name for frame, _ in seen[:2]] == ["clip.mjpeg[0]", "clip.mjpeg[1]"]
     assert (video.counts.read, video.counts.shown, video.counts.dropped) == (FRAMES, FRAMES, 0)
-    engines = {step.engine for step in net.perf.steps if {"mean", "conf", "loc"} & {*step.layers}}
+    engines = {step.engine for step in net.perf.steps if CONVOLUTIONS & {*step.layers}}
     assert engines == ({"fpga"} if device == "emulator" else {"host"})
 
 
+def expected(net: chai.Net, frames: Any) -> list[Any]:
+    """The boxes of each frame on its own, in its pixels; frames are of the network's size."""
+    alone = [net.forward(net.pictures([Image.fromarray(frame)]))["detections"].copy() for frame in frames]
+    return [detections(rows, {0: whole(WIDTH, HEIGHT)}) for rows in alone]
+
+
+def assert_same(boxes: Any, others: Any) -> None:
+    assert len(boxes) == len(others)
+    for one, other in zip(boxes, others):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_arrays_and_folders_are_sources(tmp_path: Path) -> None:
-    net = detector(tmp_path)
+    net = detector()
     frames = list(clip(9))
     (tmp_path / "frames").mkdir()
     for i, (frame, _) in enumerate(frames):
         Image.fromarray(frame).save(tmp_path / "frames" / f"{i:03}.png")
+    calibrate(net)
+    wanted = expected(net, [frame for frame, _ in frames])
+    assert sum(map(len, wanted)) > 4
     for source in ([frame for frame, _ in frames], tmp_path / "frames", str(tmp_path / "frames")):
         pairs = list(chai.video(net, source))
-        assert [found(result.boxes) for _, result in pairs] == [truth for _, truth in frames]
+        assert_same([result.boxes for _, result in pairs], wanted)
         assert all((frame.pixels == array).all() for (frame, _), (array, _) in zip(pairs, frames))
 
 
-def test_boxes_are_in_pixels_of_the_frame(tmp_path: Path) -> None:
-    """A frame of three times the network's height and twice its width."""
-    net = detector(tmp_path)
-    frame, truth = next(iter(clip(1)))
-    large = frame.repeat(3, 0).repeat(2, 1)
-    ((_, result),) = chai.video(net, [large])
-    ((label, left, top),) = truth
-    assert result.boxes is not None
-    np.testing.assert_allclose(result.boxes[0, [0, 1]], [0, label])
-    np.testing.assert_allclose(result.boxes[0, 3:], [left * 2, top * 3, left * 2 + 16, top * 3 + 24], atol=1)
+def test_boxes_are_in_pixels_of_the_frame() -> None:
+    """A frame of twice the network's size, and one that the letterbox gives borders of 12 pixels left and right."""
+    net = detector("float")
+    frame, truth = next((frame, truth) for frame, truth in clip(60) if truth and all(d.right <= 72 for d in truth))
+    for picture, scale in ((frame.repeat(2, 0).repeat(2, 1), 2), (frame[:, :72], 1)):
+        ((shown, result),) = chai.video(net, [picture])
+        assert shown.pixels.shape == picture.shape
+        larger = [
+            digit._replace(**{side: getattr(digit, side) * scale for side in digit._fields[1:]}) for digit in truth
+        ]
+        assert is_right(result.boxes, larger)
 
 
 def test_a_network_without_boxes(tmp_path: Path) -> None:
@@ -96,23 +120,24 @@ class Paced:
             yield RawFrame(f"paced[{number}]", number, number / 25, frame)
 
 
-def test_a_result_waits_for_no_later_frame(tmp_path: Path) -> None:
+def test_a_result_waits_for_no_later_frame() -> None:
     """The second frame is not there until the test has the first one's result: a pipeline that fills would wait for ever."""
-    net = detector(tmp_path)
+    net = detector()
     calibrate(net)
+    wanted = expected(net, [frame for frame, _ in clip(6)])
     source = Paced(6)
     with chai.video(net, source, live=False) as video:
         for number in range(6):
             source.more.release()
             frame, result = next(video)
             assert frame.number == number
-            assert found(result.boxes) == list(clip(6))[number][1]
+            assert_same([result.boxes], [wanted[number]])
 
 
 @pytest.mark.parametrize("device", ["emulator", "float"])
-def test_live_takes_the_newest_and_counts_the_others(tmp_path: Path, device: str) -> None:
+def test_live_takes_the_newest_and_counts_the_others(device: str) -> None:
     """While the caller holds a frame all others come: only those under way and the newest are shown."""
-    net = detector(tmp_path, device)
+    net = detector(device)
     calibrate(net)
     source = Paced(60)
     with chai.video(net, source) as video:
@@ -131,10 +156,10 @@ def test_live_takes_the_newest_and_counts_the_others(tmp_path: Path, device: str
     assert len(numbers) <= LANES + 1
 
 
-def test_live_takes_no_frame_without_room(tmp_path: Path) -> None:
+def test_live_takes_no_frame_without_room() -> None:
     """The third of these waits until one of the two before it was used."""
     room, taken = threading.Semaphore(2), list[Any]()
-    with chai.video(detector(tmp_path, "float"), []) as video:
+    with chai.video(detector("float"), []) as video:
         items = video._while_room(iter("abc"), room)  # type: ignore[arg-type]
         taken += [next(items), next(items)]
         third = threading.Thread(target=lambda: taken.append(next(items)))
@@ -146,10 +171,10 @@ def test_live_takes_no_frame_without_room(tmp_path: Path) -> None:
         assert taken == ["a", "b", "c"]
 
 
-def test_live_measures_formats_on_frames_that_it_drops(tmp_path: Path) -> None:
+def test_live_measures_formats_on_frames_that_it_drops() -> None:
     """They are old when the network is ready."""
     source = Paced(20)
-    with chai.video(detector(tmp_path), source) as video:
+    with chai.video(detector(), source) as video:
         feeder = threading.Thread(target=one_by_one, args=(source, video))
         feeder.start()
         numbers = [frame.number for frame, _ in video]
@@ -170,8 +195,7 @@ def one_by_one(source: Paced, video: Any) -> None:
 
 def calibrate(net: chai.Net) -> None:
     if net.overlay is not None:
-        data = np.stack([frame for frame, _ in clip(3)]).transpose(0, 3, 1, 2) / np.float32(255)
-        net.calibrate(data=np.ascontiguousarray(data))
+        net.calibrate(net.pictures([Image.fromarray(frame) for frame, _ in clip(3)]))
 
 
 def wait_until(true: Any) -> None:
@@ -187,9 +211,10 @@ def test_a_torn_stream(tmp_path: Path) -> None:
     (tmp_path / "clip.mjpeg").write_bytes(data[:-30])
     seen = []
     with pytest.raises(ParseError, match=r"^clip\.mjpeg: the stream ends inside frame 11$"):
-        for _, result in chai.video(detector(tmp_path), tmp_path / "clip.mjpeg"):
-            seen.append(found(result.boxes))
-    assert seen == truths[:11]
+        for _, result in chai.video(detector("float"), tmp_path / "clip.mjpeg"):
+            seen.append(result.boxes)
+    assert len(seen) == 11
+    assert all(map(is_right, seen, truths))
 
 
 def test_a_frame_that_is_no_picture(tmp_path: Path) -> None:
@@ -198,7 +223,7 @@ def test_a_frame_that_is_no_picture(tmp_path: Path) -> None:
     (tmp_path / "clip.mjpeg").write_bytes(b"".join(frames))
     seen = 0
     with pytest.raises(ParseError, match=r"clip\.mjpeg\[3\]"):
-        for _ in chai.video(detector(tmp_path), tmp_path / "clip.mjpeg"):
+        for _ in chai.video(detector(), tmp_path / "clip.mjpeg"):
             seen += 1
     assert seen == 3
 
@@ -227,7 +252,7 @@ def test_an_error_of_the_network_comes_in_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("live", [False, True])
 def test_nothing_stays_when_the_caller_stops_early(tmp_path: Path, live: bool) -> None:
-    net = detector(tmp_path)
+    net = detector()
     mjpeg(tmp_path / "clip.mjpeg", 30)
     list(chai.video(net, tmp_path / "clip.mjpeg"))  # loads libraries, whose files and threads stay
     before = Leftovers()
@@ -272,13 +297,13 @@ MANY = 10_000
 
 @pytest.mark.slow
 @pytest.mark.parametrize("live", [False, True])
-def test_ten_thousand_frames_need_no_more_memory_than_five_hundred(tmp_path: Path, live: bool) -> None:
+def test_ten_thousand_frames_need_no_more_memory_than_five_hundred(live: bool) -> None:
     """Memory in pages of this process after 500 frames and after 10,000."""
     import resource as memory
 
     pages = []
     frames = [frame for frame, _ in clip(50)]
-    with chai.video(detector(tmp_path), (frames[i % 50] for i in range(MANY)), live=live) as video:
+    with chai.video(detector(), (frames[i % 50] for i in range(MANY)), live=live) as video:
         for frame, _ in video:
             if frame.number >= 500 and not pages:
                 pages.append(resident())

@@ -34,7 +34,7 @@ JPEGS = [jpeg(frame) for frame, _ in clip(5)]
 
 @pytest.fixture
 def view() -> Iterator[LiveView]:
-    view = LiveView("127.0.0.1", 0, "squares <b>: clip.mp4")
+    view = LiveView("127.0.0.1", 0, "digits <b>: clip.mp4")
     yield view
     view.close()
 
@@ -71,7 +71,7 @@ def test_the_page(view: LiveView) -> None:
     assert status == 200
     assert view.link == f"http://127.0.0.1:{view.port}/{view.token}/"
     text = body.decode()
-    assert "squares &lt;b&gt;: clip.mp4" in text
+    assert "digits &lt;b&gt;: clip.mp4" in text
     assert '<img src="stream"' in text
     assert "<script" not in text
     policy = headers["Content-Security-Policy"]
@@ -120,7 +120,7 @@ def test_without_the_token_nothing(view: LiveView, path: str) -> None:
     status, headers, body = ask(view, path.format(wrong=wrong, short=view.token[:-1], token=view.token))
     assert status == 403
     assert view.token.encode() not in body
-    assert "squares" not in f"{headers}{body!r}"
+    assert "digits" not in f"{headers}{body!r}"
 
 
 @pytest.mark.parametrize(

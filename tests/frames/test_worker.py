@@ -28,7 +28,7 @@ from chai.frames.worker.process import VideoJob
 from chai.limits import limits
 from tests.leftovers import Leftovers
 
-from .common import clip, pyav
+from .common import HEIGHT, WIDTH, clip, pyav
 
 pytestmark = pytest.mark.extras
 FRAMES = 30
@@ -420,7 +420,7 @@ def test_a_clip_of_the_detector(tmp_path: Path) -> None:
     frames = [frame for frame, _ in clip(6)]
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=25)
-        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = 40, 24, "yuv420p", 8_000_000
+        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = WIDTH, HEIGHT, "yuv420p", 8_000_000
         for array in frames:
             for packet in stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")):
                 container.mux(packet)
