@@ -169,8 +169,6 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
             raise Unsupported("CHaiDNN has no unsigned codes")
         if source.scheme != target.scheme:
             raise Unsupported(f"it reads {source} and writes {target}; CHaiDNN's layers have one scheme")
-        if source.scheme == "DynamicFixed" and min(source.value, target.value) < 0:
-            raise Unsupported(f"from {source} to {target}: CHaiDNN has no fraction lengths below 0")
         if not source.step or not target.step:
             raise Unsupported(f"from {source} to {target}: every value is 0")
         return source
@@ -228,6 +226,8 @@ def dynamic_fixed(
         raise Unsupported(
             f"from {source} with weights in {format} to {target} is a shift by {shift}; CHaiDNN has 1 to {SHIFTS}"
         )
+    if min(format.value, source.value + format.value) < 0:
+        raise Unsupported(f"weights in {format} for {source}: CHaiDNN shifts weights and bias to the left alone")
     added = wrapped(_trimmed(bias, target) << shift, 16)
     return IntegerFilter(_trimmed(weights, format).astype(np.int8), added, np.ones(len(weights), np.int64), shift)
 

@@ -27,6 +27,7 @@ FULL, DIET = "chaidnn-zcu102", "chaidnn-diet"
 BITS = "bw_layer_in: 8 bw_layer_out: 8 bw_params: 8"
 DYNAMIC = f'precision_param {{ quant_type: "DynamicFixed" {BITS} fl_layer_in: 5 fl_layer_out: %s }}'
 XILINX = f'precision_param {{ quant_type: "Xilinx" {BITS} th_layer_in: %s th_layer_out: %s }}'
+COARSE = DYNAMIC.replace("fl_layer", "fl_params: -1 fl_layer", 1) % -3
 CONV = "convolution_param { num_output: 16 kernel_size: %s }"
 
 
@@ -57,7 +58,7 @@ def made(
         ("y Pooling data -> y : pooling_param { pool: AVE kernel_size: 3 pad: 1 }" + DYNAMIC % 14, "is a shift by -1"),
         ("y Pooling data -> y : pooling_param { kernel_size: 2 stride: 3 pad: 1 }", "it drops no last window"),
         ("y Pooling data -> y : pooling_param { pool: AVE_EXC_PAD kernel_size: 3 pad: 1 }", "averages count the padding"),
-        ("y Convolution data -> y : " + CONV % 1 + DYNAMIC % -1, "no fraction lengths below 0"),
+        ("y Convolution data -> y : " + CONV % 1 + COARSE, "shifts weights and bias to the left"),
         ("y Eltwise data data -> y : eltwise_param { coeff: 1 coeff: -1 }", "without coefficients"),
         ("y Scale data -> y", "have no thresholds"),
         ("y LRN data -> y", "no LRN unit"),
