@@ -42,14 +42,17 @@ class IntegerFilter(NamedTuple):
 class ChaidnnArithmetic(arithmetic.Arithmetic):
     """Sums saturate at 18 bits, products wrap at 32 bits, and a bias is rounded to whole output steps first."""
 
+    negates = True  # a CReLU's second half, which its convolution writes
+
     @staticmethod
     def packing(format: Format, fed: bool) -> Format:
         return format if fed else Converted(format.scheme, format.bits, format.value)
 
     @staticmethod
     def one_format(layer: FormatFacts, scheme: str) -> bool:
-        """Return True for sums too, which rescale nothing, and for averages in Xilinx formats."""
-        return layer.same_values or layer.pointwise or (layer.averages and scheme == "Xilinx")
+        """Return True for sums and negations too, which rescale nothing, and for averages in Xilinx formats."""
+        rescales_nothing = layer.same_values or layer.pointwise or layer.elementwise
+        return rescales_nothing or (layer.averages and scheme == "Xilinx")
 
     def conv(self, layer: Lowered, weights: Array, bias: Array | None, window: Window, group: int) -> Task:
         source, target = self._read(layer, layer.bottoms[0]), self.formats[layer.tops[0]]
@@ -155,6 +158,12 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         return Eltwise(
             layer.bottoms, layer.tops[0], layer.origin, ones, None, Requantization(np.array(1), 0, low, high)
         )
+
+    def negation(self, layer: Lowered) -> Task:
+        """Return the codes with the other sign, saturated: a CReLU negates before it saturates, which gives the same."""
+        r = Requantization(np.array(-1), 0, *self._clamp(layer, self._read(layer, layer.bottoms[0])))
+        task: Task = self.kind("copy")(layer.bottoms, layer.tops[0], layer.origin, 0, r)
+        return task
 
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
         """Return what moves codes as they are, in whatever format."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape
 from ..graph import Layer
 from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
+from ..overlay import Overlay
+from ..tasks import Task
 from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..tasks.arithmetic import Arithmetic
 
 
 class Power(Layer):
@@ -25,6 +31,16 @@ class Power(Layer):
         power: float = 1.0
         scale: float = 1.0
         shift: float = 0.0
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        from ..tasks.arithmetic import arithmetic  # float networks need no Tasks
+
+        if self.params != self.Params(scale=-1) or len(bottoms[0]) != 4 or not arithmetic(overlay).negates:
+            return super().unsupported(overlay, *bottoms)
+        return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        return [target.negation(self)] if target.negates else super().lower(target)
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         p = self.params

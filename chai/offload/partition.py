@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE
 from ..overlay import Overlay
+from ..tasks.arithmetic import arithmetic
 from ..util.suggest import did_you_mean
 from .formats import given, single
 from .plan import Partition, Segment
@@ -49,7 +50,7 @@ def partition(
                 hint=f"leave it on the host: {layer.name}=host",
             )
         if wish is None and not reason:
-            reason = _better_in_float(graph, layer)
+            reason = _better_in_float(graph, layer, overlay)
         if wish is None and not reason and (layer.elementwise or layer.follows) and layer.bottoms[0] not in codes:
             reason = "its input is on the host, in float32"
         if wish == "host":
@@ -100,11 +101,12 @@ def only_scores(graph: Graph, layer: Layer) -> bool:
     return all(reader.decision == "softmax" or (reader.relays and only_scores(graph, reader)) for reader in readers)
 
 
-def _better_in_float(graph: Graph, layer: Layer) -> str | None:
+def _better_in_float(graph: Graph, layer: Layer, overlay: Overlay) -> str | None:
     """Return why a layer that the overlay can run is better on the host, unless the user chooses the overlay."""
     if layer.computes_scores and only_scores(graph, layer):
         return "only a Softmax or the caller reads its scores, which 8 bits would blur"
-    own_format = layer.own_format or (layer.elementwise and not layer.rectifier)
+    looked_up = layer.elementwise and not layer.rectifier and not arithmetic(overlay).negates
+    own_format = layer.own_format or looked_up  # a negation has its input's format
     if own_format and given(graph) and (layer.precision is None or layer.precision.side("out") is None):
         return "it has no format of its own"
     return None

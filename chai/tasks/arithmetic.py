@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from ..blob import Array
 from ..errors import ModelError
@@ -55,6 +55,9 @@ class FormatFacts(Protocol):
     def pointwise(self) -> bool: ...
 
     @property
+    def elementwise(self) -> bool: ...
+
+    @property
     def averages(self) -> bool: ...
 
 
@@ -62,7 +65,11 @@ class Arithmetic(Target):
     """A Target that makes Tasks: a method for each kind that every arithmetic has, which returns the Task of a layer.
 
     They raise Unsupported for a layer whose numbers do not fit. Here sums are exact, rounded once and saturated.
+
+    ``negates`` says whether it has a negation of codes, without a table of them: the method ``negation``.
     """
+
+    negates: ClassVar[bool] = False
 
     @staticmethod
     def packing(format: Format, fed: bool) -> Format:
@@ -167,6 +174,10 @@ class Arithmetic(Target):
         parts = taps, bias, window, group, r, source.zero
         task: Task = self.kind("conv")((bottom,), top, layer.origin, *parts, zero_weights=taps.size)
         return task
+
+    def negation(self, layer: Lowered) -> Task:
+        """Return what changes the sign of each code, of an arithmetic that ``negates``."""
+        raise NotImplementedError(self.overlay.arithmetic)
 
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
         """Return what moves a bottom into the channels of the top from ``first``, rescaled if their formats differ."""

@@ -150,6 +150,43 @@ def test_a_compiled_network_gives_the_same_codes(tmp_path: Path, scheme: str) ->
         assert [task.standalone for task in pools] == [name == FULL, False]
 
 
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+def test_the_second_half_of_a_crelu_saturates(tmp_path: Path, scheme: str) -> None:
+    """The smallest code becomes the largest one, also in a file; a Power that does more runs on the host."""
+    stated = XILINX % (4.0, 2.0) if scheme == "Xilinx" else DYNAMIC % 5
+    lines = f"""c Convolution data -> c : {CONV % 3} {stated}
+                n Power c -> n : power_param {{ scale: -1 }}
+                y Concat c n -> y
+                r ReLU y -> y"""
+    net = made(tmp_path, lines, keep="all")
+    x = np.random.default_rng(6).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net.forward(x)
+    blobs = net.blobs
+    codes = np.rint(blobs["c"] / np.float32(2.0 / 127 if scheme == "Xilinx" else 1 / 32))
+    assert (codes == -128).any() and (codes == 127).any() and (abs(codes) < 100).any()
+    expected = np.concatenate([codes, np.minimum(-codes, 127)], 1).clip(0) * (
+        2.0 / 127 if scheme == "Xilinx" else 1 / 32
+    )
+    assert np.allclose(blobs["y"], expected, rtol=1e-6)
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["y"], blobs["y"])
+    other = made(tmp_path, lines.replace("scale: -1", "scale: -1 shift: 1"))
+    other.forward(x)
+    assert other.partition.reasons["n"] == "no Power unit"
+
+
+def test_calibration_gives_a_crelu_one_format(tmp_path: Path) -> None:
+    lines = f"""c Convolution data -> c : {CONV % 3}
+                n Power c -> n : power_param {{ scale: -1 }}
+                y Concat c n -> y
+                r ReLU y -> y"""
+    x = np.random.default_rng(6).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net = made(tmp_path, lines, calibrate=x)
+    net.forward(x)
+    assert net.formats is not None and {*net.partition.reasons} == {"r"}
+    assert net.formats["c"] == net.formats["n"]
+
+
 def test_an_odd_batch_equals_pairs(tmp_path: Path) -> None:
     x = np.random.default_rng(5).normal(size=(3, 16, 7, 9)).astype(np.float32)
     net = made(tmp_path, f"a Convolution data -> a : {CONV % 3}", calibrate=x, bits=6)

@@ -37,8 +37,8 @@ def precision(facts: dict[str, Any]) -> str:
     return f'precision_param {{ quant_type: "{("DynamicFixed", "Xilinx")[facts["quant"]]}" {bits} {ends} }}'
 
 
-def tasks(folder: Path, name: str, text: str, weights: dict[str, list[Array]], *shapes: tuple[int, ...]) -> list[Task]:
-    """The Tasks of a network with inputs x0, x1 ... on an overlay, all of whose layers run there."""
+def network(folder: Path, name: str, text: str, weights: dict[str, list[Array]], *shapes: tuple[int, ...]) -> chai.Net:
+    """A network with inputs x0, x1 ... on an overlay."""
     path = folder / "net.prototxt"
     sizes = [" ".join(f"dim: {n}" for n in shape) for shape in shapes]
     path.write_text(
@@ -52,6 +52,12 @@ def tasks(folder: Path, name: str, text: str, weights: dict[str, list[Array]], *
     for layer, arrays in weights.items():
         for blob, values in zip(net.params[layer], arrays, strict=True):
             blob[...] = values
+    return net
+
+
+def tasks(folder: Path, name: str, text: str, weights: dict[str, list[Array]], *shapes: tuple[int, ...]) -> list[Task]:
+    """The Tasks of such a network, all of whose layers run on the overlay."""
+    net = network(folder, name, text, weights, *shapes)
     assert not net.partition.reasons
     net.plan()
     return [task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks]
@@ -89,6 +95,37 @@ def test_convolutions(vectors: Vectors, name: str, tmp_path: Path) -> None:
         assert np.array_equal(run(task, y, x), y), facts["name"]
         equal += 1
     assert equal == 60
+
+
+@pytest.mark.parametrize("name", [FULL, DIET])
+def test_crelus(vectors: Vectors, name: str, tmp_path: Path) -> None:
+    """A convolution, a Power that negates, a Concat of both and a ReLU behind it: from floats to floats."""
+    equal = 0
+    for facts, arrays in vectors["crelu"]:
+        x, y, scheme = arrays["x"], arrays["y"], ("DynamicFixed", "Xilinx")[facts["quant"]]
+        ends = [(side, facts[("th_" if facts["quant"] else "fl_") + side]) for side in ("in", "out")]
+        stated = " ".join(
+            f"bw_layer_{side}: {facts['bw_' + side]} {'th' if facts['quant'] else 'fl'}_layer_{side}: {value}"
+            for side, value in ends
+        )
+        if facts["quant"]:
+            weights = " ".join(f"th_params: {threshold}" for threshold in arrays["th_params"])
+        else:
+            weights = f"fl_params: {facts['fl_wt']}"
+        text = (
+            'layer { name: "c" type: "Convolution" bottom: "x0" top: "c" convolution_param '
+            f"{{ num_output: {facts['M']} kernel_size: {facts['F']} stride: {facts['stride']} pad: {facts['pad']} }} "
+            f'precision_param {{ quant_type: "{scheme}" bw_params: {facts["bw_wt"]} {stated} {weights} }} }}\n'
+            'layer { name: "n" type: "Power" bottom: "c" top: "n" power_param { scale: -1 } }\n'
+            'layer { name: "y" type: "Concat" bottom: "c" bottom: "n" top: "y" }\n'
+            'layer { name: "r" type: "ReLU" bottom: "y" top: "y" }\n'
+        )
+        net = network(tmp_path, name, text, {"c": [arrays["w"], arrays["b"]]}, x.shape)
+        read, written = (Format(scheme, facts["bw_" + side], value) for side, value in ends)
+        assert np.array_equal(net.forward(unpack(x, read))["y"], unpack(y, written)), facts["name"]
+        assert {*net.partition.reasons} == {"r"}
+        equal += 1
+    assert equal == 5
 
 
 def test_pools(vectors: Vectors, tmp_path: Path) -> None:
