@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .. import overlay as overlays
-from ..blob import Shape, on_device
+from ..blob import Array, Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import VALUES, Coarser, Format
 from ..graph import Composed, Graph, Layer, shape_problem
@@ -112,22 +112,23 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
         composed=_composed(reader),
         notes=[f"compiled by chai {reader.of(reader.header.get('chai', UNNAMED), str, 'chai')[:40]}"],
     )
-    packing = _packing(overlay)
+    packing, on_host = _of_arithmetic(overlay)
     known = {**formats, **between}
-    every = steps.StepReader(reader, overlay, made, coded, known, views, unfolds, inputs, packing).all()
+    every = steps.StepReader(reader, overlay, made, coded, known, views, unfolds, inputs, packing, on_host).all()
     schedule = Schedule(list(every), views, joint, between)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(reader, made))
     return plan, _card(reader)
 
 
-def _packing(overlay: Overlay) -> Callable[[Format, bool], Format]:
-    """Return how an overlay's arithmetic packs blobs, see ``Arithmetic``; most networks do not need to load that."""
+def _of_arithmetic(overlay: Overlay) -> tuple[Callable[[Format, bool], Format], Mapping[str, Callable[..., Array]]]:
+    """Return ``packing`` and ``on_host`` of an overlay's ``Arithmetic``; most networks do not need to load that."""
     if overlay.arithmetic == EXACT:
-        return lambda stored, _: stored
+        return lambda stored, _: stored, {}
     from ..tasks.arithmetic import arithmetic
 
-    return arithmetic(overlay).packing
+    own = arithmetic(overlay)
+    return own.packing, own.on_host
 
 
 def _partition(schedule: Schedule) -> Partition:

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from ..blob import Shape, View, outermost
+from ..blob import Array, Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
 from ..codegen.dependencies import Budget, check_listed, dependencies
 from ..codegen.encoding import check_fields, constants_at, decode, waiting
@@ -88,7 +88,8 @@ def unfolds(
 class StepReader:
     """Reads the steps of a header; they refer to layers by name and to blobs by id.
 
-    ``shapes`` are those on a device, ``inputs`` the network's, ``packing`` is the overlay's arithmetic's.
+    ``shapes`` are those on a device, ``inputs`` the network's, ``packing`` and ``on_host`` are those of the
+    overlay's arithmetic.
     """
 
     reader: Reader
@@ -100,6 +101,7 @@ class StepReader:
     unfolds: Mapping[str, Unfold]
     inputs: Collection[str]
     packing: Callable[[Format, bool], Format]
+    on_host: Mapping[str, Callable[..., Array]]
     budget: Budget = field(default_factory=Budget)
 
     def all(self) -> Iterator[Step]:
@@ -122,7 +124,9 @@ class StepReader:
                 codes = step.get("codes") is True
                 if codes and not (layer.engine == "custom" and {*layer.bottoms, *layer.tops} <= set(self.formats)):
                     raise self.reader.error(f"header: layer {layer.name!r} cannot work on codes")
-                yield HostStep(layer, str(self.reader.header["layers"][layer.name]["reason"]), codes)
+                yield HostStep(
+                    layer.beside(self.on_host), str(self.reader.header["layers"][layer.name]["reason"]), codes
+                )
             else:
                 about = self.reader.of(
                     step,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, frexp, log2, prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ..blob import Array
 from ..errors import ModelError
@@ -21,6 +21,7 @@ from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from .pool import ChaidnnPoolLimits
 from .registers import Converted, wrapped
+from .softmax import softmax
 
 SHIFT = 22  # bits that are shifted out of the product in a Xilinx format
 BIAS = 22  # bits of a Xilinx bias below an output step: 8 in its table, 14 more when it is added
@@ -43,6 +44,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
     """Sums saturate at 18 bits, products wrap at 32 bits, and a bias is rounded to whole output steps first."""
 
     negates = True  # a CReLU's second half, which its convolution writes
+    on_host: ClassVar = {"Softmax": softmax}
 
     @staticmethod
     def packing(format: Format, fed: bool) -> Format:

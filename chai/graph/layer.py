@@ -285,6 +285,10 @@ class Layer:
 
         return [lone(self.of_numbers, (self.bottoms[0], self.tops[0]), self.origin, target)]
 
+    def beside(self, functions: Mapping[str, Callable[..., Array]]) -> Layer:
+        """Return the layer that the host computes in its place, for an overlay's ``Arithmetic.on_host``."""
+        return self
+
     def of_numbers(self, x: Array) -> Array:
         """Return the top for any numbers, of any shape with four axes, of a type that is ``elementwise``."""
         return self.clamped(self.forward(x), self.clamps)[0]

@@ -64,7 +64,7 @@ def schedule(
         if segment.engine == "host":
             for layer in segment.layers:
                 step = HostStep(
-                    layer,
+                    layer.beside(target.on_host),
                     partition.reasons[layer.name],
                     layer.takes_codes(tuple(shapes[b] for b in layer.bottoms)) and codes.issuperset(layer.bottoms),
                 )

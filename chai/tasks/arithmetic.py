@@ -6,7 +6,7 @@ kinds of Task as in ``chai/tasks``, and manifests with ``"arithmetic": "NAME"``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, Protocol, cast
 
@@ -67,9 +67,12 @@ class Arithmetic(Target):
     They raise Unsupported for a layer whose numbers do not fit. Here sums are exact, rounded once and saturated.
 
     ``negates`` says whether it has a negation of codes, without a table of them: the method ``negation``.
+    ``on_host`` has the functions that the host computes in place of Caffe's, by layer type: for a Softmax one of an array and
+    an axis, float32.
     """
 
     negates: ClassVar[bool] = False
+    on_host: ClassVar[Mapping[str, Callable[..., Array]]] = {}
 
     @staticmethod
     def packing(format: Format, fed: bool) -> Format:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from chai.chaidnn_v2.affine import ChaidnnAffine
 from chai.chaidnn_v2.conv import ChaidnnConv
 from chai.chaidnn_v2.pool import ChaidnnPool
+from chai.chaidnn_v2.softmax import softmax
 from chai.fixed import Requantization
 from chai.tasks import Task
 from chai.tasks.window import Window
@@ -134,3 +135,17 @@ def test_batchnorm_with_scale() -> None:
         agree(ChaidnnAffine(("x",), "y", ("y",), signs, bias, square(1, 1, 0), 5, r), x, y)
         cases.update(name for name, times in events.items() if times)
     assert min(cases["product"], cases["result"]) >= count / 10, cases
+
+
+def test_softmax() -> None:
+    """Along any axis, with distances of 0, below 0.01, of exactly 10 and beyond, and scores below the first maximum."""
+    rng = np.random.default_rng(3)
+    for axis, shape in ((1, (3, 17)), (1, (2, 40, 3, 5)), (2, (2, 3, 29)), (-1, (1, 2, 3, 600))):
+        x = (rng.normal(size=shape) * rng.choice([0.005, 3.0, 40.0], shape)).astype(np.float32)
+        columns = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
+        columns[1], columns[2], columns[3, :] = columns[0], columns[0] - 10, columns[0] - np.float32(0.004)
+        columns[:, 0] -= 250
+        x = np.moveaxis(columns.reshape(np.moveaxis(x, axis, 0).shape), 0, axis)
+        y = np.moveaxis(softmax(np.ascontiguousarray(x), axis), axis, 0).reshape(columns.shape)
+        expected = np.transpose([reference.softmax(column) for column in columns.T])
+        assert expected.dtype == np.float32 and (expected == 0).any() and np.array_equal(y, expected)

@@ -17,7 +17,7 @@ from chai.chaidnn_v2.registers import Converted
 from chai.cli import main
 from chai.errors import DeviceError, UsageError
 from chai.fixed import Format
-from chai.offload.schedule import DeviceStep, Pack
+from chai.offload.schedule import DeviceStep, HostStep, Pack
 from chai.parser.caffemodel import write_caffemodel
 from chai.quantizer import quantize
 from chai.tasks.work import Work
@@ -185,6 +185,23 @@ def test_calibration_gives_a_crelu_one_format(tmp_path: Path) -> None:
     net.forward(x)
     assert net.formats is not None and {*net.partition.reasons} == {"r"}
     assert net.formats["c"] == net.formats["n"]
+
+
+def test_a_softmax_is_that_of_the_table(tmp_path: Path) -> None:
+    """Also in a file; without the overlay it is Caffe's."""
+    lines = f"""a Convolution data -> a : {CONV % 7}
+                s Softmax a -> s"""
+    x = np.random.default_rng(4).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net = made(tmp_path, lines, calibrate=x, keep="all")
+    net.forward(x)
+    scores, shares = net.blobs["a"], net.blobs["s"]
+    exact = np.exp(scores - scores.max(1, keepdims=True))
+    exact /= exact.sum(1, keepdims=True)
+    assert not np.array_equal(shares, exact) and np.allclose(shares, exact, rtol=0.02, atol=1e-5)
+    (layer,) = (step.layer for step in net.schedule.steps if isinstance(step, HostStep))
+    assert np.array_equal(layer.forward(scores)[0], shares) and layer.type == "Softmax"
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["s"], shares)
 
 
 def test_an_odd_batch_equals_pairs(tmp_path: Path) -> None:

@@ -194,6 +194,15 @@ def test_batchnorm_with_scale(vectors: Vectors, tmp_path: Path) -> None:
     assert np.array_equal(run(task, y, x), y)
 
 
+@pytest.mark.parametrize("name", [FULL, DIET])
+def test_softmax(vectors: Vectors, name: str, tmp_path: Path) -> None:
+    ((facts, arrays),) = vectors["softmax"]
+    x, y = arrays["x"].T, arrays["y"].T  # in CHaiDNN's buffers classes come first
+    text = 'layer { name: "y" type: "Softmax" bottom: "x0" top: "y" }\n'
+    net = network(tmp_path, name, text, {}, x.shape)
+    assert np.array_equal(net.forward(x)["y"], y), facts["name"]
+
+
 def test_conversions(vectors: Vectors) -> None:
     packing = arithmetic(overlay.load(FULL)).packing
     for facts, arrays in vectors["pack_unpack"]:

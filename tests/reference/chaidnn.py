@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, exp
 
 import numpy as np
 
@@ -174,3 +174,22 @@ def normalised(
         code = limited(held(total >> shift, 16, events, "result"), 6 if six else 8)
         result[at] = max(code, 0)
     return result, events
+
+
+def softmax(x: Sequence[float]) -> list[np.float32]:
+    """Probabilities of one image's scores (float32), one number at a time; a distance below 0.01 has the exp of none."""
+    table, argument = [], np.float32(-10)
+    for _ in range(1000):
+        table.append(np.float32(f"{exp(float(argument)):.6f}"))
+        argument += np.float32(0.01)
+    largest = np.float32(-255)
+    for score in x:
+        largest = max(largest, np.float32(score))
+    powers, total = [], np.float32(0)
+    for score in x:
+        distance = largest - np.float32(score)
+        place = 1000 - int(np.float32(100) * distance) if distance < 10 else None
+        power = np.float32(0) if place is None else np.float32(1) if place == 1000 else table[place]
+        powers.append(power)
+        total += power
+    return [power * (np.float32(1) / total) for power in powers]
