@@ -122,11 +122,11 @@ class StepReader:
                 if layer is None or isinstance(layer, OnDevice):
                     raise self.reader.error(f"header: the host shall run {step['host']!r}")
                 codes = step.get("codes") is True
-                if codes and not (layer.engine == "custom" and {*layer.bottoms, *layer.tops} <= set(self.formats)):
+                layer = layer.beside(self.on_host)
+                may = layer.engine == "custom" or layer.takes_codes(tuple(self.shapes[b] for b in layer.bottoms))
+                if codes and not (may and {*layer.bottoms, *layer.tops} <= set(self.formats)):
                     raise self.reader.error(f"header: layer {layer.name!r} cannot work on codes")
-                yield HostStep(
-                    layer.beside(self.on_host), str(self.reader.header["layers"][layer.name]["reason"]), codes
-                )
+                yield HostStep(layer, str(self.reader.header["layers"][layer.name]["reason"]), codes)
             else:
                 about = self.reader.of(
                     step,

@@ -19,6 +19,7 @@ from ..tasks.eltwise import Eltwise
 from ..tasks.target import Unsupported, WeightPrecision
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
+from .normalize import normalize
 from .pool import ChaidnnPoolLimits
 from .registers import Converted, wrapped
 from .softmax import softmax
@@ -44,7 +45,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
     """Sums saturate at 18 bits, products wrap at 32 bits, and a bias is rounded to whole output steps first."""
 
     negates = True  # a CReLU's second half, which its convolution writes
-    on_host: ClassVar = {"Softmax": softmax}
+    on_host: ClassVar = {"Softmax": softmax, "Normalize": normalize}
 
     @staticmethod
     def packing(format: Format, fed: bool) -> Format:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
+from ..fixed import Format
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
 from ..util.lazy_numpy import np
@@ -35,6 +38,24 @@ class Normalize(Layer):
 
     def fillers(self) -> tuple[Filler | None, ...]:
         return (self.params.scale_filler or Filler(value=1.0),)
+
+    other: Callable[[Array, Array, Format, Format], Array] | None = None  # what is computed from codes to codes
+
+    def beside(self, functions: Mapping[str, Callable[..., Array]]) -> Normalize:
+        if "Normalize" not in functions or self.params.across_spatial:
+            return self
+        own = copy(self)
+        own.other = functions["Normalize"]
+        return own
+
+    def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self.other is not None
+
+    def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
+        stated, other = None if self.precision is None else self.precision.side("in"), self.other
+        assert other is not None
+        source, target = formats[self.bottoms[0]] if stated is None else Format(*stated), formats[self.tops[0]]
+        return lambda codes: (other(codes, self.blobs[0].reshape(-1), source, target),)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -80,7 +80,7 @@ class Unpack(Conversion):
 
 @dataclass(frozen=True)
 class HostStep:
-    """One layer in float32; with ``codes`` a custom layer that works directly on the device's codes."""
+    """One layer in float32; with ``codes`` one that works directly on the device's codes."""
 
     layer: Layer
     reason: str

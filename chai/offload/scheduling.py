@@ -63,10 +63,11 @@ def schedule(
     for index, segment in enumerate(partition.segments):
         if segment.engine == "host":
             for layer in segment.layers:
+                own = layer.beside(target.on_host)
                 step = HostStep(
-                    layer.beside(target.on_host),
+                    own,
                     partition.reasons[layer.name],
-                    layer.takes_codes(tuple(shapes[b] for b in layer.bottoms)) and codes.issuperset(layer.bottoms),
+                    own.takes_codes(tuple(shapes[b] for b in layer.bottoms)) and codes.issuperset(layer.bottoms),
                 )
                 steps.append(step)
                 codes.update(layer.tops if step.codes else ())

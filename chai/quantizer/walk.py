@@ -182,13 +182,13 @@ class Emulation:
         state.put_away(blobs)
 
     def _on_host(self, layer: Layer, state: BatchState) -> None:
+        layer = layer.beside(arithmetic(self.overlay).on_host)
         coded = all(b in state.codes for b in layer.bottoms)
         coded = coded and layer.takes_codes(tuple(state.shapes[b] for b in layer.bottoms))
         bottoms = [state.codes[b].reshape(state.shapes[b]) if coded else state.value(b) for b in layer.bottoms]
         with np.errstate(all="ignore"):
             compute = layer.on_codes(state.shapes, self.formats) if coded else None
-            own = layer.beside(arithmetic(self.overlay).on_host)
-            tops, _ = run_layer(own, bottoms, state.shapes, 0.0, compute)
+            tops, _ = run_layer(layer, bottoms, state.shapes, 0.0, compute)
         tops = tuple(t.reshape(on_device(t.shape)) if coded else t for t in tops)
         (state.codes if coded else state.host).update(zip(layer.tops, tops))
         state.put_away(layer.tops)

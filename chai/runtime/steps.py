@@ -198,7 +198,7 @@ class _Custom(_OnHost):
 
 
 class _OnCodes:
-    """A custom layer on the device's codes. While formats are measured its function for float32 runs, never this one."""
+    """A layer on the device's codes. While formats are measured its function for float32 runs, never this one."""
 
     def __init__(self, layer: PreparedLayer, compute: Callable[..., tuple[Array, ...]]) -> None:
         self.layer, self.compute = layer, compute

@@ -68,7 +68,7 @@ class Arithmetic(Target):
 
     ``negates`` says whether it has a negation of codes, without a table of them: the method ``negation``.
     ``on_host`` has the functions that the host computes in place of Caffe's, by layer type: for a Softmax one of an array and
-    an axis, float32.
+    an axis, float32; for a Normalize over channels one of codes, scale (C,) or (1,), and the formats of bottom and top.
     """
 
     negates: ClassVar[bool] = False

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from math import ceil
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from chai.chaidnn_v2.affine import ChaidnnAffine
 from chai.chaidnn_v2.conv import ChaidnnConv
+from chai.chaidnn_v2.normalize import normalize
 from chai.chaidnn_v2.pool import ChaidnnPool
 from chai.chaidnn_v2.softmax import softmax
-from chai.fixed import Requantization
+from chai.fixed import Format, Requantization
 from chai.tasks import Task
 from chai.tasks.window import Window
 from tests.conftest import examples
@@ -149,3 +152,29 @@ def test_softmax() -> None:
         y = np.moveaxis(softmax(np.ascontiguousarray(x), axis), axis, 0).reshape(columns.shape)
         expected = np.transpose([reference.softmax(column) for column in columns.T])
         assert expected.dtype == np.float32 and (expected == 0).any() and np.array_equal(y, expected)
+
+
+@pytest.mark.parametrize("scheme", ["DynamicFixed", "Xilinx"])
+def test_normalisations(scheme: str) -> None:
+    """With pixels of zeros, squares that lose all their bits, and scales and results beyond their registers."""
+    ends = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        channels = int(rng.integers(1, 40))
+        largest = int(rng.choice([1, 3, 127]))
+        x = rng.integers(-largest - 1, largest + 1, (2, channels, 3, 2)).astype(np.int8)
+        x[0, :, 1, 1] = 0
+        gamma = rng.uniform(-1, 1, channels).astype(np.float32) * np.float32(rng.choice([1.0, 9.0, 70.0]))
+        if scheme == "Xilinx":
+            source, target = (Format(scheme, 8, float(rng.uniform(0.5, 9))) for _ in range(2))
+            compute = partial(reference.unit_length_by_thresholds, step=source.step, new=target.step)
+        else:
+            source, target = (Format(scheme, 8, int(rng.integers(0, 7))) for _ in range(2))
+            compute = partial(reference.unit_length, read=int(source.value), written=int(target.value))
+        expected = np.empty(x.shape, np.int64)
+        for n, i, j in np.ndindex(2, 3, 2):
+            expected[n, :, i, j] = compute(x[n, :, i, j].tolist(), gamma)
+        y = normalize(x, gamma, source, target)
+        assert y.dtype == np.int8 and np.array_equal(y, expected)
+        ends += bool((abs(expected) == 127).any() or (abs(gamma) * 2.0**target.value > 128).any())
+    assert ends >= 3

@@ -204,6 +204,36 @@ def test_a_softmax_is_that_of_the_table(tmp_path: Path) -> None:
     assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["s"], shares)
 
 
+NORMS = f"""a Convolution data -> a : {CONV % 3}
+            n Normalize a -> n : norm_param {{ across_spatial: false channel_shared: %s }}
+            b Convolution n -> b : {CONV % 1}
+            p Pooling b -> p : pooling_param {{ pool: MAX global_pooling: true }}
+            s Softmax p -> s"""
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+def test_a_normalize_works_on_codes(tmp_path: Path, scheme: str) -> None:
+    """Also in a file; behind a layer in float32, or over pixels as well, it is Caffe's."""
+    x = np.random.default_rng(4).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    for shared in ("true", "false"):
+        net = made(tmp_path, NORMS % shared, calibrate=x, scheme=scheme, keep="all")
+        expected = net.forward(x)
+        (step,) = (step for step in net.schedule.steps if isinstance(step, HostStep) and step.layer.name == "n")
+        assert step.codes and not any(isinstance(step, Pack) and step.blob == "n" for step in net.schedule.steps)
+        values, gamma = net.blobs["a"].astype(np.float64), net.params["n"][0].reshape(1, -1, 1, 1)
+        exact = values / np.sqrt((values**2).sum(1, keepdims=True)) * gamma
+        assert np.abs(net.blobs["n"] - exact).max() < 0.3 * np.abs(exact).max()
+        save(net, tmp_path / "net.chai")
+        assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["s"], expected["s"])
+    for text in (
+        (NORMS % "true").replace("across_spatial: false", "across_spatial: true"),
+        (NORMS % "true").replace("n Normalize a", "l LRN a -> l\n n Normalize l"),
+    ):
+        net = made(tmp_path, text, calibrate=x, scheme=scheme)
+        net.forward(x)
+        assert not any(isinstance(step, HostStep) and step.codes for step in net.schedule.steps)
+
+
 def test_an_odd_batch_equals_pairs(tmp_path: Path) -> None:
     x = np.random.default_rng(5).normal(size=(3, 16, 7, 9)).astype(np.float32)
     net = made(tmp_path, f"a Convolution data -> a : {CONV % 3}", calibrate=x, bits=6)
@@ -275,10 +305,11 @@ def test_quantising_keeps_what_the_file_says(tmp_path: Path) -> None:
     assert len({*tied}) == 1 and tied[0].value.is_integer()
 
 
-def test_quantising_truncates_what_the_host_hands_over(tmp_path: Path) -> None:
-    """The cost that was judged is that of the file, with a Pack between layers."""
+@pytest.mark.parametrize("layer", ["LRN a -> n", "Normalize a -> n : norm_param { across_spatial: false }"])
+def test_quantising_computes_on_the_host_what_the_file_does(tmp_path: Path, layer: str) -> None:
+    """The cost that was judged is that of the file, with a Pack between layers or with a layer on codes."""
     lines = f"""a Convolution data -> a : {CONV % 3}
-                n LRN a -> n
+                n {layer}
                 b Convolution n -> b : {CONV % 1}
                 p Pooling b -> p : pooling_param {{ pool: MAX global_pooling: true }}
                 f Softmax p -> f"""

@@ -15,7 +15,7 @@ from chai.chaidnn_v2.pool import ChaidnnPool
 from chai.chaidnn_v2.registers import Converted
 from chai.fixed import Format, Requantization
 from chai.kernels.codes import pack, unpack
-from chai.offload.schedule import DeviceStep
+from chai.offload.schedule import DeviceStep, HostStep
 from chai.tasks import Task
 from chai.tasks.arithmetic import arithmetic
 from chai.tasks.eltwise import Eltwise
@@ -201,6 +201,29 @@ def test_softmax(vectors: Vectors, name: str, tmp_path: Path) -> None:
     text = 'layer { name: "y" type: "Softmax" bottom: "x0" top: "y" }\n'
     net = network(tmp_path, name, text, {}, x.shape)
     assert np.array_equal(net.forward(x)["y"], y), facts["name"]
+
+
+def test_normalisations(vectors: Vectors, tmp_path: Path) -> None:
+    """Behind a convolution that copies its input, since they read and write codes."""
+    equal = 0
+    for facts, arrays in vectors["l2norm"]:
+        x, y, gamma = arrays["x"], arrays["y"], arrays["gamma"]
+        channels, (read, written) = x.shape[1], (facts["fl_in"], facts["fl_out"])
+        bits = 'quant_type: "DynamicFixed" bw_layer_in: 8 bw_layer_out: 8'
+        text = (
+            f'layer {{ name: "c" type: "Convolution" bottom: "x0" top: "c" convolution_param {{ num_output: {channels} '
+            f"kernel_size: 1 }} precision_param {{ {bits} bw_params: 8 fl_params: 1 "
+            f"fl_layer_in: {read} fl_layer_out: {read} }} }}\n"
+            'layer { name: "y" type: "Normalize" bottom: "c" top: "y" norm_param { across_spatial: false channel_shared: false } '
+            f"precision_param {{ {bits} fl_layer_in: {read} fl_layer_out: {written} }} }}\n"
+        )
+        copying = np.eye(channels, dtype=np.float32)[:, :, None, None]
+        net = network(tmp_path, FULL, text, {"c": [copying, np.zeros(channels)], "y": [gamma]}, x.shape)
+        z = net.forward(unpack(x, Format("DynamicFixed", 8, read)))["y"]
+        assert np.array_equal(z, unpack(y, Format("DynamicFixed", 8, written))), facts["name"]
+        assert [step.codes for step in net.schedule.steps if isinstance(step, HostStep)] == [True]
+        equal += 1
+    assert equal == 2
 
 
 def test_conversions(vectors: Vectors) -> None:

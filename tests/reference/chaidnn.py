@@ -193,3 +193,20 @@ def softmax(x: Sequence[float]) -> list[np.float32]:
         powers.append(power)
         total += power
     return [power * (np.float32(1) / total) for power in powers]
+
+
+def unit_length(x: Sequence[int], gamma: Sequence[float], read: int, written: int) -> list[int]:
+    """Codes of one pixel's channels divided by their norm, from and to DynamicFixed codes with these fraction lengths."""
+    total = sum(code * code >> read for code in x)
+    inverse = 1 / np.sqrt(np.float32(total) / np.float32(1 << read)) if total else np.float32(1e-10)
+    scaled = int(inverse * np.float32(1 << 30))
+    return [held(code * held(int(g * 2**written), 8) * scaled >> 30 + read, 8) for code, g in zip(x, gamma)]
+
+
+def unit_length_by_thresholds(x: Sequence[int], gamma: Sequence[np.float32], step: float, new: float) -> list[int]:
+    """The same from and to Xilinx codes of 8 bits with these steps."""
+    values, total = [np.float32(code) * np.float32(step) for code in x], np.float32(0)
+    for value in values:
+        total += value * value
+    inverse = np.float32(1) / np.sqrt(total) if total else np.float32(1e-10)
+    return [max(-127, min(127, int(value * g * inverse / np.float32(new)))) for value, g in zip(values, gamma)]
