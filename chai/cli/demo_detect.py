@@ -147,8 +147,8 @@ def _judged(net: Net, files: Sequence[Path], truth: Sequence[list[CocoBox]], nam
 
 def _rows(rows: Array, picture: Image) -> list[list[float]]:
     """Return the boxes of a picture: class, score and corners in its pixels."""
-    found: list[list[float]] = detections(rows, {0: whole(*picture.size)})[:, 1:].tolist()
-    return found
+    boxes: list[list[float]] = detections(rows, {0: whole(*picture.size)})[:, 1:].tolist()
+    return boxes
 
 
 def _latency(net: Net, file: Path) -> list[float]:
@@ -172,11 +172,11 @@ def _layers(net: Net) -> dict[str, list[str]]:
 def _drawn(picture: Image, boxes: Sequence[Sequence[float]], labels: Sequence[str]) -> Image:
     """Return a picture, enlarged, with its boxes."""
     large = picture.convert("RGB").resize((picture.width * ENLARGED, picture.height * ENLARGED), 0)
-    found = [
+    shown = [
         {"index": int(i), "label": labels[int(i)], "score": score, "pixels": [side * ENLARGED for side in corners]}
         for i, score, *corners in boxes
     ]
-    return with_boxes(large, [labelled_box(box) for box in found])
+    return with_boxes(large, [labelled_box(box) for box in shown])
 
 
 def _print(answer: DetectionDemo, formats: str, judged: _JudgedPictures, exact: _JudgedPictures) -> None:

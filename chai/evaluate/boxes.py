@@ -53,13 +53,13 @@ def pairs(boxes: Iterable[Box], expected: Iterable[Box]) -> list[tuple[Box, Box]
     intersection over union, if that is at least IOU.
     """
     free = list(expected)
-    found = []
+    matches = []
     for box in sorted(boxes, key=lambda b: -b[1]):
         rivals = [i for i, other in enumerate(free) if other[0] == box[0]]
         nearest = max(rivals, key=lambda i: overlap(box[2:], free[i][2:]), default=None)
         if nearest is not None and overlap(box[2:], free[nearest][2:]) >= IOU:
-            found.append((box, free.pop(nearest)))
-    return found
+            matches.append((box, free.pop(nearest)))
+    return matches
 
 
 def matched(boxes: Iterable[Box], expected: Iterable[Box]) -> int:

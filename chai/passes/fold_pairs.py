@@ -20,14 +20,14 @@ from ._edit import merged, only_reader, readers
 
 def fold_pairs(graph: Graph) -> Graph:
     """Return the graph without the pairs of a BatchNorm and a Scale."""
-    found = readers(graph)
+    reading = readers(graph)
     layers: list[Layer] = []
     writer: dict[str, int] = {}
 
     def alone(layer: Layer) -> int | None:
         """Return the place of the layer whose only top this one alone reads."""
         place = writer.get(layer.bottoms[0]) if len(layer.bottoms) == 1 else None
-        if place is None or len(layers[place].tops) > 1 or only_reader(graph, layer.bottoms[0], found) is not layer:
+        if place is None or len(layers[place].tops) > 1 or only_reader(graph, layer.bottoms[0], reading) is not layer:
             return None
         return place
 

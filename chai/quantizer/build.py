@@ -259,21 +259,21 @@ class RecipeBuilder:
             return self.whole._formats(recipe, graph, self.whole.observed)  # ranges come from all images
         key = recipe.equalise, recipe.ranges
         if key not in self._fitted:
-            found: dict[str, Format] = {}
+            formats: dict[str, Format] = {}
             chosen: dict[str, str] = {}
             for group in dict.fromkeys(self.groups.of.values()):
-                found[group], chosen[group] = self._fit(group, recipe.ranges, graph, observed)
+                formats[group], chosen[group] = self._fit(group, recipe.ranges, graph, observed)
             for layer in graph.layers:
                 if layer.name in self.single:  # its top is float32; the format is only a placeholder
-                    found[self.groups.of[layer.tops[0]]] = found[self.groups.of[layer.bottoms[0]]]
+                    formats[self.groups.of[layer.tops[0]]] = formats[self.groups.of[layer.bottoms[0]]]
                 # a concat on the host has the format of its coarsest branch
                 if layer.merges_formats and layer.name not in self.placed:
                     group = self.groups.of[layer.tops[0]]
-                    found[group] = max((found[self.groups.of[b]] for b in layer.bottoms), key=lambda f: f.step)
+                    formats[group] = max((formats[self.groups.of[b]] for b in layer.bottoms), key=lambda f: f.step)
             blobs = self.groups.of
             folded = {blobs[layer.tops[0]] for layer in graph.layers if layer.name in self.folded}
-            found = {group: self.arithmetic.stated(format, group in folded) for group, format in found.items()}
-            self._fitted[key] = {b: found[g] for b, g in blobs.items()}, {b: chosen[g] for b, g in blobs.items()}
+            formats = {group: self.arithmetic.stated(format, group in folded) for group, format in formats.items()}
+            self._fitted[key] = {b: formats[g] for b, g in blobs.items()}, {b: chosen[g] for b, g in blobs.items()}
         return self._fitted[key]
 
     def _fit(self, group: str, method: str, graph: Graph, observed: Observed) -> tuple[Format, str]:
