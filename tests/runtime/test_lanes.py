@@ -286,7 +286,7 @@ layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim:
 layer { name: "conv" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 3 kernel_size: 1 } }
 layer { name: "mine" type: "mine" bottom: "data" top: "m" user_defined_layer: true
   xcustom_param { top_dim: [2, 3, 9, 7] } }
-layer { name: "join" type: "Eltwise" bottom: "c" bottom: "m" top: "j" eltwise_param { operation: PROD } }
+layer { name: "join" type: "Concat" bottom: "c" bottom: "m" top: "j" concat_param { axis: 2 } }  # on the host
 """
 CHAIN = BRANCHES.replace('bottom: "data" top: "m"', 'bottom: "c" top: "m"')
 
