@@ -34,7 +34,7 @@ def _schema() -> dict[str, Any]:
             each[field.name] = {"enum": [*SCHEMES, SINGLE]}
         elif field.name.startswith("bw_"):
             each[field.name] = widths
-        elif field.name.startswith("fl_"):
+        elif field.name.startswith("fl_") or field.name.endswith("_fl"):
             each[field.name] = {"type": "integer", "minimum": low, "maximum": high}
         elif field.name == "th_params":
             each[field.name] = {"type": "array", "items": {"type": "number", "minimum": low, "maximum": high}}

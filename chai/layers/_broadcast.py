@@ -72,7 +72,7 @@ class PairLayer(Layer):
 
     bottoms_allowed = (2, 2)
     follows = own_format = True
-    operation: ClassVar[str]  # Caffe's name
+    operation: ClassVar[str | None] = None  # Caffe's name of what an overlay computes for it
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         try:
@@ -83,7 +83,8 @@ class PairLayer(Layer):
             ) from None
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        return pair_refused(self, overlay, self.operation, *bottoms)
+        return self.without_unit if self.operation is None else pair_refused(self, overlay, self.operation, *bottoms)
 
     def lower(self, target: Arithmetic) -> list[Task]:
+        assert self.operation is not None
         return [target.pair(self, self.operation)]

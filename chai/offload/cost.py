@@ -48,7 +48,7 @@ def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape], mod
     """Yield the cost of each segment in order."""
     shapes = {blob: on_device(shape) for blob, shape in shapes.items()}
     for step in schedule.segments:
-        chain = executable(step.work(overlay, shapes, schedule.views))
+        chain = step.chain or executable(step.work(overlay, shapes, schedule.views))
         around = model.amount("driver", SEGMENT, {"call": 1})
         around += model.amount("driver", FLUSH, flush_counts(chain, overlay))
         for conversion in _at_edges(schedule, step):

@@ -164,12 +164,13 @@ class Emulation:
         for state in states:
             size = tuple(state.shapes[b] for b in layer.bottoms)
             if size not in programs:
+                target = arithmetic(self.overlay)(self.overlay, self.formats, state.device_shapes)
                 try:
-                    tasks = layer.lower(arithmetic(self.overlay)(self.overlay, self.formats, state.device_shapes))
+                    tasks = layer.lower(target)
                 except Unsupported as reason:
                     self.refused[layer.name] = str(reason)
                     return None
-                programs[size] = self.device.compile(Work(self.overlay, tasks, state.device_shapes))
+                programs[size] = self.device.compile(Work(self.overlay, tasks, target.shapes))
         return programs
 
     def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: BatchState) -> None:

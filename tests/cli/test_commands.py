@@ -15,8 +15,6 @@ import chai
 from chai.util.paths import resource
 from tests.cli.conforms import checked
 from tests.conftest import need_models
-from tests.offload.test_cost import SHAPE, TWO, manifest
-from tests.passes.common import prototxt
 
 DIGITS = resource("prototxt", "digits_images")
 NUMBER = {"type": "number"}
@@ -287,19 +285,6 @@ def test_show_lists_the_formats_a_network_brings(chai_command, tmp_path: Path) -
     assert "fpga    DynamicFixed(8, fl 5)\n" in text
     assert "formats  of its precision_param\n" in text
     assert "in the format they are written in, not in their layer_in: b\n" in text
-
-
-def test_show_says_what_a_segment_costs_on_either_side(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    path = tmp_path / "net.prototxt"
-    path.write_text(prototxt(TWO, SHAPE))
-    options = "show", str(path), "--overlay", str(manifest(tmp_path, macs_per_us=50))
-    content = as_json(chai_command(*options, "--json"), "show")
-    (cost,) = content["costs"]
-    assert cost["layers"] == ["large", "pool"] and 0 < cost["fpga_ms"] < cost["host_ms"]
-    text = chai_command(*options).stdout
-    figures = f"{cost['host_ms']:.3g} ms against {cost['fpga_ms']:.3g} ms on the overlay"
-    assert f"cost     large .. pool: on the host {figures}, by assumed figures\n" in text
-    assert "why host cheaper on the host: " in text
 
 
 def test_run_on_the_emulator(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -29,7 +29,8 @@ def test_an_upsampling_kernel_that_is_not_stored_is_its_filler(tmp_path: Path) -
         'group: 2 kernel_size: 4 stride: 2 pad: 1 bias_term: false weight_filler { type: "bilinear" } } }\n'
     )
     write_caffemodel(tmp_path / "w.caffemodel", "up", [("other", "ReLU", [])])
-    up = chai.Net(tmp_path / "up.prototxt", tmp_path / "w.caffemodel").forward(np.full((1, 2, 5, 7), 3.0))["up"]
+    net = chai.Net(tmp_path / "up.prototxt", tmp_path / "w.caffemodel", device="float")
+    up = net.forward(np.full((1, 2, 5, 7), 3.0))["up"]
     assert up.shape == (1, 2, 10, 14)
     assert np.allclose(up[:, :, 1:-1, 1:-1], 3)  # a constant stays constant away from the border
     assert np.allclose(bilinear((1, 1, 4, 4))[0, 0, 0], np.array([0.25, 0.75, 0.75, 0.25]) * 0.25)

@@ -109,7 +109,21 @@ def test_every_field_survives(folder: Path) -> None:
     """Whatever a Precision may say; thresholds are float32."""
     odd = np.float32(0.1)
     full = Precision(
-        "Xilinx", 8, 6, 8, -3, 7, 0, float(odd), 1e-20, (float(odd), 123456792.0, 3.0), True, True, "DynamicFixed"
+        "Xilinx",
+        8,
+        6,
+        8,
+        -3,
+        7,
+        0,
+        float(odd),
+        1e-20,
+        (float(odd), 123456792.0, 3.0),
+        5,
+        -4,
+        True,
+        True,
+        "DynamicFixed",
     )
     assert all(getattr(full, field.name) != field.default for field in fields(Precision) if field.name != "quant_type")
     with chai.Net("net.onnx", device="float") as net:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import _NO_DATA, _required
-from tests.tasks.conftest import VECTORS
+from tests.vectors import VECTORS
 
 
 @pytest.fixture(scope="session")
