@@ -14,6 +14,7 @@ from PIL import Image
 import chai
 from chai import Pictures, Preprocess, UsageError
 from chai.artifact.save import save
+from chai.env import env
 from chai.images.pictures import stacked
 from chai.runtime.perf import StepTime
 from chai.zoo.card import Card
@@ -140,13 +141,15 @@ def test_a_stream_copies_the_bytes(tmp_path: Path) -> None:
     assert all(map(same, net.stream(written()), wanted))
 
 
-@pytest.mark.parametrize("device", ["emulator", "float", "null", "rtlsim"])
+@pytest.mark.parametrize("device", ["emulator", "float", "null", pytest.param("rtlsim", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reason", ["mean image", "kept", "read twice", "codes alone"])
 def test_the_same_answers_wherever_floats_are_needed(
-    tmp_path: Path, device: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, device: str, reason: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if device == "rtlsim":
         pytest.importorskip("amaranth")
+        monkeypatch.setenv("CHAI_CACHE", str(request.config.cache.mkdir("chai-rtl")))  # as in tests/rtl
+        env.cache_clear()
     how = IMAGES["an image"] if reason == "mean image" else WAYS["all"]
     lines = READ_TWICE if reason == "read twice" else LINES
     net = net_of(tmp_path, how, lines, device=device, **{"keep": "all"} if reason == "kept" else {})
