@@ -262,7 +262,7 @@ class Accelerator:
         given = {}
         for blob in task.inputs:
             given[blob] = np.zeros(shapes[blob], np.int8)
-            for rows in self._rows(values, "second" if blob == "second" else "input", "input"):
+            for rows in self._rows(values, "second" if blob == "second" else "input"):
                 rows.read(given[blob])
                 if late:
                     self.at = i
@@ -275,21 +275,18 @@ class Accelerator:
             devices.open("emulator").compile(Work(self.overlay, [task], shapes)).run(blobs)
         if self.corrupt:
             self.corrupt(task, out)
-        for rows in self._rows(values, "output", "output"):
+        for rows in self._rows(values, "output"):
             yield
             self.at = i
             rows.write(out)
         self.memory.written(values["output"])
         self.values["CYCLES"] += task.cycles(self.overlay, shapes)
 
-    def _rows(self, values: dict[str, int], name: str, sizes: str) -> Iterator[Rows]:
+    def _rows(self, values: dict[str, int], name: str) -> Iterator[Rows]:
         """Some rows at a time, of all images and planes."""
-        n, c, h, w = (
-            values[key] for key in ("batch", *(f"{sizes}_{axis}" for axis in ("channels", "height", "width")))
-        )
         word = self.overlay.layout.channels_per_word
-        planes = -(-c // word)
-        pitch, image = values[f"{sizes}_pitch"], values[f"{name}_image"]
+        (n, c, h, w), pitch = sizes_of(values, name, word)
+        planes, image = -(-c // word), values[f"{name}_image"]
         step = -(-h // STEPS)
         for top in range(0, h, step):
             rows = slice(top, min(top + step, h))
@@ -336,19 +333,30 @@ def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed
     layout = overlay.layout
     address: dict[str, Placed] = {}
     shapes: dict[str, Any] = {}
-    for name, sizes in (("input", "input"), ("second", "input"), ("output", "output")):
+    for name in ("input", "second", "output"):
         if not values[name]:
             continue
-        shape = values["batch"], *(values[f"{sizes}_{axis}"] for axis in ("channels", "height", "width"))
+        shape, pitch = sizes_of(values, name, layout.channels_per_word)
         image = values[f"{name}_image"]
         shapes[name] = shape
         parent = None if image == image_bytes(shape, layout) else f"around {name}"
         address[name] = Placed(values[name], blob_bytes(shape, layout), parent)
         if parent:
-            planes = image // max(1, values[f"{sizes}_pitch"])
+            planes = image // max(1, pitch)
             shapes[parent] = shape[0], planes * layout.channels_per_word, *shape[2:]
             address[parent] = Placed(values[name], blob_bytes(shapes[parent], layout))
     return address, shapes
+
+
+def sizes_of(values: dict[str, int], name: str, word: int) -> tuple[tuple[int, int, int, int], int]:
+    """The shape of a blob of a descriptor, and the bytes from plane to plane; a vector has one word for each plane."""
+    side = "output" if name == "output" else "input"
+    n, c, h, w, pitch = (
+        values[key] for key in ("batch", *(f"{side}_{fact}" for fact in ("channels", "height", "width", "pitch")))
+    )
+    if name == "second" and values.get("vector"):
+        return (n, c, 1, 1), word
+    return (n, c, h, w), pitch
 
 
 class Controller:

@@ -98,10 +98,10 @@ def _through(board: Any, width: int, empty: bool = False) -> None:
     """Let the window engine read through a port of another width than its 64 bits."""
     accelerator, inside = board.accelerator, board.accelerator._rows
 
-    def rows(values: dict[str, int], name: str, sizes: str) -> Iterator[Rows]:
-        for part in inside(values, name, sizes):
+    def rows(values: dict[str, int], name: str) -> Iterator[Rows]:
+        for part in inside(values, name):
             if name != "output" and engines.engine(values, board.overlay) == "window":
-                first = part.rows.start * values[f"{sizes}_width"]
+                first = part.rows.start * values["input_width"]
                 part.memory = {place: _seen(words, width, first, empty) for place, words in part.memory.items()}
             yield part
 

@@ -37,9 +37,12 @@ def test_a_bit(board: Any) -> None:
 
     board.accelerator.corrupt = flip
     found = failures(board)
-    words = ("", " leaky", " unsigned x0", " unsigned x1", " unsigned y")
+    words = {"", " leaky", " unsigned x0", " unsigned x1", " unsigned y"}
+    words |= {" PROD", " MAX", " SUM vector", " MAX vector", " PROD vector unsigned"}
     assert {name.partition(",")[0] for name in found} == {f"eltwise{word}" for word in words}
-    assert len(found) == 20 and all(reason.startswith("at (0, 4, 3, 2): expected ") for reason in found.values())
+    assert len(found) == 4 * len(words) and all(
+        reason.startswith("at (0, 4, 3, 2): expected ") for reason in found.values()
+    )
 
 
 def test_a_task_that_never_ends(board: Any, clock: Any) -> None:
