@@ -1,7 +1,7 @@
 """Train the digits detector and write its weights, and pictures of held-back digits with a file of their boxes.
 
     pip install torch scikit-learn pillow numpy                # not dependencies of chai
-    pip install -e . && python tools/train_detector.py         # about ten minutes on one core
+    pip install -e . && python tools/train_detector.py         # about ten minutes on one core, estimated
 
 Reads ``prototxt/digits_detector.prototxt``, the only description of the network, and writes
 ``prototxt/digits_detector.caffemodel`` and ``prototxt/digits_scenes/``: JPEGs, and ``instances.json`` in COCO's form.

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
-OFFLOAD = ("overlay", "engine", "place", *FORMATS, "autotune", "jit")
-EXECUTION = (*OFFLOAD[:-1], "no_jit")
+PLANNING = ("overlay", "engine", "place", *FORMATS, "autotune")
+OFFLOAD = (*PLANNING, "jit")  # as Net calls them
+EXECUTION = (*PLANNING, "no_jit")  # as argparse does
 
 # Options of Net on a command line: spelling, and keywords of argparse beside those that the table of options gives.
 _REPEATABLE: dict[str, Any] = {"action": "append", "default": []}

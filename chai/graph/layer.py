@@ -67,9 +67,8 @@ class Layer:
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
     loss = LossParams()  # loss_param of losses
     clamps: bool = False  # whether its forward applies ``slope`` itself
-    follows: ClassVar[bool] = (
-        False  # runs on an overlay only if its input is there: elsewhere it does not pay to convert it
-    )
+    # runs on an overlay only if its input is there: elsewhere it does not pay to convert it
+    follows: ClassVar[bool] = False
     elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
     pointwise: ClassVar[bool] = False  # the same of the same numbers of several bottoms, if these have one shape
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it

@@ -1,6 +1,6 @@
 """fold_pairs: fold a BatchNorm and the Scale after it as CHaiDNN-v2 does, in float32: S = gamma / sqrt(variance + eps).
 
-Behind a convolution w' = S w, b' = S (b - mean) + beta, in the Scale's format. Elsewhere both become one layer. A
+After a convolution w' = S w, b' = S (b - mean) + beta, in the Scale's format. Elsewhere both become one layer. A
 BatchNorm or Scale alone stays as it is.
 """
 
