@@ -45,6 +45,8 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
     """Sums saturate at 18 bits, products wrap at 32 bits, and a bias is rounded to whole output steps first."""
 
     negates = True  # a CReLU's second half, which its convolution writes
+    picks = False  # a bias is rounded, and sums end at 18 bits
+    in_place_of: ClassVar = {"fold_batchnorm": ("fold_pairs",)}
     on_host: ClassVar = {"Softmax": softmax, "Normalize": normalize}
 
     @staticmethod

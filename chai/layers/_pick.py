@@ -20,8 +20,12 @@ Sides = tuple[tuple[int, int], tuple[int, int]]  # rows before and after, column
 
 
 def picks(overlay: Overlay) -> bool:
-    """Return whether an overlay runs such convolutions: chai's array, whose sums are exact."""
-    return overlay.own is None and overlay.arithmetic == "exact"
+    """Return whether an overlay runs such convolutions: chai's array, with an arithmetic that changes no code there."""
+    if overlay.own is not None:
+        return False
+    from ..tasks.arithmetic import arithmetic  # float networks need no Tasks
+
+    return arithmetic(overlay).picks
 
 
 def channels_refused(layer: Layer, overlay: Overlay, bottom: Shape, channels: int) -> str | None:

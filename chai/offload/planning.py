@@ -27,7 +27,7 @@ log = logger("chai.offload")
 
 def rewritten(graph: Graph, chosen: Mapping[str, str], overlay: Overlay) -> tuple[Graph, dict[str, str]]:
     """Return a Graph after the passes for an overlay, and the user's engines of the layers that still run."""
-    after = rewrite(graph, overlay.arithmetic)
+    after = rewrite(graph, arithmetic(overlay))
     dropped = {layer.name for layer in graph.layers} - {name for layer in after.layers for name in layer.origin}
     return after, {name: engine for name, engine in chosen.items() if name not in dropped}
 

@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..net import Net
 from ..passes.rewrite import rewrite
+from ..tasks.arithmetic import arithmetic
 from ..util.data.shelf import Shelf
 from ..util.keywords import function_of
 from ..util.lazy_numpy import np
@@ -258,7 +259,7 @@ def _observed(net: Net, request: Request) -> tuple[Graph, Observed]:
         raise UsageError("quantize: there is no calibration image")
     net.reshape(**{blob: array.shape for blob, array in first.items()})
     assert net.overlay is not None
-    graph = rewrite(net.graph, net.overlay.arithmetic)
+    graph = rewrite(net.graph, arithmetic(net.overlay))
     request.watch("float pass", 0.0)
     observed = observe(graph, chain((first,), batches), request.seed, boxes=request.judge == BOXES)
     if observed.boxes and not any((rows[..., 1] >= 0).any() for wanted in observed.wanted for rows in wanted.values()):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chai.chaidnn_v2.arithmetic import ChaidnnArithmetic
 from chai.graph.params import Precision
 from chai.layers.bn import BN
 from chai.passes.fold_pairs import fold_pairs
@@ -31,7 +32,7 @@ def test_a_pair_goes_into_the_convolution(tmp_path: Path, tops: str, fields: str
         """
     graph = make(tmp_path, lines)
     known = facts(graph)
-    after = rewrite(graph, "chaidnn_v2")
+    after = rewrite(graph, ChaidnnArithmetic)
     assert facts(graph) == known
     assert types(after) == ["Pooling", "Convolution", "Convolution"]
     assert origins(after)[1] == ("conv", "bn", "scale", "relu")
