@@ -29,6 +29,7 @@ BIAS = 22  # bits of a Xilinx bias below an output step: 8 in its table, 14 more
 SHIFTS = 31  # largest shift of a descriptor
 FIRST = 4  # channels of a network's first layer, whose kernels may be larger
 KERNEL = 8  # rows of the kernels of other layers, at most
+DECONVOLUTION = 15  # fraction bits of a Deconvolution's weights and bias in DynamicFixed formats
 GROUP = 16  # channels of a group, and its outputs, are multiples of it
 
 
@@ -46,7 +47,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
 
     negates = True  # a CReLU's second half, which its convolution writes
     picks = False  # a bias is rounded, and sums end at 18 bits
-    in_place_of: ClassVar = {"fold_batchnorm": ("fold_pairs",)}
+    in_place_of: ClassVar = {"fold_batchnorm": ("fold_pairs",), "fuse_relu": ("fuse_relu", "join_argmax")}
     on_host: ClassVar = {"Softmax": softmax, "Normalize": normalize}
 
     @staticmethod
@@ -170,6 +171,35 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         task: Task = self.kind("copy")(layer.bottoms, layer.tops[0], layer.origin, 0, r)
         return task
 
+    def best_class(
+        self, layer: Lowered, weights: Array, bias: Array | None, window: Window, offset: tuple[int, int]
+    ) -> Task:
+        """Return the Task with the first class's kernel for all of them.
+
+        DynamicFixed: weights and bias have 15 fraction bits and wrap, whatever formats are stated. Xilinx: weights as those
+        of a convolution, a bias in steps of the stated output, though sums have those of input and weights.
+        """
+        if not (np.isfinite(weights).all() and (bias is None or np.isfinite(bias).all())):
+            raise ModelError(NOT_FINITE)
+        stated, top = layer.precision, layer.tops[0]
+        source = self._format_in(layer, layer.bottoms[0])
+        added = np.zeros(len(weights), np.float32) if bias is None else bias
+        kernel = weights[:1]
+        if source.scheme == "DynamicFixed":
+            codes, steps = _cut(kernel, DECONVOLUTION), _cut(added, DECONVOLUTION)
+        else:
+            out = None if stated is None else stated.side("out")
+            target = self.formats[top] if out is None else Format(*out)
+            bits = source.bits if stated is None or not stated.bw_params else stated.bw_params
+            thresholds = None if stated is None or not stated.th_params else np.array(stated.th_params[:1], np.float32)
+            codes, steps = stepped(kernel, Format("Xilinx", bits, 0.0), thresholds)[0], _steps_of(added, target)
+        parts = codes.reshape(window.kernel).astype(np.int16), steps.astype(np.int16)
+        out_size = self.shapes[top][2], self.shapes[top][3]
+        task: Task = self.kind("argmax")(
+            layer.bottoms[:1], top, layer.origin, *parts, window.stride[0], offset, out_size
+        )
+        return task
+
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
         """Return what moves codes as they are, in whatever format."""
         task: Task = self.kind("copy")((bottom,), layer.tops[0], layer.origin, first, None)
@@ -177,8 +207,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
 
     def _read(self, layer: Lowered, bottom: str) -> Format:
         """Return the format in which a layer reads its bottom: its own layer_in, else the bottom's."""
-        stated = None if layer.precision is None else layer.precision.side("in")
-        source, target = self.formats[bottom] if stated is None else Format(*stated), self.formats[layer.tops[0]]
+        source, target = self._format_in(layer, bottom), self.formats[layer.tops[0]]
         if source.unsigned or target.unsigned:
             raise Unsupported("CHaiDNN has no unsigned codes")
         if source.scheme != target.scheme:
@@ -186,6 +215,10 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         if not source.step or not target.step:
             raise Unsupported(f"from {source} to {target}: every value is 0")
         return source
+
+    def _format_in(self, layer: Lowered, bottom: str) -> Format:
+        stated = None if layer.precision is None else layer.precision.side("in")
+        return self.formats[bottom] if stated is None else Format(*stated)
 
     @staticmethod
     def _clamp(layer: Lowered, source: Format) -> tuple[int, int]:
@@ -215,6 +248,16 @@ def xilinx(
     weights: Array, bias: Array, source: Format, target: Format, format: Format, thresholds: Array | None
 ) -> IntegerFilter:
     """Return a filter in Xilinx formats; ``thresholds`` (M,) are those of weights, None for their largest magnitudes."""
+    codes, steps = stepped(weights, format, thresholds)
+    read, written = np.float32(source.step), np.float32(target.step)
+    multipliers = _rounded(steps * read / written * np.float32(1 << SHIFT))
+    if int(multipliers.max(initial=0)) >= 1 << 24:
+        raise Unsupported(f"its output steps ({target}) are too fine: a multiplier would be 4 or more")
+    return IntegerFilter(codes, _steps_of(bias, target) << BIAS, multipliers, SHIFT)
+
+
+def stepped(weights: Array, format: Format, thresholds: Array | None) -> tuple[Array, Array]:
+    """Return the codes of weights (M, ...) int8 in a Xilinx format, and their steps (M,) float32."""
     if thresholds is None:
         thresholds = largest_magnitudes(weights, tuple(range(1, weights.ndim)))
     elif len(thresholds) not in (1, len(weights)):
@@ -222,13 +265,13 @@ def xilinx(
     each = np.broadcast_to(thresholds.astype(np.float32), len(weights))
     steps = (each.astype(np.float64) / format.largest).astype(np.float32)
     limit, step = each.reshape(-1, 1, 1, 1), np.where(steps == 0, np.float32(1), steps).reshape(-1, 1, 1, 1)
-    codes = _rounded(np.clip(weights, -limit, limit) / step).astype(np.int8)
-    read, written, threshold = np.float32(source.step), np.float32(target.step), np.float32(target.value)
-    added = _rounded(np.clip(bias, -threshold, threshold) / written) << BIAS
-    multipliers = _rounded(steps * read / written * np.float32(1 << SHIFT))
-    if int(multipliers.max(initial=0)) >= 1 << 24:
-        raise Unsupported(f"its output steps ({target}) are too fine: a multiplier would be 4 or more")
-    return IntegerFilter(codes, added, multipliers, SHIFT)
+    return _rounded(np.clip(weights, -limit, limit) / step).astype(np.int8), steps
+
+
+def _steps_of(values: Array, format: Format) -> Array:
+    """Return values in whole steps of a Xilinx format (int64), limited by its threshold."""
+    threshold = np.float32(format.value)
+    return _rounded(np.clip(values, -threshold, threshold) / np.float32(format.step))
 
 
 def dynamic_fixed(

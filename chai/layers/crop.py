@@ -32,7 +32,7 @@ class Crop(Layer):
         axis: int = axis_index(2)
         offset: tuple[int, ...] = within(0, 2**31 - 1, ())
 
-    def _window(self, bottom: Shape, like: Shape) -> tuple[slice, ...]:
+    def window(self, bottom: Shape, like: Shape) -> tuple[slice, ...]:
         first = self.axis(self.params.axis, bottom)
         offset = self.params.offset
         if len(like) != len(bottom):
@@ -49,7 +49,7 @@ class Crop(Layer):
         return (*(slice(None),) * first, *(slice(s, s + like[i]) for i, s in enumerate(starts, first)))
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        self._window(*bottoms)
+        self.window(*bottoms)
         first = self.axis(self.params.axis, bottoms[0])
         return ((*bottoms[0][:first], *bottoms[1][first:]),)
 
@@ -57,7 +57,7 @@ class Crop(Layer):
         """Return the rows and columns that are removed, as numbers below 0."""
         rows, columns = (
             (-(part.start or 0), (size if part.stop is None else part.stop) - size)
-            for part, size in zip(self._window(bottom, like)[2:], bottom[2:])
+            for part, size in zip(self.window(bottom, like)[2:], bottom[2:])
         )
         return rows, columns
 
@@ -75,4 +75,4 @@ class Crop(Layer):
         return bottoms[0]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return (np.ascontiguousarray(bottoms[0][self._window(bottoms[0].shape, bottoms[1].shape)]),)
+        return (np.ascontiguousarray(bottoms[0][self.window(bottoms[0].shape, bottoms[1].shape)]),)

@@ -73,7 +73,14 @@ def calibrated(
     for blob, value in ranges.items():
         group = shared.get(blob, blob)
         groups[group] = max(groups.get(group, 0.0), value)
-    return {blob: covering(groups[shared.get(blob, blob)], bits, scheme, blob in unsigned) for blob in ranges}
+    formats = {blob: covering(groups[shared.get(blob, blob)], bits, scheme, blob in unsigned) for blob in ranges}
+    indices = {top for layer in graph.layers if layer.indices for top in layer.tops}
+    return {blob: of_indices(scheme) if blob in indices else format for blob, format in formats.items()}
+
+
+def of_indices(scheme: str) -> Format:
+    """Return the format of a blob of indices, whose step is 1."""
+    return Format(scheme, 8, 127.0 if scheme == "Xilinx" else 0)
 
 
 def covering(largest: float, bits: int, scheme: str, unsigned: bool = False) -> Format:
@@ -130,6 +137,8 @@ def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Fo
             own = None if layer.same_values else _precision(layer, "out")
             if layer.merges_formats:
                 own = max((formats[b] for b in layer.bottoms), key=lambda f: f.step)
+            if layer.indices and inherited is not None:
+                own = of_indices(inherited.scheme)
             if own is None and inherited is None:
                 own = _precision_default(layer, "out", missing)
             format = own or inherited or _precision_default(layer, "out", missing)

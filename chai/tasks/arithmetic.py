@@ -186,6 +186,15 @@ class Arithmetic(Target):
         """Return what changes the sign of each code, of an arithmetic that ``negates``."""
         raise NotImplementedError(self.overlay.arithmetic)
 
+    def best_class(
+        self, layer: Lowered, weights: Array, bias: Array | None, window: Window, offset: tuple[int, int]
+    ) -> Task:
+        """Return a Deconvolution with an ArgMax over its classes, of an arithmetic with the pass ``join_argmax``.
+
+        ``weights`` (C, 1, kh, kw) and ``bias`` (C,), float32; ``offset`` is the first row and column that is written.
+        """
+        raise NotImplementedError(self.overlay.arithmetic)
+
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
         """Return what moves a bottom into the channels of the top from ``first``, rescaled if their formats differ."""
         source, top = self.formats[bottom], layer.tops[0]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from chai.chaidnn_v2.affine import ChaidnnAffine
+from chai.chaidnn_v2.argmax import ChaidnnArgMax
 from chai.chaidnn_v2.conv import ChaidnnConv
 from chai.chaidnn_v2.normalize import normalize
 from chai.chaidnn_v2.pool import ChaidnnPool
@@ -138,6 +139,26 @@ def test_batchnorm_with_scale() -> None:
         agree(ChaidnnAffine(("x",), "y", ("y",), signs, bias, square(1, 1, 0), 5, r), x, y)
         cases.update(name for name, times in events.items() if times)
     assert min(cases["product"], cases["result"]) >= count / 10, cases
+
+
+def test_best_classes() -> None:
+    """Also where no class has a score beyond the lowest one, where classes are equal, and through a Crop."""
+    none, count = 0, 60
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        classes, stride = int(rng.integers(1, 25)), int(rng.choice([2, 4, 8]))
+        kernel = 2 * stride - int(rng.integers(2))
+        x = rng.integers(-4, 5, (2, classes, int(rng.integers(1, 4)), int(rng.integers(1, 5)))).astype(np.int8)
+        weights = rng.integers(-(1 << 12), 1 << 12, (kernel, kernel)).astype(np.int16)
+        bias = rng.integers(-14000, int(rng.choice([-9000, 4000])), classes).astype(np.int16)
+        pairs = [reference.best_class(image, weights, bias.tolist(), stride) for image in x]
+        y = np.stack([classes_of for classes_of, _ in pairs])[:, None]
+        top, left = int(rng.integers(2)), int(rng.integers(3))
+        out = y.shape[2] - top - 1, y.shape[3] - left - 1
+        cropped = y[:, :, top : top + out[0], left : left + out[1]]
+        agree(ChaidnnArgMax(("x",), "y", ("y",), weights, bias, stride, (top, left), out), x, cropped)
+        none += any(events["none"] for _, events in pairs)
+    assert count / 10 <= none < count
 
 
 def test_softmax() -> None:

@@ -12,6 +12,7 @@ from chai import devices, overlay
 from chai.artifact.save import save
 from chai.bitstream.project import target
 from chai.chaidnn.estimate import estimate
+from chai.chaidnn_v2.argmax import ChaidnnArgMax
 from chai.chaidnn_v2.conv import ChaidnnConv
 from chai.chaidnn_v2.registers import Converted
 from chai.cli import main
@@ -22,6 +23,7 @@ from chai.parser.caffemodel import write_caffemodel
 from chai.quantizer import quantize
 from chai.tasks.work import Work
 from tests.passes.common import prototxt
+from tests.reference import chaidnn as reference
 
 FULL, DIET = "chaidnn-zcu102", "chaidnn-diet"
 BITS = "bw_layer_in: 8 bw_layer_out: 8 bw_params: 8"
@@ -324,3 +326,99 @@ def test_quantising_computes_on_the_host_what_the_file_does(tmp_path: Path, laye
     fixed = chai.Net(out, out.with_suffix(".caffemodel"), overlay=FULL).forward(x)["f"]
     divergence = (exact * np.log(exact / fixed)).sum((1, 2, 3))
     assert np.allclose(result.built.costs, divergence, rtol=1e-3, atol=1e-6)
+
+
+SCORES = """a Convolution data -> a : convolution_param {{ num_output: 5 kernel_size: 3 }}
+            d Deconvolution a -> d : convolution_param {{ num_output: 5 group: 5 kernel_size: {kernel} stride: {stride} {more} }}
+            m ArgMax d -> m : argmax_param {{ {argmax} }}"""
+PLAIN = {"kernel": 4, "stride": 2, "more": "", "argmax": "axis: 1"}
+
+
+def argmax_of(net: chai.Net) -> ChaidnnArgMax:
+    (task,) = (task for step in net.schedule.segments for task in step.tasks if task.kind == "argmax")
+    assert isinstance(task, ChaidnnArgMax)
+    return task
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+@pytest.mark.parametrize("bits", [8, 6])
+def test_scores_have_the_kernel_of_the_first_class(tmp_path: Path, scheme: str, bits: int) -> None:
+    """Its codes follow from the floats; the classes are whole numbers, in a file too, and through a Crop."""
+    x = np.random.default_rng(4).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    lines = SCORES.format(**PLAIN)
+    net = made(tmp_path, lines, calibrate=x, scheme=scheme, bits=bits, keep="all")
+    y = net.forward(x)["m"]
+    assert not net.partition.reasons and y.shape == (3, 1, 12, 16)
+    kernel, bias = net.params["d"][0][0, 0], net.params["d"][1]
+    task = argmax_of(net)
+    if scheme == "Xilinx":
+        high = (1 << bits - 1) - 1
+        step = np.float32(np.abs(kernel).max()) / np.float32(high)
+        assert np.abs(task.weights - kernel / step).max() < 0.501 and np.abs(task.weights).max() == high
+        assert np.array_equal(task.bias, np.rint(bias))  # in steps of the output
+    else:
+        assert np.array_equal(task.weights, np.trunc(kernel * 2.0**15))
+        assert np.array_equal(task.bias, np.trunc(bias * 2.0**15))
+    assert net.formats is not None and net.formats["m"].step == 1
+    codes = np.rint(net.blobs["a"] / net.formats["a"].step).astype(np.int8)
+    for image, classes in zip(codes, y):
+        expected, _ = reference.best_class(image, task.weights, task.bias.tolist(), 2)
+        assert np.array_equal(classes[0], expected)
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["m"], y)
+    cropping = lines.replace("m ArgMax d", "k Crop d s -> k : crop_param { axis: 2 offset: 3 offset: 5 }\nm ArgMax k")
+    cropping = "s Pooling data -> s : pooling_param { kernel_size: 1 }\n" + cropping
+    cropped = made(tmp_path, cropping, calibrate=x, scheme=scheme, bits=bits)
+    assert np.array_equal(cropped.forward(x)["m"], y[:, :, 3:10, 5:14])
+    assert argmax_of(cropped).origin == ("d", "k", "m")
+
+
+def test_a_weight_of_one_changes_its_sign(tmp_path: Path) -> None:
+    """The middle of an odd kernel that interpolates, in DynamicFixed: its code has 16 bits, 15 of them below the point."""
+    for scheme, middle, beside in (("DynamicFixed", -(1 << 15), 3 << 13), ("Xilinx", 127, 95)):
+        lines = SCORES.format(**{**PLAIN, "kernel": 7, "stride": 4})
+        net = made(tmp_path, lines, scheme=scheme, calibrate=np.ones((3, 16, 7, 9), np.float32))
+        line = 1 - np.abs(np.arange(7) - 3) / 4
+        net.params["d"][0][...] = np.multiply.outer(line, line)
+        net.plan()
+        weights = argmax_of(net).weights
+        assert (weights[3, 3], weights[3, 2]) == (middle, beside)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"argmax": ""}, "an ArgMax with axis 1"),
+        ({"argmax": "axis: 1 top_k: 2"}, "an ArgMax with axis 1"),
+        ({"argmax": "axis: 1 out_max_val: true"}, "an ArgMax with axis 1"),
+        ({"kernel": 5}, "stride 2 with a 5x5 kernel"),
+        ({"kernel": 6, "stride": 3}, "powers of two from 2 to 32"),
+        ({"more": "pad: 1"}, "no padding"),
+        ({"more": "dilation: 2"}, "no dilation"),
+        ({"group": 1}, "one number for all three"),
+        ({"kernel": 2, "stride": 1}, "powers of two from 2 to 32"),
+        ({"kernel": 64, "stride": 32, "outputs": 25}, "channels 25 is more than the overlay's 24"),
+    ],
+)
+def test_scores_that_chaidnn_could_not_compute(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+    """They are Caffe's, on the host."""
+    fields = {**PLAIN, **change}
+    outputs, group = fields.pop("outputs", 5), fields.pop("group", None)
+    lines = SCORES.format(**fields).replace("num_output: 5", f"num_output: {outputs}")
+    lines = lines.replace("group: 5", f"group: {outputs if group is None else group}")
+    x = np.random.default_rng(4).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net = made(tmp_path, lines, calibrate=x, keep="all")
+    y = net.forward(x)["m"]
+    assert reason in net.partition.reasons["d"]
+    path = tmp_path / "rest.prototxt"
+    path.write_text(prototxt(lines.split("\n", 1)[1].replace(" a -> d", " data -> d"), net.blobs["a"].shape))
+    rest = chai.Net(path, device="float")
+    for blob, values in zip(rest.params["d"], net.params["d"], strict=True):
+        blob[...] = values
+    assert np.array_equal(rest.forward(net.blobs["a"])["m"], y)
+
+
+def test_dietchai_has_no_unit_for_scores(tmp_path: Path) -> None:
+    net = made(tmp_path, SCORES.format(**PLAIN), DIET)
+    net.forward(np.ones((3, 16, 7, 9), np.float32))
+    assert net.partition.reasons["d"] == "no Deconvolution unit"

@@ -226,6 +226,37 @@ def test_normalisations(vectors: Vectors, tmp_path: Path) -> None:
     assert equal == 2
 
 
+def test_best_classes(vectors: Vectors, tmp_path: Path) -> None:
+    """Behind a convolution that copies its input; 16-bit weights and biases from floats, of which they are 2^15 times as much."""
+    equal = 0
+    for facts, arrays in vectors["deconv_argmax"]:
+        x, y = arrays["x"], arrays["y"]
+        classes, kernel = facts["N"], facts["K"]
+        stated = (
+            'precision_param { quant_type: "DynamicFixed" bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 fl_params: 1 '
+            "fl_layer_in: 3 fl_layer_out: 3 }"
+        )
+        text = (
+            'layer { name: "c" type: "Convolution" bottom: "x0" top: "c" convolution_param { '
+            f"num_output: {classes} kernel_size: 1 }} {stated} }}\n"
+            'layer { name: "d" type: "Deconvolution" bottom: "c" top: "d" convolution_param { '
+            f"num_output: {classes} group: {classes} kernel_size: {kernel} stride: {facts['S']} }} {stated} }}\n"
+            'layer { name: "y" type: "ArgMax" bottom: "d" top: "y" argmax_param { axis: 1 } }\n'
+        )
+        copying = np.eye(classes, dtype=np.float32)[:, :, None, None]
+        weights = {
+            "c": [copying, np.zeros(classes)],
+            "d": [arrays["w"][:, None] / np.float32(1 << 15), arrays["b"] / np.float32(1 << 15)],
+        }
+        net = network(tmp_path, FULL, text, weights, (1, *x.shape))
+        codes = np.stack([x, x[::-1]]).astype(np.int8)  # a second image with the classes in another order
+        z = net.forward(unpack(codes, Format("DynamicFixed", 8, 3)))["y"]
+        assert np.array_equal(z[0, 0], y), facts["name"]
+        assert not np.array_equal(z[1], z[0]) and not net.partition.reasons
+        equal += 1
+    assert equal == 2
+
+
 def test_conversions(vectors: Vectors) -> None:
     packing = arithmetic(overlay.load(FULL)).packing
     for facts, arrays in vectors["pack_unpack"]:

@@ -210,3 +210,30 @@ def unit_length_by_thresholds(x: Sequence[int], gamma: Sequence[np.float32], ste
         total += value * value
     inverse = np.float32(1) / np.sqrt(total) if total else np.float32(1e-10)
     return [max(-127, min(127, int(value * g * inverse / np.float32(new)))) for value, g in zip(values, gamma)]
+
+
+def best_class(x: Array, weights: Array, bias: Sequence[int], stride: int) -> tuple[Array, Counter[str]]:
+    """The best class of each pixel of one image (C, H, W), from the four pixels that reach it, and how often none had one.
+
+    Two buffers of a row take turns: their scores begin anew, their classes do not.
+    """
+    classes, height, width = x.shape
+    kernel = len(weights)
+    rows, columns = stride * (height - 1) + kernel, stride * (width - 1) + kernel
+    buffers, events = [[0] * columns, [0] * columns], Counter[str]()
+    result = np.zeros((rows, columns), np.int64)
+    for r in range(rows):
+        buffer = buffers[r % 2]
+        for column in range(columns):
+            best, scored = -10000, False
+            for c in range(classes):
+                score = bias[c]
+                for i, j in ((r // stride - di, column // stride - dj) for di in (0, 1) for dj in (0, 1)):
+                    ki, kj = r - i * stride, column - j * stride
+                    if 0 <= i < height and 0 <= j < width and ki < kernel and kj < kernel:
+                        score += int(x[c, i, j]) * int(weights[ki, kj])
+                if score > best:
+                    best, buffer[column], scored = score, c, True
+            events["none"] += not scored
+        result[r] = buffer
+    return result, events
