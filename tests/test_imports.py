@@ -29,9 +29,9 @@ RANKS = {
     15: ["runtime"],
     16: ["artifact", "report"],
     17: ["net"],
-    18: ["evaluate", "pytorch", "quantizer"],
+    18: ["evaluate", "quantizer"],
     19: ["frames"],
-    20: ["__init__", "__main__", "chaidnn", "cli", "cv", "notebooks", "pycaffe", "xportdnn"],
+    20: ["__init__", "__main__", "chaidnn", "cli", "cv", "notebooks", "pycaffe", "pytorch", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
@@ -43,7 +43,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "cv2": {"evaluate/bench/engines.py"},
     "threadpoolctl": {"quantizer/search.py"},
     "distributed": {"evaluate/workers/cluster.py"},
-    "torch": {"pytorch.py"},
+    "torch": {"pytorch/"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},

@@ -6,7 +6,7 @@ import warnings
 from io import BytesIO
 from typing import Any
 
-from .net import Net
+from ..net import Net
 
 
 def from_torch(module: Any, example: Any, **options: Any) -> Net:
