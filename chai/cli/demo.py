@@ -99,37 +99,29 @@ def execute(args: argparse.Namespace) -> int:
     shown = [truth.index(digit) for digit in range(len(labels))]
     drawn = [(images.read(files[i]), _caption(answers[i], labels), answers[i].says == answers[i].truth) for i in shown]
     contact_sheet(args.output, drawn, 5, f"chai demo: {right} of {len(answers)} held-back digits right")
+    answer = Demo(net.name, net.device.name, right, right_in_float, len(answers), ms, str(args.output), answers)
     if args.json:
-        output.as_json(
-            Demo(
-                network=net.name,
-                device=net.device.name,
-                right=right,
-                right_in_float=right_in_float,
-                total=len(answers),
-                ms=ms,
-                picture=str(args.output),
-                images=answers,
-            )
-        )
+        output.as_json(answer)
     else:
-        formats = f"   overlay {net.overlay.name}   8 bit" if net.overlay else ""
-        output.result(f"{net.name} (chai's own, trained on handwritten digits)   device {net.device.name}{formats}")
-        rows = [_row(answers[i], probabilities[i], labels) for i in shown]
-        output.table(["image", "truth", "says", "p", "2nd", "p"], rows, "lrrrrr")
-        output.result(
-            f"top-1     {right}/{len(answers)} of the held-back digits shipped with chai ({right_in_float} in float)"
-        )
-        best = f"min {ms.min:.2f}   p90 {ms.p90:.2f}"
-        output.result(f"latency   median {ms.median:.2f} ms   {best}   ({RUNS} runs after a warm-up)")
-        engines = Counter(s.engine for s in net.perf.steps)
-        output.result(f"engines   {', '.join(f'{count} steps {name}' for name, count in engines.items())}")
-        output.result(f"picture   {args.output}")
-        getPerfInfo(net)
+        _print(answer, net, [_row(answers[i], probabilities[i], labels) for i in shown])
     if not args.quiet:
         inputs.tell_kernels()
         output.say("next: chai show digits --overlay pynq-z2      chai run googlenet WEIGHTS -i YOUR.jpg")
     return 0 if right >= 0.98 * len(answers) else 1
+
+
+def _print(answer: Demo, net: Net, rows: Sequence[Sequence[str]]) -> None:
+    formats = f"   overlay {net.overlay.name}   8 bit" if net.overlay else ""
+    output.result(f"{net.name} (chai's own, trained on handwritten digits)   device {net.device.name}{formats}")
+    output.table(["image", "truth", "says", "p", "2nd", "p"], rows, "lrrrrr")
+    total, in_float, ms = answer.total, answer.right_in_float, answer.ms
+    output.result(f"top-1     {answer.right}/{total} of the held-back digits shipped with chai ({in_float} in float)")
+    best = f"min {ms.min:.2f}   p90 {ms.p90:.2f}"
+    output.result(f"latency   median {ms.median:.2f} ms   {best}   ({RUNS} runs after a warm-up)")
+    engines = Counter(s.engine for s in net.perf.steps)
+    output.result(f"engines   {', '.join(f'{count} steps {name}' for name, count in engines.items())}")
+    output.result(f"picture   {answer.picture}")
+    getPerfInfo(net)
 
 
 def _latency(net: Net, data: Array) -> list[float]:

@@ -169,17 +169,7 @@ def _test(args: argparse.Namespace) -> int:
         raise
     failed = sum(not result.ok for result in results)
     if args.json:
-        output.as_json(
-            Selftest(
-                device=device.name,
-                overlay=on.name,
-                build=f"{on.build:08x}",
-                tests=results,
-                probably=probably,
-                failed=failed,
-                ok=not failed,
-            )
-        )
+        output.as_json(Selftest(device.name, on.name, f"{on.build:08x}", results, probably, failed, not failed))
         return 1 if failed else 0
     output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")
     if facts:

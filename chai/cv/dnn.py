@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chai.env import env
 from chai.errors import UsageError
-from chai.images.opencv import blob_of
+from chai.images.opencv import PixelNumbers, blob_of
 from chai.net import Net as ChaiNet
 from chai.runtime.batches import input_of, numbers
 from chai.util.lazy_numpy import np
@@ -129,7 +129,7 @@ def blobFromImages(  # noqa: N802
     """Return several images as one blob, see ``blobFromImage``."""
     if ddepth not in (CV_8U, CV_32F):
         raise UsageError(f"blobFromImage: ddepth {ddepth}: expected CV_32F ({CV_32F}) or CV_8U ({CV_8U})")
-    return blob_of(images, scalefactor, size, mean, swapRB, crop, ddepth == CV_8U)
+    return blob_of(images, size, crop, PixelNumbers(scalefactor, mean, swapRB, ddepth == CV_8U))
 
 
 def __getattr__(name: str) -> Any:

@@ -6,36 +6,36 @@ Source: OpenCV 4, modules/dnn/src/dnn_utils.cpp and modules/imgproc/src/resize.c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from ..blob import show
+from ..blob import Array, show
 from ..errors import UsageError
 from ..limits import limits
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 ONE = 2048  # of a weight for bytes: 11 bits
 FLOATS = ("float32", "float64")
 
 
-def blob_of(
-    images: Iterable[Any],
-    scale: float = 1.0,
-    size: Sequence[int] = (0, 0),
-    mean: Any = (),
-    swap: bool = False,
-    crop: bool = False,
-    bytes_wanted: bool = False,
-) -> Array:
+class PixelNumbers(NamedTuple):
+    """How pixels become numbers.
+
+    ``scale``  multiplies the result, which is float32, or bytes if ``bytes_wanted``
+    ``mean``   subtracted, one number per channel after ``swap``; one number alone is the first channel's, as in OpenCV
+    ``swap``   exchange the first and the third channel
+    """
+
+    scale: float = 1.0
+    mean: Any = ()
+    swap: bool = False
+    bytes_wanted: bool = False
+
+
+def blob_of(images: Iterable[Any], size: Sequence[int], crop: bool, numbers: PixelNumbers) -> Array:
     """Return images (H, W), (H, W, 3) or (H, W, 4), of bytes or floats, as a blob (N, C, height, width).
 
     ``size``   width and height; (0, 0): those of the first image
     ``crop``   cut the centre instead of changing the proportions
-    ``swap``   exchange the first and the third channel
-    ``mean``   subtracted, one number per channel after ``swap``; one number alone is the first channel's, as in OpenCV
-    ``scale``  multiplies the result, which is float32, or bytes if these are wanted
 
     Raises UsageError for what is no image, or has another size or number of channels than the first.
     """
@@ -48,7 +48,7 @@ def blob_of(
             raise UsageError("blobFromImage: " + limits().exceeded("blob_elements", elements))
         if pixels.shape[:2] != (height, width):
             pixels = _cut(pixels, height, width) if crop else resize(pixels, height, width)
-        items.append(_item(pixels, scale, mean, swap, bytes_wanted))
+        items.append(_item(pixels, numbers))
         if items[-1].shape != items[0].shape:
             first, other = show(items[0].shape), show(items[-1].shape)
             raise UsageError(f"blobFromImages: images of {first} and {other}", hint="size=(width, height) resizes them")
@@ -103,7 +103,8 @@ def _cut(pixels: Array, height: int, width: int) -> Array:
     return whole[top : top + height, left : left + width]
 
 
-def _item(pixels: Array, scale: float, mean: Any, swap: bool, bytes_wanted: bool) -> Array:
+def _item(pixels: Array, numbers: PixelNumbers) -> Array:
+    scale, mean, swap, bytes_wanted = numbers
     if swap and pixels.shape[2] > 2:
         pixels = pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]
     means = np.zeros(4)

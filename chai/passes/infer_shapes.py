@@ -7,7 +7,7 @@ from math import prod
 
 from ..blob import Shape, show
 from ..errors import ModelError, ShapeError
-from ..graph import Graph, check_shape, last_readers
+from ..graph import Graph, Layer, check_shape, last_readers
 from ..limits import limits
 
 Renewed = Mapping[str, tuple[Shape, ...]]  # shapes of the tops of layers, by layer
@@ -21,9 +21,31 @@ def infer_shapes(
     ``renewed`` tops have other shapes in a pass than their layer's rule says. With ``partial``, inputs of unknown shape are left
     out, and so are the blobs that depend on them. Raises ShapeError naming the layer, and ModelError for an unknown shape.
     """
+    shapes = _of_inputs(graph, inputs or {}, partial)
+    macs = alive = peak = 0
+    for layer, finished in zip(graph.layers, last_readers(graph.layers)):
+        if layer.source:
+            _check_source(layer, shapes)
+        elif shapes.keys() >= set(layer.bottoms):
+            bottoms = tuple(shapes[b] for b in layer.bottoms)
+            tops = _of_tops(layer, bottoms, (renewed or {}).get(layer.name))
+            shapes.update(zip(layer.tops, tops))
+            macs += layer.macs(bottoms, tops)
+        alive += 4 * sum(prod(shapes[t]) for t in layer.tops if t in shapes)
+        peak = max(peak, alive)
+        alive -= 4 * sum(prod(shapes[b]) for b in finished if b in shapes)
+    for limit, size in (("activation_bytes", peak), ("macs", macs)):
+        if size > getattr(limits(), limit):
+            raise ModelError(
+                f"{graph.path}: this network at this input size asks too much: " + limits().exceeded(limit, size)
+            )
+    return shapes
+
+
+def _of_inputs(graph: Graph, inputs: Mapping[str, Shape], partial: bool) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {}
     for blob, declared in graph.inputs.items():
-        shape = (inputs or {}).get(blob, declared)
+        shape = inputs.get(blob, declared)
         if shape is None and partial:
             continue
         if shape is None:
@@ -38,32 +60,25 @@ def infer_shapes(
                 hint=f"read it for this size: --shape {blob}=..., or Net(..., shapes={{{blob!r}: {tuple(shape)}}})",
             )
         shapes[blob] = tuple(shape)
-    macs = alive = peak = 0
-    for layer, finished in zip(graph.layers, last_readers(graph.layers)):
-        if layer.source:
-            for top in layer.tops:
-                if top in shapes:
-                    check_shape(layer, shapes[top])
-                    if prod(shapes[top]) == 0:
-                        raise layer.wrong(f"input {top!r} of shape {show(shapes[top])} is empty")
-        elif shapes.keys() >= set(layer.bottoms):
-            bottoms = tuple(shapes[b] for b in layer.bottoms)
-            try:
-                tops = (renewed or {}).get(layer.name) or layer.shapes(*bottoms)
-                for top_shape in tops:
-                    check_shape(layer, top_shape)
-            except ShapeError as error:
-                if layer.place and layer.place not in error.message:
-                    error.message = f"{layer.place}: {error.message}"
-                raise
-            shapes.update(zip(layer.tops, tops))
-            macs += layer.macs(bottoms, tops)
-        alive += 4 * sum(prod(shapes[t]) for t in layer.tops if t in shapes)
-        peak = max(peak, alive)
-        alive -= 4 * sum(prod(shapes[b]) for b in finished if b in shapes)
-    for limit, found in (("activation_bytes", peak), ("macs", macs)):
-        if found > getattr(limits(), limit):
-            raise ModelError(
-                f"{graph.path}: this network at this input size asks too much: " + limits().exceeded(limit, found)
-            )
     return shapes
+
+
+def _check_source(layer: Layer, shapes: Mapping[str, Shape]) -> None:
+    for top in layer.tops:
+        if top in shapes:
+            check_shape(layer, shapes[top])
+            if prod(shapes[top]) == 0:
+                raise layer.wrong(f"input {top!r} of shape {show(shapes[top])} is empty")
+
+
+def _of_tops(layer: Layer, bottoms: tuple[Shape, ...], renewed: tuple[Shape, ...] | None) -> tuple[Shape, ...]:
+    """Return the shapes of a layer's tops. Raises ShapeError with its place in the file."""
+    try:
+        tops = renewed or layer.shapes(*bottoms)
+        for shape in tops:
+            check_shape(layer, shape)
+    except ShapeError as error:
+        if layer.place and layer.place not in error.message:
+            error.message = f"{layer.place}: {error.message}"
+        raise
+    return tops

@@ -122,18 +122,14 @@ def observe(
                 if blob in observed.measured:
                     reference[blob] = array
             reads = observed.images <= read or layer.name not in observed.in_front
-            convolved = layer.convolved(bottoms[0].shape) if (keep or reads) and len(bottoms) == 1 else None
-            if convolved:
-                window, group = convolved
-                source, area = bottoms[0].reshape(on_device(bottoms[0].shape)), on_device(tops[0].shape)[2:]
-                at = places(layer, area, size, len(observed.batches), seed)
+            if (keep or reads) and len(bottoms) == 1 and (convolved := layer.convolved(bottoms[0].shape)):
+                at = places(layer, on_device(tops[0].shape)[2:], size, len(observed.batches), seed)
                 if keep:
-                    sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
-                    kept_rows = at_places(sums.reshape(*sums.shape[:2], *area), at)
-                    observed.rows.setdefault(layer.name, []).append(shelf.put(kept_rows))
+                    _keep_sums(observed, layer, bottoms[0], tops[0], at)
                 if reads:
                     few = at[:read, :: ceil_div(at.shape[1], READ)]
-                    rows = patches(source[:read], window, group, area, few)
+                    source = bottoms[0].reshape(on_device(bottoms[0].shape))[:read]
+                    rows = patches(source, *convolved, on_device(tops[0].shape)[2:], few)
                     observed.in_front.setdefault(layer.name, []).append(shelf.put(rows))
             if layer.error_sensitive and (observed.images <= WHOLE_IMAGES or layer.name not in observed.in_front):
                 observed.in_front.setdefault(layer.name, []).append(shelf.put(bottoms[0][:WHOLE_IMAGES]))
@@ -145,6 +141,13 @@ def observe(
     if not observed.images:
         raise UsageError("quantize: there is no calibration image")
     return observed
+
+
+def _keep_sums(observed: Observed, layer: Layer, bottom: Array, top: Array, at: Array) -> None:
+    """Keep the sums of a convolution, before its ReLU, at some places of its top."""
+    sums = layer.forward(bottom)[0] if layer.slope is not None else top
+    rows = at_places(sums.reshape(*sums.shape[:2], *on_device(top.shape)[2:]), at)
+    observed.rows.setdefault(layer.name, []).append(observed.shelf.put(rows))
 
 
 def ranged(observed: Observed, views: Observed) -> Observed:

@@ -33,17 +33,17 @@ UNPACKED: tuple[Shape, ...] = (
     (256, 18, 20),
     (64, 52, 56),
 )
-UNFOLDED: tuple[tuple[Shape, int, int, int], ...] = (  # with kernel, stride and pad
-    ((1, 8, 8), 3, 1, 1),
-    ((3, 20, 26), 5, 1, 2),
-    ((3, 66, 50), 3, 2, 0),
-    ((3, 90, 100), 3, 2, 1),
-    ((3, 113, 121), 3, 2, 1),
-    ((3, 64, 96), 11, 4, 0),
-    ((3, 129, 121), 7, 2, 3),
-    ((1, 160, 150), 5, 2, 2),
-    ((3, 200, 232), 7, 2, 3),
-    ((3, 270, 250), 3, 2, 1),
+UNFOLDED: tuple[tuple[Shape, tuple[int, int, int]], ...] = (  # with kernel, stride and pad
+    ((1, 8, 8), (3, 1, 1)),
+    ((3, 20, 26), (5, 1, 2)),
+    ((3, 66, 50), (3, 2, 0)),
+    ((3, 90, 100), (3, 2, 1)),
+    ((3, 113, 121), (3, 2, 1)),
+    ((3, 64, 96), (11, 4, 0)),
+    ((3, 129, 121), (7, 2, 3)),
+    ((1, 160, 150), (5, 2, 2)),
+    ((3, 200, 232), (7, 2, 3)),
+    ((3, 270, 250), (3, 2, 1)),
 )
 FIELDS: tuple[Shape, ...] = ((6, 4, 3), (24, 15, 13), (16, 60, 34), (96, 30, 28))  # of layers on pixels
 LAYERS = {  # on each of the fields
@@ -67,6 +67,8 @@ CONVOLVED: tuple[tuple[Shape, int, int], ...] = (((4, 7, 5), 3, 1), ((20, 15, 13
 ROWS: tuple[tuple[int, ...], ...] = ((1, 10), (1, 1000), (150, 7), (500, 21), (1300, 4))  # of Softmax
 PRODUCTS = ((30, 5), (128, 10), (400, 90), (1000, 300), (900, 1000))  # values and outputs of an InnerProduct
 CHAIN = (3, 12, 28, 50)  # layers one after another, which are hardly more than a step
+POINT = 1, 1, 0  # kernel, stride and pad of a convolution
+FILLER = 'weight_filler { type: "gaussian" std: 0.01 }'
 HEADS: tuple[Sequence[tuple[int, int]], ...] = (((3, 4), (5, 7)), ((6, 7), (9, 10), (12, 11), (15, 14)))
 
 
@@ -128,12 +130,9 @@ def _layer(name: str, type: str, bottoms: Sequence[str], parameters: str = "", h
     return f'layer {{ name: "{name}" type: "{type}" {reads} top: "{name}" {parameters} }}', host
 
 
-def _conv(
-    name: str, bottom: str, outputs: int, kernel: int = 1, stride: int = 1, pad: int = 0, host: bool = False
-) -> Line:
-    window = f"num_output: {outputs} kernel_size: {kernel} stride: {stride} pad: {pad}"
-    filler = 'weight_filler { type: "gaussian" std: 0.01 }'
-    return _layer(name, "Convolution", [bottom], f"convolution_param {{ {window} {filler} }}", host)
+def _conv(name: str, bottom: str, outputs: int, window: tuple[int, int, int] = POINT, host: bool = False) -> Line:
+    sizes = "num_output: {} kernel_size: {} stride: {} pad: {}".format(outputs, *window)
+    return _layer(name, "Convolution", [bottom], f"convolution_param {{ {sizes} {FILLER} }}", host)
 
 
 def _conversions() -> list[Line]:
@@ -146,8 +145,8 @@ def _conversions() -> list[Line]:
 
 def _unfolded() -> list[Line]:
     lines = []
-    for i, (shape, kernel, stride, pad) in enumerate(UNFOLDED):
-        lines += [_input(f"a{i}", 1, *shape), _conv(f"b{i}", f"a{i}", 8, kernel, stride, pad)]
+    for i, (shape, window) in enumerate(UNFOLDED):
+        lines += [_input(f"a{i}", 1, *shape), _conv(f"b{i}", f"a{i}", 8, window)]
     return lines
 
 
@@ -159,7 +158,7 @@ def _fields() -> list[Line]:
         lines += [_layer(f"{type}{i}", type, [blob], parameters) for type, parameters in LAYERS.items()]
         lines += [_layer(f"{type}{i}", type, [blob] * (2 + i), parameters) for type, parameters in PAIRS.items()]
     for i, (shape, outputs, kernel) in enumerate(CONVOLVED):
-        lines += [_input(f"y{i}", 1, *shape), _conv(f"conv{i}", f"y{i}", outputs, kernel, host=True)]
+        lines += [_input(f"y{i}", 1, *shape), _conv(f"conv{i}", f"y{i}", outputs, (kernel, 1, 0), True)]
     return lines
 
 
@@ -168,10 +167,9 @@ def _vectors() -> list[Line]:
     for i, shape in enumerate(ROWS):
         lines += [_input(f"r{i}", 1, *shape), _layer(f"softmax{i}", "Softmax", [f"r{i}"], "softmax_param { axis: 2 }")]
     for i, (values, outputs) in enumerate(PRODUCTS):
-        filler = 'weight_filler { type: "gaussian" std: 0.01 }'
         lines.append(_input(f"v{i}", 1, values))
         lines.append(
-            _layer(f"fc{i}", "InnerProduct", [f"v{i}"], f"inner_product_param {{ num_output: {outputs} {filler} }}")
+            _layer(f"fc{i}", "InnerProduct", [f"v{i}"], f"inner_product_param {{ num_output: {outputs} {FILLER} }}")
         )
     return lines
 
