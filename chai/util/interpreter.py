@@ -6,6 +6,8 @@ import gc
 import sys
 from itertools import pairwise
 
+FROZEN_BY_PYTHON = 1000  # objects, at most: 3.12 begins with some hundreds of its own; a program freezes several thousand
+
 
 class Uncollected:
     """A context that makes many objects that stay: looking for garbage among them would take a tenth of its time.
@@ -18,7 +20,7 @@ class Uncollected:
         gc.disable()
 
     def __exit__(self, *_: object) -> None:
-        if self._collecting and not gc.get_freeze_count():  # else the program has frozen its own objects
+        if self._collecting and gc.get_freeze_count() < FROZEN_BY_PYTHON:  # else the program has frozen its own objects
             gc.freeze()
             gc.unfreeze()
         if self._collecting:
