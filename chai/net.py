@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import runtime
 from .artifact.opening import opened
-from .blob import Shape, show
+from .blob import Array, Shape, show
+from .devices.base import Device
 from .errors import UsageError
 from .fixed import Format
 from .graph import Graph
+from .offload.headroom import Basis
+from .overlay import Overlay
 from .runtime.batches import alike, batches_of, feeds_of, input_of, named, run_batches, shows_inputs, stream_batches
 from .runtime.blobs import Blobs, FinishedPass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.losses import Losses
-from .runtime.renewing import Renewing, Resized, Taken
+from .runtime.renewing import Renewing, Resized, Taken, Written
 from .runtime.shared import Shared
 from .runtime.times import Times
 from .text import visible
@@ -33,20 +36,15 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
-    from .blob import Array
-    from .devices.base import Device
     from .images.pictures import Pictures
     from .images.preprocess import Preprocess
-    from .offload.headroom import Basis
     from .offload.plan import Partition
     from .offload.schedule import Schedule
-    from .overlay import Overlay
     from .parser.stored import Stored
     from .passes.infer_shapes import Renewed
     from .runtime import PerfInfo
     from .runtime.execution import Execution
     from .runtime.lanes import Readiness
-    from .runtime.renewing import Written
     from .zoo.card import Card
 
     Feeds = dict[str, Any]  # arrays, or Pictures on an overlay

@@ -173,6 +173,41 @@ def test_layer_classes_are_known_to_layers_and_passes_only(path: Path) -> None:
     assert not named or inside.startswith(("layers/", "passes/")) or inside in NAMING, f"{inside} imports {named[0]}"
 
 
+def statements(body: list[ast.stmt], types: bool) -> Iterator[ast.stmt]:
+    """The imports that run when a file is loaded; with ``types`` those under TYPE_CHECKING instead."""
+    for node in body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and not types:
+            yield node
+        elif isinstance(node, ast.If) and (ast.unparse(node.test) == "TYPE_CHECKING") == types:
+            yield from statements(node.body, False)
+        elif isinstance(node, ast.Try):
+            yield from statements(node.body, types)
+
+
+def loads(path: Path, types: bool = False) -> set[str]:
+    """The modules of chai that a file imports when it is loaded; with ``types`` see ``statements``."""
+    lines = {node.lineno for node in statements(ast.parse(path.read_text()).body, types)}
+    return {name for name, line in imports(path, types=True) if line in lines} & MODULES.keys()
+
+
+def reached(name: str, direct: Mapping[str, set[str]]) -> set[str]:
+    """The modules that are loaded when one is, with the folders that they are in."""
+    modules, new = set[str](), {name}
+    while new:
+        modules |= new
+        inside = {each.rpartition(".")[0] for each in new} & MODULES.keys()
+        new = inside.union(*(direct[each] for each in new)) - modules
+    return modules
+
+
+def test_what_is_loaded_anyway_is_imported_plainly() -> None:
+    """TYPE_CHECKING hides an arrow from the reader: it is for what a file would not load otherwise."""
+    direct = {name: loads(path) for name, path in MODULES.items()}
+    lazy = {name for name, path in MODULES.items() if "\ndef __getattr__(" in path.read_text()}
+    for name, path in MODULES.items():
+        assert not loads(path, types=True) & reached(name, direct) - lazy, path
+
+
 def test_every_file_has_a_rank() -> None:
     assert {part(p) for p in FILES} == set(RANK)
 

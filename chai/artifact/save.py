@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chai
 
+from ..blob import Array
 from ..codegen.chain import head_bytes
 from ..codegen.compile import chain
 from ..codegen.encoding import NOTES
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
+from ..graph import Layer
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step
 from ..plugins import CustomLayer, Registry
+from ..runtime.execution import Execution
+from ..runtime.source import Network
 from ..util.data.dataclass_io import plain
 from ..util.files import complete
 from ..util.lazy_numpy import np
 from ..zoo.card import Card
 from . import container
 from .load import load
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..graph import Layer
-    from ..runtime.execution import Execution
-    from ..runtime.source import Network
 
 
 def save(net: Network, path: str | Path, card: Card | None = None) -> None:

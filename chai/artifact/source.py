@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import zoo
 from ..blob import Shape, show
+from ..devices.base import Device
 from ..env import env
 from ..errors import DeviceError, UsageError
+from ..fixed import Format
+from ..offload.headroom import Basis
+from ..offload.plan import Plan
+from ..overlay import Overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
 from ..runtime.host.layer import prepare
@@ -20,11 +25,6 @@ from .container import read
 from .load import load, overlay_of
 
 if TYPE_CHECKING:
-    from ..devices.base import Device
-    from ..fixed import Format
-    from ..offload.headroom import Basis
-    from ..offload.plan import Plan
-    from ..overlay import Overlay
     from ..parser.caffemodel import Weights
     from ..passes.infer_shapes import Renewed
     from ..plugins import Registry

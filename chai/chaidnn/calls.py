@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import Shape, count, show
+from ..blob import Array, Shape, count, show
 from ..errors import UsageError
+from ..fixed import Format
 from ..graph import Layer
 from ..images.files import read
 from ..images.preprocess import Preprocess
@@ -27,15 +28,11 @@ from ..net import Net
 from ..offload.formats import given
 from ..overlay import load
 from ..runtime import perf
+from ..runtime.perf import PerfInfo
 from ..text import tell
 from ..util.lazy_numpy import np
 from ..util.sharing import Mutex
 from .estimate import estimate, write
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Format
-    from ..runtime.perf import PerfInfo
 
 kernel_type_e = IntEnum(
     "kernel_type_e",

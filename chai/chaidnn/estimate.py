@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..blob import Shape, count, show
 from ..errors import ParseError, ShapeError, UsageError
@@ -23,7 +23,8 @@ from ..layers.convolution import Convolution
 from ..layers.eltwise import Eltwise
 from ..layers.pooling import Pooling
 from ..limits import limits
-from ..overlay import default
+from ..overlay import Overlay, default
+from ..tasks import Task
 from ..tasks.conv import Affine, Conv
 from ..tasks.eltwise import Eltwise as Addition
 from ..tasks.pool import Pool
@@ -32,10 +33,6 @@ from ..util.files import complete, content
 from ..util.lazy_numpy import np
 from ..util.source import SourceText
 from ..util.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from ..overlay import Overlay
-    from ..tasks import Task
 
 _BLOB = ("input height", "input width", "input channels")
 _WINDOW = (

@@ -14,6 +14,7 @@ from ..blob import Array, Shape
 from ..kernels.convolution import conv2d
 from ..overlay import Overlay
 from ..tasks import conv
+from ..tasks.unfold import Unfold
 from ..tasks.window import Filtering
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from ..kernels.fast import Kernel
     from ..kernels.scratch import Scratch
-    from ..tasks.unfold import Unfold
 
 LANE = 24  # bits of a lane's sum of one image
 PAIRED = 20  # of each of two images

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 from ..blob import show
 from ..env import THREADS
 from ..errors import UsageError
-from ..evaluate.bench.engines import OPENCV
+from ..evaluate.bench.engines import OPENCV, PeerEngine
 from ..zoo import is_compiled
 from . import options, output
 from .parsing import refuse, section
@@ -23,7 +23,6 @@ from .parsing import refuse, section
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..evaluate.bench.engines import PeerEngine
     from ..runtime.perf import Spread
     from .bench_measure import Further
 

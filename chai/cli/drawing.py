@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..images import drawing, files as images
+from ..images.window import PictureWindow
 from . import output
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..images.window import PictureWindow
     from .answers import Map
 
 NAMED = 4  # of the files that were written, by name

@@ -6,21 +6,19 @@ import argparse
 import operator
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import overlay as overlays, plugins
 from ..detect.head import FAMILIES
 from ..errors import UsageError
+from ..graph import Graph
 from ..images.preprocess import LETTERBOX
+from ..overlay import Overlay
 from ..util.files import in_its_place
 from ..zoo import is_compiled
 from ..zoo.options import TABLE
 from . import output
 from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from ..graph import Graph
-    from ..overlay import Overlay
 
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")

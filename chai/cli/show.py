@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..blob import Shape
 from ..errors import UsageError
 from ..graph import Graph
 from ..overlay.sections import LIMITS
@@ -30,7 +31,6 @@ from .show_host import Line, cost_lines, host_lines, host_model
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..blob import Shape
     from ..net import Net
     from ..parser.stored import Stored
 

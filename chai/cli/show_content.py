@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ..blob import Shape
 from ..fixed import Coarser
 from ..graph import Graph
 from ..report.host_speed import HostSpeed
@@ -15,7 +16,6 @@ from . import output
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..blob import Shape
     from ..codegen.compile import Footprint
     from ..net import Net
     from ..offload.cost import SegmentCost

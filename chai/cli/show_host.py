@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..overlay import host_model as host_models
-from ..overlay.host_model import Span
+from ..overlay.host_model import HostModel, Span
 from ..report.host_speed import PICTURE_SIZE, EndToEnd, HostSpeed
 from ..report.split_lines import segments
 
 if TYPE_CHECKING:
     from ..net import Net
     from ..offload.cost import SegmentCost
-    from ..overlay.host_model import HostModel
 
 Line = tuple[str, str, list[str]]  # label, sentence, list of details
 RATE = "images/second"

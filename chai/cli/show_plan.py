@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..codegen.compile import executable, footprint
-from ..offload.cost import costs
+from ..net import Net
+from ..offload.cost import SegmentCost, costs
 from ..offload.splits import joined, splits
+from ..overlay.host_model import HostModel
 from ..report.host_speed import host_speed
 from ..report.host_work import host_work
 from ..report.layer_rows import placed
 from .show_content import CostRow, NetworkView, Show, of_graph
-
-if TYPE_CHECKING:
-    from ..net import Net
-    from ..offload.cost import SegmentCost
-    from ..overlay.host_model import HostModel
 
 
 def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None) -> NetworkView:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chai.blob import Array
 from chai.env import env
 from chai.errors import UsageError
 from chai.images.opencv import PixelNumbers, blob_of
@@ -19,9 +20,6 @@ from chai.util.lazy_numpy import np
 from chai.util.suggest import did_you_mean
 
 from .fallback import own
-
-if TYPE_CHECKING:
-    from chai.blob import Array
 
 CV_8U, CV_32F = 0, 5  # OpenCV's numbers of types
 

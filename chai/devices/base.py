@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ..blob import Array
+
 if TYPE_CHECKING:
-    from ..blob import Array
     from ..codegen.memory_map import Buffers
     from ..overlay import Overlay
     from ..tasks.unfold import Unfold

@@ -11,19 +11,18 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import Wholes, codes_of
+from ..blob import Array, Shape, Wholes, codes_of
 from ..codegen.chain import inside
 from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
 from ..kernels.native.program import ChannelRange, NativeProgram
+from ..kernels.native.table import Form
+from ..tasks import Task
 from ..tasks.work import Work
 from ..util.rounding import ceil_div
 from .base import Device, Program, Ran
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..kernels.native.table import Form
-    from ..tasks import Task
     from ..tasks.unfold import Unfold
 
     Forms = Sequence[tuple[Task, Form]]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..blob import bases
+from ..blob import Array, bases
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from .base import Device, Program, Ran
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class NullProgram(Program):

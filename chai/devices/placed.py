@@ -10,19 +10,16 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..driver.memory import NONE, BlobSet, NoRoom, place
+from ..blob import Array, View
+from ..codegen.memory_map import Buffers
+from ..driver.memory import NONE, BlobSet, Executable, NoRoom, place
 from ..errors import DeviceError
+from ..overlay import Overlay
 from ..util.log import logger
 from ..util.sharing import Mutex, forgets, in_layer
 from .base import Program, Ran
-
-if TYPE_CHECKING:
-    from ..blob import Array, View
-    from ..codegen.memory_map import Buffers
-    from ..driver.memory import Executable
-    from ..overlay import Overlay
 
 log = logger("chai.devices")
 

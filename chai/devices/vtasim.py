@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..driver.memory import NONE
+from ..blob import Array
+from ..driver.memory import NONE, BlobSet
 from ..errors import DeviceError
 from ..overlay import names
 from ..tasks.work import Work
@@ -14,15 +15,11 @@ from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from ..util.sharing import Mutex
 from ..vta.architecture import segment
+from ..vta.checks import Checked
+from ..vta.program import VtaSegment
 from ..vta.simulator import Chip
 from .base import Device, Program, Ran
 from .placed import PlacedProgram
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..driver.memory import BlobSet
-    from ..vta.checks import Checked
-    from ..vta.program import VtaSegment
 
 ARCHITECTURE = "vta"
 BEGIN, PAGE = 1 << 20, 4096  # where buffers lie in the simulated memory, bytes

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from ..blob import codes_of
-from ..codegen.memory_map import FIXED, PROGRAM
+from ..blob import Array, Shape, View, codes_of
+from ..codegen.memory_map import FIXED, PROGRAM, Buffers, Regions
 from ..errors import DeviceError
 from ..kernels import device_blobs
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape, View
-    from ..codegen.memory_map import Buffers, Regions
-    from ..overlay.layout import DeviceBlob
+from ..overlay.layout import DeviceBlob
 
 Result = TypeVar("Result")
 NONE = frozenset[str]()

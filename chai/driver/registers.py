@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..codegen.dependencies import Finished
 from ..errors import DeviceError
+from ..overlay import Overlay
 from ..overlay.architecture import Bus
-
-if TYPE_CHECKING:
-    from ..overlay import Overlay
-    from ..tasks import Task
-
+from ..tasks import Task
 
 REFUSES = (
     "it refuses every start until the bitstream is loaded again, which the next pass does; if it stays so, power cycle"

@@ -14,13 +14,13 @@ from itertools import islice
 from math import fsum
 from threading import Lock, Semaphore
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..blob import Array, Shape
 from ..errors import UsageError
 from ..evaluate.outputs import kind_of, source as layer_of
 from ..images.boxes import detections
-from ..images.pictures import Pictures
+from ..images.pictures import Feed, Pictures
 from ..images.preprocess import Preprocess
 from ..images.window import PictureWindow
 from ..kernels.native.library import computing
@@ -29,9 +29,6 @@ from ..runtime.batches import ahead
 from .frame import FrameSource, RawFrame, VideoFrame
 from .sources import source as source_of
 from .threads import Beside, Newest, Stop, close
-
-if TYPE_CHECKING:
-    from ..images.pictures import Feed
 
 T = TypeVar("T")
 LANES = 4  # reading, host, overlay, drawing

@@ -21,7 +21,9 @@ from ..util.sharing import Turn
 from .params import LossParams, NoParams, Precision
 
 if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
+    from ..tasks.arithmetic import Arithmetic as Arithmetic
+else:
+    Arithmetic = Any  # an annotation must not load what makes Tasks
 
 SIZES = 4  # sizes of bottoms for which constant tops are kept
 OutputKind = Literal["scores", "boxes", "map"]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, normalize
 
+from ..blob import Array
 from ..util.files import complete
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..blob import Array
     from .window import PictureWindow
 
 Colour = tuple[int, int, int]  # red, green, blue, 0..255

@@ -9,6 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..blob import Array, Shape
 from ..detect.labels import SETS
 from ..errors import ParseError, UsageError
 from ..kernels.native.library import computing
@@ -18,14 +19,12 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from . import netpbm
 from .parts import essential
-from .pictures import Pictures, item_shape, stacked
+from .pictures import Feed, Pictures, item_shape, stacked
 from .window import UNIT, PictureWindow, whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..blob import Array, Shape
-    from .pictures import Feed
     from .preprocess import Preprocess
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}

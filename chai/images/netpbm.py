@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..errors import ParseError
 from ..limits import limits
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 _HEADER = 4_096  # most bytes before the pixels; comments of programs that write such files have about 40
 _BLANK = rb"(?:\s|#[^\r\n]*[\r\n])+"

@@ -18,7 +18,7 @@ FLOATS = ("float32", "float64")
 
 
 class PixelNumbers(NamedTuple):
-    """How pixels become numbers.
+    """Rule by which pixels become numbers.
 
     ``scale``  multiplies the result, which is float32, or bytes if ``bytes_wanted``
     ``mean``   subtracted, one number per channel after ``swap``; one number alone is the first channel's, as in OpenCV

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..blob import Array, show
+from ..blob import Array, Shape, show
 from ..errors import UsageError
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from ..blob import Shape
     from ..fixed import Format
     from .preprocess import Preprocess
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Array, Shape
 from ..errors import UsageError
 from ..util.lazy_numpy import np
 from .window import PictureWindow
@@ -13,7 +14,6 @@ from .window import PictureWindow
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..blob import Array, Shape
     from ..fixed import Format
     from ..graph.transform import Transform
 

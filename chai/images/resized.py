@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..errors import ParseError
 from ..kernels.pixels import bilinear
 from ..util.lazy_numpy import np
@@ -19,7 +20,6 @@ from .preprocess import Preprocess
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..blob import Array, Shape
 
 SMALL = 96  # pixels: data sets of small pictures (28, 32, 64, 96) come in the networks' size
 LARGER = 8 / 7  # side of a view's crop, relative to the input's, if the image is as large

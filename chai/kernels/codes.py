@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array, Shape
 from ..fixed import Format, Requantization, requantize
 from ..util.lazy_numpy import np
 from . import SIZE
 from .native import library
+from .native.library import Library
 from .native.single import Single
 from .native.table import Form, Kind
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from .native.library import Library
 
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB
 KEPT = 1024  # operations in C: more than the conversions of a large network

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..tasks.window import Filtering, Window
 from ..util.lazy_numpy import np
 from . import float_kernels
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
     from .native import NativeLayer
     from .scratch import Scratch
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ..blob import is_plain
+from ..blob import Array, Shape, is_plain
 from ..errors import DeviceError
-from ..fixed import Requantization
+from ..fixed import Format, Requantization
 from ..overlay.layout import DeviceBlob, blob_bytes, image_bytes
 from ..overlay.sections import Layout
 from ..tasks.unfold import Unfold
@@ -22,14 +22,10 @@ from ..util.lazy_numpy import np
 from . import SIZE
 from .codes import pack, unpack
 from .native import library
+from .native.library import Library
 from .native.single import INPUT, OUTPUT, Prepared
 from .native.table import PACKS, POINT, Form, Kind, plain_strides
 from .unfold import unfolded
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..fixed import Format
-    from .native.library import Library
 
 KEPT = 1024  # operations in C: more than the conversions of a large network
 RATE = 3  # codes that C converts in a nanosecond, roughly

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from . import float_kernels
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from .native import NativeLayer
+from .native import NativeLayer
 
 
 def native_pair(operation: str, shape: Shape, factors: Sequence[float], rectified: bool) -> NativeLayer | None:

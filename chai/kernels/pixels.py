@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from . import SIZE
 from .native import library
+from .native.library import Library
 from .native.single import Single
 from .native.table import Form, Kind
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from .native.library import Library
 
 Size = tuple[int, int]
 KEPT = 64  # operations in C: more than the sizes of a network's pictures

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from . import float_kernels
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
     from .native import NativeLayer
     from .native.floats import Floats
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from math import prod
 from mmap import ACCESS_COPY, mmap
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 LEAST = 4 << 20  # bytes of a mapping: untouched pages are free, but a new mapping must fault every page in again
 

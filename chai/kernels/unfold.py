@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from ..blob import Array, Shape
+from ..tasks.unfold import Unfold
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .native import library
+from .native.library import Library
 from .native.single import Single
 from .native.table import Form, Kind
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..tasks.unfold import Unfold
-    from .native.library import Library
 
 
 def unfolded(codes: Array, unfold: Unfold, zero: int) -> Array:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 from .. import fixed
+from ..blob import Array
 from ..errors import ModelError
 from ..fixed import Quantized
 from ..util.lazy_numpy import np
 from .native import library
 from .native.library import pointer
 from .native.single import plain
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 def quantized(weights: Array, steps: Array, bits: int) -> Quantized:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from .. import tasks
 from ..blob import Shape, on_device, show
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, second: Shape) -> str | None:

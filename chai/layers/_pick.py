@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from ._window import conv_refused
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 Sides = tuple[tuple[int, int], tuple[int, int]]  # rows before and after, columns before and after; below 0: removed
 

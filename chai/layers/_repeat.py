@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .. import tasks
 from ..blob import Shape
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.upsample import too_many_rows
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class RepeatLayer(Layer):

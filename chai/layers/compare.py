@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..graph.params import choice
 from ..util.lazy_numpy import np
 from ._broadcast import PairLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Compare(PairLayer):

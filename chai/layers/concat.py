@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, count, show
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..graph.params import axis_index, within
 from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
@@ -17,9 +16,6 @@ from ..tasks import Task
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from ._pick import channels_refused, pick_channels, picks
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class Concat(Layer):

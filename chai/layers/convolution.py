@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..blob import Array, Shape, count
+from ..graph import Arithmetic
 from ..kernels.convolution import conv2d, native_conv2d
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
@@ -12,9 +11,6 @@ from ..tasks import Task
 from ..tasks.window import Filtering, Window
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class Convolution(WindowLayer):

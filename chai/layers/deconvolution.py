@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from .. import tasks
 from ..blob import Array, Shape, count, show
+from ..graph import Arithmetic
 from ..kernels.convolution import deconv2d
 from ..overlay import Overlay
 from ..tasks import Task
@@ -15,9 +15,6 @@ from ..tasks.upsample import too_many_rows
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class Deconvolution(WindowLayer):

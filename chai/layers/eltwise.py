@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, show
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..graph.params import choice
 from ..kernels.elements import native_pair
 from ..kernels.native import NativeLayer
@@ -16,7 +16,6 @@ from ..tasks import Task
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
     from ..tasks.eltwise import Eltwise as EltwiseTask
 
 

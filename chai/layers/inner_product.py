@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, count, on_device
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.convolution import inner_product, native_inner_product
 from ..kernels.native import NativeLayer
@@ -15,9 +14,6 @@ from ..tasks import Task
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class InnerProduct(Layer):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .. import tasks
 from ..blob import Array, Shape
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..graph.params import SIZE, choice, within
 from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
@@ -16,9 +15,6 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..tasks.target import Target
 
 BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
 
@@ -56,7 +52,7 @@ class LRN(Layer):
         size, channels = max(bottoms[0][2:]), bottoms[0][1]
         return self.beyond(overlay, "lrn", size=size, channels=channels, local_size=self.params.local_size)
 
-    def lower(self, target: Target) -> list[Task]:
+    def lower(self, target: Arithmetic) -> list[Task]:
         from ..tasks import lrn  # float networks need no Tasks
 
         (bottom,), (top,), p = self.bottoms, self.tops, self.params

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, show
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..graph.params import choice, margin
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
 from ._pick import border_refused, pick_pixels, picks
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class Pad(Layer):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..blob import Array, Shape, show
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..graph.params import choice, margin, size
 from ..kernels import pooling
 from ..kernels.native import NativeLayer
@@ -18,9 +18,6 @@ from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from ._window import sides
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class Pooling(Layer):

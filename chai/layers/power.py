@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class Power(Layer):

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .. import tasks
 from ..blob import Array, Shape, on_device
 from ..errors import ModelError
-from ..graph import Layer
+from ..graph import Arithmetic, Layer
 from ..graph.params import Filler, nested
 from ..kernels.elements import native_leaky
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class PReLU(Layer):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph.params import SIZE, choice, within
 from ..util.lazy_numpy import np
 from ._repeat import RepeatLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 RULES = (
     "HALF_PIXEL",

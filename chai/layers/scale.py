@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape
+from ..graph import Arithmetic
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
@@ -14,9 +14,6 @@ from ..tasks import Task
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 from ._broadcast import BroadcastLayer, pair_refused
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 
 class Scale(BroadcastLayer, AffineLayer):

@@ -19,19 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..blob import Shape
+from ..graph import Graph
 from ..graph.formats_file import apply
 from ..parser.wire import Walk
 from ..plugins.registry import Registry
+from .constants import OnnxWeights
 from .convert import Converter
 from .read import read_model
 from .store import ModelBytes
-
-if TYPE_CHECKING:
-    from ..graph import Graph
-    from .constants import OnnxWeights
 
 
 def load_onnx(

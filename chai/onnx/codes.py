@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..blob import Array
 from ..fixed import Format
 from ..util.lazy_numpy import np
 from .constants import Constant
 from .refusal import Refused
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 BOUNDS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 STORED = (*BOUNDS, "int32")  # types of constants

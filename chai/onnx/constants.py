@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
+from ..graph import Layer
 from ..limits import limits
 from ..parser.wire import Walk, WireField
 from ..util.data import malloc
 from ..util.lazy_numpy import np
 from .fields import Fields, numbers, one, whole
 from .store import ModelBytes
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..graph import Layer
 
 # TensorProto.DataType: name, numpy's type of the stored numbers, and the field that has them if raw_data does not
 TYPES = {

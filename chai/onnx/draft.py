@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import layers
 from ..blob import Shape, show
 from ..errors import ModelError
+from ..fixed import Format
 from ..graph import Graph, Layer, check_shape
 from ..graph.params import BlobShape
 from ..limits import limits
@@ -21,9 +22,6 @@ from .constants import FLOATS, Constant, TrainedBlob, TrainedLayer
 from .formats import assign
 from .read import Model
 from .refusal import Refused
-
-if TYPE_CHECKING:
-    from ..fixed import Format
 
 
 @dataclass(frozen=True)

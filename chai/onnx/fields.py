@@ -5,14 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..parser.schema import FieldType, fields
 from ..parser.wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 Fields = dict[str, list[Any]]  # the values of a message by the names of its fields
 _WIRES = {"int": VARINT, "float": FIXED32, "string": BYTES, "bytes": BYTES, "message": BYTES}

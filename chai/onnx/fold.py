@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..util.lazy_numpy import np
 from .constants import TYPES
 from .node import OnnxNode
 from .refusal import Refused
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 Fold = Callable[..., Any]  # (node, *arrays) -> an array, or a list of one per output
 _FOLDS: dict[str, Fold] = {}

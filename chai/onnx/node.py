@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..graph.params import BlobShape
 from .constants import FLOATS, Constant, TrainedBlob
 from .draft import Draft, LayerDraft
 from .read import NodeRecord
 from .refusal import Refused
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class OnnxNode:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError
 from ..util.data import jsonfile
+from ..util.data.jsonfile import Document, Pointer
 from ..util.data.schema import validate
 from ..util.paths import shipped
 from .sections import COST, HOST_MODEL, LIMITS
@@ -20,7 +21,6 @@ from .sections import COST, HOST_MODEL, LIMITS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..util.data.jsonfile import Document, Pointer
 
 PASS, LANES, SEGMENT, STORE, LOAD, FLUSH, PICTURE = "pass", "lanes", "segment", "store", "load", "flush", "picture"
 UNFOLDED = "Pack unfolded"

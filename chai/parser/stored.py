@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..blob import Shape
+from ..blob import Array, Shape
 
 if TYPE_CHECKING:
-    from ..blob import Array
     from ..graph import Layer
     from ..util.data import malloc
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from ..blob import Shape
-from ..graph.params import within
+from ..blob import Array, Shape
+from ..fixed import Format
+from ..graph.params import Precision, within
 from ..util.lazy_numpy import np
+from ..util.sharing import Resources
 from .definition import CustomType
 from .failure import RunningLayer
 from .xchange import dims, qformat, read_only
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Format
-    from ..graph.params import Precision
-    from ..util.sharing import Resources
 
 XCUSTOM = 11  # CHaiDNN's number of the layer type
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import PluginError
+from ..fixed import Format
 from ..util.interpreter import from_signal_handler
 from ..util.lazy_numpy import np
 from ..util.log import logger
@@ -20,12 +21,7 @@ from .fields import Called, code_fields, fixed_fields
 from .reach import digest
 from .xchange import read_only, xChangeLayer
 
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Format
-
-    Formats = tuple[tuple[Format, ...], tuple[Format, ...]]  # of bottoms and tops
-
+Formats = tuple[tuple[Format, ...], tuple[Format, ...]]  # of bottoms and tops
 log = logger("chai.custom")
 GUARD = 64  # elements before and after every top, which must not change
 SMALL = 4096  # elements of an array that is cheaper to read once more than to look after

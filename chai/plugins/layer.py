@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .. import layers
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import PluginError
+from ..fixed import Format
 from ..graph import Layer, OutputKind
 from ..util.lazy_numpy import np
 from ..util.sharing import Resources
@@ -17,14 +18,10 @@ from ..util.suggest import did_you_mean
 from . import arguments, failure
 from .definition import CustomType, Implementation, takes_self
 from .fields import CustomParams, constants, fixed_fields
+from .frame import Formats, Frame
 from .loading import lookup, places
 from .registry import Registry
 from .xchange import xChangeLayer
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Format
-    from .frame import Formats, Frame
 
 FRAMES = 8  # number of sets of input sizes whose frames are kept
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array, Shape
 from ..text import visible
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
 
 # CHaiDNN's qf_format: bits and fraction bits of input, output, weights and bias.
 qformat = namedtuple("qformat", "ip_bw ip_fbits op_bw op_fbits wt_bw wt_fbits bs_bw bs_fbits")

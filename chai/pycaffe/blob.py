@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from ..blob import Array
 from ..errors import UsageError
 from ..plugins.python import blob
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Blob(blob.Blob):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..util.lazy_numpy import np
 from . import io
 from .net import TEST, Net
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 def transformer(

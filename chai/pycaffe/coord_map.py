@@ -6,14 +6,12 @@ A layer maps the coordinate x of its top to a*x + b of its bottom's spatial axes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..blob import Array
 from ..errors import UsageError
 from ..util.lazy_numpy import np
 from .net_spec import Function, Top, layers
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 _SAME = {
     "AbsVal", "BatchNorm", "Bias", "BNLL", "Dropout", "Eltwise", "ELU", "Exp", "Log", "LRN", "MVN", "Power", "PReLU", "ReLU",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..errors import UsageError
 from ..util.lazy_numpy import np
 from . import io
 from .classifier import transformer
 from .net import TEST, Net
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Detector(Net):

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import show
+from ..blob import Array, show
 from ..errors import ParseError, UsageError
 from ..limits import limits
 from ..util.files import complete, opened_file
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 MOST = 64  # blobs of one layer
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import UsageError
 from ..images.files import read
 from ..kernels.pixels import interpolate
 from ..util.lazy_numpy import np
 from .proto import caffe_pb2
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 LUMINANCE = (0.2125, 0.7154, 0.0721)  # weights of R, G and B in scikit-image's rgb2gray (ITU-R BT.709)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from .. import net as chai_net
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import ModelError, UsageError
 from ..graph import Layer
 from ..offload.headroom import IMAGES
@@ -26,16 +26,13 @@ from ..runtime.batches import ahead
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
 from ..runtime.renewing import Renewing, Written
+from ..runtime.times import StepTime
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import hdf5
 from .blob import Blob
 from .losses import with_losses
 from .mode import device_name
-
-if TYPE_CHECKING:
-    from ..blob import Array
-    from ..runtime.times import StepTime
 
 TRAIN, TEST = 0, 1  # caffe.proto, enum Phase
 PHASES = ("TRAIN", "TEST")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median_low
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..runtime.times import Times
+from ..runtime.times import Times
 
 Row = tuple[str, str, int]  # kind, name, amount
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..blob import show
 from ..codegen.compile import executable
@@ -13,9 +13,7 @@ from ..offload.counts import conversion_counts, flush_counts, layer_counts
 from ..offload.schedule import DeviceStep, HostStep, Pack, Unpack
 from ..overlay.host_model import FLUSH, LANES, LOAD, PASS, SEGMENT, STORE, UNFOLDED
 from ..runtime.direct import Readers, unpacking_at_once
-
-if TYPE_CHECKING:
-    from ..runtime.execution import Execution
+from ..runtime.execution import Execution
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..blob import show
+from ..blob import Shape, show
 from ..fixed import Format
-from ..graph import Graph
+from ..graph import Graph, Layer
 from ..offload.formats import from_precision, given, unsigned_blobs
 from ..util import html
 from ..util.table import Table, floored, quantity
@@ -18,8 +18,6 @@ from ..util.table import Table, floored, quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ..blob import Shape
-    from ..graph import Layer
     from ..overlay.architecture import Sized
     from ..runtime.execution import Execution
     from ..runtime.source import Network

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..graph import Graph, Layer
 from ..offload.schedule import Conversion, DeviceStep, HostStep
+from ..runtime.source import Network
 from ..util.html import COLOURS, markup, text
+from ..util.table import Table
 from . import page
 from .diagram import Node, svg
-from .layer_rows import known_formats, sizes
-
-if TYPE_CHECKING:
-    from ..graph import Graph, Layer
-    from ..runtime.source import Network
-    from ..util.table import Table
-    from .layer_rows import LayerRow
+from .layer_rows import LayerRow, known_formats, sizes
 
 LEGEND = {
     "fpga": "on the overlay",

@@ -8,22 +8,20 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..blob import show
+from ..blob import Array, Shape, show
 from ..errors import ChaiError, UsageError
+from ..graph import Graph
 from ..offload.headroom import IMAGES
 from ..util.lazy_numpy import np
-from .times import joined as joined_times
+from .times import Times, joined as joined_times
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..graph import Graph
     from ..images.pictures import Feed
     from ..offload.plan import Plan
     from .execution import Execution
     from .lanes import Readiness
     from .renewing import Written
     from .source import Network
-    from .times import Times
 
 Batch = TypeVar("Batch")
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..blob import show
+from ..blob import Array, show
 from ..errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from ..blob import Array
-    from ..graph import Graph
-    from .times import Times
+from ..graph import Graph
+from .times import Times
 
 
 @dataclass(eq=False, slots=True)

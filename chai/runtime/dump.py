@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..blob import show
+from ..blob import Array, show
 from ..env import env
 from ..errors import UsageError
 from ..util.lazy_numpy import np
@@ -15,7 +15,6 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..blob import Array
     from ..graph import Graph
     from .times import Times
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import bases
+from ..blob import Array, bases
 from ..devices.base import Device, Program
 from ..env import env
 from ..kernels.native.library import computing
@@ -20,7 +20,7 @@ from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, wi
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
-from .direct import Readers, direct, unpacking_at_once
+from .direct import Direct, Readers, direct, unpacking_at_once
 from .host.memory import BlobLog
 from .renewing import Written
 from .slot import Decoded, Kept, Slot, StepBlobs
@@ -28,9 +28,7 @@ from .steps import Prepared, prepared
 from .times import ModelledTime, Steps, Times
 
 if TYPE_CHECKING:
-    from ..blob import Array
     from ..images.pictures import Feed
-    from .direct import Direct
     from .folded import Folded
     from .lanes import Pipeline, Readiness
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..graph import Graph, Layer
 from ..kernels.codes import pack, unpack
 from ..offload.schedule import DeviceStep, HostStep, Schedule
 from ..util.lazy_numpy import np
 from .host.layer import run_layer
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Selected(Mapping[str, "Array"]):

@@ -6,16 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..blob import Array
 from ..graph import Graph, Layer
 from ..util.lazy_numpy import np
 from .batches import numbers
 from .host.layer import run_layer
 from .times import Times
-
-if TYPE_CHECKING:
-    from ..blob import Array
 
 
 class Losses:

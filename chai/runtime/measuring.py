@@ -11,9 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..errors import ModelError
-from ..images.pictures import in_floats
+from ..fixed import Format
+from ..graph import Graph
+from ..images.pictures import Feed, in_floats
 from ..offload.formats import calibrated, from_precision, given as given, marked_unsigned, unsigned_blobs
 from ..offload.headroom import Basis
 from ..passes.infer_shapes import infer_shapes
@@ -25,10 +27,6 @@ from .host.layer import check_weights
 from .renewing import Renewing, Shown, Written
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..fixed import Format
-    from ..graph import Graph
-    from ..images.pictures import Feed
     from ..offload.plan import Plan
 
 log = logger("chai")

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
+from ..blob import Array, Shape
 from ..errors import ShapeError
-
-if TYPE_CHECKING:
-    from ..blob import Array, Shape
-    from ..graph import Layer
+from ..graph import Layer
 
 T = TypeVar("T")
 

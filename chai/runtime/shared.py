@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ..errors import UsageError
+from ..graph import Graph
 from ..util.sharing import Lifetime, Turn, inside
-
-if TYPE_CHECKING:
-    from ..graph import Graph
-
 
 Network = TypeVar("Network", bound="Shared")
 T = TypeVar("T")

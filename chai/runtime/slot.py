@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Array, Shape
+from ..fixed import Format
 from .host.memory import BlobLog
 from .times import RunTimes
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
     from ..devices.base import Program
     from ..driver.memory import BlobSet
-    from ..fixed import Format
     from ..images.pictures import Feed
     from ..offload.schedule import Blobs, Side
     from .direct import Direct

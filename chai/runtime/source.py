@@ -8,34 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import zoo
-from ..blob import Shape
+from ..blob import Array, Shape
 from ..errors import UsageError
-from ..fixed import SCHEMES
+from ..fixed import SCHEMES, Format
 from ..graph import Graph
-from ..overlay import default, load as load_overlay
+from ..overlay import Overlay, default, load as load_overlay
 from ..overlay.host_model import placing
 from ..passes.cut import cut_sized
+from ..passes.infer_shapes import Renewed
 from ..util.data import malloc
+from ..zoo.card import Card
 from ..zoo.locate import locate, read_network
+from .host.forward import HostPass
 from .prototxt.formats import NetworkFormats
 from .prototxt.parameters import Parameters
 from .prototxt.plans import Plans
 from .prototxt.sizing import Sizing
+from .renewing import Shown
 
 if TYPE_CHECKING:
-    from ..blob import Array
     from ..devices.base import Device
-    from ..fixed import Format
     from ..images.pictures import Feed
     from ..offload.headroom import Basis
-    from ..overlay import Overlay
     from ..parser.stored import Stored
-    from ..passes.infer_shapes import Renewed
-    from ..zoo.card import Card
     from ..zoo.options import Options
     from .execution import Execution
-    from .host.forward import HostPass
-    from .renewing import Shown
 
 
 class Source(Protocol):

@@ -8,11 +8,14 @@ from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, View, bases, codes_of, on_device
+from ..blob import Array, Shape, View, bases, codes_of, on_device
 from ..env import env
 from ..errors import DeviceError, ModelError
+from ..graph import Graph, Layer
 from ..kernels.codes import pack, unpack
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step, Unpack
+from ..overlay.layout import DeviceBlob
+from ..tasks import Task
 from ..util.lazy_numpy import np
 from .dump import dump
 from .host.layer import PreparedLayer
@@ -20,12 +23,8 @@ from .slot import Slot, StepBlobs
 from .times import Rows, RunTimes, StepTime
 
 if TYPE_CHECKING:
-    from ..blob import Array
-    from ..graph import Graph, Layer
     from ..images.pictures import Feed
     from ..offload.plan import Plan
-    from ..overlay.layout import DeviceBlob
-    from ..tasks import Task
 
 Prepared = Callable[[Slot, StepBlobs], RunTimes]
 

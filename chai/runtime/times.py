@@ -9,11 +9,10 @@ from functools import cached_property
 from itertools import accumulate, chain
 from math import fsum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ..graph import Composed
-    from .host.memory import BlobLog
+from ..graph import Composed
+from .host.memory import BlobLog
 
 
 @dataclass(frozen=True)

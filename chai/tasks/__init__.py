@@ -14,8 +14,9 @@ from importlib import import_module
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..blob import Array, Shape, View
 from ..errors import DeviceError
-from ..overlay import EXACT
+from ..overlay import EXACT, Overlay, TaskLimits
 from ..overlay.layout import word_bytes
 from ..overlay.sections import BEAT
 from ..util.lazy_numpy import np
@@ -24,8 +25,6 @@ from ..util.paths import modules
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..blob import Array, Shape, View
-    from ..overlay import Overlay, TaskLimits
     from ..overlay.weights import Piece
     from .fields import Operands
     from .probe import Maker, Probe

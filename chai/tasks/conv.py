@@ -16,7 +16,16 @@ from ..errors import DeviceError
 from ..fixed import Requantization, Scaled, requantize, weight_steps
 from ..overlay import Overlay, TaskLimits
 from ..overlay.layout import image_bytes
-from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
+from ..overlay.weights import (
+    Packed,
+    Piece,
+    Unpacked,
+    block_bytes,
+    block_diagonal,
+    groups_to_join,
+    is_depthwise,
+    weight_bytes,
+)
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from . import Task
@@ -28,7 +37,6 @@ from .window import POINT, Window
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..overlay.weights import Piece
     from .probe import Maker, Probe
 
 

@@ -17,6 +17,7 @@ from ..fixed import Requantization, multipliers, requantize
 from ..overlay import Overlay, TaskLimits
 from ..overlay.records import pack_rows, unpack_rows
 from ..overlay.sections import BitField, Record
+from ..overlay.weights import Piece
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import Operands, clamp, same_multipliers, zero_flag, zero_point
@@ -25,7 +26,6 @@ from .target import Target, Unsupported
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..overlay.weights import Piece
     from .probe import Maker, Probe
 
 STEPS = 32  # segments of an octave

@@ -10,6 +10,7 @@ from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Overlay, TaskLimits
+from ..overlay.weights import Piece
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import Operands, as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
@@ -19,7 +20,6 @@ from .window import Window
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..overlay.weights import Piece
     from .probe import Maker, Probe
 
 

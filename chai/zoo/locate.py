@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import zoo
+from ..blob import Shape
 from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
@@ -20,7 +21,6 @@ from . import is_compiled, is_onnx, networks
 from .fetch import fetched, source_of
 
 if TYPE_CHECKING:
-    from ..blob import Shape
     from ..parser.stored import Stored
 
 log = logger("chai.weights")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Shape
 from ..errors import UsageError
 from ..fixed import SCHEMES
 from ..overlay import default as usual
@@ -14,7 +15,6 @@ from ..overlay.sections import LIMITS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..blob import Shape
     from ..devices.base import Device
     from ..plugins import Sources
 

@@ -6,13 +6,10 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ...overlay import Overlay
 from ...util.files import digest
 from .finding import bitstream
-
-if TYPE_CHECKING:
-    from ...overlay import Overlay
 
 MODEL, RELEASE = Path("/proc/device-tree/model"), Path("/etc/os-release")
 

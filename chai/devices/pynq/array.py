@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING
 
+from ...codegen.chain import Chain
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
+from ...tasks import Task
 from ...util.log import logger
 from . import ports
 from .board import Board
@@ -18,10 +19,6 @@ from .clocks import TOLERANCE
 from .finding import download
 from .memory import Lost, PynqBuffers, lost
 from .waiting import LOST, Interrupt, Polling
-
-if TYPE_CHECKING:
-    from ...codegen.chain import Chain
-    from ...tasks import Task
 
 log = logger("chai.pynq")
 

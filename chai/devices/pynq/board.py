@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from ...errors import DeviceError
+from ...overlay import Overlay
 from .finding import claim
 from .memory import PynqBuffers
-
-if TYPE_CHECKING:
-    from ...overlay import Overlay
 
 
 class Board:

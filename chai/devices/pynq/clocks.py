@@ -6,14 +6,11 @@ import logging
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from ...errors import DeviceError
+from ...overlay import Overlay
 from ...util.log import logger
-
-if TYPE_CHECKING:
-    from ...overlay import Overlay
 
 log = logger("chai.pynq")
 

@@ -10,14 +10,12 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...env import env
 from ...errors import DeviceError
+from ...overlay import Overlay
 from .clocks import set_clock
-
-if TYPE_CHECKING:
-    from ...overlay import Overlay
 
 LOCKS = Path("/run/lock")
 ROOT = "sudo drops what pynq needs: sudo -E, or a login shell (sudo -i)"

@@ -6,14 +6,12 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...blob import Array
 from ...driver.memory import NoRoom
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 MEMORY = Path("/proc/meminfo")
 

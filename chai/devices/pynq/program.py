@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...blob import Array, View
 from ...codegen.compile import executable
-from ...driver.memory import NONE, NoRoom
+from ...driver.memory import NONE, BlobSet, NoRoom
 from ...errors import DeviceError
+from ...overlay import Overlay
 from ...tasks.work import Work
 from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
@@ -22,11 +24,6 @@ from .board import Board
 from .finding import bitstream, obstacle
 from .memory import Lost, PynqBuffers, kept
 from .published import PublishedBoard
-
-if TYPE_CHECKING:
-    from ...blob import Array, View
-    from ...driver.memory import BlobSet
-    from ...overlay import Overlay
 
 PATIENCE = 20, 1.0  # timeout of a program: a multiple of the cycle model's estimate, plus seconds
 

@@ -12,11 +12,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...driver.memory import BlobSet, place
 from ...env import env
 from ...errors import DeviceError
+from ...overlay import Overlay
+from ...overlay.architecture import Driver, Proof
 from ...util.log import logger
 from ...util.sharing import Mutex
 from .board import Board
@@ -24,10 +26,6 @@ from .clocks import set_exactly
 from .finding import ROOT, active, bitstream
 from .memory import Lost, PynqBuffers, answering, kept
 from .waiting import Polling
-
-if TYPE_CHECKING:
-    from ...overlay import Overlay
-    from ...overlay.architecture import Driver, Proof
 
 log = logger("chai.pynq")
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ...overlay.sections import PortLimits
 from .simulation import Simulation, untold
-
-if TYPE_CHECKING:
-    from ...overlay.sections import PortLimits
 
 ANSWER = 100  # cycles in which a register must answer
 READS, WRITES = ("m0_read", "m1_read", "m2_read", "m3_read"), ("m0_write", "m3_write")

@@ -6,14 +6,16 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...blob import Array
 from ...codegen.chain import Chain
 from ...codegen.compile import chain, check_descriptors
-from ...driver.memory import NONE
+from ...driver.memory import NONE, BlobSet
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
+from ...overlay import Overlay
 from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from ...util.log import meter
@@ -25,11 +27,6 @@ from .accelerator import Accelerator
 from .building import fastest, rtlil
 from .simulation import Simulation
 from .tools import EXTRA, missing
-
-if TYPE_CHECKING:
-    from ...blob import Array
-    from ...driver.memory import BlobSet
-    from ...overlay import Overlay
 
 LATENCY = 150  # cycles from an address to its first beat, where the manifest does not say
 PATIENCE = 20, 100_000  # most cycles of a chain: a multiple of the cycle model's, plus some

@@ -6,16 +6,13 @@ import ctypes
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ...blob import Array
 from ...errors import DeviceError
-from ...overlay.sections import BEAT
+from ...overlay.sections import BEAT, ChannelLimits
 from ...util.lazy_numpy import np
 from .building import library, rtlil
-
-if TYPE_CHECKING:
-    from ...blob import Array
-    from ...overlay.sections import ChannelLimits
 
 FAULTS = {"slverr": 2, "decerr": 3, "silent": 4, "deaf": 5}  # of the harness
 VALUES = 64  # of a histogram

@@ -8,15 +8,17 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chai
 
+from ...devices.base import Device
 from ...errors import UsageError
 from ...images.sample import sample
 from ...kernels import device_blobs
 from ...net import Net
 from ...offload.counts import conversion_counts
+from ...overlay import Overlay
 from ...overlay.host_model import FLUSH, LANES, LOAD, NANOSECONDS, PICTURE, SEGMENT, STORE
 from ...overlay.layout import DeviceBlob, blob_bytes
 from ...report.host_rows import medians, rows_of
@@ -26,10 +28,6 @@ from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from .fit import GUESSED, HostSample, fitted, samples
 from .probes import PACKED, HostProbe, probes
-
-if TYPE_CHECKING:
-    from ...devices.base import Device
-    from ...overlay import Overlay
 
 WARM, REPEAT = 2, 9  # passes; the first ones prepare what later ones use
 PER_MS = 1e6  # nanoseconds

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ...blob import Array
 from ...overlay.host_model import LANES, LOAD, OTHERS, PASS, SEGMENT, STORE
 from ...report.host_rows import Row
 from ...report.host_work import HostWork, summed
 from ...util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 AROUND = ("feed", "between", "call")  # kinds of row around the steps of a pass
 MOVES = {"store": STORE, "fetch": LOAD}

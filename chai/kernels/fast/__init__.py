@@ -17,14 +17,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ...overlay import EXACT
-from ...tasks import package_of
+from ...tasks import Task, package_of
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ...tasks import Task
     from ..native.table import Form
 
-    Kernel = Callable[..., None]  # inputs, output, scratch
+Kernel = Callable[..., None]  # inputs, output, scratch
 
 
 def kernel(task: Task) -> Kernel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from ...blob import Array
 from ...fixed import ACCUMULATOR, magnitudes
 from ...overlay.weights import Packed, is_depthwise, matrices
 from ...tasks.window import Filtering
@@ -15,12 +16,11 @@ from ...util.lazy_numpy import np
 from .. import codes
 from ..convolution import columns, conv2d
 from ..native.table import Form, Kind, fits
+from . import Kernel
 
 if TYPE_CHECKING:
-    from ...blob import Array
     from ...tasks.conv import Conv
     from ..scratch import Scratch
-    from . import Kernel
 
 MAX_TAPS = 1024  # pixels of a kernel, at most, in C
 COLUMNS = 1 << 20  # bytes of float32 columns: columns, sums and weights of a layer fit into the cache

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...tasks.copy import Copy
 from ..native.table import Form, Kind, fits
-
-if TYPE_CHECKING:
-    from ...tasks.copy import Copy
 
 
 def form(task: Copy) -> Form | None:

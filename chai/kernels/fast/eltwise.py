@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...tasks.eltwise import Eltwise
 from ...tasks.fields import same_multipliers
 from ...util.lazy_numpy import np
 from .. import codes
 from ..native.table import Form, Kind, fits
-
-if TYPE_CHECKING:
-    from ...tasks.eltwise import Eltwise
-    from . import Kernel
+from . import Kernel
 
 
 def kernel(task: Eltwise) -> Kernel | None:

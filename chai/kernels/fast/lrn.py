@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...tasks.lrn import LRNTask
 from ...util.lazy_numpy import np
 from ..native.table import POINT, Form, Kind, fits
-
-if TYPE_CHECKING:
-    from ...tasks.lrn import LRNTask
 
 
 def form(task: LRNTask) -> Form | None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
+from ...tasks.pool import Pool
 from ...util.lazy_numpy import np
 from ..native.table import Form, Kind, fits
-
-if TYPE_CHECKING:
-    from ...tasks.pool import Pool
-    from . import Kernel
+from . import Kernel
 
 WINDOW = 1 << 22  # pixels of an average, at most, in C: their sum has 32 bits
 

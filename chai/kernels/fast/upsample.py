@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...tasks.upsample import UpsampleTask
 from ..native.table import POINT, Form, Kind
-
-if TYPE_CHECKING:
-    from ...tasks.upsample import UpsampleTask
 
 
 def form(task: UpsampleTask) -> Form | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...blob import Array
+
 if TYPE_CHECKING:
-    from ...blob import Array
     from .single import Single
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import gcd, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ...blob import Array, Shape
 from ...util.lazy_numpy import np
 from . import Link, NativeLayer
 from .library import ALIGNMENT, Library, RunArguments, address, aligned
@@ -18,9 +19,6 @@ from .order import OperationBlobs, arena, order
 from .single import OTHERS, SHARED, others, plain
 from .table import Extent, Form, Kind, Operation, Table
 from .threads import threads
-
-if TYPE_CHECKING:
-    from ...blob import Array, Shape
 
 ARENA = 0  # buffer of the blobs inside; then those that it reads, those that it writes, and parameters
 ROWS = 64  # of a copy, at most: pieces of work that threads share

@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
+from ...blob import Array, Shape
 from ...tasks.window import Filtering, Window
 from . import Link, NativeLayer
 from .library import Library, library
@@ -14,7 +15,6 @@ from .single import Single, plain
 from .table import Form, Kind
 
 if TYPE_CHECKING:
-    from ...blob import Array, Shape
     from .chain import FloatChain
 
 KEPT = 1024  # operations: more than the layers of a large network

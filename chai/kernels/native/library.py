@@ -11,17 +11,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from ...blob import Array
 from ...env import env
 from ...errors import DeviceError, UsageError
 from ...util.lazy_numpy import np
 from . import build
-from .table import Kind
-
-if TYPE_CHECKING:
-    from ...blob import Array
-    from .table import Extent, Operation, Table
+from .table import Extent, Kind, Operation, Table
 
 T = TypeVar("T")
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library

@@ -5,12 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...overlay.layout import share
-
-if TYPE_CHECKING:
-    from .table import Table
+from .table import Table
 
 
 @dataclass(eq=False, slots=True)

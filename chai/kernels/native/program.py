@@ -10,11 +10,11 @@ import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from ...blob import Wholes, codes_of
+from ...blob import Array, Shape, Wholes, codes_of
 from ...errors import DeviceError
 from ...overlay.weights import Packed
+from ...tasks import Task
 from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
 from .library import ALIGNMENT, Library, RunArguments, address, aligned, pointer
@@ -33,10 +33,6 @@ from .table import (
     plain_strides,
 )
 from .threads import threads
-
-if TYPE_CHECKING:
-    from ...blob import Array, Shape
-    from ...tasks import Task
 
 ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the host's arrays
 LONG = 512  # pixels of a row that is loaded or stored: many of a channel together, which are in few pages

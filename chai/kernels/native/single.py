@@ -5,17 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
-from ...blob import is_plain
+from ...blob import Array, Shape, is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
 from .table import FLOATS, PACKS, PIXELS, Extent, Form, Kind, Operation, pixel_strides, plain_strides
 from .threads import threads
-
-if TYPE_CHECKING:
-    from ...blob import Array, Shape
 
 INPUT, OUTPUT, SECOND = range(3)  # buffers; the last and those after it are ``parameters``
 OTHERS = ("second_buffer", "constants", "file")  # fields of the buffers besides input and output

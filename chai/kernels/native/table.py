@@ -8,13 +8,13 @@ from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...blob import Array, Shape
 from ...tasks.window import Window
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...blob import Array, Shape
     from ...fixed import Requantization
     from ...overlay.weights import Packed
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from math import pi, sqrt
-from typing import TYPE_CHECKING
 
-from ...blob import count
+from ...blob import Array, count
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 LARGEST = 3.4028234e38  # of float32: no limit
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING
 
+from ...blob import Array
 from ...util.lazy_numpy import np
 from ..constants import One, TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
 from .activations import LARGEST
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 TINY = 1e-36
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ...blob import count
+from ...blob import Array, count
 from ...util.lazy_numpy import np
 from ...util.rounding import ceil_div
 from ..constants import Constant, TrainedBlob
@@ -15,9 +14,6 @@ from ..windows import Geometry, Spans, geometry, lowered, raised, spans
 from . import operator
 from .activations import LARGEST
 from .pieces import cut, every
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 
 @operator("MaxPool", "AveragePool")

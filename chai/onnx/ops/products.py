@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...blob import count
+from ...blob import Array, count
 from ...util.lazy_numpy import np
 from ..constants import TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 
 @operator("Gemm")

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...blob import Shape
 from ...errors import PluginError
 from ...limits import limits
 from ...util.lazy_numpy import np
@@ -20,7 +21,6 @@ from .plan import Launch, LaunchPlan, Planner
 from .reading import read
 
 if TYPE_CHECKING:
-    from ...blob import Shape
     from ..fields import Called
 
 

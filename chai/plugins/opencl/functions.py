@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...blob import Shape
 from ...errors import PluginError
+from ...graph import OutputKind
 from ...limits import limits
 from ...util.files import content
 from ...util.keywords import function_of
@@ -19,6 +21,7 @@ from ..arguments import is_size
 from ..definition import Arity, CustomOptions, CustomType
 from ..failure import run
 from ..registry import enter
+from ..xchange import xChangeLayer
 from . import rendering
 from .description import Port
 from .formula import DIMS, Formula, FormulaError
@@ -27,10 +30,7 @@ from .parameters import KernelParameter, kernels
 from .plan import Launch, LaunchPlan, Planner
 
 if TYPE_CHECKING:
-    from ...blob import Shape
-    from ...graph import OutputKind
     from ..fields import Called
-    from ..xchange import xChangeLayer
 
 Sizes = str | Sequence[int] | Callable[..., Sequence[int]]
 Select = Callable[..., str | tuple[str, str]]

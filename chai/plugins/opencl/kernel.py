@@ -11,12 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...blob import show
+from ...blob import Array, Shape, show
 from ...env import env
 from ...errors import PluginError
 from ...util.lazy_numpy import np
 from ...util.log import logger
 from ...util.sharing import forgets
+from ..xchange import xChangeLayer
 from . import half
 from .plan import BufferCopy, Launch, LaunchPlan, Planner
 from .rendering import TEXT
@@ -25,9 +26,7 @@ from .worker.memory import MemoryFile
 from .worker.process import Died, Here, Process, runner
 
 if TYPE_CHECKING:
-    from ...blob import Array, Shape
     from ..fields import Called
-    from ..xchange import xChangeLayer
 
 log = logger("chai.opencl")
 UNWRITTEN = 0xA5  # a byte

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ...blob import Array, Shape
 from ...errors import PluginError
 from ...limits import limits
 from ...util.lazy_numpy import np
@@ -19,7 +20,6 @@ from .rendering import dims
 from .worker.memory import Region, regions
 
 if TYPE_CHECKING:
-    from ...blob import Array, Shape
     from ..fields import Called
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...blob import Shape
 from ...errors import PluginError
 from ...util.lazy_numpy import np
 from . import half
 from .description import Define, Port, Stage, Tensor
 from .formula import DIMS
-
-if TYPE_CHECKING:
-    from ...blob import Shape
 
 TEXT = "<source>"  # the name of a source that is no file
 Sizes = Mapping[str, int]  # B, F, Y and X

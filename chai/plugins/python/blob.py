@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from ...blob import Shape, show
+from ...blob import Array, Shape, show
 from ...errors import UsageError
 from ...limits import limits
 from ...util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 
 def _size_of_axis(axis: int) -> property:

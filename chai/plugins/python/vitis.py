@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from ...blob import Array
 from ..definition import Arity, CustomOptions
 from ..registry import enter
 from .classes import type_of
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 T = TypeVar("T", bound=type)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from ...blob import Shape
+from ...blob import Array, Shape
 from ...env import env
 from ...graph import Graph, Layer
 from ...kernels import float_kernels
@@ -17,9 +16,6 @@ from ..times import RunTimes, Steps, Times
 from .layer import PreparedLayer, check_weights
 from .memory import Alive
 from .steps import Alone, Together, Values, native, together
-
-if TYPE_CHECKING:
-    from ...blob import Array
 
 
 class _Kept:

@@ -7,20 +7,15 @@ from functools import partial
 from math import prod
 from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-from ...blob import Shape, show
+from ...blob import Array, Shape, show
 from ...env import env
 from ...errors import NO_PARAMETERS, ModelError, PluginError
+from ...graph import Layer
 from ...util.lazy_numpy import np
 from ..dump import dump
-from ..renewing import Resized, Shown
+from ..renewing import Resized, Shown, Written
 from ..times import Rows, RunTimes, StepTime
-
-if TYPE_CHECKING:
-    from ...blob import Array
-    from ...graph import Layer
-    from ..renewing import Written
 
 _shape = attrgetter("shape")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ...blob import Array, Shape
+from ...blob import Array, Shape
 
 CLAIMED = 24 << 20  # bytes at most that are taken before the first pass
 

@@ -9,18 +9,17 @@ from operator import attrgetter, is_
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...blob import Shape, is_plain
+from ...blob import Array, Shape, is_plain
+from ...graph import Layer
 from ...kernels.native import Link, NativeLayer
+from ..renewing import Written
 from ..times import Rows, RunTimes
 from .layer import PreparedLayer, short_of_memory
 from .memory import Alive
 
 if TYPE_CHECKING:
-    from ...blob import Array
-    from ...graph import Layer
     from ...kernels.native.chain import FloatChain
     from ...kernels.native.floats import Floats
-    from ..renewing import Written
 
 SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together: their calls take a part of their time
 _weights = attrgetter("blobs")

@@ -10,6 +10,7 @@ from itertools import chain
 from math import ceil, fsum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...blob import Shape
 from ...errors import UsageError
 from ...text import csv_cell, tell, visible
 from ...util import html
@@ -23,7 +24,6 @@ from .picture import picture
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ...blob import Shape
 
 log = logger("chai.perf")
 KINDS = ("fpga", "host", "custom", "unpack", "pack")  # of a step; all but fpga are time of the host

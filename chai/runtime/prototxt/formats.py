@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ...fixed import Format
 from ...graph import Graph
 from ...util.log import logger
 from ...util.paths import stem
 
 if TYPE_CHECKING:
-    from ...fixed import Format
     from ...images.pictures import Feed
     from ...offload.headroom import Basis
     from ...offload.plan import Plan

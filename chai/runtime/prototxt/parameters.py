@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from operator import is_
 from typing import TYPE_CHECKING
 
-from ...blob import Shape, count, show
+from ...blob import Array, Shape, count, show
 from ...errors import ModelError
-from ...graph import Graph, fillers
+from ...graph import Graph, Layer, fillers
 from ...limits import limits
 from ...parser.caffemodel import check_fit
 from ...passes.infer_shapes import Renewed, infer_shapes
@@ -19,8 +19,6 @@ from ...util.paths import stem
 from ..host.layer import check_weights
 
 if TYPE_CHECKING:
-    from ...blob import Array
-    from ...graph import Layer
     from ...parser.stored import Stored
 
 log = logger("chai")

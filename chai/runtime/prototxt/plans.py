@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ...blob import Shape
+from ...graph import Graph
+from ...overlay import Overlay
 from ..host.forward import HostPass
 from ..host.layer import check_weights
 from .sizing import SIZES, Key, Sizing
 
 if TYPE_CHECKING:
     from ...devices.base import Device
-    from ...graph import Graph
     from ...offload.plan import Plan
-    from ...overlay import Overlay
     from ...overlay.host_model import HostModel
     from ..execution import Execution
     from .formats import NetworkFormats

@@ -8,12 +8,9 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from mmap import mmap
-from typing import TYPE_CHECKING
 
+from ....blob import Array
 from ....util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ....blob import Array
 
 PAGE = 4096
 GUARD = 1024  # bytes around every buffer that must not change, at least

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....env import env
 from ....limits import limits
@@ -18,9 +18,7 @@ from ....util.interpreter import command, ending
 from ....util.log import logger
 from ....util.sharing import Mutex, forgets
 from .engine import EngineError, KernelRunner
-
-if TYPE_CHECKING:
-    from .memory import MemoryFile
+from .memory import MemoryFile
 
 log = logger("chai.opencl")
 LONGEST = 1 << 20  # bytes of an answer; a compiler's log may be long
