@@ -10,6 +10,7 @@ from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..overlay import Overlay, TaskLimits
 from ..overlay.records import pack_rows
+from ..overlay.weights import Piece
 from ..tasks import Task
 from ..tasks.fields import Operands, as_it_is, clamp
 from ..util.lazy_numpy import np
@@ -17,7 +18,6 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..overlay.weights import Piece
     from ..tasks.probe import Maker, Probe
 
 LOWEST = -10000  # what a class has to exceed

@@ -6,7 +6,7 @@ import gc
 import sys
 from itertools import pairwise
 
-FROZEN_BY_PYTHON = 1000  # objects, at most: 3.12 begins with some hundreds of its own; a program freezes several thousand
+FROZEN_BY_PYTHON = 1000  # objects, at most: 3.12 begins with hundreds of its own; a program freezes thousands
 
 
 class Uncollected:
