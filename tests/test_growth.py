@@ -12,13 +12,14 @@ import chai
 
 from .conftest import ROOT
 
-BLOCKS = 4, 30  # 42 and 276 layers
+BLOCKS = 4, 16  # 42 and 150 layers
+BOUND = 1.2  # times as many calls per layer: 3.6 times as many layers would show what grows with their number
 
 
 def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Of loading, planning, passes, compiling and showing."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    from bench_growth import GOAL, actions, residual
+    from bench_growth import actions, residual
 
     counts: list[dict[str, float]] = []
     for blocks in (2, *BLOCKS):  # what is made once in a process is made by the first
@@ -38,4 +39,4 @@ def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
             counts[-1][name] = sum(row.callcount for row in profile.getstats()) / layers
     capsys.readouterr()
     growth = {name: round(calls / counts[1][name], 2) for name, calls in counts[2].items()}
-    assert {name: ratio for name, ratio in growth.items() if ratio > GOAL} == {}
+    assert {name: ratio for name, ratio in growth.items() if ratio > BOUND} == {}

@@ -67,7 +67,7 @@ def numbers_of(task: Any) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        return value.dtype, value.shape, value.tobytes()
     return {name: plain(v) for name, v in value._asdict().items()} if isinstance(value, Requantization) else value
 
 
