@@ -12,7 +12,7 @@ import numpy as np
 from chai import overlay as overlays
 from chai.codegen.dependencies import NONE, Finished
 from chai.codegen.encoding import encode
-from chai.devices.rtlsim.building import rtlil
+from chai.devices.rtlsim.building import fastest, rtlil
 from chai.devices.rtlsim.simulation import Simulation
 from chai.fixed import Requantization
 from chai.hw_overlays.rtl.array.engine import ArrayEngine
@@ -135,7 +135,7 @@ class Bench:
 
     def simulation(self, latency: tuple[int, int] = (1, 1), pause: int = 0, slow: str = "") -> Simulation:
         """A simulation with this memory and the Tasks on their way; the port ``slow`` does little."""
-        simulation = Simulation(engine(self.overlay), self.seed)
+        simulation = Simulation(engine(self.overlay), self.seed, simulator=fastest())
         simulation.memory(BASE, self.memory)
         for port in ("constants", "constants_too", "even", "odd")[: 2 + self.overlay.array.inputs // 8]:
             simulation.reader(port, *latency, 245 if slow and port.startswith(slow) else pause)

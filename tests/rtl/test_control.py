@@ -11,7 +11,7 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 from chai import overlay as overlays
 from chai.devices.rtlsim.accelerator import Accelerator
-from chai.devices.rtlsim.building import rtlil
+from chai.devices.rtlsim.building import fastest, rtlil
 from chai.devices.rtlsim.simulation import Simulation
 from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.watch import PATIENCE
@@ -38,7 +38,7 @@ class Bench:
     def __init__(self, text: str, seed: int = 0, latency: tuple[int, int] = (1, 1), pause: int = 0) -> None:
         noise = np.random.default_rng(seed)
         self.chain, self.constants, self.blobs = (noise.integers(0, 256, SIZE, dtype=np.uint8) for _ in range(3))
-        self.simulation = Simulation(text, seed)
+        self.simulation = Simulation(text, seed, simulator=fastest())
         for address, data in ((CHAIN, self.chain), (CONSTANTS, self.constants), (BLOBS, self.blobs)):
             self.simulation.memory(address, data)
         self.accelerator = Accelerator(self.simulation, latency, pause)

@@ -23,7 +23,7 @@ from chai.tasks.window import Window
 pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
-from chai.devices.rtlsim.building import rtlil
+from chai.devices.rtlsim.building import fastest, rtlil
 from chai.devices.rtlsim.simulation import Simulation
 from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.ports import Stall
@@ -46,7 +46,7 @@ class Engine:
         self.text = rtlil(WindowEngine(overlay))
 
     def bench(self, seed: int, size: int = SIZE) -> Bench:
-        return Bench(self.overlay, Simulation(self.text, seed), seed, size)
+        return Bench(self.overlay, Simulation(self.text, seed, simulator=fastest()), seed, size)
 
     def tasks(self, seed: int, *kinds: Callable[..., Case]) -> None:
         """Run random Tasks of these kinds, and compare."""
