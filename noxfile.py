@@ -1,16 +1,16 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first seven.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first six.
 
 tests    this Python, with the newest dependencies
 extras   this Python, and the libraries of the extras opencl, hdf5 and video: the tests that need them
 numpy    this Python, in a copy of the checkout, without a C compiler on PATH: no kernels; with -- tests: the whole suite
-driver   this Python, and the pynq library on a simulated board
-rtl      this Python, and the tools of the extra rtl: a small array, simulated; with -- -m slow: whole networks on the real one
+driver   this Python, the pynq library on a simulated board, and the tools of the extra rtl: a small array, simulated
 lint     ruff and mypy, as .pre-commit-config.yaml has them
 docs     the pages as a site, in build/site: links are checked, diagrams drawn, nothing is loaded from elsewhere
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
-pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, and
-         the driver on the RTL
+rtl      this Python, and the tools of the extra rtl; with -- -m slow: whole networks on the real array
+pynq     the tests of the driver with all versions of pynq and Python; with -- -m slow: installing into an image's
+         environment, and the driver on the RTL
 wheel    dist/*.whl with the kernels of every machine, compiled by zig; the same bytes each time
 arm      the Arm kernels under qemu-user
 arm_cost instructions of passes on Arm processors under qemu-user: their tests and goals; with -- NET: of a network
@@ -28,7 +28,8 @@ import nox
 ROOT = Path(__file__).parent.resolve()
 nox.options.default_venv_backend = "venv"
 os.environ["PIP_NO_COMPILE"] = "1"  # Python compiles what it imports; all of it takes half of an installation's time
-TWO = ["-n", "2", "--dist", "loadfile"]  # processes; a file's tests share what its fixtures make
+WORKERS = ["-n", "3", "--dist", "loadfile"]  # for two processors, as some tests wait; a file's tests share its fixtures
+RTL = ["tests/rtl", "tests/devices/rtlsim"]
 KERNELS = [
     "kernels",
     "runtime",
@@ -45,7 +46,7 @@ LAST = "3.1.2"  # the last pynq that supports the Zynq-7000
 def tests(session: nox.Session) -> None:
     """Run the suite."""
     session.install("-e", ".[dev,bench]")
-    session.run("python", "-m", "pytest", "-q", *TWO, *session.posargs)
+    session.run("python", "-m", "pytest", "-q", *WORKERS, *session.posargs)
 
 
 @nox.session(tags=["ci"])
@@ -53,7 +54,7 @@ def extras(session: nox.Session) -> None:
     """Run the tests that need the libraries of optional extras."""
     session.install("-e", ".[test,opencl,hdf5,video]")
     folders = ["tests/opencl", "tests/pycaffe", "tests/frames", "tests/cli/test_video.py"]
-    session.run("python", "-m", "pytest", "-q", "-m", "extras", *folders, *TWO, *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "-m", "extras", *folders, *WORKERS, *session.posargs)
 
 
 @nox.session(tags=["ci"])
@@ -77,26 +78,19 @@ def numpy(session: nox.Session) -> None:
     session.install("-e", ".[test]", env=env)
     assert not [*copy.glob("chai/kernels/native/*.so")]
     tests = session.posargs or [f"tests/{name}" for name in KERNELS]
-    session.run("python", "-m", "pytest", "-q", *TWO, *tests, env=env)
+    session.run("python", "-m", "pytest", "-q", *WORKERS, *tests, env=env)
 
 
 @nox.session(tags=["ci"])
 def driver(session: nox.Session) -> None:
-    """Test the driver through pynq."""
-    through_pynq(session, LAST)
-
-
-@nox.session(tags=["ci"])
-def rtl(session: nox.Session) -> None:
-    """Simulate the accelerator's RTL."""
-    session.install("-e", ".[test,rtl]")
-    session.run("python", "-m", "pytest", "-q", "tests/rtl", "tests/devices/rtlsim", *TWO, *session.posargs)
+    """Test the driver through pynq, and simulate the accelerator's RTL."""
+    through_pynq(session, LAST, *RTL)
 
 
 @nox.session(tags=["ci"])
 def lint(session: nox.Session) -> None:
     """Check style and types."""
-    session.install("-e", ".[dev]")
+    session.install("-e", ".[test,lint]")
     session.run("pre-commit", "run", "--all-files")
 
 
@@ -114,6 +108,13 @@ def board(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-q", *session.posargs)
 
 
+@nox.session
+def rtl(session: nox.Session) -> None:
+    """Simulate the accelerator's RTL."""
+    session.install("-e", ".[test,rtl]")
+    session.run("python", "-m", "pytest", "-q", *RTL, *WORKERS, *session.posargs)
+
+
 @nox.session(python=["3.13", "3.12"])
 def newest(session: nox.Session) -> None:
     """Run the suite on the newest versions."""
@@ -128,14 +129,14 @@ def pynq(session: nox.Session, version: str) -> None:
     through_pynq(session, version)
 
 
-def through_pynq(session: nox.Session, version: str) -> None:
-    """Run tests/devices/pynq with this version of pynq."""
+def through_pynq(session: nox.Session, version: str, *more: str) -> None:
+    """Run tests/devices/pynq, and more tests, with this version of pynq."""
     published = LAST if version == "3.1.1" else version
     session.install("-e", ".[test,pynq,rtl]", f"pynq=={published}", "hatchling>=1.18")
     if version != published:  # it depends on an address, which pip refuses even without dependencies
         session.install("uv")
         session.run("uv", "pip", "install", "-q", "--python", f"{session.bin}/python", "--no-deps", f"pynq=={version}")
-    session.run("python", "-m", "pytest", "-q", "tests/devices/pynq", *TWO, *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "tests/devices/pynq", *more, *WORKERS, *session.posargs)
 
 
 @nox.session
