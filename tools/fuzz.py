@@ -208,7 +208,7 @@ def other(path: Path) -> None:
     from chai.parser.caffemodel import Weights
     from chai.plugins.opencl import reading
     from chai.util.data import journal
-    from chai.zoo.card import read_card
+    from chai.zoo.card_file import read_card
 
     if path.suffix == ".caffemodel":
         weights = Weights(path)

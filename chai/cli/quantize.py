@@ -27,7 +27,7 @@ from ..report import page as reports
 from ..text import visible
 from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
-from ..zoo import card as cards, is_onnx
+from ..zoo import card_file as cards, is_onnx
 from ..zoo.locate import locate
 from . import inputs, options, output, worst
 from .parsing import refuse, section

@@ -213,14 +213,24 @@ def load(name_or_path: str | Path = default, *, build: int | None = None) -> Ove
 @lru_cache(maxsize=16)
 def _parsed(path: str, text: str, build: int | None) -> Overlay:
     """Return the overlay of a manifest's text. It is cached, since every network loads one."""
-    document = jsonfile.parse(text, path)
-    digest = _digest(document.value)
-    if build is None or build != _build(digest):
+    value = None if build is None else _of_build(text, build)
+    if value is None:
         from .checks import check  # schemas, which most networks that were compiled do not need
 
+        document = jsonfile.parse(text, path)
         check(document, ARRAY)
-    own = named(document.value.get("architecture", ARRAY))
-    return _overlay(path, digest, document.value, {} if own is None else own.sections(document.value))
+        value = document.value
+    own = named(value.get("architecture", ARRAY))
+    return _overlay(path, _digest(value), value, {} if own is None else own.sections(value))
+
+
+def _of_build(text: str, build: int) -> dict[str, Any] | None:
+    """Return a manifest of this build, which has nothing that an error could be about; None if it is of another one."""
+    try:
+        value: dict[str, Any] = json.loads(text)
+        return value if build == _build(_digest(value)) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def named(name: str) -> Architecture | None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .card import Card as Card, read_card as read_card
+    from .card import Card as Card
+    from .card_file import read_card as read_card
 
 __all__ = ["Card", "is_compiled", "is_onnx", "read_card"]
 
@@ -41,5 +42,5 @@ def is_onnx(path: str | Path) -> bool:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'chai.zoo' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(".card", __name__), name)
+    value = globals()[name] = getattr(import_module(".card" if name == "Card" else ".card_file", __name__), name)
     return value

@@ -1,28 +1,16 @@
-"""The card of a network: the TOML file next to its prototxt."""
+"""The card of a network: what is known of it beside its layers."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..detect.head import Head, head_of
-from ..detect.labels import SETS
-from ..errors import ParseError, UsageError
-from ..images.preprocess import CHANNELS, LARGEST, LETTERBOX, Preprocess, from_transform
-from ..util.files import content
-from ..util.lazy_numpy import np
-from .published import Published, from_table
+from ..images.preprocess import Preprocess, from_transform
 
 if TYPE_CHECKING:
+    from ..detect.head import Head
     from ..graph.transform import Transform
-
-_TABLE = r"\s*\[\s*preprocess\s*\]"
-DEPTH = 32  # parts of a dotted key, in whose number TOML's reader takes quadratic time
-_DEEP = rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}"""
-_KEYS = ("resize", "crop", "channels", "mean", "raw_scale", "scale")
+    from .published import Published
 
 DEFAULT = Preprocess()
 
@@ -42,135 +30,3 @@ class Card:
         if self.preprocess.chosen or transform is None:
             return self.preprocess
         return from_transform(transform)
-
-
-def card_text(path: Path) -> str:
-    """Return the text of a card; "" if there is no such file. Raises ParseError."""
-    if not path.is_file():
-        return ""
-    try:
-        return content(path, "card_bytes").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
-
-
-def _toml(text: str, path: Path) -> dict[str, Any]:
-    try:
-        import tomllib
-    except ImportError:  # Python 3.10
-        import tomli as tomllib  # type: ignore[no-redef]
-    try:
-        if re.search(_DEEP, text):
-            raise ValueError(f"a key of more than {DEPTH} parts")
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: also a number with more digits than Python reads
-        raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
-
-
-def read_card(prototxt: str | Path) -> Card:
-    """Return the card NAME.toml next to NAME.prototxt, an empty one if there is none. Raises ParseError."""
-    path = Path(prototxt).with_suffix(".toml")
-    return parse_card(card_text(path), path)
-
-
-def parse_card(text: str, path: Path) -> Card:
-    """Read a card from its text; ``path`` is named in errors. Raises ParseError."""
-    table = _toml(text, path)
-    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "detect", "weights")]
-    if unknown:
-        raise ParseError(
-            f"unknown key {unknown[0]!r}; expected title, labels, [preprocess], [detect] or [weights]", path=str(path)
-        )
-    labels = table.get("labels", [])
-    labels = list(SETS[labels]) if isinstance(labels, str) and labels in SETS else labels
-    if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
-        raise ParseError(f"labels: expected a list of texts, or {' or '.join(SETS)}", path=str(path))
-    return Card(
-        str(table.get("title", "")),
-        tuple(labels),
-        _preprocess(table.get("preprocess"), path),
-        from_table(table["weights"], path) if "weights" in table else None,
-        _detect(table["detect"], path) if "detect" in table else None,
-    )
-
-
-def _detect(table: Any, path: Path) -> Head:
-    try:
-        return head_of(table)
-    except UsageError as error:
-        raise ParseError(error.message, path=str(path), hint=error.hint) from error
-
-
-def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -> str:
-    """Replace the [preprocess] table of a card; every other line of ``text`` stays. Raises ParseError if it cannot be done.
-
-    A card cannot hold a mean image, so it is left out; ``comment`` may say where it is.
-    """
-    block = [f"{key} = {value}\n" for key, value in _values(how)]
-    if comment:
-        block.insert(0, f"# {comment}\n")
-    lines = text.splitlines(keepends=True)
-    first = next((i for i, line in enumerate(lines) if re.match(_TABLE, line)), len(lines))
-    after = next((i for i in range(first + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines))
-    before = "".join(lines[:first])
-    if before and first == len(lines):
-        before = before.rstrip("\n") + "\n\n"
-    table = "".join(["[preprocess]\n", *block]) if block else ""
-    gap = "\n" if table and after < len(lines) else ""
-    card = before + table + gap + "".join(lines[after:])
-    expected = {**_toml(text, path), **_toml(table, path)}
-    if not table:
-        expected.pop("preprocess", None)
-    if _toml(card, path) != expected:
-        raise ParseError(
-            "its preprocessing cannot be replaced: expected [preprocess] and a line for each key", path=str(path)
-        )
-    return card
-
-
-def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
-    """Yield (key, value as TOML) of every setting that is not the default."""
-    for key in _KEYS:
-        value = getattr(how, key)
-        if key in ("resize", "crop") and value is not None:
-            yield key, f'"{value}"' if isinstance(value, str) else str(list(value))
-        elif key == "channels" and value is not None:
-            yield key, f'"{value}"'
-        elif key == "mean" and not isinstance(value, np.ndarray) and len(np.atleast_1d(value)):
-            yield key, str([float(m) for m in np.atleast_1d(value)])
-        elif key in ("raw_scale", "scale") and value != getattr(Preprocess, key):
-            yield key, str([float(s) for s in value]) if isinstance(value, tuple) else repr(float(value))
-
-
-def _preprocess(table: Any, path: Path) -> Preprocess:
-    if table is None:
-        return Preprocess()
-    if not isinstance(table, Mapping):
-        raise ParseError("preprocess: expected a table, [preprocess]", path=str(path))
-    options: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in _KEYS:
-            raise ParseError(f"[preprocess] has no key {key!r}; expected {', '.join(_KEYS)}", path=str(path))
-        if key == "channels":
-            if value not in CHANNELS:
-                raise ParseError(f"channels: expected one of {', '.join(CHANNELS)}, found {value!r}", path=str(path))
-            options[key] = value
-            continue
-        if (key, value) == ("resize", LETTERBOX):
-            options[key] = value
-            continue
-        numbers = value if isinstance(value, list) else [value]
-        if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and abs(n) <= LARGEST for n in numbers):
-            raise ParseError(f"{key}: expected numbers, found {str(value)[:80]}", path=str(path))
-        if key in ("resize", "crop") and (len(numbers) != 2 or not all(isinstance(n, int) for n in numbers)):
-            raise ParseError(f"{key}: expected [height, width], found {value!r}"[:200], path=str(path))
-        if key == "raw_scale" and isinstance(value, list):
-            raise ParseError(f"{key}: expected one number, found {str(value)[:80]}", path=str(path))
-        several = key in ("resize", "crop", "mean") or isinstance(value, list)
-        options[key] = (
-            tuple(map(float, numbers)) if key == "scale" and several else tuple(numbers) if several else float(value)
-        )
-    try:
-        return Preprocess().with_options(**options) if options else Preprocess()
-    except UsageError as error:
-        raise ParseError(error.message, path=str(path)) from error

@@ -25,7 +25,7 @@ from ..util.files import digest
 from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import networks
-from .card import read_card
+from .card_file import read_card
 from .published import Published
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from chai.images.files import find, read
 from chai.images.preprocess import Preprocess
 from chai.offload.schedule import DeviceStep, HostStep
 from chai.util.paths import resource
-from chai.zoo.card import Card, read_card
+from chai.zoo.card import Card
+from chai.zoo.card_file import read_card
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network
 

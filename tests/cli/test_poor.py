@@ -17,7 +17,7 @@ from chai.cli import check as command, main, worst
 from chai.evaluate.compare import Agreement, LayerCheck, Report
 from chai.parser.caffemodel import write_caffemodel
 from chai.util.table import floored
-from chai.zoo.card import read_card
+from chai.zoo.card_file import read_card
 
 RNG = np.random.default_rng(3)
 

@@ -23,7 +23,7 @@ from chai.report import page as reports
 from chai.runtime import measuring
 from chai.util.paths import resource
 from chai.util.table import Table
-from chai.zoo.card import read_card
+from chai.zoo.card_file import read_card
 from tests.passes.common import AFFINE, CONV, GLOBAL, MAX, network
 
 if TYPE_CHECKING:

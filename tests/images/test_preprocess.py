@@ -12,7 +12,7 @@ from chai import Preprocess, UsageError
 from chai.graph.params import SIZE
 from chai.images import files
 from chai.kernels import pixels as kernels
-from chai.zoo.card import read_card
+from chai.zoo.card_file import read_card
 from tests.conftest import need_models
 
 GRADIENT = np.arange(11 * 13 * 3, dtype=np.uint8).reshape(11, 13, 3)

@@ -15,7 +15,7 @@ from chai.images.files import find, read
 from chai.offload.schedule import HostStep, Pack, Unpack
 from chai.tasks.arithmetic import Arithmetic
 from chai.util.paths import resource
-from chai.zoo.card import read_card
+from chai.zoo.card_file import read_card
 from tests.conftest import examples, need_models, report
 from tests.passes.common import AFFINE, CONV, GLOBAL, Array, network, origins, source, train
 from tests.reference import fixed as reference

@@ -16,7 +16,7 @@ from chai.images import files as images
 from chai.images.preprocess import Preprocess
 from chai.quantizer import PLAIN, Recipe, quantize
 from chai.util.paths import resource
-from chai.zoo.card import read_card
+from chai.zoo.card_file import read_card
 from tests.conftest import need_models, report
 from tests.e2e.test_caffe_models import NAMES, cases
 from tests.passes.common import DEEP, MAX, network

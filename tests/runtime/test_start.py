@@ -21,14 +21,14 @@ SLOW = {"hashlib", "logging", "inspect", "shutil", "importlib.metadata", "asynci
 
 # of chai, with what is in these folders: what only reading, planning, compiling and showing a network needs
 UNNEEDED = (
-    "artifact.card artifact.save chaidnn cli cv codegen.arrange codegen.compile codegen.cycles devices.float devices.pynq "
+    "artifact.card artifact.save chaidnn cli cv codegen.arrange codegen.compile codegen.cycles detect devices.float devices.pynq "
     "devices.rtlsim devices.vtasim driver evaluate graph.fillers graph.source graph.transform images kernels.codes_numba "
     "kernels.elements kernels.native.chain kernels.weights offload.cost offload.formats offload.merge_parallel "
     "offload.partition offload.planning offload.scheduling offload.unfold_inputs overlay.architecture overlay.checks parser "
     "passes plugins.composed plugins.opencl plugins.prange_numba plugins.xchange_numba pycaffe quantizer report "
     "runtime.folded runtime.host.forward runtime.host.steps runtime.lanes runtime.perf runtime.source tasks.coarser "
     "tasks.probe tasks.target util.data.journal util.data.npy util.data.shelf util.html util.table vta zoo.card "
-    "zoo.fetch zoo.locate zoo.networks zoo.published"
+    "zoo.card_file zoo.fetch zoo.locate zoo.networks zoo.published"
 )
 IN_NUMPY = "kernels.pooling kernels.scratch"  # what runs Tasks where there are no kernels in C
 
@@ -56,6 +56,15 @@ def test_a_compiled_network_imports_what_running_it_needs(tmp_path: Path) -> Non
     modules, _ = started(made(tmp_path, "several outputs")[1], tmp_path)
     assert not loaded(UNNEEDED + " plugins util.log util.private", modules)
     assert bool(loaded(IN_NUMPY, modules)) == (library() is None)
+
+
+def test_a_compiled_network_with_a_card_reads_no_toml(tmp_path: Path) -> None:
+    with chai.Net("digits", device="null", calibrate=np.ones((1, 1, 8, 8), np.float32)) as net:
+        save(net, tmp_path / "digits.chai", net.card)
+    modules, _ = started(tmp_path / "digits.chai", tmp_path)
+    assert "chai.zoo.card" in modules
+    assert not {"tomllib", "tomli"}.intersection(modules)
+    assert not loaded("detect zoo.card_file zoo.published", modules)
 
 
 def test_the_unneeded_modules_exist() -> None:

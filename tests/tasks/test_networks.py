@@ -19,7 +19,7 @@ from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.work import Work
 from chai.util.paths import resource
-from chai.zoo.card import read_card
+from chai.zoo.card_file import read_card
 from tests.conftest import need_models, report
 
 from .common import Array

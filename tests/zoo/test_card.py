@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from chai import ParseError, Preprocess
-from chai.zoo import card as cards
+from chai.zoo import card_file as cards
+from chai.zoo.card import Card
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_a_card_that_is_wrong_says_where(tmp_path: Path, text: str, words: str) 
 
 
 def test_a_card(tmp_path: Path) -> None:
-    assert cards.read_card(tmp_path / "net.prototxt") == cards.Card()
+    assert cards.read_card(tmp_path / "net.prototxt") == Card()
     (tmp_path / "net.toml").write_text(
         'title = "t"\nlabels = ["a", "b"]\n[preprocess]\nmean = [1, 2.5, 3]\ncrop = [5, 7]\n'
     )

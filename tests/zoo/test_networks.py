@@ -26,7 +26,7 @@ from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
 from chai.util.paths import resource
 from chai.zoo import networks
-from chai.zoo.card import read_card
+from chai.zoo.card_file import read_card
 from chai.zoo.locate import read_graph
 from tests.conftest import need_models, report
 
