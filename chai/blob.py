@@ -54,8 +54,8 @@ class Wholes(dict[str, View]):
 
 def codes_of(blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Array:
     """Return the codes of a blob, created if missing; a view's are a numpy view of its parent's."""
-    if (found := blobs.get(blob)) is not None:
-        return found
+    if (codes := blobs.get(blob)) is not None:
+        return codes
     missing = list(takewhile(lambda part: part not in blobs, (view.base for view in bases(blob, views))))
     for part in reversed(missing):
         view, shape = views.get(part), shapes[part]

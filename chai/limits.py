@@ -58,9 +58,9 @@ class Limits:
     frame_seconds: int = 30  # until a video's next frame comes
     video_bytes: int = 2 << 30  # address space of the process that reads a video
 
-    def exceeded(self, name: str, found: int) -> str:
+    def exceeded(self, name: str, amount: int) -> str:
         """Return an error message: the limit, the value found, and how to raise the limit."""
-        return f"{found:,} exceeds the limit {name}={getattr(self, name):,} (raise it with CHAI_LIMITS={name}=N)"
+        return f"{amount:,} exceeds the limit {name}={getattr(self, name):,} (raise it with CHAI_LIMITS={name}=N)"
 
 
 @lru_cache(maxsize=1)

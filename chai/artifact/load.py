@@ -74,8 +74,8 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
     keep_freed(claimed(shapes) + sum(map(len, reader.artifact.sections.values())))  # of passes, and of packed weights
     formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])
-    made = layers.layers(reader, shapes, inputs, custom)
-    written = {*inputs, *(t for layer in made.values() for t in layer.tops)}
+    known_layers = layers.layers(reader, shapes, inputs, custom)
+    written = {*inputs, *(t for layer in known_layers.values() for t in layer.tops)}
     coded = {blob: on_device(shape) for blob, shape in shapes.items()}
     views = steps.views(reader, coded)
     joint = {whole: shapes[whole] for whole, _ in views.values() if whole not in written}  # of merged Tasks
@@ -94,7 +94,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
         if blob not in written and blob not in joint and blob not in folded:
             raise reader.error(f"header: no layer writes blob {blob!r}")
     for blob, layer in folded.items():
-        if blob in written or blob in joint or blob not in shapes or layer not in made:
+        if blob in written or blob in joint or blob not in shapes or layer not in known_layers:
             raise reader.error(f"header: blob {blob!r} cannot be folded into layer {layer!r}")
     if len(set(outputs)) != len(outputs) or any(latest.get(name) not in written for name in outputs):
         raise reader.error("header: 'outputs' and 'latest' do not name the same blobs")
@@ -103,7 +103,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
     source = NetworkInputs("data", (), tuple(inputs), type="Input")
     graph = Graph(
         reader.get("name", str),
-        [source, *made.values()],
+        [source, *known_layers.values()],
         {b: shapes[b] for b in inputs},
         outputs,
         latest,
@@ -114,10 +114,12 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
     )
     packing, on_host = _of_arithmetic(overlay)
     known = {**formats, **between}
-    every = steps.StepReader(reader, overlay, made, coded, known, views, unfolds, inputs, packing, on_host).all()
+    every = steps.StepReader(
+        reader, overlay, known_layers, coded, known, views, unfolds, inputs, packing, on_host
+    ).all()
     schedule = Schedule(list(every), views, joint, between)
-    steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
-    plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(reader, made))
+    steps.check_order(reader, schedule, known_layers, inputs, graph.output_blobs)
+    plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(reader, known_layers))
     return plan, _card(reader)
 
 

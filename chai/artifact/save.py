@@ -65,7 +65,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "layers": layers,
         "order": list(layers),
         "steps": steps,
-        "coarser": {name: [found.channels, found.decibels] for name, found in execution.plan.coarser.items()},
+        "coarser": {name: [coarse.channels, coarse.decibels] for name, coarse in execution.plan.coarser.items()},
         "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }

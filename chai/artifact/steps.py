@@ -32,7 +32,7 @@ from .reader import Reader
 
 def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
     """Return the blobs that are channels of larger blobs."""
-    found: dict[str, View] = {}
+    places: dict[str, View] = {}
     for blob, place in reader.get("places", {str: list}).items():
         if len(place) != 2 or not isinstance(place[0], str) or type(place[1]) is not int:
             raise reader.error(f"header: place of blob {blob!r}")
@@ -42,33 +42,33 @@ def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
         inner, outer = shapes[blob], shapes[whole]
         if first < 0 or first + inner[1] > outer[1] or (inner[0], *inner[2:]) != (outer[0], *outer[2:]):
             raise reader.error(f"header: blob {blob!r} does not fit its place in {whole!r}")
-        found[blob] = View(whole, first)
+        places[blob] = View(whole, first)
     depths: dict[str, int] = {}  # the blobs that each one lies in, one in another
-    for blob in found:
+    for blob in places:
         path, inside = dict.fromkeys([blob]), blob
-        while inside in found and inside not in depths:
-            inside = found[inside].base
+        while inside in places and inside not in depths:
+            inside = places[inside].base
             if inside in path:
                 raise reader.error(f"header: blob {blob!r} is a part of itself")
             path[inside] = None
         for part in reversed(path):
-            depths.setdefault(part, 1 + depths[found[part].base] if part in found else 0)
+            depths.setdefault(part, 1 + depths[places[part].base] if part in places else 0)
         if depths[blob] > limits().views:
             raise reader.error(f"header: blob {blob!r} lies too deep: " + limits().exceeded("views", depths[blob]))
-    return found
+    return places
 
 
 def unfolds(
     reader: Reader, overlay: Overlay, shapes: Mapping[str, Shape], inputs: Collection[str]
 ) -> dict[str, Unfold]:
     """Return how inputs are unfolded when they are packed."""
-    found: dict[str, Unfold] = {}
+    unfolds_of: dict[str, Unfold] = {}
     for step in reader.get("steps", [dict]):
         if "unfold" not in step:
             continue
         blob, name = str(step.get("blob")), unfolded_name(str(step.get("blob")))
         about = reader.of(step["unfold"], {"window": [[int]], "rows": int}, f"unfolding of blob {blob!r}")
-        if blob not in inputs or blob in found or not {blob, name} <= shapes.keys() or len(shapes[blob]) != 4:
+        if blob not in inputs or blob in unfolds_of or not {blob, name} <= shapes.keys() or len(shapes[blob]) != 4:
             raise reader.error(f"header: there is no blob {blob!r} to unfold")
         if [len(values) for values in about["window"]] != [2] * len(Window._fields):
             raise reader.error(f"header: blob {blob!r} is unfolded by a window of {len(about['window'])} pairs")
@@ -78,10 +78,10 @@ def unfolds(
         valid = min(*window.kernel, *window.stride, *window.dilation) > 0 <= min(window.pad)
         if reason or not valid or window.dilation != (1, 1) or about["rows"] not in Unfold.choices(window):
             raise reader.error(f"header: blob {blob!r} cannot be unfolded like this")
-        found[blob] = Unfold(window, about["rows"])
-        if min(window.sizes(shapes[blob][2:])) < 1 or found[blob].shape(shapes[blob]) != shapes[name]:
+        unfolds_of[blob] = Unfold(window, about["rows"])
+        if min(window.sizes(shapes[blob][2:])) < 1 or unfolds_of[blob].shape(shapes[blob]) != shapes[name]:
             raise reader.error(f"header: blob {blob!r} has another shape when it is unfolded")
-    return found
+    return unfolds_of
 
 
 @dataclass
@@ -142,10 +142,10 @@ class StepReader:
                 names = about["layers"]
                 if not names or any(n not in self.layers for n in names):
                     raise self.reader.error("header: a segment of layers that are not there")
-                tasks, made = (self._chain if self.overlay.own is None else self._program)(index, about)
+                tasks, program = (self._chain if self.overlay.own is None else self._program)(index, about)
                 index += 1
                 edges = tuple(about["reads"]), tuple(about["writes"])
-                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, made)
+                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, program)
 
     def _chain(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Chain]:
         """Return a segment's Tasks, decoded from its descriptors and constants, and its Chain."""

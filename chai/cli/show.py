@@ -83,7 +83,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         output.as_json(view.content)
     elif args.listing:
-        output.result(*(line for made in view.segments for line in made.listing()))
+        output.result(*(line for segment in view.segments for line in segment.listing()))
     elif args.dot:
         output.result(*drawn(view.graph, view.content.layers))
     else:

@@ -129,7 +129,7 @@ class TrueBoxes:
         try:
             images = json.loads(whole)["images"]
             for image in images:
-                (boxes,) = [found["boxes"] for found in image["outputs"].values() if "boxes" in found]
+                (boxes,) = [answer["boxes"] for answer in image["outputs"].values() if "boxes" in answer]
                 yield (
                     None,
                     {"file": image["file"], "boxes": [[box["index"] + self._first, *box["pixels"]] for box in boxes]},

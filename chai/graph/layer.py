@@ -47,6 +47,7 @@ class Layer:
     3. For an overlay: ``unsupported`` returns why it cannot run there, ``lower`` its Tasks, ``parts`` the tops that are
        views of its bottom's channels.
     4. The properties in the section "for passes and the quantiser" state which rewrites are valid for the type.
+       A method that raises NotImplementedError here is called only where one of them, or ``unsupported``, allows it.
     5. The test compares ``forward`` with Caffe's formula, and its Tasks with ``forward``.
     """
 

@@ -139,7 +139,7 @@ def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
     Raises UsageError for a name that does not exist, a folder without images, and unless ``pipes`` for a pipe, which can
     be read only once.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in map(Path, places):
         if place.is_dir():
             files = sorted(p for p in place.iterdir() if p.is_file())
@@ -149,14 +149,14 @@ def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
                 raise UsageError(
                     f"there is no image in {str(place)!r}", hint="looked for " + " ".join([*FORMATS, ".npy"])
                 )
-            found += inside
+            paths += inside
         elif place.is_file() or (pipes and place.exists()):
-            found.append(place)
+            paths.append(place)
         elif place.exists():
             raise UsageError(f"{str(place)!r} is a pipe or a device, expected an image", hint="save it to a file first")
         else:
             raise UsageError(f"there is no image {str(place)!r}", hint=in_its_place(place))
-    return found
+    return paths
 
 
 def _warn_of(unread: list[str], folder: Path) -> None:

@@ -197,9 +197,9 @@ class Preprocess:
             return mean.reshape(-1, 1, 1)
         mean = mean[0] if mean.ndim == 4 and len(mean) == 1 else mean
         if mean.ndim != 3 or mean.shape[0] != channels or mean.shape[1] < size[0] or mean.shape[2] < size[1]:
-            found = "x".join(map(str, mean.shape))
+            shape_of_mean = "x".join(map(str, mean.shape))
             wanted = f"{channels} numbers or an image of {channels}x{size[0]}x{size[1]} or larger"
-            raise UsageError(f"the mean is {found}; expected {wanted}", hint="e.g. one number for all channels")
+            raise UsageError(f"the mean is {shape_of_mean}; expected {wanted}", hint="e.g. one number for all channels")
         top, left = ((m - s) // 2 for m, s in zip(mean.shape[1:], size))
         return mean[:, top : top + size[0], left : left + size[1]]
 

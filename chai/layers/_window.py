@@ -169,9 +169,9 @@ class WindowLayer(Layer):
                 raise self.wrong(f"{name} and {what}_h / {what}_w are both given")
             if h is not None and w is not None:
                 return h, w
-            given, other = ("h", "w") if w is None else ("w", "h")
+            present, other = ("h", "w") if w is None else ("w", "h")
             if default is None:
-                raise self.wrong(f"{what}_{given} is given without {what}_{other}")
+                raise self.wrong(f"{what}_{present} is given without {what}_{other}")
             return (default if h is None else h), (default if w is None else w)
         if len(values) == 1:
             return values[0], values[0]

@@ -17,8 +17,8 @@ class ConvolutionDepthwise(Convolution):
 
     fork = "farmingyard/caffe-mobilenet"
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.params = replace(self.params, group=max(self.params.num_output, 1))
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

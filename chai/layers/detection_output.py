@@ -85,10 +85,10 @@ class DetectionOutput(Layer):
         images = location[0]
         locations = count(location[1:]), priors * 4 * (1 if p.share_location else p.num_classes)
         scores = count(score[1:]), priors * p.num_classes
-        for what, (found, wanted) in (("locations", locations), ("scores", scores)):
-            if found != wanted:
+        for what, (shape, wanted) in (("locations", locations), ("scores", scores)):
+            if shape != wanted:
                 raise self.wrong(
-                    f"{found} {what} per image for {priors} priors and {p.num_classes} classes; expected {wanted}"
+                    f"{shape} {what} per image for {priors} priors and {p.num_classes} classes; expected {wanted}"
                 )
         for limit, size in (("boxes", priors), ("scores", scores[1])):
             if size > getattr(limits(), limit):
@@ -129,11 +129,16 @@ class DetectionOutput(Layer):
         if p.no_permute:
             bottoms = self._gathered(*bottoms)
         images, boxes = len(bottoms[0]), bottoms[2].shape[2] // 4
-        found = self._candidates(bottoms[1].reshape(images, boxes, p.num_classes))
-        corners = self._decode(found, bottoms[0], bottoms[2].reshape(-1)[: boxes * 8].reshape(2, boxes, 4))
-        found, corners = self._suppress(found, corners)
-        rows = np.empty((len(found.score), 7), np.float32)
-        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3:] = found.image, found.label, found.score, corners.T
+        candidates = self._candidates(bottoms[1].reshape(images, boxes, p.num_classes))
+        corners = self._decode(candidates, bottoms[0], bottoms[2].reshape(-1)[: boxes * 8].reshape(2, boxes, 4))
+        candidates, corners = self._suppress(candidates, corners)
+        rows = np.empty((len(candidates.score), 7), np.float32)
+        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3:] = (
+            candidates.image,
+            candidates.label,
+            candidates.score,
+            corners.T,
+        )
         if not len(rows):
             rows = np.full((images, 7), -1, np.float32)
             rows[:, 0] = np.arange(images)
@@ -153,19 +158,21 @@ class DetectionOutput(Layer):
         at = np.flatnonzero(exceeding)
         place = at // classes
         image, label = place // boxes, at - place * classes
-        found = _Candidates(image, label, place - image * boxes, scores.reshape(-1)[at])
-        order = np.lexsort((-found.score, image * classes + label))  # stable: of equal scores the first box is better
-        return found.of(order)
+        candidates = _Candidates(image, label, place - image * boxes, scores.reshape(-1)[at])
+        order = np.lexsort(
+            (-candidates.score, image * classes + label)
+        )  # stable: of equal scores the first box is better
+        return candidates.of(order)
 
-    def _decode(self, found: _Candidates, locations: Array, priors: Array) -> Array:
+    def _decode(self, candidates: _Candidates, locations: Array, priors: Array) -> Array:
         """Return the corners (4, candidates), for priors (2, boxes, 4): corners and variances."""
         p, (_, boxes, _) = self.params, priors.shape
         groups = 1 if p.share_location else p.num_classes
-        row = (found.image * boxes + found.box) * groups
-        location = _columns(locations.reshape(-1, 4), row if p.share_location else row + found.label)
-        prior = _columns(priors[0], found.box)
+        row = (candidates.image * boxes + candidates.box) * groups
+        location = _columns(locations.reshape(-1, 4), row if p.share_location else row + candidates.label)
+        prior = _columns(priors[0], candidates.box)
         if not p.variance_encoded_in_target:
-            location *= _columns(priors[1], found.box)
+            location *= _columns(priors[1], candidates.box)
         size: Array = prior[2:] - prior[:2]
         corners: Array
         if p.code_type == "CORNER":
@@ -178,7 +185,7 @@ class DetectionOutput(Layer):
             corners = np.concatenate([center - half, center + half])
         return corners
 
-    def _suppress(self, found: _Candidates, corners: Array) -> tuple[_Candidates, Array]:
+    def _suppress(self, candidates: _Candidates, corners: Array) -> tuple[_Candidates, Array]:
         """Return the candidates that are kept, of each class of an image first and then of each image, and their corners."""
         low, high, keep = corners[:2], corners[2:], self.params.keep_top_k
         sides = high - low
@@ -186,15 +193,15 @@ class DetectionOutput(Layer):
         area[(sides < 0).any(0)] = 0
         rule = Suppression(self._nms.nms_threshold, eta=self._nms.eta)
         kept = list[int]()
-        for image in runs(found.image):
+        for image in runs(candidates.image):
             first = len(kept)
-            for own in runs(found.label[image]):
+            for own in runs(candidates.label[image]):
                 part = slice(image.start + own.start, image.start + own.stop)
                 kept += [part.start + i for i in suppress(low[:, part], high[:, part], area[part], rule)]
             if 0 <= keep < len(kept) - first:
-                best = np.argsort(-found.score[kept[first:]], kind="stable")[:keep]
+                best = np.argsort(-candidates.score[kept[first:]], kind="stable")[:keep]
                 kept[first:] = [kept[first + i] for i in np.sort(best)]
-        return found.of(kept), corners[:, kept]
+        return candidates.of(kept), corners[:, kept]
 
     @property
     def _most(self) -> int | None:

@@ -65,8 +65,8 @@ def _check_record(document: Document, section: str) -> None:
         spans.append((start, width, field["name"], place))
     _check_overlap(document, section, spans)
     if section == "descriptor":
-        found = [f for f in record["fields"] if f["name"] == "version"]
-        if not found or found[0]["signed"] or found[0]["width"] < 8 or found[0].get("multiple", 1) != 1:
+        versions = [f for f in record["fields"] if f["name"] == "version"]
+        if not versions or versions[0]["signed"] or versions[0]["width"] < 8 or versions[0].get("multiple", 1) != 1:
             message = "descriptor: there is no unsigned field 'version' of 8 bits or more"
             raise document.error(message, (section, "fields"))
         names = {f["name"] for f in record["fields"]}

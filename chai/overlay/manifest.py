@@ -169,10 +169,10 @@ class Overlay:
         """Return the limits of a kind of Task as an instance of ``cls``; None if the overlay lacks it."""
         known = self._limits
         if (kind, cls) not in known:
-            made = (cls(**dict(section.limits)) for section in self.tasks if section.kind == kind)
-            known[kind, cls] = next(made, None)
-        found: L | None = known[kind, cls]
-        return found
+            candidates = (cls(**dict(section.limits)) for section in self.tasks if section.kind == kind)
+            known[kind, cls] = next(candidates, None)
+        section_limits: L | None = known[kind, cls]
+        return section_limits
 
     @cached_property
     def _limits(self) -> dict[tuple[str, type], Any]:
@@ -186,10 +186,10 @@ def names(architecture: str | None = None) -> list[str]:
     With an ``architecture`` those that are hardware of that one, and not only emulated.
     """
     folder = shipped("hw_overlays")
-    found = sorted(name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}/overlay.json"))
+    folders = sorted(name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}/overlay.json"))
     if architecture is None:
-        return found
-    overlays = map(load, found)
+        return folders
+    overlays = map(load, folders)
     return [known.name for known in overlays if known.architecture == architecture and not known.emulated]
 
 

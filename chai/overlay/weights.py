@@ -137,11 +137,11 @@ class Packed:
         m, c, kh, kw = self.shape
         blocks = self.blocks(np.empty(self.bytes, np.int8))
         if blocks.ndim == 4:
-            made = blocks.transpose(0, 3, 1, 2).reshape(-1, 1, kh, kw)[:m]
+            codes = blocks.transpose(0, 3, 1, 2).reshape(-1, 1, kh, kw)[:m]
         else:
             group, mb, cb, _, _, ci, mo = self.axes
-            made = blocks.transpose(0, 1, 6, 2, 5, 3, 4).reshape(group, mb * mo, cb * ci, kh, kw)[:, : m // group, :c]
-        return np.array(made.reshape(self.shape), dtype or np.int8)
+            codes = blocks.transpose(0, 1, 6, 2, 5, 3, 4).reshape(group, mb * mo, cb * ci, kh, kw)[:, : m // group, :c]
+        return np.array(codes.reshape(self.shape), dtype or np.int8)
 
 
 class Unpacked:

@@ -14,11 +14,11 @@ _OWN = {"name", "type", "bottom", "top", "blobs"}
 
 
 def layer_message(
-    type: str, name: str, bottoms: Sequence[str] = (), tops: Sequence[str] = (), given: Mapping[str, Any] | None = None
+    type: str, name: str, bottoms: Sequence[str] = (), tops: Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> Any:
     """Return a protobuf LayerParameter.
 
-    ``given`` are fields of the type's ``*_param`` message or of the layer. Messages are mappings, repeated fields
+    ``values`` are fields of the type's ``*_param`` message or of the layer. Messages are mappings, repeated fields
     sequences, enum values numbers or names. Raises UsageError for an unknown field or an unsuitable value.
     """
     layer = message_class("LayerParameter")()
@@ -27,7 +27,7 @@ def layer_message(
     layer.top.extend(tops)
     own = message_of(type)
     inner = fields(fields("LayerParameter")[own].message) if own else {}
-    for key, value in (given or {}).items():
+    for key, value in (values or {}).items():
         if own and key in inner:
             assign(getattr(layer, own), key, value)
         elif key in layer.DESCRIPTOR.fields_by_name and key not in _OWN:

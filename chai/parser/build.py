@@ -168,8 +168,8 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
         raise source.error(f"layer {name!r} has no type", start, end, layer=name)
     ports = max(len(message.all("bottom")), len(message.all("top")))
     if len(name) > limits().name_length or ports > limits().ports:
-        limit, found = ("ports", ports) if ports > limits().ports else ("name_length", len(name))
-        raise source.error("this layer is too large: " + limits().exceeded(limit, found), start, end)
+        limit, size = ("ports", ports) if ports > limits().ports else ("name_length", len(name))
+        raise source.error("this layer is too large: " + limits().exceeded(limit, size), start, end)
     flagged = bool(message.get("user_defined_layer"))
     cls = None if flagged or custom.overrides(type) else layers.find(type)
     layer: Layer | None
@@ -338,14 +338,14 @@ class _Wiring:
         return "no layer above writes" + (f" ({near})" if near else "")
 
     def _count(self, message: Message, layer: Layer, bottoms: list[str], tops: list[str]) -> None:
-        for what, found, (least, most) in (
+        for what, count, (least, most) in (
             ("bottom", bottoms, layer.bottoms_allowed),
             ("top", tops, layer.tops_allowed),
         ):
-            if len(found) < least or (most is not None and len(found) > most):
+            if len(count) < least or (most is not None and len(count) > most):
                 wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
                 blobs = what if wanted == "1" else f"{what}s"
-                text = f"layer {layer.name!r} ({layer.type}) takes {wanted} {blobs}, found {len(found)}"
+                text = f"layer {layer.name!r} ({layer.type}) takes {wanted} {blobs}, found {len(count)}"
                 raise self._error(message, text, what)
 
     def _error(self, message: Message, text: str, field: str, index: int = 0, hint: str | None = None) -> ParseError:

@@ -14,15 +14,15 @@ def fill(cls: type, message: Message | None) -> Any:
 
     Raises ParseError for a value outside the range or choices that its field declares.
     """
-    given: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for field in fields(cls):
         values = message.values.get(field.name) if message is not None else None
         if not values or message is None:
             continue
         nested = field.metadata.get("nested")
         checked = [fill(nested, v.value) if nested else _checked(v, field, message) for v in values]
-        given[field.name] = tuple(checked) if isinstance(field.default, tuple) else checked[-1]
-    return cls(**given)
+        parameters[field.name] = tuple(checked) if isinstance(field.default, tuple) else checked[-1]
+    return cls(**parameters)
 
 
 def _checked(v: Value, field: Any, message: Message) -> Any:

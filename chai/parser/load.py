@@ -58,12 +58,12 @@ def unknown_fields(net: Message, custom: Registry) -> list[str]:
 
     A message from which a custom layer takes a named argument does not count.
     """
-    found: dict[str, list[int]] = {}
+    lines_of: dict[str, list[int]] = {}
     for field, _ in _unknown(net, custom):
-        found.setdefault(field.name, []).append(net.source.where(field.start)[0])
+        lines_of.setdefault(field.name, []).append(net.source.where(field.start)[0])
     return [
         f"{name} (line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:4]))}{', ...' if len(lines) > 4 else ''})"
-        for name, lines in found.items()
+        for name, lines in lines_of.items()
     ]
 
 

@@ -46,8 +46,8 @@ class Message:
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the value of a field, or ``default`` if it is not set."""
-        found = self.values.get(name)
-        return found[-1].value if found else default
+        nodes = self.values.get(name)
+        return nodes[-1].value if nodes else default
 
     def has(self, name: str) -> bool:
         """Return whether the field is set."""
@@ -78,23 +78,23 @@ def parameters(layer: Message, more: Mapping[str, tuple[Any, ...]] | None = None
 
     Values outside the schema are text. xcustom_param is left out; ``more`` is added.
     """
-    found: dict[str, list[Any]] = {}
+    parameters_of: dict[str, list[Any]] = {}
     for name, values in layer.values.items():
         for message in (v.value for v in values if isinstance(v.value, Message) and name != "xcustom_param"):
-            for field, given in message.values.items():
-                plain = [v.value for v in given if not isinstance(v.value, Message)]
-                found.setdefault(field, []).extend(plain)
-            _unknown(message.unknown, found)
+            for field, nodes in message.values.items():
+                plain = [v.value for v in nodes if not isinstance(v.value, Message)]
+                parameters_of.setdefault(field, []).extend(plain)
+            _unknown(message.unknown, parameters_of)
     for foreign in layer.unknown:
         if isinstance(foreign.value, Block):
-            _unknown(foreign.value.fields, found)
-    return {**{name: tuple(values) for name, values in found.items() if values}, **(more or {})}
+            _unknown(foreign.value.fields, parameters_of)
+    return {**{name: tuple(values) for name, values in parameters_of.items() if values}, **(more or {})}
 
 
-def _unknown(fields: Iterable[TextField], found: dict[str, list[Any]]) -> None:
+def _unknown(fields: Iterable[TextField], texts: dict[str, list[Any]]) -> None:
     for field in fields:
         if isinstance(field.value, Scalar):
-            found.setdefault(field.name, []).append(field.value.text)
+            texts.setdefault(field.name, []).append(field.value.text)
 
 
 def read(block: Block, type: str, source: SourceText) -> Message:
@@ -152,9 +152,9 @@ def _expected(definition: FieldType) -> str:
 
 
 def _bad(node: Scalar, definition: FieldType, source: SourceText, hint: str | None = None) -> ParseError:
-    found = f'"{node.text}"' if node.kind == "string" else node.text
+    text = f'"{node.text}"' if node.kind == "string" else node.text
     return source.error(
-        f"{definition.name}: expected {_expected(definition)}, found {found}", node.start, node.end, hint
+        f"{definition.name}: expected {_expected(definition)}, found {text}", node.start, node.end, hint
     )
 
 

@@ -89,10 +89,10 @@ class _Schema:
 
     def parts(self, whole: WireField) -> dict[int, list[WireField]]:
         """Return the fields of a record by number."""
-        found = defaultdict(list)
+        by_number = defaultdict(list)
         for part in self.walk.fields(whole.start, whole.end):
-            found[part.number].append(part)
-        return found
+            by_number[part.number].append(part)
+        return by_number
 
     def text(self, field: WireField) -> str:
         return self.data[field.start : field.end].decode()

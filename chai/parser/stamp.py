@@ -15,5 +15,5 @@ def stamp(weights: str, digest: str, note: str) -> str:
 
 def stamped(text: str) -> str | None:
     """Return the SHA-256 of the weights that a network's text requires; None if it names none."""
-    found = STAMP.match(text)
-    return found.group(1) if found else None
+    stamp = STAMP.match(text)
+    return stamp.group(1) if stamp else None

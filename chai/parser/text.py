@@ -124,19 +124,19 @@ class _Parser:
     def _next(self) -> None:
         text, at = self.source.text, self.at
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 if text[at] in "\"'":
                     raise self.source.error("this string has no closing quote on its line", at)
                 raise self.source.error(f"unexpected character {text[at]!r}", at)
             self.tokens += 1
             if self.tokens > limits().text_tokens:
                 raise self.source.error("too long: " + limits().exceeded("text_tokens", self.tokens), at)
-            kind, stop = found.lastgroup, found.end()
+            kind, stop = match.lastgroup, match.end()
             if kind != "skip":
                 if kind == "number" and stop < len(text) and (text[stop].isalnum() or text[stop] in "_."):
                     raise self.source.error("a number runs into other characters", at, stop + 1)
-                self.kind, self.token, self.start, self.end, self.at = kind, found.group(), at, stop, stop
+                self.kind, self.token, self.start, self.end, self.at = kind, match.group(), at, stop, stop
                 return
             at = stop
         self.kind, self.token, self.start, self.end, self.at = "end", "end of file", at, at, at
@@ -239,18 +239,18 @@ class _Parser:
     def _count(self) -> None:
         self.values += 1
         if self.values > limits().text_values:
-            found = limits().exceeded("text_values", self.values)
-            raise self.source.error(f"too many values: {found}", self.start)
+            excess = limits().exceeded("text_values", self.values)
+            raise self.source.error(f"too many values: {excess}", self.start)
 
     def _unquote(self, quoted: str, start: int) -> bytes:
         """Return the bytes of a quoted string: octal and hex escapes are single bytes, all else is UTF-8."""
         inside = quoted[1:-1]
         parts: list[bytes] = []
         at = 0
-        for found in re.finditer(_ESCAPE, inside) if "\\" in inside else ():
-            parts.append(inside[at : found.start()].encode())
-            parts.append(self._escape(found.group(1), start + 1 + found.start()))
-            at = found.end()
+        for escape in re.finditer(_ESCAPE, inside) if "\\" in inside else ():
+            parts.append(inside[at : escape.start()].encode())
+            parts.append(self._escape(escape.group(1), start + 1 + escape.start()))
+            at = escape.end()
         parts.append(inside[at:].encode())
         return b"".join(parts)
 

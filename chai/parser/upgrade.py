@@ -75,20 +75,20 @@ def _sub(layer: Message, name: str) -> Message:
     """Return the message ``name`` of a layer; create it if it is missing."""
     if not layer.has(name):
         layer.values[name] = [Value(_new(fields("LayerParameter")[name].message, layer), layer.start, layer.end)]
-    found = layer.get(name)
-    assert isinstance(found, Message)
-    return found
+    nodes = layer.get(name)
+    assert isinstance(nodes, Message)
+    return nodes
 
 
 def _retype(layer: Message, types: dict[str, str], known: str) -> str:
     value = layer.values.get("type")
     if value is None:
         raise layer.source.error("this layer has no type", layer.start, layer.start + 1, layer=layer.get("name"))
-    found = value[0].value
-    if found not in types:
-        raise layer.error(f"layer {layer.get('name', '')!r}: {found!r} is no {known} layer type", "type")
-    layer.values["type"] = [value[0]._replace(value=types[found])]
-    return types[found]
+    node = value[0].value
+    if node not in types:
+        raise layer.error(f"layer {layer.get('name', '')!r}: {node!r} is no {known} layer type", "type")
+    layer.values["type"] = [value[0]._replace(value=types[node])]
+    return types[node]
 
 
 def _from_v1(value: Value) -> Message:

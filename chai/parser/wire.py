@@ -70,8 +70,8 @@ class Walk:
         while at < end:
             self.budget -= 1
             if self.budget < 0:
-                found = limits().wire_fields + 1
-                raise self.bad("more fields than a network has: " + limits().exceeded("wire_fields", found), at)
+                count = limits().wire_fields + 1
+                raise self.bad("more fields than a network has: " + limits().exceeded("wire_fields", count), at)
             start = at
             key, at = self.varint(at, end)
             number, wire = key >> 3, key & 7

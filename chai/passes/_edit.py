@@ -11,16 +11,16 @@ from ..graph.params import Precision
 
 def readers(graph: Graph) -> dict[str, list[Layer]]:
     """Return the layers that read each blob; an output counts as a reader without a layer."""
-    found: dict[str, list[Layer]] = {t: [] for layer in graph.layers for t in layer.tops}
+    readers_of: dict[str, list[Layer]] = {t: [] for layer in graph.layers for t in layer.tops}
     for layer in graph.layers:
         for bottom in layer.bottoms:
-            found[bottom].append(layer)
-    return found
+            readers_of[bottom].append(layer)
+    return readers_of
 
 
-def only_reader(graph: Graph, blob: str, found: dict[str, list[Layer]]) -> Layer | None:
+def only_reader(graph: Graph, blob: str, readers_of: dict[str, list[Layer]]) -> Layer | None:
     """Return the one layer that reads ``blob``; None if there are several or it is an output."""
-    layers = found.get(blob, [])
+    layers = readers_of.get(blob, [])
     return layers[0] if len(layers) == 1 and blob not in graph.output_blobs else None
 
 

@@ -66,29 +66,29 @@ def _before(graph: Graph, end: str) -> set[str]:
     if not end:
         return {layer.name for layer in graph.layers}
     members, needed = graph.members(end), set[str]()
-    found: set[str] = set()
+    blobs: set[str] = set()
     for layer in reversed(graph.layers):
         if layer in members or not needed.isdisjoint(layer.tops):
-            found.add(layer.name)
+            blobs.add(layer.name)
             needed.update(layer.bottoms)
-    return found
+    return blobs
 
 
 def _after(graph: Graph, start: str) -> set[str]:
     """Return the names of ``start`` and the layers that depend on it; all layers for an empty name."""
     if not start:
         return {layer.name for layer in graph.layers}
-    members, made = graph.members(start), set[str]()
-    found: set[str] = set()
+    members, written = graph.members(start), set[str]()
+    blobs: set[str] = set()
     for layer in graph.layers:
-        if layer in members or not made.isdisjoint(layer.bottoms):
-            found.add(layer.name)
-            made.update(layer.tops)
-    return found
+        if layer in members or not written.isdisjoint(layer.bottoms):
+            blobs.add(layer.name)
+            written.update(layer.tops)
+    return blobs
 
 
-def cut_sized(graph: Graph, start: str, end: str, given: Mapping[str, Shape]) -> Graph:
-    """Call ``cut`` with inferred shapes, if every input's shape is known; ``given`` overrides the file's shapes."""
-    sizes = {blob: given.get(blob, shape) for blob, shape in graph.inputs.items()}
+def cut_sized(graph: Graph, start: str, end: str, wanted: Mapping[str, Shape]) -> Graph:
+    """Call ``cut`` with inferred shapes, if every input's shape is known; ``wanted`` overrides the file's shapes."""
+    sizes = {blob: wanted.get(blob, shape) for blob, shape in graph.inputs.items()}
     known = {blob: shape for blob, shape in sizes.items() if shape is not None}
     return cut(graph, start, end, infer_shapes(graph, known) if len(known) == len(sizes) else {})

@@ -18,14 +18,14 @@ def fold_batchnorm(graph: Graph) -> Graph:
 
     Chains may be in place or not, and may be followed by any layer.
     """
-    found = readers(graph)
+    readers_of = readers(graph)
     room = Room(layer.blobs[0].size for layer in graph.layers if isinstance(layer, Convolution) and layer.blobs)
     folds: set[int] = set()  # layers that have weights of their own, which another fold overwrites
     layers: list[Layer] = []
     writer: dict[str, int] = {}
     for layer in graph.layers:
         source = writer.get(layer.bottoms[0]) if layer.bottoms else None
-        alone = source is not None and only_reader(graph, layer.bottoms[0], found) is layer
+        alone = source is not None and only_reader(graph, layer.bottoms[0], readers_of) is layer
         if isinstance(layer, AffineLayer) and alone and source is not None:
             folded = _fold(layers[source], layer, None if source in folds else room)
             if folded is not None:

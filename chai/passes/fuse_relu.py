@@ -14,14 +14,14 @@ def fuse_relu(graph: Graph) -> Graph:
 
     The layer's output takes the ReLU's format if it has one.
     """
-    found = readers(graph)
+    readers_of = readers(graph)
     layers: list[Layer] = []
     writer: dict[str, int] = {}
     for layer in graph.layers:
         source = writer.get(layer.bottoms[0]) if isinstance(layer, ReLU) else None
         if isinstance(layer, ReLU) and source is not None and 0 <= layer.params.negative_slope <= 1:
             first, blob = layers[source], layer.bottoms[0]
-            alone = only_reader(graph, blob, found) is layer
+            alone = only_reader(graph, blob, readers_of) is layer
             if alone and first.can_clamp and first.slope is None and len(first.tops) == 1:
                 fused = merged(first, layer)
                 fused.slope, fused.ceiling = float(layer.params.negative_slope), layer.most

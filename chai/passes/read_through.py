@@ -18,20 +18,20 @@ def read_through(graph: Graph) -> Graph:
     A Flatten or Reshape without other readers is dropped; ``folded`` has its blob.
     """
     writers = {top: layer for layer in graph.layers for top in layer.tops}
-    found, folded = readers(graph), dict(graph.folded)
+    readers_of, folded = readers(graph), dict(graph.folded)
     dropped: set[str] = set()
     layers: list[Layer] = []
     for layer in graph.layers:
         blob = layer.bottoms[0] if layer.bottoms else ""
         while isinstance(layer, InnerProduct) and layer.params.axis == 1 and _keeps_images(writers[blob]):
             before = writers[blob]
-            found[blob] = [reader for reader in found[blob] if reader.name != layer.name]
-            if not found[blob] and blob not in graph.output_blobs:
+            readers_of[blob] = [reader for reader in readers_of[blob] if reader.name != layer.name]
+            if not readers_of[blob] and blob not in graph.output_blobs:
                 dropped.add(before.name)
                 folded[blob] = layer.name
-                found[before.bottoms[0]].remove(before)
+                readers_of[before.bottoms[0]].remove(before)
             blob = before.bottoms[0]
-            found[blob].append(layer)
+            readers_of[blob].append(layer)
         if layer.bottoms and blob != layer.bottoms[0]:
             layer = copy(layer)
             layer.bottoms = (blob,)

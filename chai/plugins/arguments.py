@@ -65,34 +65,34 @@ def resolve(
     """
     wanted = {name: default for name, default in args.items() if not is_size(default)}
     numbers, texts = list(floats), list(strings)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, default in wanted.items():
         kind = default if isinstance(default, type) else type(default)
-        given: Any
+        value: Any
         if kind is dict:
-            found[name] = _every(name, fields)
+            values[name] = _every(name, fields)
             continue
         if kind is str:
-            given = texts.pop(0) if texts else fields.get(name, (None,))[-1]
+            value = texts.pop(0) if texts else fields.get(name, (None,))[-1]
         elif kind is tuple:
-            given, numbers = (tuple(numbers) or fields.get(name)), []
+            value, numbers = (tuple(numbers) or fields.get(name)), []
         else:
-            given = numbers.pop(0) if numbers else fields.get(name, (None,))[-1]
-        if given is None:
+            value = numbers.pop(0) if numbers else fields.get(name, (None,))[-1]
+        if value is None:
             if isinstance(default, type):
                 raise PluginError(
                     f"argument {name!r} ({kind.__name__}) is missing",
                     hint=f"give it in xcustom_param ({'string' if kind is str else 'float'}_args, in this order: "
                     f"{', '.join(wanted)}) or as a field {name} of a *_param",
                 )
-            given = default
-        found[name] = _converted(name, given, kind)
+            value = default
+        values[name] = _converted(name, value, kind)
     for what, left in (("float_args", numbers), ("string_args", texts)):
         if left and wanted:
             raise PluginError(
                 f"{what} has {len(left)} values too many, found {left[0]!r}", hint=f"arguments: {', '.join(wanted)}"
             )
-    return found
+    return values
 
 
 def _every(name: str, fields: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def available() -> bool:
 class JitFunction:
     """A function for one set of argument types: ``call(x, ...)``, and the fields of x that it needs."""
 
-    def __init__(self, function: Any, options: Any, x: Any, given: tuple[Any, ...], serial: bool = False) -> None:
+    def __init__(self, function: Any, options: Any, x: Any, arguments: tuple[Any, ...], serial: bool = False) -> None:
         """Compile now; ``serial`` compiles parallel loops as serial ones. Raises numba's errors."""
         self.function = function
         self.options = options
@@ -71,12 +71,12 @@ class JitFunction:
         self.fields = tuple(name for name in COMPILED if name in names_of(function))
         self.dispatcher = self._dispatcher()
         try:
-            self._entry = self._overload(x, given)
+            self._entry = self._overload(x, arguments)
         except Exception as error:
             if len(self.fields) == len(COMPILED) or from_signal_handler(error):
                 raise
             self.fields = COMPILED  # a helper that was not analysed may use any
-            self._entry = self._overload(x, given)
+            self._entry = self._overload(x, arguments)
 
     def _dispatcher(self) -> Any:
         settings = _settings(self.options)
@@ -90,27 +90,27 @@ class JitFunction:
         hashed = digest(self.function, (*settings.items(), self.parallel))
         return _made(_Recipe(self.function, hashed, settings, self.parallel))
 
-    def _overload(self, x: Any, given: tuple[Any, ...]) -> Callable[..., Any]:
+    def _overload(self, x: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         from .xchange_numba import type_of
 
         self.type = type_of(x, self.fields)
-        types = tuple(self.type if value is x else numba().typeof(value) for value in given)
+        types = tuple(self.type if value is x else numba().typeof(value) for value in arguments)
         with _checking(self.parallel) if self.checked else nullcontext():
             self.dispatcher.compile(types)
         entry: Callable[..., Any] = self.dispatcher.get_overload(types)
         return entry
 
-    def __call__(self, x: Any, given: tuple[Any, ...]) -> Any:
+    def __call__(self, x: Any, arguments: tuple[Any, ...]) -> Any:
         """Call the compiled code and return its result. Raises the errors of the function, and ParallelError."""
         fields = x.__dict__
         fields["_fields"] = tuple([fields[name] for name in self.fields])
         if not self.parallel:
-            return self._entry(*given)
+            return self._entry(*arguments)
         # one at a time, unless numba's threading layer is thread-safe: workqueue would abort the process
         most = self.options.max_threads
         with nullcontext() if _threadsafe() else _parallel, _limited(most) if most else nullcontext():
             before = prange().errors()
-            result = self._entry(*given)
+            result = self._entry(*arguments)
             if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
                 raise ParallelError
             return result

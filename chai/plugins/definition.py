@@ -161,8 +161,8 @@ class Definition:
     def __repr__(self) -> str:
         return visible(f"<custom layer type {self.type!r}, {self.place}>")
 
-    def __call__(self, *given: Any) -> Any:
-        return self.function(*given)
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
 
     def _bad(self, problem: str, hint: str | None = None) -> PluginError:
         return PluginError(f"{self.place}: custom type {self.type!r}: {problem}", hint=hint)
@@ -238,8 +238,8 @@ class CustomType(Definition):
             if v.zero_points and v.dtype != "int8":
                 raise self._bad(f"implementation {name!r}: zero_points belongs to dtype 'int8', this has {v.dtype!r}")
             layout = v.layout or self.options.layout
-            made = Implementation(name, function, v.jit, v.dtype, layout, v.when, v.priority, v.zero_points)
-            self.implementations.append(self._checked(made))
+            implementation = Implementation(name, function, v.jit, v.dtype, layout, v.when, v.priority, v.zero_points)
+            self.implementations.append(self._checked(implementation))
             return function
 
         return register

@@ -47,9 +47,9 @@ class CustomLayer(Layer):
         fields: Mapping[str, tuple[Any, ...]] | None = None,
         key: str | None = None,
         registry: Registry | None = None,
-        **given: Any,
+        **facts: Any,
     ) -> None:
-        super().__init__(**given)
+        super().__init__(**facts)
         self.custom = custom
         self.key = key or self.type
         self.turn = custom.turn or self.turn

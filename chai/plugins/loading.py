@@ -46,8 +46,8 @@ class Extension:
     @property
     def version(self) -> dict[str, str]:
         """The author's version number of each type."""
-        found = ((t, registry.REGISTRY.find(t)) for t in self.types)
-        return {t: custom.version for t, custom in found if custom is not None}
+        definitions = ((t, registry.REGISTRY.find(t)) for t in self.types)
+        return {t: custom.version for t, custom in definitions if custom is not None}
 
     def reload(self) -> Extension:
         """Run the files again, even if unchanged. Loaded networks keep their types."""
@@ -170,8 +170,8 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     if env().custom:
         load_named()
     own: dict[str, Definition] = {}
-    given: Sequence[Any] = custom if isinstance(custom, (list, tuple)) else () if custom is None else (custom,)
-    sources = [source for source in given if source is not sys.modules]
+    entries: Sequence[Any] = custom if isinstance(custom, (list, tuple)) else () if custom is None else (custom,)
+    sources = [source for source in entries if source is not sys.modules]
     for source in sources:
         for type, definition in _types_of(source).items():
             before = own.setdefault(type, definition)
@@ -181,7 +181,7 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     hint="give one of them",
                 )
     types = registry.Registry(own, registry.REGISTRY, strict)
-    types.modules = sys.modules if len(sources) < len(given) else {}
+    types.modules = sys.modules if len(sources) < len(entries) else {}
     for place in [_existing(source) for source in sources if isinstance(source, (str, Path))]:
         types.shapes |= _own_types[place].shapes
         types.folders += [place] if place.is_dir() else []
@@ -194,7 +194,8 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
     if isinstance(source, ModuleType):
         return _types_of_module(source)
     if python.caffe.is_layer(source):
-        return {made.type: made for made in [python.caffe.type_of(source, f"{source.__module__}.{source.__name__}")]}
+        definition = python.caffe.type_of(source, f"{source.__module__}.{source.__name__}")
+        return {definition.type: definition}
     if isinstance(source, type):
         return _types_of_class(source)
     if isinstance(source, Mapping):
@@ -327,8 +328,8 @@ def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
     name = python.modules.name_of(file, root)
     with registry.registering(name, into):
         module = python.modules.run(file, root)
-    for made in _python_layers(module):
-        into.register(made)
+    for definition in _python_layers(module):
+        into.register(definition)
 
 
 def _describe(file: Path, into: registry.Registry) -> None:

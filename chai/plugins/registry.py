@@ -114,17 +114,17 @@ def registering(module: str, target: Registry) -> Iterator[None]:
         _file_target.reset(token)
 
 
-def enter(made: Definition, replace: bool = False) -> None:
+def enter(definition: Definition, replace: bool = False) -> None:
     """Register what a decorator has made: for the network that loads its file, else for all.
 
     Raises PluginError for a built-in type without ``override``.
     """
-    if made.options.override is None and layers.find(made.type) is not None:
+    if definition.options.override is None and layers.find(definition.type) is not None:
         raise PluginError(
-            f"{made.place}: custom type {made.type!r}: chai has a type of that name, which would run instead",
+            f"{definition.place}: custom type {definition.type!r}: chai has a type of that name, which would run instead",
             hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
         )
-    _target(made.function).register(made, replace)
+    _target(definition.function).register(definition, replace)
 
 
 def _target(function: Function) -> Registry:

@@ -17,17 +17,17 @@ def transformer(
 ) -> io.Transformer:
     """Return a Transformer from images (H, W, K) to the first input of a net."""
     name = net.inputs[0]
-    made = io.Transformer({name: net.blobs[name].shape})
-    made.set_transpose(name, (2, 0, 1))
+    how = io.Transformer({name: net.blobs[name].shape})
+    how.set_transpose(name, (2, 0, 1))
     if mean is not None:
-        made.set_mean(name, mean)
+        how.set_mean(name, mean)
     if input_scale is not None:
-        made.set_input_scale(name, input_scale)
+        how.set_input_scale(name, input_scale)
     if raw_scale is not None:
-        made.set_raw_scale(name, raw_scale)
+        how.set_raw_scale(name, raw_scale)
     if swap is not None:
-        made.set_channel_swap(name, swap)
-    return made
+        how.set_channel_swap(name, swap)
+    return how
 
 
 class Classifier(Net):
@@ -64,5 +64,5 @@ class Classifier(Net):
             crops = crops[4::10]  # the centre of each
         name = self.inputs[0]
         items: dict[str, Any] = {name: np.array([self.transformer.preprocess(name, crop) for crop in crops])}
-        found = self.forward_all(**items)[self.outputs[0]]
-        return found.reshape(len(images), 10, -1).mean(1) if oversample else found
+        predictions = self.forward_all(**items)[self.outputs[0]]
+        return predictions.reshape(len(images), 10, -1).mean(1) if oversample else predictions

@@ -54,26 +54,26 @@ def coord_map(fn: Function) -> Map:
         return IDENTITY
     if fn.type_name not in _MESSAGES:
         raise UndefinedMapException(f"{fn.type_name} has no map between the coordinates of its top and its bottom")
-    given: Mapping[str, Any] = fn.params.get(_MESSAGES[fn.type_name], fn.params)
+    values: Mapping[str, Any] = fn.params.get(_MESSAGES[fn.type_name], fn.params)
     if fn.type_name == "Crop":
-        return Map(given.get("axis", 2) - 1, 1.0, -_numbers(given, "offset", 0))
-    legacy = [name for name in given if name.endswith(("_h", "_w"))]
+        return Map(values.get("axis", 2) - 1, 1.0, -_numbers(values, "offset", 0))
+    legacy = [name for name in values if name.endswith(("_h", "_w"))]
     if legacy:
         raise NoCrop(
             f"{fn.type_name}: {legacy[0]} has no axis", hint="kernel_size=[3, 5] instead of kernel_h and kernel_w"
         )
-    if "kernel_size" not in given:
+    if "kernel_size" not in values:
         raise UndefinedMapException(f"{fn.type_name} without kernel_size: its map is not known")
-    stride, pad = _numbers(given, "stride", 1), _numbers(given, "pad", 0)
-    reach = ((_numbers(given, "kernel_size", 1) - 1) * _numbers(given, "dilation", 1)) / 2
-    axis = given.get("axis", 1)
+    stride, pad = _numbers(values, "stride", 1), _numbers(values, "pad", 0)
+    reach = ((_numbers(values, "kernel_size", 1) - 1) * _numbers(values, "dilation", 1)) / 2
+    axis = values.get("axis", 1)
     if fn.type_name == "Deconvolution":
         return Map(axis, stride, reach - pad)
     return Map(axis, 1 / stride, (pad - reach) / stride)
 
 
-def _numbers(given: Mapping[str, Any], name: str, default: int) -> Array:
-    return np.array(given.get(name, default), np.float64, ndmin=1)
+def _numbers(values: Mapping[str, Any], name: str, default: int) -> Array:
+    return np.array(values.get(name, default), np.float64, ndmin=1)
 
 
 def compose(base: Map, following: Map) -> Map:
@@ -95,9 +95,9 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
     Raises NotConnected, which is a RuntimeError, if there is none.
     """
     known = _reachable(top_from)
-    for top, found in _reachable(top_to).items():
+    for top, top_map in _reachable(top_to).items():
         if top in known:
-            return compose(found, inverse(known[top]))
+            return compose(top_map, inverse(known[top]))
     raise NotConnected("no map between these tops: are they connected by spatial layers?")
 
 

@@ -65,8 +65,8 @@ class Detector(Net):
         if not rows:
             return []
         inputs: dict[str, Any] = {name: np.array(items)}
-        found = self.forward_all(**inputs)[self.outputs[0]]
-        return [{**row, "prediction": prediction} for row, prediction in zip(rows, found)]
+        predictions = self.forward_all(**inputs)[self.outputs[0]]
+        return [{**row, "prediction": prediction} for row, prediction in zip(rows, predictions)]
 
     def _with_context(self, image: Array, window: tuple[int, int, int, int]) -> Array:
         """Return a window and its surroundings at the size of the net's input (H, W, K).

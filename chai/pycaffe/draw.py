@@ -114,13 +114,13 @@ def _v1_type(layer: Any) -> str:
 
 
 def _window(p: Any) -> list[str]:
-    found = []
+    words = []
     for name, default in (("kernel", 0), ("stride", 1), ("pad", 0)):
         sizes = _sizes(p, name, default)
         if sizes != (default,) * len(sizes):
-            found.append(("" if name == "kernel" else f"{name} ") + "x".join(map(str, sizes)))
+            words.append(("" if name == "kernel" else f"{name} ") + "x".join(map(str, sizes)))
     outputs = getattr(p, "num_output", 0)
-    return [*found, f"{outputs} outputs"] if outputs else found
+    return [*words, f"{outputs} outputs"] if outputs else words
 
 
 def _sizes(p: Any, name: str, default: int) -> tuple[int, ...]:

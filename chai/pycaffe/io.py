@@ -187,8 +187,8 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
     """Serialise arrays as a BlobProtoVector."""
-    found: bytes = caffe_pb2.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
-    return found
+    data: bytes = caffe_pb2.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
+    return data
 
 
 def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:

@@ -168,7 +168,7 @@ class Net:
         if len(items) != 1 or 0 in items:
             raise UsageError(f"forward_all: expected the same number of items for every input, found {sorted(items)}")
         total, size = items.pop(), self._batch
-        found: dict[str, list[Array]] = {}
+        parts_of: dict[str, list[Array]] = {}
         self._take_params()
         first = {name: np.asarray(arrays[name][: max(size, IMAGES)], np.float32) for name in self.inputs}
         ahead(self.net, (first,), dict)
@@ -179,8 +179,8 @@ class Net:
             for name, value in self.forward(blobs, **batch).items():
                 if value.shape[:1] != (size,):
                     raise UsageError(f"forward_all: blob {name!r} of {show(value.shape)} has not one row per item")
-                found.setdefault(name, []).append(value.copy())
-        return {name: np.concatenate(parts)[:total] for name, parts in found.items()}
+                parts_of.setdefault(name, []).append(value.copy())
+        return {name: np.concatenate(parts)[:total] for name, parts in parts_of.items()}
 
     def backward(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UsageError: chai computes no gradients."""
@@ -229,8 +229,8 @@ class Net:
             if not theirs:
                 continue
             if [b.shape for b in layer.blobs] != [b.shape for b in theirs]:
-                mine, found = ([show(b.shape) for b in v] for v in (layer.blobs, theirs))
-                raise UsageError(f"share_with: layer {layer.name!r} has parameters {mine}, in the other net {found}")
+                mine, others = ([show(b.shape) for b in v] for v in (layer.blobs, theirs))
+                raise UsageError(f"share_with: layer {layer.name!r} has parameters {mine}, in the other net {others}")
             for blob, source in zip(layer.blobs, theirs):
                 blob.share(source)
         self._asked = True
@@ -256,8 +256,8 @@ class Net:
         for name, arrays in hdf5.read(path, params).items():
             blobs = params[name]
             if [a.shape for a in arrays] != [b.shape for b in blobs]:
-                found, mine = ([show(b.shape) for b in v] for v in (arrays, blobs))
-                raise ModelError(f"layer {name!r}: its parameters are {found} in {path}, expected {mine}", layer=name)
+                stored, mine = ([show(b.shape) for b in v] for v in (arrays, blobs))
+                raise ModelError(f"layer {name!r}: its parameters are {stored} in {path}, expected {mine}", layer=name)
             for blob, array in zip(blobs, arrays):
                 blob.data[...] = array
 
@@ -278,10 +278,10 @@ class Net:
     def _no(self, what: str, name: str, known: Mapping[str, Any]) -> UsageError:
         return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=did_you_mean(name, known))
 
-    def _check_inputs(self, given: Mapping[str, Any]) -> None:
-        if set(given).difference(self._optional) != set(self.net.inputs):
+    def _check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        if set(inputs).difference(self._optional) != set(self.net.inputs):
             raise UsageError(
-                f"the arrays given ({', '.join(given) or 'none'}) are not the net's inputs ({', '.join(self.inputs)})"
+                f"the arrays given ({', '.join(inputs) or 'none'}) are not the net's inputs ({', '.join(self.inputs)})"
             )
 
     def _size_labels(self) -> None:
@@ -291,11 +291,11 @@ class Net:
             if label.shape and label.shape[0] != self._batch:
                 label.reshape(self._batch, *label.shape[1:])
 
-    def _feed(self, given: Mapping[str, Any]) -> None:
+    def _feed(self, inputs: Mapping[str, Any]) -> None:
         self._size_labels()
-        if given:
-            self._check_inputs(given)
-        for name, values in given.items():
+        if inputs:
+            self._check_inputs(inputs)
+        for name, values in inputs.items():
             blob, array = self.blobs[name], np.asarray(values)
             try:
                 if array.ndim and array.shape[0] == blob.shape[0]:

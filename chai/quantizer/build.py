@@ -213,7 +213,7 @@ class RecipeBuilder:
             built.boxes = counted(
                 (w[b], s.value(b), s.images(self.graph)) for w, s in zip(reference, states) for b in w
             )
-        built.coarser = {name: found for name, found in coarser.items() if found and name not in emulation.refused}
+        built.coarser = {name: steps for name, steps in coarser.items() if steps and name not in emulation.refused}
         return built, by_batch, soft_by_batch
 
     def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:

@@ -67,10 +67,10 @@ def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
     return [_described(graph, layer, shapes) for layer in graph.layers]
 
 
-def placed(net: Network, made: Sequence[Sized] = ()) -> list[LayerRow]:
+def placed(net: Network, segments: Sequence[Sized] = ()) -> list[LayerRow]:
     """Return a row for every layer of a network, at its current input sizes and formats. Runs no layer.
 
-    ``made`` are its segments, if they are compiled: some know the cycles of their Tasks better than a Task does alone.
+    ``segments`` are its segments, if they are compiled: some know the cycles of their Tasks better than a Task does alone.
     """
     rows = described(net.graph, _shapes(net))
     if net.overlay is None:
@@ -78,7 +78,7 @@ def placed(net: Network, made: Sequence[Sized] = ()) -> list[LayerRow]:
     if not net.shapes:
         return [replace(row, engine="input" if row.engine == "input" else "-") for row in rows]
     offload: Execution = net.offload
-    times, products = _of_tasks(offload, made)
+    times, products = _of_tasks(offload, segments)
     engines = {layer: segment.engine for segment in offload.partition.segments for layer in segment.layers}
     carrier = {name: layer for layer in engines for name in layer.origin}
     fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
@@ -195,13 +195,13 @@ def _shapes(net: Network) -> dict[str, Shape]:
     return shapes
 
 
-def _of_tasks(offload: Execution, made: Sequence[Sized]) -> tuple[Counter[str], Counter[str]]:
+def _of_tasks(offload: Execution, segments: Sequence[Sized]) -> tuple[Counter[str], Counter[str]]:
     """Return cycles and multiply-accumulates of Tasks, by the first layer of each."""
     times: Counter[str] = Counter()
     products: Counter[str] = Counter()
     shapes = offload.plan.device_shapes
     for i, segment in enumerate(offload.schedule.segments):
-        spent = made[i].spent if made else None
+        spent = segments[i].spent if segments else None
         for j, task in enumerate(segment.tasks):
             if not offload.overlay.emulated:
                 times[task.origin[0]] += spent[j] if spent else task.cycles(offload.overlay, shapes)

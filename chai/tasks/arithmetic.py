@@ -64,7 +64,8 @@ class FormatFacts(Protocol):
 class Arithmetic(Target):
     """A Target that makes Tasks: a method for each kind that every arithmetic has, which returns the Task of a layer.
 
-    They raise Unsupported for a layer whose numbers do not fit. Here sums are exact, rounded once and saturated.
+    They raise Unsupported for a layer whose numbers do not fit. Here sums are exact, rounded once and saturated. Those that
+    raise NotImplementedError are of Tasks that other arithmetics alone have: their own passes or ``negates`` lead to them.
 
     ``negates`` says whether it has a negation of codes, without a table of them: the method ``negation``.
     ``picks`` says whether a convolution with a single 1 writes the code that it reads, in whatever format: the method ``pick``.

@@ -64,8 +64,8 @@ def entry(name: str) -> Published | None:
         known = [*networks.names(), *bitstreams()]
         hint = did_you_mean(name, known, quoted=False) or "shipped: " + ", ".join(known)
         raise UsageError(f"there is no shipped network {name!r}", hint=hint)
-    found = read_card(prototxt).weights
-    return entry(found.of) if found is not None and found.of else found
+    published = read_card(prototxt).weights
+    return entry(published.of) if published is not None and published.of else published
 
 
 def bitstreams() -> list[str]:
@@ -128,9 +128,9 @@ def fetch(published: Published, folder: Path, *, force: bool = False, tell: Tell
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(target):
         if target.exists() and not force:
-            if (found := digest(target, algorithm=published.algorithm)) != published.digest:
+            if (present := digest(target, algorithm=published.algorithm)) != published.digest:
                 raise FetchError(
-                    f"{target} is another file: its {published.algorithm} is {found}, published is {published.digest}",
+                    f"{target} is another file: its {published.algorithm} is {present}, published is {published.digest}",
                     hint="--force fetches the published one in its place",
                 )
             return target
@@ -304,12 +304,12 @@ class _PartialFile:
 
 
 def _check(part: _PartialFile, published: Published, target: Path) -> None:
-    found = digest(part.path, algorithm=published.algorithm)
-    if found != published.digest:
+    present = digest(part.path, algorithm=published.algorithm)
+    if present != published.digest:
         aside = target.with_name(target.name + ".wrong")
         os.replace(part.path, aside)
         part.drop()
-        raise _Refused(f"its {published.algorithm} is {found}, published is {published.digest}; kept as {aside.name}")
+        raise _Refused(f"its {published.algorithm} is {present}, published is {published.digest}; kept as {aside.name}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from . import ports
 from .board import Board
 from .clocks import TOLERANCE
 from .finding import download
-from .memory import Lost, PynqBuffers, lost
+from .memory import Lost, PynqBuffers, fail
 from .waiting import LOST, Interrupt, Polling
 
 log = logger("chai.pynq")
@@ -52,14 +52,14 @@ class ArrayBoard(Board, Registers):
         try:
             return int(self.bus.read(self.offsets[name]))
         except Exception as error:
-            raise lost(f"register {name} cannot be read", error)  # noqa: B904  # it has its cause
+            fail(f"register {name} cannot be read", error)
 
     def write(self, name: str, value: int) -> None:
         """Write a register."""
         try:
             self.bus.write(self.offsets[name], value)
         except Exception as error:
-            raise lost(f"register {name} cannot be written", error)  # noqa: B904
+            fail(f"register {name} cannot be written", error)
 
     def check(self) -> None:
         """Raise Lost unless the registers show the accelerator of this overlay and build."""

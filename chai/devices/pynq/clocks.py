@@ -25,7 +25,7 @@ def source(handoff: Path, block: str) -> tuple[int, float] | None:
 
     None if the processor drives no pin of it, or the file has no clocks; 0 MHz if the file does not say.
     """
-    found = []
+    sources = []
     for module in ElementTree.parse(handoff).iter("MODULE"):
         if module.get("FULLNAME", "").strip("/") != block:
             continue
@@ -33,8 +33,8 @@ def source(handoff: Path, block: str) -> tuple[int, float] | None:
             for end in port.iter("CONNECTION") if port.get("SIGIS") == "clk" else ():
                 named = re.fullmatch(r"(?:FCLK_CLK|pl_clk)([0-3])", end.get("PORT", ""))
                 if named:
-                    found.append((int(port.get("CLKFREQUENCY") or 0) / 1e6, int(named[1])))
-    return max(found)[::-1] if found else None
+                    sources.append((int(port.get("CLKFREQUENCY") or 0) / 1e6, int(named[1])))
+    return max(sources)[::-1] if sources else None
 
 
 def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
@@ -90,7 +90,7 @@ def _set(number: int, wanted: float) -> float:
         warnings.simplefilter("ignore")  # reported above, with a name
         for percent in STEPS:
             setattr(pynq.Clocks, name, wanted * percent / 100)
-            found = float(getattr(pynq.Clocks, name))
-            if found <= wanted * (1 + TOLERANCE):
+            reached = float(getattr(pynq.Clocks, name))
+            if reached <= wanted * (1 + TOLERANCE):
                 break
-    return found
+    return reached

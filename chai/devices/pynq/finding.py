@@ -117,11 +117,11 @@ def download(overlay: Overlay) -> Loaded:
         raise DeviceError(
             f"{path.name} has no {overlay.vlnv}, only {kinds}", hint="it is the bitstream of something else"
         )
-    found = getattr(loaded, names[0])
-    if not isinstance(found, driver):
-        raise DeviceError(f"{path.name}: {names[0]} was given the driver {type(found).__name__}, not chai's")
+    block = getattr(loaded, names[0])
+    if not isinstance(block, driver):
+        raise DeviceError(f"{path.name}: {names[0]} was given the driver {type(block).__name__}, not chai's")
     handoff = Path(loaded.bitfile_name).with_suffix(".hwh")
-    return Loaded(device, found, handoff, set_clock(overlay, handoff, loaded.ip_dict[names[0]]["fullpath"]))
+    return Loaded(device, block, handoff, set_clock(overlay, handoff, loaded.ip_dict[names[0]]["fullpath"]))
 
 
 @lru_cache(maxsize=8)

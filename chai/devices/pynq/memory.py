@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ...blob import Array
 from ...driver.memory import NoRoom
@@ -20,25 +20,23 @@ class Lost(DeviceError):
     """The opened board is gone: it must be opened again."""
 
 
-def lost(what: str, error: Exception) -> DeviceError:
-    """Return Lost for any error that pynq raises if the board is gone: they differ from version to version."""
+def fail(what: str, error: Exception) -> NoReturn:
+    """Raise Lost for an error of pynq's, which differ from version to version if the board is gone; one of chai's as it is."""
     if isinstance(error, DeviceError):
-        return error
-    lost = Lost(
+        raise error
+    raise Lost(
         f"the board does not answer: {what} ({type(error).__name__}: {error})",
         hint="another program may have taken it; load the network again, or restart the board",
-    )
-    lost.__cause__ = error
-    return lost
+    ) from error
 
 
 @contextmanager
 def answering(what: str) -> Iterator[None]:
-    """Raise what ``lost`` returns. A chain's own steps do without this context, which costs more than most of them."""
+    """Do as ``fail`` for what is within. A chain's own steps do without this context, which costs more than most of them."""
     try:
         yield
     except Exception as error:
-        raise lost(what, error)  # noqa: B904  # it has its cause
+        fail(what, error)
 
 
 kept: list[
@@ -95,7 +93,7 @@ class PynqBuffers:
             for region in () if self._coherent else regions:
                 self.buffers[region].flush()
         except Exception as error:
-            raise lost("a buffer cannot be flushed", error)  # noqa: B904
+            fail("a buffer cannot be flushed", error)
 
     def invalidate(self, regions: Collection[int]) -> None:
         """Invalidate the host's cache, so that it reads the accelerator's writes."""
@@ -103,20 +101,20 @@ class PynqBuffers:
             for region in () if self._coherent else regions:
                 self.buffers[region].invalidate()
         except Exception as error:
-            raise lost("a buffer cannot be read", error)  # noqa: B904
+            fail("a buffer cannot be read", error)
 
 
 def _contiguous() -> tuple[int, int]:
     """Return the bytes of the kernel's pool of contiguous memory, and those free; 0 if unknown."""
-    found = {}
+    spans = {}
     try:
         for line in MEMORY.read_text().splitlines():
             name, _, value = line.partition(":")
             if name in ("CmaTotal", "CmaFree"):
-                found[name] = int(value.split()[0]) * 1024
+                spans[name] = int(value.split()[0]) * 1024
     except (OSError, ValueError, IndexError):
         pass
-    return found.get("CmaTotal", 0), found.get("CmaFree", 0)
+    return spans.get("CmaTotal", 0), spans.get("CmaFree", 0)
 
 
 def _no_room(needed: int, total: int, free: int, error: Exception | None = None) -> NoRoom:

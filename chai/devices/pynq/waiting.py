@@ -112,9 +112,9 @@ async def _take(pin: str, files: list[Any]) -> Any:
 
     Controllers._controllers.clear()
     Controllers._uio_devices.clear()
-    found = pynq.Interrupt(pin)
+    interrupt = pynq.Interrupt(pin)
     files += Controllers._uio_devices.values()
-    return found
+    return interrupt
 
 
 async def _release(files: list[Any]) -> None:

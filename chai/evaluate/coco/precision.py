@@ -73,12 +73,12 @@ class CocoPrecision:
 
     def averages(self, area: str) -> dict[int, Array]:
         """Return the average precision at each overlap, (10,), of each class with true boxes of a size."""
-        found = {}
+        means = {}
         for label in sorted(self.names):
             images = self.judged.get((label, area), [])
             if positives := sum(image.positives for image in images):
-                found[label] = _average(images, positives)
-        return found
+                means[label] = _average(images, positives)
+        return means
 
     def figures(self) -> dict[str, object]:
         """Return means over classes and overlaps, None where nothing is true, and those of each class, for json.dumps."""

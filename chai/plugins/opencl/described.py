@@ -41,15 +41,15 @@ def register(path: Path, into: Registry) -> None:
 
 def arguments(description: Description) -> dict[str, Any]:
     """Return the named arguments of a layer, with their defaults: of its Defines and Scalars, in their order."""
-    found: dict[str, Any] = {}
+    arguments_of: dict[str, Any] = {}
     for stage in description.stages:
         for define in stage.defines:
             if define.param:
-                found.setdefault(define.param, _default(define.kind, define.default))
+                arguments_of.setdefault(define.param, _default(define.kind, define.default))
         for binding in stage.bindings:
             if isinstance(binding, Given):
-                found.setdefault(binding.name, {"int": int, "float": float}[binding.kind])
-    return found
+                arguments_of.setdefault(binding.name, {"int": int, "float": float}[binding.kind])
+    return arguments_of
 
 
 def _default(kind: str, text: str | None) -> Any:

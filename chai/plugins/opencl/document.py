@@ -127,12 +127,12 @@ class _Reader:
 
     def _attributes(self, at: int, values: dict[str, str]) -> dict[str, Attribute]:
         """Return the attributes with their places, which expat does not give."""
-        found: dict[str, Attribute] = {}
-        while len(found) < len(values) and (match := _ATTRIBUTE.match(self.source.text, at)):
+        attributes: dict[str, Attribute] = {}
+        while len(attributes) < len(values) and (match := _ATTRIBUTE.match(self.source.text, at)):
             start, end = match.span(2 if match[2] is not None else 3)
-            found[match[1]] = Attribute(values[match[1]], start, end)
+            attributes[match[1]] = Attribute(values[match[1]], start, end)
             at = match.end()
-        return found
+        return attributes
 
     def _end(self, _name: str) -> None:
         if self.open:

@@ -189,14 +189,14 @@ class FunctionPlanner(Planner):
             raise self.wrong(f"select returned {choice!r}, expected a kernel, or it and options", f"kernels: {known}")
         return name, options
 
-    def _sizes(self, given: Sizes) -> tuple[int, ...]:
-        if isinstance(given, str):
+    def _sizes(self, declared: Sizes) -> tuple[int, ...]:
+        if isinstance(declared, str):
             try:
-                formulas = [Formula(part) for part in given.split(",") if given.strip()]
+                formulas = [Formula(part) for part in declared.split(",") if declared.strip()]
                 return tuple(formula.value(self.dims[Port("output", 0)]) for formula in formulas)
             except FormulaError as error:
-                raise self.wrong(f"{given!r}: {error}") from None
-        sizes = self._called(given) if callable(given) else given
+                raise self.wrong(f"{declared!r}: {error}") from None
+        sizes = self._called(declared) if callable(declared) else declared
         try:
             return tuple(int(size) for size in sizes)
         except (TypeError, ValueError):
@@ -227,19 +227,19 @@ class FunctionPlanner(Planner):
         if wanted not in (0, len(trained)):
             has = f"bottoms {inputs}, trained parameters {len(trained)}, tops {outputs}"
             raise self.wrong(f"kernel {self.entry!r} has {len(parameters)} pointers and images; its layer has: {has}")
-        found: list[Mapping[str, Any]] = []
+        regions: list[Mapping[str, Any]] = []
         for index, parameter in enumerate(parameters):
             top = index - (len(parameters) - outputs)
             if re.search(r"\b(__)?local\b", parameter.type):
                 raise self.wrong(f"parameter {parameter.name!r} is local memory: declare it inside of the kernel")
             if inputs <= index and top < 0:
-                found.append({"region": plan.constant(trained[index - inputs])})
+                regions.append({"region": plan.constant(trained[index - inputs])})
                 continue
             if (top >= 0) != parameter.written and (parameter.image or top >= 0):
                 role = f"top {top}" if top >= 0 else f"bottom {index}"
                 raise self.wrong(f"parameter {parameter.name!r} of type {parameter.type!r} is to be {role}")
-            found.append(self._argument(plan, Port("output", top) if top >= 0 else Port("input", index), parameter))
-        return found
+            regions.append(self._argument(plan, Port("output", top) if top >= 0 else Port("input", index), parameter))
+        return regions
 
     def _argument(self, plan: LaunchPlan, port: Port, parameter: KernelParameter) -> Mapping[str, Any]:
         buffer = self.blob(plan, port, DIMS)

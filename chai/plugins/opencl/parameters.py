@@ -56,15 +56,15 @@ def parameters(text: str, entry: str) -> tuple[KernelParameter, ...] | str:
 def kernels(text: str) -> dict[str, tuple[KernelParameter, ...]]:
     """Return the kernels in a source, each with its parameters."""
     text = uncommented(text)
-    found, at = {}, 0
+    parameters_of, at = {}, 0
     while (kernel := _KERNEL.search(text, at)) and (opened := _OPENED.search(text, kernel.end())):
         at = _closed(text, opened.end())
         while opened and opened[1].startswith("__attribute__"):
             opened = _OPENED.search(text, at)
             at = _closed(text, opened.end()) if opened else at
         if opened:
-            found[opened[1]] = tuple(map(_parameter, _split(text[opened.end() : at - 1])))
-    return found
+            parameters_of[opened[1]] = tuple(map(_parameter, _split(text[opened.end() : at - 1])))
+    return parameters_of
 
 
 def _closed(text: str, at: int) -> int:

@@ -83,13 +83,13 @@ def read(path: Path) -> list[Description]:
             line = others[number][1].place.rpartition(":")[2]
             raise layer.error(f"layer type {type!r} is described twice, before in line {line}", "name")
         others[number] = layer, _stage(layer, files.setdefault(type, [path]))
-    for found in stages.values():
-        for number, expected in zip(sorted(found), range(len(found))):
+    for stage in stages.values():
+        for number, expected in zip(sorted(stage), range(len(stage))):
             if number != expected:
-                raise found[number][0].error(f"stage {number}: there is no stage {expected}", "stage")
+                raise stage[number][0].error(f"stage {number}: there is no stage {expected}", "stage")
     return [
-        _ranked(Description(type, tuple(found[n][1] for n in sorted(found)), (*files[type],)), found[0][0])
-        for type, found in stages.items()
+        _ranked(Description(type, tuple(stage[n][1] for n in sorted(stage)), (*files[type],)), stage[0][0])
+        for type, stage in stages.items()
     ]
 
 
@@ -277,39 +277,39 @@ def _fits(value: str, kind: str) -> bool:
 def _by_index(layer: Element, signature: tuple[KernelParameter, ...]) -> tuple[Binding, ...]:
     """Return the bindings of SimpleGPU's Buffers by arg-index."""
     (buffers,) = layer.all("Buffers")
-    found: dict[int, Binding] = {}
+    bindings: dict[int, Binding] = {}
     for element in buffers.children:
         index = _whole(element, "arg-index", limits().ports)
-        if index in found:
+        if index in bindings:
             raise element.error(f"arg-index {index} is bound twice", "arg-index")
         if index >= len(signature):
             raise element.error(f"arg-index {index}: the kernel has {len(signature)} parameters", "arg-index")
-        found[index] = _trained(element, "name") if element.name == "Data" else _tensor(element)
-        _agree(element, "arg-index", signature[index], found[index])
+        bindings[index] = _trained(element, "name") if element.name == "Data" else _tensor(element)
+        _agree(element, "arg-index", signature[index], bindings[index])
     for index, parameter in enumerate(signature):
-        if index not in found:
+        if index not in bindings:
             raise buffers.error(f"parameter {parameter.name!r} of the kernel, arg-index {index}, is not bound")
-    return tuple(found[i] for i in range(len(signature)))
+    return tuple(bindings[i] for i in range(len(signature)))
 
 
 def _by_name(layer: Element, signature: tuple[KernelParameter, ...]) -> tuple[Binding, ...]:
     """Return the bindings of MVCL's Parameters by arg-name."""
     (parameters,) = layer.all("Parameters")
     known = {p.name: p for p in signature}
-    found: dict[str, Binding] = {}
+    bindings: dict[str, Binding] = {}
     for element in parameters.children:
         name = element.get("arg-name")
         if name not in known:
             near = did_you_mean(name, known, listed="parameters")
             raise element.error(f"arg-name={name!r}: the kernel has no such parameter", "arg-name", near)
-        if name in found:
+        if name in bindings:
             raise element.error(f"arg-name {name!r} is bound twice", "arg-name")
-        found[name] = _scalar(element) if element.name == "Scalar" else _memory(element)
-        _agree(element, "arg-name", known[name], found[name])
+        bindings[name] = _scalar(element) if element.name == "Scalar" else _memory(element)
+        _agree(element, "arg-name", known[name], bindings[name])
     for name in known:
-        if name not in found:
+        if name not in bindings:
             raise parameters.error(f"parameter {name!r} of the kernel is not bound", hint=f'arg-name="{name}"')
-    return tuple(found[name] for name in known)
+    return tuple(bindings[name] for name in known)
 
 
 def _agree(element: Element, attribute: str, parameter: KernelParameter, binding: Binding) -> None:

@@ -27,11 +27,11 @@ def dims(shape: Shape) -> Sizes:
 
 def pitches(sizes: Sizes, format: str) -> list[int]:
     """Return the elements between neighbours along B, F, Y and X, of a dense tensor in this format."""
-    found, step = {}, 1
+    pitch_of, step = {}, 1
     for dim in reversed(DIMS if format == "ANY" else format):
-        found[dim] = step
+        pitch_of[dim] = step
         step *= sizes[dim]
-    return [found[dim] for dim in DIMS]
+    return [pitch_of[dim] for dim in DIMS]
 
 
 def text(

@@ -164,8 +164,8 @@ class _CaffeObject:
 def _object(x: Any, cls: type, param_str: str, phase: int) -> _CaffeObject:
     if "caffe" not in x.data:
         x.data["caffe"] = _CaffeObject(cls, x, param_str, phase)
-    made: _CaffeObject = x.data["caffe"]
-    return made
+    instance: _CaffeObject = x.data["caffe"]
+    return instance
 
 
 def _renew(data: dict[str, Any]) -> None:

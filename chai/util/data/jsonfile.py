@@ -166,19 +166,19 @@ class Document:
         return str(value)
 
     def _number(self) -> int | float:
-        found = _NUMBER.match(self.text, self.at)
+        number_match = _NUMBER.match(self.text, self.at)
         word = _WORD.match(self.text, self.at)
-        if found is None or word is None or found.end() != word.end():
+        if number_match is None or word is None or number_match.end() != word.end():
             raise self._error(
                 f"{self._found()} is not a number of JSON", "decimal digits; no leading zero, sign or hex"
             )
-        token = found.group()
-        whole = found.group(1) is None and found.group(2) is None
+        token = number_match.group()
+        whole = number_match.group(1) is None and number_match.group(2) is None
         # int() takes quadratic time; a number with more digits than 2^64 is too large, integer or not
         number = int(token) if whole and len(token) <= 21 else float(token)
         if not abs(number) < MAGNITUDE:
             raise self._error(f"the number {self._found()} is too large")
-        self.at = found.end()
+        self.at = number_match.end()
         return int(number) if number == int(number) else number  # 1e3 and 100.0 are integers too
 
 
@@ -216,15 +216,15 @@ def read(path: str | Path, times: int = 1) -> str:
         ) from None
 
 
-def _advice(found: str) -> str | None:
+def _advice(token: str) -> str | None:
     """Return a hint for a token that is not JSON."""
-    if found in ("NaN", "Infinity", "-Infinity"):
+    if token in ("NaN", "Infinity", "-Infinity"):
         return "JSON has finite numbers only"
-    if found.startswith("'"):
+    if token.startswith("'"):
         return "strings take double quotes"
-    if found.startswith(("/", "#")):
+    if token.startswith(("/", "#")):
         return "JSON has no comments"
-    return did_you_mean(found.lower(), _CONSTANTS, quoted=False)
+    return did_you_mean(token.lower(), _CONSTANTS, quoted=False)
 
 
 def quoted(value: Any) -> str:

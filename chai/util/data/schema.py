@@ -99,8 +99,8 @@ class _Validator:
             elif isinstance(others, dict):
                 self.check(item, others, (*pointer, key))
 
-    def _wrong(self, pointer: Pointer, expected: str, found: Any, hint: str | None = None) -> ParseError:
-        return self.document.error(f"{_path(pointer)}: expected {expected}, found {_show(found)}", pointer, hint=hint)
+    def _wrong(self, pointer: Pointer, expected: str, value: Any, hint: str | None = None) -> ParseError:
+        return self.document.error(f"{_path(pointer)}: expected {expected}, found {_show(value)}", pointer, hint=hint)
 
 
 def _is(value: Any, type: str) -> bool:
@@ -117,8 +117,8 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)  # JSON's true is not 1
 
 
-def _near(found: Any, known: Iterable[Any]) -> str | None:
-    return did_you_mean(found, [k for k in known if isinstance(k, str)]) if isinstance(found, str) else None
+def _near(value: Any, known: Iterable[Any]) -> str | None:
+    return did_you_mean(value, [k for k in known if isinstance(k, str)]) if isinstance(value, str) else None
 
 
 def _article(type: str) -> str:

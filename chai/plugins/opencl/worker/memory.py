@@ -27,11 +27,11 @@ class Region:
 
 def regions(sizes: Sequence[int]) -> tuple[list[Region], int]:
     """Return buffers of these sizes in bytes, each at a page, and the size of the memory that holds them."""
-    found, at = [], PAGE
+    spans, at = [], PAGE
     for size in sizes:
-        found.append(Region(at, max(size, 1)))
+        spans.append(Region(at, max(size, 1)))
         at = -(-(at + size + GUARD) // PAGE) * PAGE
-    return found, at
+    return spans, at
 
 
 class MemoryFile:
