@@ -189,13 +189,15 @@ class Video(Iterator[tuple[VideoFrame, VideoResult]]):
         return Newest(self._read(), self.stop, self.counts.drop)
 
     def _while_room(self, inputs: Iterator[_Input], room: Semaphore) -> Iterator[_Input]:
-        """Yield inputs while there is room; those that formats were measured on are too old."""
-        for _ in islice(inputs, self.counts.prepared):
-            self.counts.drop()
+        """Yield inputs while there is room; those that formats were measured on are too old, unless the source ends with them."""
+        measured = list(islice(inputs, self.counts.prepared))
         while room.acquire() and not self.stop.stopped:
-            item = next(inputs, None)
+            item = next(inputs, None) or (measured.pop() if measured else None)
             if item is None:
                 return
+            for _ in measured:
+                self.counts.drop()
+            measured.clear()
             yield item
 
     def _read(self) -> Iterator[RawFrame]:

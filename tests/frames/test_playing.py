@@ -185,6 +185,14 @@ def test_live_measures_formats_on_frames_that_it_drops() -> None:
     assert video.counts.dropped >= IMAGES
 
 
+def test_a_live_source_that_ends_while_formats_are_measured_shows_its_newest_frame() -> None:
+    frames = [frame for frame, _ in clip(3)]
+    with chai.video(detector(), frames, live=True) as video:
+        numbers = [frame.number for frame, _ in video]
+    assert numbers == [2]
+    assert (video.counts.dropped, video.counts.read) == (2, 3)
+
+
 def one_by_one(source: Paced, video: Any) -> None:
     """Each of the first frames comes when the one before it was decoded."""
     for number in range(source.count):
@@ -298,13 +306,16 @@ MANY = 10_000
 @pytest.mark.slow
 @pytest.mark.parametrize("live", [False, True])
 def test_ten_thousand_frames_need_no_more_memory_than_five_hundred(live: bool) -> None:
-    """Memory in pages of this process after 500 frames and after 10,000."""
+    """Memory in pages of this process after 500 frames and after 10,000; a live source reads four for each that is shown."""
     import resource as memory
 
     pages = []
     frames = [frame for frame, _ in clip(50)]
-    with chai.video(detector(), (frames[i % 50] for i in range(MANY)), live=live) as video:
+    net, room = detector(), threading.Semaphore(8 if live else MANY)
+    calibrate(net)
+    with chai.video(net, (frames[i % 50] for i in range(MANY) if room.acquire()), live=live) as video:
         for frame, _ in video:
+            room.release(4)
             if frame.number >= 500 and not pages:
                 pages.append(resident())
     pages.append(resident())
