@@ -90,11 +90,8 @@ def overhead() -> None:
     layer = layer_of("nothing", top_dim=x.shape)
     frame = layer.frame((x.shape,))
     assert frame.compiled is not None
-    call = chai.xChangeLayer(frame.static)
-    frame._fill(call, [x], [x.copy()])
-    arrays = frame._given(call)
-    compiled = frame.compiled
-    empty, alone, forward = turns(5000, lambda: None, lambda: compiled(call, arrays), lambda: layer.forward(x))
+    compiled, top = frame.compiled, x.copy()
+    empty, alone, forward = turns(5000, lambda: None, lambda: compiled([x], [top]), lambda: layer.forward(x))
     say("call of a compiled layer that does nothing", alone - empty, "us", 3)
     say("the same with buffers, guard words and checks (forward)", forward - empty, "us", 3)
 

@@ -7,13 +7,14 @@ code. Here every function has a cache folder named by a hash of its code and of 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..blob import Array
 from ..env import env
 from ..util.interpreter import from_signal_handler
 from ..util.log import logger
@@ -22,7 +23,7 @@ from ..util.sharing import Mutex
 from .failure import ParallelError
 from .helpers import with_helpers
 from .reach import digest, is_dispatcher, names_of, options_of, reached
-from .xchange import COMPILED
+from .xchange import COMPILED, VARYING, of_call
 
 log = logger("chai.custom")
 FOLDERS = 200  # number of cache folders that are kept, the last used ones
@@ -59,12 +60,16 @@ def available() -> bool:
 
 
 class JitFunction:
-    """A function for one set of argument types: ``call(x, ...)``, and the fields of x that it needs."""
+    """A function for one set of argument types, called by one thread at a time, and the fields of x that it needs."""
 
     def __init__(self, function: Any, options: Any, x: Any, arguments: tuple[Any, ...], serial: bool = False) -> None:
-        """Compile now; ``serial`` compiles parallel loops as serial ones. Raises numba's errors."""
+        """Compile now; ``serial`` compiles parallel loops as serial ones. Raises numba's errors.
+
+        ``arguments`` are those of all calls, x among them, whose arrays of a call are replaced.
+        """
         self.function = function
         self.options = options
+        self._x, self._arguments = x, arguments
         self.checked = options.boundscheck or env().debug >= 1 or env().check
         parallel = options.parallel or any(options_of(f).get("parallel") for f, _, _ in reached(function))
         self.parallel = parallel and not serial and not (self.checked and not prange().available)
@@ -77,6 +82,7 @@ class JitFunction:
                 raise
             self.fields = COMPILED  # a helper that was not analysed may use any
             self._entry = self._overload(x, arguments)
+        self._constant = tuple([x.__dict__[name] for name in self.fields if name not in VARYING])
 
     def _dispatcher(self) -> Any:
         settings = _settings(self.options)
@@ -100,17 +106,22 @@ class JitFunction:
         entry: Callable[..., Any] = self.dispatcher.get_overload(types)
         return entry
 
-    def __call__(self, x: Any, arguments: tuple[Any, ...]) -> Any:
-        """Call the compiled code and return its result. Raises the errors of the function, and ParallelError."""
-        fields = x.__dict__
-        fields["_fields"] = tuple([fields[name] for name in self.fields])
-        if not self.parallel:
-            return self._entry(*arguments)
+    def __call__(self, bottoms: Sequence[Array], tops: Sequence[Array]) -> Any:
+        """Call the compiled code on these arrays and return its result. Raises the errors of the function, and ParallelError."""
+        varying = of_call(self.fields, bottoms, tops, self.options.ports)
+        fields = self._x.__dict__
+        fields["_fields"] = (*varying, *self._constant)
+        try:
+            return self._run_parallel() if self.parallel else self._entry(*self._arguments)
+        finally:
+            fields["_fields"] = ()  # the arrays are the caller's
+
+    def _run_parallel(self) -> Any:
         # one at a time, unless numba's threading layer is thread-safe: workqueue would abort the process
         most = self.options.max_threads
         with nullcontext() if _threadsafe() else _parallel, _limited(most) if most else nullcontext():
             before = prange().errors()
-            result = self._entry(*arguments)
+            result = self._entry(*self._arguments)
             if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
                 raise ParallelError
             return result

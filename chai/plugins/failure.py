@@ -50,10 +50,10 @@ class RunningLayer:
     method: bool
 
 
-def run(where: RunningLayer, call: Callable[[], T], function: Any, compiled: bool = False) -> T:
-    """Run user code. Any error of its own is raised as PluginError with network, layer, type and line."""
+def run(where: RunningLayer, call: Callable[..., T], function: Any, compiled: bool = False, *arguments: Any) -> T:
+    """Return what user code returns. Any error of its own is raised as PluginError with network, layer, type and line."""
     try:
-        return call()
+        return call(*arguments)
     except (PluginError, ParallelError):
         raise
     except (Exception, SystemExit) as error:

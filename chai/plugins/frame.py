@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -19,12 +19,13 @@ from . import compiling, definition, failure, helpers, selection
 from .definition import CustomType, Function, Implementation, place_of
 from .fields import Called, code_fields, fixed_fields
 from .reach import digest
-from .xchange import read_only, xChangeLayer
+from .xchange import VARYING, of_call, xChangeLayer
 
 Formats = tuple[tuple[Format, ...], tuple[Format, ...]]  # of bottoms and tops
 log = logger("chai.custom")
 GUARD = 64  # elements before and after every top, which must not change
-SMALL = 4096  # elements of an array that is cheaper to read once more than to look after
+COPIED = 4096  # elements of a top, at most, that is copied from a prepared one: that is faster than to write zeros and guards
+SMALL = 4096  # elements of an array in which vdot finds a NaN faster than the minimum does
 SECOND_RUN = 5.0  # seconds; time limit of a second run, in plain Python, for a more exact error
 
 
@@ -98,6 +99,9 @@ class Frame:
         self._type = np.dtype(implementation.dtype)
         self.static = self._object(implementation).__dict__
         self.around = self._around()
+        zeros = [f.zero for f in self.formats[1]] if self.formats is not None else [0] * len(self.tops)
+        arranged = [_arranged(shape, implementation.layout) for shape in self.tops]
+        self._memory = [TopMemory(shape, implementation.dtype, zero) for shape, zero in zip(arranged, zeros)]
         self.compiled: compiling.JitFunction | None = None
         self._serial: compiling.JitFunction | None = None
         self.python = self._plain(implementation.function)
@@ -127,10 +131,7 @@ class Frame:
         x = self._example()
         arguments = self._given(x)
         compiled: compiling.JitFunction = failure.run(
-            self.layer.where,
-            lambda: compiling.JitFunction(function, self.options, x, arguments, serial),
-            function,
-            compiled=True,
+            self.layer.where, compiling.JitFunction, function, True, function, self.options, x, arguments, serial
         )
         return compiled
 
@@ -185,12 +186,7 @@ class Frame:
         return self.bottoms[0][0] if self.bottoms[0] else 1
 
     def _fill(self, x: xChangeLayer, bottoms: Sequence[Array], tops: Sequence[Array]) -> None:
-        fields, ports = x.__dict__, self.options.ports
-        fields["bottom"] = kept = tuple([read_only(b) for b in bottoms])
-        fields["top"] = tuple(tops)
-        flat = [b.reshape(-1) for b in kept]
-        fields["in_ptrs"] = tuple(flat if ports == 1 else [b for b in flat for _ in range(ports)])
-        fields["out_ptrs"] = tuple([t.reshape(-1) for t in tops])
+        x.__dict__.update(zip(VARYING, of_call(VARYING, bottoms, tops, self.options.ports)))
 
     # -- running
 
@@ -198,17 +194,18 @@ class Frame:
         """Return the tops (float32, or codes) for bottoms of this frame's shapes. Raises PluginError."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
         try:
-            inputs, guarded = self._compiled_or_python(bottoms)
+            inputs, guarded, outputs = self._compiled_or_python(bottoms)
         except PluginError as error:
             if self.compiled is None or not isinstance(error.__cause__, IndexError):
                 raise
             raise self._outside("it reads or writes outside of an array", bottoms) from error.__cause__
-        for guard in guarded:
-            if guard.broken:
+        for memory, whole in zip(self._memory, guarded):
+            if memory.broken(whole):
                 raise self._outside("it wrote outside of its top", bottoms)
-        outputs = [g.array for g in guarded]
         if dtype != "int8":
-            self._check_numbers(inputs, outputs)
+            for top, output in enumerate(outputs):
+                if _holds_nan(output):
+                    self._check_source_of_nan(inputs, top, output)
         tops = tuple(outputs) if layout == "NCHW" else tuple([_back(o, layout) for o in outputs])
         if self.formats is not None:
             if self.layer.slope != 0 or self.layer.clamps:
@@ -220,7 +217,7 @@ class Frame:
     def _where(self) -> failure.RunningLayer:
         return self.layer.where
 
-    def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[_Guarded]]:
+    def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
         try:
             return self._computed(bottoms, self.compiled)
         except failure.ParallelError:
@@ -229,25 +226,22 @@ class Frame:
 
     def _computed(
         self, bottoms: Sequence[Array], compiled: compiling.JitFunction | None
-    ) -> tuple[list[Array], list[_Guarded]]:
-        """Return the bottoms in the function's layout and the tops that it wrote, without any check."""
-        layout, dtype = self.implementation.layout, self.implementation.dtype
-        inputs = [np.ascontiguousarray(_to(b, layout), self._type) for b in bottoms]
-        guarded = [_Guarded(_arranged(shape, layout), dtype) for shape in self.tops]
-        outputs = [g.array for g in guarded]
-        for guard, format in zip(guarded, self.formats[1] if self.formats is not None else ()):
-            if format.zero:
-                guard.array[...] = format.zero
+    ) -> tuple[list[Array], list[Array], list[Array]]:
+        """Return the bottoms in the function's layout, the memory that it wrote into, and its tops, without any check."""
+        layout = self.implementation.layout
+        arranged = bottoms if layout == "NCHW" else [_to(b, layout) for b in bottoms]
+        inputs = [np.ascontiguousarray(b, self._type) for b in arranged]
+        guarded = [memory.new() for memory in self._memory]
+        outputs = [memory.inside(whole) for memory, whole in zip(self._memory, guarded)]
         if self.options.inplace:
             for source, target in zip(inputs, outputs):
                 target[...] = source.reshape(target.shape)
         if self.options.per_image:
             for n in range(self._batch):
                 self._call(self._image(inputs, n), self._image(outputs, n), compiled)
-        else:
-            for top, array in zip(guarded, self._call(inputs, outputs, compiled) or ()):
-                top.array = np.array(array)  # the function may write into it again
-        return inputs, guarded
+        elif (new := self._call(inputs, outputs, compiled)) is not None:
+            outputs = [np.array(array) for array in new]  # the function may write into them again
+        return inputs, guarded, outputs
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
         """Return image n of blobs that have one per image, and other blobs whole."""
@@ -255,17 +249,15 @@ class Frame:
 
     def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.JitFunction | None) -> Any:
         """Call the function on these buffers; return the tops if these need not be the buffers of the same sizes."""
-        x = xChangeLayer(self.static)
-        self._fill(x, inputs, outputs)
-        arguments = self._given(x)
-        x.__dict__["startclk"] = perf_counter()
         function = self.implementation.function
         if compiled is not None:
-            result = failure.run(self._where, lambda: compiled(x, arguments), function, compiled=True)
+            result = failure.run(self._where, compiled, function, True, inputs, outputs)
         else:
-            python = self.python
-            result = failure.run(self._where, lambda: python(*arguments), function)
-        x.__dict__["endclk"] = perf_counter()
+            x = xChangeLayer(self.static)
+            self._fill(x, inputs, outputs)
+            x.__dict__["startclk"] = perf_counter()
+            result = failure.run(self._where, self.python, function, False, *self._given(x))
+            x.__dict__["endclk"] = perf_counter()
         arity = self.layer.custom.arity
         if arity.dynamic or (arity.renews and result is not None):
             return result
@@ -314,59 +306,52 @@ class Frame:
                     what += f" ({error.__cause__})"
         return self._wrong(what, hint, place)
 
-    def _check_numbers(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        wrong = [i for i, output in enumerate(outputs) if _holds_nan(output)]
-        if not wrong:
-            return
-        bad = wrong[0]
+    def _check_source_of_nan(self, inputs: Sequence[Array], top: int, output: Array) -> None:
+        """Raise PluginError for a top with NaN unless an input or a parameter has one."""
         sources = [*inputs, *self.static["custom_float_params"]]
         if any(s.size and np.isnan(s.min()) for s in sources):
-            return  # an input or parameter had one
-        at = show(tuple(int(i) for i in np.argwhere(np.isnan(outputs[bad]))[0])).replace("x", ", ")
-        many = int(np.isnan(outputs[bad]).sum())
+            return
+        at = show(tuple(int(i) for i in np.argwhere(np.isnan(output))[0])).replace("x", ", ")
+        many = int(np.isnan(output).sum())
         raise self._wrong(
-            f"it wrote NaN into top {bad}, first at ({at}), {many} in all; its inputs and parameters have none",
+            f"it wrote NaN into top {top}, first at ({at}), {many} in all; its inputs and parameters have none",
             "a division by zero, a root or logarithm of a negative number?",
         )
 
 
-class _Guarded:
-    """A zeroed array between two guards: memory that must not change."""
+class TopMemory:
+    """Makes the memory for one top of a shape and type, which calls write one after another; it begins as ``value``."""
 
-    __slots__ = ("array", "mark", "whole")
+    __slots__ = ("_mark", "_prepared", "_shape", "_value")
 
-    def __init__(self, shape: Shape, dtype: str) -> None:
-        self.whole, self.mark = _guards(prod(shape), dtype)
-        self.array = self.whole[GUARD:-GUARD].reshape(shape)
+    def __init__(self, shape: Shape, dtype: str, value: int = 0) -> None:
+        guard, self._mark = _mark(dtype)
+        self._shape, self._value = shape, guard.dtype.type(value)
+        self._prepared = self._written() if prod(shape) <= COPIED else None
 
-    @property
-    def broken(self) -> bool:
-        return self.whole[:GUARD].tobytes() != self.mark or self.whole[-GUARD:].tobytes() != self.mark
+    def new(self) -> Array:
+        """Return the memory of a new top, with its guards."""
+        return self._written() if self._prepared is None else self._prepared.copy()
 
+    def inside(self, whole: Array) -> Array:
+        """Return the top, without guards."""
+        return whole[GUARD:-GUARD].reshape(self._shape)
 
-def _guards(size: int, dtype: str) -> tuple[Array, bytes]:
-    """Return zeros between guards, and the bytes of a guard."""
-    if size <= SMALL:
-        whole, mark = _small(size, dtype)
-        return whole.copy(), mark
-    whole = np.zeros(size + 2 * GUARD, dtype)
-    value, mark = _mark(dtype)
-    whole[:GUARD] = whole[-GUARD:] = value
-    return whole, mark
+    def broken(self, whole: Array) -> bool:
+        """Return whether a guard has changed."""
+        return whole[:GUARD].tobytes() != self._mark or whole[-GUARD:].tobytes() != self._mark
 
-
-@lru_cache(maxsize=64)
-def _small(size: int, dtype: str) -> tuple[Array, bytes]:
-    """Return small zeros between guards, to copy: that is faster than to write them."""
-    value, mark = _mark(dtype)
-    whole = np.full(size + 2 * GUARD, value)
-    whole[GUARD:-GUARD] = 0
-    return whole, mark
+    def _written(self) -> Array:
+        whole = np.zeros(prod(self._shape) + 2 * GUARD, self._value.dtype)
+        whole[:GUARD] = whole[-GUARD:] = np.frombuffer(self._mark, whole.dtype)
+        if self._value:
+            whole[GUARD:-GUARD] = self._value
+        return whole
 
 
 @cache
 def _mark(dtype: str) -> tuple[Any, bytes]:
-    """Return the fill value of guards, and the bytes of a whole guard."""
+    """Return an element of guards, and the bytes of a whole guard."""
     value = np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
     return value, value.tobytes() * GUARD
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 from ..blob import Array, Shape
@@ -113,6 +114,7 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
 
 
 FIELDS = tuple(xChangeLayer.__annotations__)
+VARYING = FIELDS[:4]
 COMPILED = FIELDS[: FIELDS.index("data")]
 
 
@@ -126,3 +128,27 @@ def read_only(array: Array) -> Array:
     view: Array = array[...]
     view.setflags(write=False)
     return view
+
+
+_flat = methodcaller("ravel")  # a view, of a contiguous array
+
+
+def of_call(
+    names: Collection[str], bottoms: Sequence[Array], tops: Sequence[Array], ports: int
+) -> list[tuple[Array, ...]]:
+    """Return those of the fields VARYING that ``names`` has, in this order, for contiguous arrays of a call.
+
+    Bottoms are read-only; ``ports`` is how often each is in in_ptrs.
+    """
+    fields: list[tuple[Array, ...]] = []
+    kept = tuple(map(read_only, bottoms))
+    if "in_ptrs" in names:
+        flat = tuple(map(_flat, kept))
+        fields.append(flat if ports == 1 else tuple([b for b in flat for _ in range(ports)]))
+    if "out_ptrs" in names:
+        fields.append(tuple(map(_flat, tops)))
+    if "bottom" in names:
+        fields.append(kept)
+    if "top" in names:
+        fields.append(tuple(tops))
+    return fields

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
+from math import fsum
 from time import perf_counter
 
 from ...blob import Array, Shape
@@ -101,18 +103,15 @@ class HostPass:
         alive = Alive() if kept.peak is None else None
         values = Values(feeds, started, alive, watch, written or Written())
         runs: list[RunTimes] = []
-        last, between = perf_counter(), 0.0
-        before = (last - started) * 1000
+        begin = perf_counter()
         with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
             for step in kept.steps:
                 run = step.run(values)
                 values.drop(step.dropped)
                 if run is not None:
                     runs.append(run)
-                    between -= sum(run.ms)
-                now = perf_counter()
-                between += (now - last) * 1000
-                last = now
+        before, between = (begin - started) * 1000, (perf_counter() - begin) * 1000
+        between -= fsum(chain.from_iterable([run.ms for run in runs]))
         total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
         batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
         peak = alive.peak if alive is not None else kept.peak or 0

@@ -44,7 +44,8 @@ class PreparedLayer:
         rows, read, written = self.rows, tuple(map(_shape, bottoms)), tuple(map(_shape, tops))
         if written != self.tops or read != self.bottoms:
             rows = self._unplanned(read, written)
-        self._dump(tops)
+        if env().dump:
+            self._dump(tops)
         return tops, rows.run(begin, end, started)
 
     def once(self, bottoms: Sequence[Array], started: float, written: Written) -> tuple[tuple[Array, ...], RunTimes]:
@@ -71,13 +72,13 @@ class PreparedLayer:
             raise Resized(error.message, layer=name)
         if read != self.bottoms or sizes != self.tops:
             rows = self._unplanned(read, sizes)
-        self._dump(tops)
+        if env().dump:
+            self._dump(tops)
         return tops, RunTimes(rows, (shown.ms,), (begin - started) * 1000)
 
     def _dump(self, tops: tuple[Array, ...]) -> None:
-        if env().dump:
-            for blob, top in zip(self.layer.tops, tops):
-                dump(blob, self.layer.name, top)
+        for blob, top in zip(self.layer.tops, tops):
+            dump(blob, self.layer.name, top)
 
     def _unplanned(self, read: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
         """Return the row of a layer after one whose tops have a variable number of rows, or that is such a layer."""
@@ -154,11 +155,14 @@ def _timed(
 
 
 def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
-    return layer.clamped(_computed(layer, *bottoms), layer.clamps)
+    tops = _computed(layer, *bottoms)
+    return tops if layer.slope is None and layer.ceiling is None else layer.clamped(tops, layer.clamps)
 
 
 def _computed(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
     if layer.constant:  # a later layer, or the caller, may write into the blob of its pass
         return tuple([top.copy() for top in layer.constants_for(tuple(map(_shape, bottoms)))])
+    if layer.engine == "custom":
+        return layer.forward(*bottoms)
     # numpy 1 converts scalars to float64; a blob is always float32
     return tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)])
