@@ -129,7 +129,7 @@ class Frame:
     def _compile(self, serial: bool = False) -> compiling.JitFunction:
         function = self.implementation.function
         x = self._example()
-        arguments = self._given(x)
+        arguments = self._arguments(x)
         compiled: compiling.JitFunction = failure.run(
             self.layer.where, compiling.JitFunction, function, True, function, self.options, x, arguments, serial
         )
@@ -142,7 +142,7 @@ class Frame:
         self._fill(x, *small)
         return x
 
-    def _given(self, x: xChangeLayer) -> tuple[Any, ...]:
+    def _arguments(self, x: xChangeLayer) -> tuple[Any, ...]:
         before, after = self.around
         return (*before, x, *after)
 
@@ -256,7 +256,7 @@ class Frame:
             x = xChangeLayer(self.static)
             self._fill(x, inputs, outputs)
             x.__dict__["startclk"] = perf_counter()
-            result = failure.run(self._where, self.python, function, False, *self._given(x))
+            result = failure.run(self._where, self.python, function, False, *self._arguments(x))
             x.__dict__["endclk"] = perf_counter()
         arity = self.layer.custom.arity
         if arity.dynamic or (arity.renews and result is not None):
