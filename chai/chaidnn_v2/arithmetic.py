@@ -47,7 +47,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
 
     negates = True  # a CReLU's second half, which its convolution writes
     picks = False  # a bias is rounded, and sums end at 18 bits
-    in_place_of: ClassVar = {"fold_batchnorm": ("fold_pairs",), "fuse_relu": ("fuse_relu", "join_argmax")}
+    in_place_of: ClassVar = {"fold_batchnorm": ("fold_pairs",), "fuse_relu": ("fuse_relu", "fuse_pairs", "join_argmax")}
     on_host: ClassVar = {"Softmax": softmax, "Normalize": normalize}
 
     @staticmethod
@@ -56,8 +56,13 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
 
     @staticmethod
     def one_format(layer: FormatFacts, scheme: str) -> bool:
-        """Return True for sums and negations too, which rescale nothing, and for averages in Xilinx formats."""
-        rescales_nothing = layer.same_values or layer.pointwise or layer.elementwise
+        """Return True for sums and negations too, which rescale nothing, and for averages in Xilinx formats.
+
+        A BatchNorm with its Scale is ``tied`` to the convolution after it in DynamicFixed formats; in others it is on the host.
+        """
+        rescales_nothing = (
+            layer.same_values or layer.pointwise or layer.elementwise or (layer.tied and scheme != "Xilinx")
+        )
         return rescales_nothing or (layer.averages and scheme == "Xilinx")
 
     def conv(self, layer: Lowered, weights: Array, bias: Array | None, window: Window, group: int) -> Task:

@@ -97,6 +97,7 @@ class Layer:
         self.slope: float | None = None  # negative slope of a ReLU that a pass folded in: 0 if plain
         self.ceiling: float | None = None  # upper limit of that ReLU
         self.slopes: Array | None = None  # negative slopes (C,) of a PReLU that an overlay computes with it
+        self.tied = False  # an arithmetic's pass makes one operation of it and another layer: see passes.fuse_pairs
         self.place: str | None = None  # path:line of its definition
         # of a part of a composed layer: those that hold its trained parameters, the innermost first, and which they are
         self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()

@@ -60,6 +60,9 @@ class FormatFacts(Protocol):
     @property
     def averages(self) -> bool: ...
 
+    @property
+    def tied(self) -> bool: ...
+
 
 class Arithmetic(Target):
     """A Target that makes Tasks: a method for each kind that every arithmetic has, which returns the Task of a layer.

@@ -278,6 +278,74 @@ def test_weights_of_a_folded_convolution(tmp_path: Path, largest: float, bits: i
     assert task.requantization.shift == 5 + (8 - bits) - 4
 
 
+FUSED = """b BatchNorm data -> b : batch_norm_param {{ use_global_stats: true }} {}
+           s Scale b -> s : scale_param {{ bias_term: true }} {}
+           c Convolution s -> c : convolution_param {{ num_output: 4 kernel_size: 3 pad: 1 }} {}"""
+
+
+def trained(net: chai.Net) -> chai.Net:
+    """Statistics of a BatchNorm ``b`` of 16 channels."""
+    rng = np.random.default_rng(8)
+    mean, variance, divisor = net.params["b"]
+    mean[...], variance[...], divisor[...] = rng.normal(size=16), rng.uniform(0.5, 2, 16), 1
+    return net
+
+
+def test_a_batchnorm_before_a_convolution_has_one_layer_in_and_one_layer_out(tmp_path: Path) -> None:
+    """The pair's codes are the convolution's layer_out, which reads them in the pair's layer_in; by the model of registers."""
+    stated = [
+        DYNAMIC.replace("fl_layer_in: 5", f"fl_layer_in: {read}") % written
+        for read, written in ((2, 3), (1, 5), (6, 4))
+    ]
+    stated[1] = stated[1].replace("}", "scale_gamma_by_std_fl: 4 scale_beta_fl: 5 }")
+    stated[2] = stated[2].replace("bw_params: 8", "bw_params: 8 fl_params: 7")
+    net = trained(made(tmp_path, FUSED.format(*stated), keep="all"))
+    x = np.random.default_rng(3).normal(scale=12, size=(3, 16, 7, 9)).astype(np.float32)
+    y = net.forward(x)["c"]
+    assert not net.partition.reasons
+    read, written = 2, 4  # the pair's layer_in, the convolution's layer_out
+    codes = Format("DynamicFixed", 8, read).quantize(x)
+    mean, variance, _ = net.params["b"]
+    gamma, beta = net.params["s"]
+    factor = gamma / np.sqrt(variance + np.float32(1e-5))
+    tables = np.trunc(mean * 2 ** (read + 8)), np.rint(factor * 2**12), np.trunc(beta * 2**13)
+    means, factors, betas = (table.astype(int).tolist() for table in tables)
+    left, right = read + 8 + 4 - 5, read + 8 + 4 + 8 - written
+    middle, _ = reference.normalised(codes, means, factors, betas, left, right, False)
+    weights, bias = net.params["c"]
+    shift = read + 7 - written
+    added = [int(np.rint(b * 2**written)) << shift for b in bias]
+    rounded = np.clip(np.rint(weights * 2.0**7), -128, 127).astype(int)
+    expected, _ = reference.convolution(middle, rounded, added, [1] * 4, shift, 1, 1, 1, 1, False, False)
+    assert len({*expected.ravel()}) > 50 and np.array_equal(y * 2**written, expected)
+
+
+@pytest.mark.parametrize("scheme", ["DynamicFixed", "Xilinx"])
+def test_chosen_formats_of_such_a_pair(tmp_path: Path, scheme: str) -> None:
+    """One for all its blobs; thresholds, which its tables do not have, leave it on the host."""
+    x = np.random.default_rng(3).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net = trained(made(tmp_path, FUSED.format("", "", ""), calibrate=x, scheme=scheme))
+    y = net.forward(x)["c"]
+    formats = net.formats
+    assert formats is not None
+    if scheme == "Xilinx":
+        assert "no thresholds" in net.partition.reasons["s"] and formats["s"] != formats["c"]
+    else:
+        assert not net.partition.reasons and formats["data"] == formats["s"] == formats["c"]
+    before = chai.Net(tmp_path / "net.prototxt", device="float")
+    for name, arrays in net.params.items():
+        for blob, values in zip(before.params[name], arrays, strict=True):
+            blob[...] = values
+    rectified = FUSED.format("", "", "").replace("c Convolution", "r ReLU s -> s\nc Convolution")
+    (tmp_path / "net.prototxt").write_text(prototxt(rectified, (3, 16, 7, 9)))
+    whole = chai.Net(tmp_path / "net.prototxt", device="float")
+    for name, arrays in net.params.items():
+        for blob, values in zip(whole.params[name], arrays, strict=True):
+            blob[...] = values
+    exact = (before if scheme == "Xilinx" else whole).forward(x)["c"]  # the unit has a ReLU
+    assert np.abs(y - exact).max() < 4 * formats["c"].step
+
+
 def test_quantising_keeps_what_the_file_says(tmp_path: Path) -> None:
     """Formats that nothing rescales are one, thresholds of folded layers whole: the file means what was judged."""
     lines = f"""a Convolution data -> a : {CONV % 3}
