@@ -112,7 +112,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
             raise ModelError("a factor or an addend is not a finite number; it has no fixed-point code")
         stated = layer.precision
         of_g, of_beta = (
-            _table_fraction(values) if fraction is None else fraction
+            table_fraction(values) if fraction is None else fraction
             for values, fraction in (
                 (g, None if stated is None else stated.scale_gamma_by_std_fl),
                 (beta, None if stated is None else stated.scale_beta_fl),
@@ -294,7 +294,7 @@ def dynamic_fixed(
     return IntegerFilter(_trimmed(weights, format).astype(np.int8), added, np.ones(len(weights), np.int64), shift)
 
 
-def _table_fraction(values: Array) -> int:
+def table_fraction(values: Array) -> int:
     """Return the fraction length, less 8, of a table of 16 bits in which all values have their place."""
     largest = float(np.abs(values).max(initial=0))
     return 7 - max(frexp(largest)[1], -7) if largest else 7

@@ -8,7 +8,7 @@ buffer of 18 bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Array, Shape
 from ..kernels.convolution import conv2d
@@ -18,10 +18,10 @@ from ..tasks.unfold import Unfold
 from ..tasks.window import Filtering
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
-from .registers import accumulated, requantized, saturated, wrapped
+from .registers import SUM, accumulated, requantized, saturated, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from ..kernels.fast import Kernel
     from ..kernels.scratch import Scratch
@@ -114,11 +114,7 @@ def chunks(channels: int, taps: int) -> Sequence[slice]:
 
 def kernel(task: ChaidnnConv) -> Kernel:
     """Return a kernel of convolutions in float32, whose sums are exact: a chunk's are below 2^24 where it is used."""
-    _, cg, kh, kw = task.weights.shape
-    parts, filtering = chunks(cg, kh * kw), Filtering(task.window, task.group)
-    weights = np.asarray(task.weights).astype(np.float32)
-    filters = [np.ascontiguousarray(weights[:, part]) for part in parts]
-    bias, bound = task.bias.reshape(-1, 1, 1), task.largest(1)
+    bias, bound, sums_of = task.bias.reshape(-1, 1, 1), task.largest(1), _chunk_sums(task)
 
     def run(x: Array, out: Array, _: Scratch) -> None:
         magnitude = max(int(x.max(initial=0)), -int(x.min(initial=0)))
@@ -126,13 +122,53 @@ def kernel(task: ChaidnnConv) -> Kernel:
             np.copyto(out, task.define(x))
             return
         for image, result in zip(x, out):  # without a wrap nothing depends on the other image
-            channels = image.reshape(task.group, cg, *image.shape[1:])
             total: Array | None = None
-            for part, own in zip(parts, filters):
-                pixels = channels[:, part].reshape(1, -1, *image.shape[1:]).astype(np.float32)
-                sums = saturated(conv2d(pixels, own, None, filtering)[0].astype(np.int64))
+            for chunk in sums_of(image):
+                sums = saturated(chunk.astype(np.int64))
                 total = sums if total is None else accumulated(total, sums)
             assert total is not None
             np.copyto(result, requantized(total, bias, task.requantization))
 
     return run
+
+
+def _chunk_sums(task: ChaidnnConv) -> Callable[[Array], Iterator[Array]]:
+    """Return what yields the sums (M, OH, OW) of each chunk of an image (C, H, W), float32."""
+    _, cg, kh, kw = task.weights.shape
+    parts, filtering = chunks(cg, kh * kw), Filtering(task.window, task.group)
+    weights = np.asarray(task.weights).astype(np.float32)
+    filters = [np.ascontiguousarray(weights[:, part]) for part in parts]
+
+    def of(image: Array) -> Iterator[Array]:
+        channels = image.reshape(task.group, cg, *image.shape[1:])
+        for part, own in zip(parts, filters):
+            pixels = channels[:, part].reshape(1, -1, *image.shape[1:]).astype(np.float32)
+            yield conv2d(pixels, own, None, filtering)[0]
+
+    return of
+
+
+class Reach(NamedTuple):
+    """Largest sums and products of each output channel (M,), float64, as shares of what their registers hold: 2^17 and 2^31.
+
+    A sum from 1 on saturates, a product from 1 on changes its sign: in Xilinx formats the result of 512 output steps.
+    """
+
+    sums: Array
+    products: Array
+
+
+def reach(task: ChaidnnConv, x: Array) -> Reach:
+    """Return how far a convolution of codes (N, C, H, W) would reach if its registers had no end."""
+    m, r, sums_of = len(task.bias), task.requantization, _chunk_sums(task)
+    sums, products = np.zeros(m), np.zeros(m)
+    for image in x:
+        total: Array | None = None
+        for chunk in sums_of(image):
+            total = chunk if total is None else total + chunk
+            for values in (chunk, total):
+                sums = np.maximum(sums, np.abs(values).max((1, 2), initial=0))
+        assert total is not None
+        product = total.astype(np.float64) * r.multiplier + task.bias.reshape(-1, 1, 1)
+        products = np.maximum(products, np.abs(product).max((1, 2), initial=0))
+    return Reach(sums / 2.0 ** (SUM - 1), products / 2.0**31)

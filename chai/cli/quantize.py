@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -12,18 +12,19 @@ from time import monotonic
 from typing import Any, TypedDict
 
 from .. import __version__
+from ..chaidnn_v2.constraints import BOARD, ends
 from ..errors import UsageError
-from ..fixed import Format
 from ..images import files as images
 from ..images.pictures import Feed
 from ..images.resized import resized, views
-from ..overlay import EXACT, Overlay, default, load
+from ..overlay import default, load
 from ..overlay.sections import LIMITS
 from ..quantizer.boxes import BoxCounts
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
-from ..quantizer.search import BUDGET, JUDGES, OUTPUTS, quantize
+from ..quantizer.search import BUDGET, JUDGES, OUTPUTS, Result, quantize
 from ..report import page as reports
+from ..tasks.arithmetic import arithmetic
 from ..text import visible
 from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
@@ -41,7 +42,6 @@ EPILOG = """examples:
 
 The weights are written to OUT.caffemodel. Use both files together. Of an ONNX file only formats are chosen: they are
 given with it, as in chai check model.onnx model.formats.json."""
-BOARD = "chaidnn-zcu102"  # the overlay with the arithmetic of CHaiDNN's full build
 NARROW = "note: on the overlays, 6-bit codes take as many cycles and bytes as 8-bit ones, which lose less accuracy"
 WIDTH = 80
 
@@ -159,7 +159,8 @@ def _formats(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--chaidnn",
         action="store_true",
-        help="write only fields that CHaiDNN reads: signed codes, and 8 bits for averaged scores",
+        help="write only fields that CHaiDNN reads: signed codes, and 8 bits for averaged scores; its registers hold all sums "
+        "and results of the calibration images",
     )
 
 
@@ -219,21 +220,28 @@ def execute(args: argparse.Namespace) -> int:
     output.say(f"wrote {result.caffemodel if card is None else f'{result.prototxt} and {result.caffemodel.name}'}")
     if not args.quiet:
         if card is not None:
-            output.say(_on_board(load(args.overlay or default), result.built.formats.values()))
+            output.say(_on_board(args, result))
         mean = card.mean_option if card is not None else ""
         judge = f"chai check {result.prototxt} {result.caffemodel} -i IMAGES{mean}"
         output.say(f"next: {judge}   on images not used here")
     return 65 if failed else 0
 
 
-def _on_board(overlay: Overlay, formats: Iterable[Format]) -> str:
-    """Return whether a board with CHaiDNN gives the codes that were judged, for the formats in the file."""
-    if overlay.arithmetic != EXACT:
-        return "a CHaiDNN board gives the codes that were judged here"
-    unsigned = sum(format.unsigned for format in formats)
+def _on_board(args: argparse.Namespace, result: Result) -> str:
+    """Return whether the file means on a board with CHaiDNN what was judged."""
+    unsigned = sum(format.unsigned for format in result.built.formats.values())
     if unsigned:
         return f"a CHaiDNN board cannot read it: {unsigned} blobs have unsigned codes; --chaidnn writes none"
-    return f"a CHaiDNN board can read it, but computes other codes: --overlay {BOARD} judges those"
+    far = "; ".join(f"{name}: {text}" for name, text in result.beyond.items())
+    if ends(arithmetic(load(args.overlay or default))):
+        held = f", where its registers do not hold {far}" if far else ""
+        return f"a CHaiDNN board gives the codes that were judged here{held}"
+    if far:
+        cure = "" if args.chaidnn else "; --chaidnn keeps within them"
+        return f"a CHaiDNN board can read it, but its registers do not hold {far}{cure}"
+    return (
+        f"a CHaiDNN board can read it and holds its numbers, which it rounds otherwise: --overlay {BOARD} judges that"
+    )
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..fixed import Centred
 from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..layers.batch_norm import BatchNorm
@@ -51,6 +52,11 @@ def fold_pairs(graph: Graph) -> Graph:
         writer.update(dict.fromkeys(layer.tops, len(layers)))
         layers.append(layer)
     return replace(graph, layers=layers)
+
+
+def centred_pair(first: Layer, second: Layer) -> Centred | None:
+    """Return what two layers compute together, as CHaiDNN's tables have it; None if they are not a BatchNorm and a Scale."""
+    return _pair(first, second).centred() if isinstance(first, BatchNorm) and isinstance(second, Scale) else None
 
 
 def _pair(first: BatchNorm, second: Scale) -> BN:

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from ..blob import Array
+from ..chaidnn_v2 import constraints
 from ..errors import UsageError
 from ..fixed import Coarser, Format, blocks, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
 from ..offload.formats import from_precision, unsigned_blobs
-from ..overlay import Overlay
 from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
 from .boxes import BoxCounts, counted, disagreement
-from .groups import Bits, Groups, coarsened, fitting, groups, precision
+from .groups import Codes, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
 from .ranges import best, candidates, fit
 from .recipe import AFTER, Recipe
@@ -75,21 +75,6 @@ class Built:
         return bool(gain.mean() >= least and (gain.mean() > 0 or evidence < 0))
 
 
-@dataclass(frozen=True)
-class Codes:
-    """The codes that recipes may choose: of an overlay, in a scheme, with these widths.
-
-    ``wider``    width by layer, where it differs from ``bits``
-    ``signed``   whether all codes are signed, as in CHaiDNN
-    """
-
-    overlay: Overlay
-    scheme: str
-    bits: Bits
-    wider: Mapping[str, int] = field(default_factory=dict)
-    signed: bool = False
-
-
 class RecipeBuilder:
     """Builds and judges recipes for one network.
 
@@ -119,6 +104,7 @@ class RecipeBuilder:
         on_host = {layer.name for layer in graph.layers} - self.placed
         self.unsigned = frozenset[str]() if codes.signed else unsigned_blobs(graph, codes.overlay, on_host)
         self.arithmetic = arithmetic(codes.overlay)
+        self.held = codes.signed or constraints.ends(self.arithmetic)
         rescales_nothing = partial(self.arithmetic.one_format, scheme=codes.scheme)
         self.groups: Groups = groups(graph, self.placed, codes.bits, codes.wider, self.unsigned, rescales_nothing)
         self.whole: RecipeBuilder | None = None  # the builder that this is a fold of
@@ -203,7 +189,8 @@ class RecipeBuilder:
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max" and not self.kept)
         fitting = _Fitting(self, recipe, observed, formats) if changes else None
-        states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick(), observed.shelf)
+        before = partial(self._held, formats, fitting) if self.held else fitting
+        states = emulation.run(observed.batches, observed.measured, before, lambda *_: self.tick(), observed.shelf)
         judging = slice(observed.fitted if observed.held else 0, None)
         reference, states = observed.wanted[judging], states[judging]
         by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
@@ -215,6 +202,15 @@ class RecipeBuilder:
             )
         built.coarser = {name: steps for name, steps in coarser.items() if steps and name not in emulation.refused}
         return built, by_batch, soft_by_batch
+
+    def _held(
+        self, formats: Mapping[str, Format], fitting: _Fitting | None, layer: Layer, states: list[BatchState]
+    ) -> None:
+        """Give a layer weights whose sums CHaiDNN's registers hold, before it is fitted."""
+        if layer.name in self.groups.weights:
+            constraints.hold(layer, formats, states)
+        if fitting is not None:
+            fitting(layer, states)
 
     def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:
         """Return the network with a precision_param on every layer that needs one, not yet fitted.
@@ -271,6 +267,9 @@ class RecipeBuilder:
                     group = self.groups.of[layer.tops[0]]
                     formats[group] = max((formats[self.groups.of[b]] for b in layer.bottoms), key=lambda f: f.step)
             blobs = self.groups.of
+            if self.held:
+                results = [(blobs[x.tops[0]], observed.results.get(x.name)) for x in graph.layers if x.convolution]
+                formats = constraints.widest(formats, results)
             folded = {blobs[layer.tops[0]] for layer in graph.layers if layer.name in self.folded}
             formats = {group: self.arithmetic.stated(format, group in folded) for group, format in formats.items()}
             self._fitted[key] = {b: formats[g] for b, g in blobs.items()}, {b: chosen[g] for b, g in blobs.items()}

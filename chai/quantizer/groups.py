@@ -12,6 +12,7 @@ from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..kernels.weights import quantized
 from ..offload.partition import only_scores
+from ..overlay import Overlay
 from ..tasks.coarser import FACTORS, Sums, fitted
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
@@ -25,6 +26,21 @@ def spelled(bits: Widths) -> str:
     if bits == "mixed":
         return "6- and 8"
     return "/".join(map(str, bits)) if isinstance(bits, tuple) else str(bits)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The codes that recipes may choose: of an overlay, in a scheme, with these widths.
+
+    ``wider``    width by layer, where it differs from ``bits``
+    ``signed``   whether all codes are signed, as in CHaiDNN
+    """
+
+    overlay: Overlay
+    scheme: str
+    bits: Bits
+    wider: Mapping[str, int] = field(default_factory=dict)
+    signed: bool = False
 
 
 @dataclass

@@ -42,6 +42,7 @@ class Observed:
     ``rows``      float sums (R, M) of each layer with weights, bias included, at sampled positions of each kept batch
     ``in_front``  inputs by layer, for a few images: rows (group, R, K) of one with weights at a few positions, whole blobs
                   of ``error_sensitive`` layers
+    ``results``   largest magnitude per channel (M,) of each such layer's sums in the kept batches, before a ReLU
     ``shelf``     where inputs, rows and whole blobs lie
     """
 
@@ -58,6 +59,7 @@ class Observed:
     wanted: list[dict[str, Array]] = field(default_factory=list)
     rows: dict[str, list[Array]] = field(default_factory=dict)
     in_front: dict[str, list[Array]] = field(default_factory=dict)
+    results: dict[str, Array] = field(default_factory=dict)
 
     @property
     def largest(self) -> dict[str, Array]:
@@ -144,8 +146,10 @@ def observe(
 
 
 def _keep_sums(observed: Observed, layer: Layer, bottom: Array, top: Array, at: Array) -> None:
-    """Keep the sums of a convolution, before its ReLU, at some places of its top."""
+    """Keep the sums of a convolution, before its ReLU, at some places of its top, and their largest magnitudes."""
     sums = layer.forward(bottom)[0] if layer.slope is not None else top
+    most = largest_magnitudes(sums, (0, *range(2, sums.ndim)))
+    observed.results[layer.name] = np.maximum(observed.results.get(layer.name, most), most)
     rows = at_places(sums.reshape(*sums.shape[:2], *on_device(top.shape)[2:]), at)
     observed.rows.setdefault(layer.name, []).append(observed.shelf.put(rows))
 
@@ -177,12 +181,14 @@ def equalised(graph: Graph, observed: Observed, by_blob: Mapping[str, Array]) ->
     which is run on first use.
     """
     rows, in_front, peaks = dict(observed.rows), dict(observed.in_front), dict(observed.peaks)
+    results = dict(observed.results)
     for blob, r in by_blob.items():
         peaks[blob] = [each / r.astype(np.float32) for each in peaks[blob]]
     for layer in graph.layers:
         if layer.name in rows and layer.tops[0] in by_blob:
             factors = by_blob[layer.tops[0]].astype(np.float32)
             rows[layer.name] = [observed.shelf.put(r / factors) for r in rows[layer.name]]
+            results[layer.name] = results[layer.name] / factors
         if layer.name in in_front and layer.bottoms[0] in by_blob:
             r = by_blob[layer.bottoms[0]].astype(np.float32)[:, None, None]
             if layer.weighted:  # a group's columns are its channels' taps
@@ -192,7 +198,7 @@ def equalised(graph: Graph, observed: Observed, by_blob: Mapping[str, Array]) ->
     seen = {blob: h for blob, h in observed.seen.items() if blob not in by_blob}
     batches = observed.batches[: observed.fitted]
     count = partial(_divided, graph, batches, by_blob)
-    return replace(observed, seen=seen, count=count, rows=rows, in_front=in_front, peaks=peaks)
+    return replace(observed, seen=seen, count=count, rows=rows, in_front=in_front, peaks=peaks, results=results)
 
 
 def _divided(graph: Graph, batches: Iterable[Batch], by_blob: Mapping[str, Array]) -> dict[str, Histogram]:

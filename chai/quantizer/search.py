@@ -26,12 +26,12 @@ from ..zoo import is_onnx
 from ..zoo.locate import FORMATS, files_of, locate
 from ..zoo.options import Reading
 from . import alone
-from .build import Built, Codes, RecipeBuilder
-from .groups import Bits, Widths, scores, spelled
+from .build import Built, RecipeBuilder
+from .groups import Bits, Codes, Widths, scores, spelled
 from .observe import READ_IMAGES, Observed, batches_of, observe, ranged
 from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, SearchStage, changed, of_formats
-from .walk import Batch
+from .walk import Batch, Emulation
 from .writeback import check_form, save, save_formats
 
 log = logger("chai.quantizer")
@@ -141,6 +141,7 @@ class Result:
                  ``shelf``
     ``costs``    cost by layer if all others ran in float, on a few of those images
     ``widened``  layers to which mixed widths gave 8 bits, each with its share of the multiply-accumulates
+    ``beyond``   what layers of a file without unsigned codes do on a CHaiDNN board that its registers do not hold, by layer
     ``seconds``  wall-clock time, including ``observing`` for the float pass
     ``how``      the options bits, budget, scheme, effort, seed and judge
     """
@@ -155,6 +156,7 @@ class Result:
     shelf: Shelf
     costs: dict[str, float]
     widened: dict[str, float]
+    beyond: dict[str, str]
     seconds: float
     observing: float
     how: dict[str, Any]
@@ -185,7 +187,7 @@ def quantize(request: Request) -> Result:
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: width of that layer's weights and input
     ``chaidnn``  write only what CHaiDNN itself reads: signed codes alone, and 8 bits for class scores from average pools,
-                 which are float32 otherwise
+                 which are float32 otherwise; with sums and results that its registers hold on these inputs
     ``recipe``   use this recipe instead of a search
     ``journal``  file that stores the costs of recipes: the same call resumes after an interruption; ``restart``
                  discards it
@@ -233,7 +235,10 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
             save_formats(output, files_of(request.prototxt), candidate.graph, note)
             files = Path(request.prototxt), output
         else:
-            files = output, save(output, net.graph, candidate.graph, note)
+            files = output, save(output, net.graph, candidate.graph, note, request.chaidnn or builder.held)
+        signed = not any(format.unsigned for format in candidate.formats.values())  # else CHaiDNN cannot read it
+        emulation = Emulation(candidate.graph, candidate.formats, builder.overlay, builder.placed)
+        far = emulation.beyond(observed.batches) if signed else {}
     return Result(
         prototxt=files[0],
         caffemodel=files[1],
@@ -245,6 +250,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
         shelf=observed.shelf,
         costs=costs,
         widened=widened,
+        beyond=far,
         seconds=monotonic() - started,
         observing=observing,
         how=request.described(builder.scheme),

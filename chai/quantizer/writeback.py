@@ -7,17 +7,20 @@ text is preserved.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 
 import chai
 
 from ..blob import Array
+from ..chaidnn_v2.arithmetic import table_fraction
 from ..graph import Composed, Graph, Layer, formats_file
 from ..graph.params import Precision
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
 from ..parser.text import Block, Scalar, TextField, parse, read_source
+from ..passes.fold_pairs import centred_pair
 from ..util.files import complete, digest
 from ..util.lazy_numpy import np
 from ..util.source import SourceText
@@ -26,13 +29,16 @@ _FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristr
 _WIDTH = 100
 
 
-def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
+def save(path: Path, original: Graph, quantised: Graph, note: str, chaidnn: bool = False) -> Path:
     """Write ``path`` and its caffemodel in the same folder, and return the latter's path; ``note`` goes into the first line.
 
-    ``original`` is the graph of the prototxt with its weights, ``quantised`` the rewritten one. Raises ParseError for a
-    file in Caffe's oldest form (V0), whose layers have no room for formats.
+    ``original`` is the graph of the prototxt with its weights, ``quantised`` the rewritten one. For ``chaidnn`` a BatchNorm
+    and a Scale that are part of another layer have formats of their own, too, since CHaiDNN takes its output's from the last.
+    Raises ParseError for a file in Caffe's oldest form (V0), whose layers have no room for formats.
     """
     formats = _formats(quantised)
+    if chaidnn:
+        formats |= _of_parts(original, quantised)
     weights = path.with_suffix(".caffemodel")
     blobs = unfolded(original, quantised)
     named = [(x.name, x.type, blobs.get(x.name, x.blobs)) for x in original.layers if x.blobs]
@@ -53,6 +59,25 @@ def save_formats(path: Path, files: Sequence[str], quantised: Graph, note: str) 
 def _formats(quantised: Graph) -> dict[str, Precision]:
     """Return the formats of the rewritten graph by layers of the file."""
     return {layer.origin[0]: layer.precision for layer in quantised.layers if layer.precision is not None}
+
+
+def _of_parts(original: Graph, quantised: Graph) -> dict[str, Precision]:
+    """Return formats for each BatchNorm and Scale that is not the first of its layer: they read and write its output."""
+    formats = {}
+    for layer in quantised.layers:
+        p, parts = layer.precision, [original.layer(name) for name in layer.origin]
+        for i, part in enumerate(parts[1:]):
+            if p is None or not part.per_channel:
+                continue
+            written = p.bw_layer_out, p.bw_layer_out, None, p.fl_layer_out, p.fl_layer_out
+            own = Precision(p.quant_type, *written, th_layer_in=p.th_layer_out, th_layer_out=p.th_layer_out)
+            pair = centred_pair(parts[0], part) if i == 0 and p.quant_type == "DynamicFixed" else None
+            if pair is not None:
+                own = replace(
+                    own, scale_gamma_by_std_fl=table_fraction(pair.factor), scale_beta_fl=table_fraction(pair.addend)
+                )
+            formats[part.name] = own
+    return formats
 
 
 def write_prototxt(path: Path, original: Graph, formats: Mapping[str, Precision], weights: Path, note: str) -> None:
@@ -174,7 +199,8 @@ def _indent(text: str, layer: Block) -> str:
 def fields(p: Precision) -> list[str]:
     """Return a precision_param's fields as text, thresholds as the shortest decimal of the same float32."""
     lines = [f'quant_type: "{p.quant_type}"']
-    for name in ("bw_layer_in", "bw_layer_out", "bw_params", "fl_layer_in", "fl_layer_out", "fl_params"):
+    whole = ("bw_layer_in", "bw_layer_out", "bw_params", "fl_layer_in", "fl_layer_out", "fl_params")
+    for name in (*whole, "scale_gamma_by_std_fl", "scale_beta_fl"):
         value = getattr(p, name)
         lines += [] if value is None else [f"{name}: {int(value)}"]
     for name in ("th_layer_in", "th_layer_out"):

@@ -58,8 +58,11 @@ def test_the_digits(chai_command, tmp_path: Path) -> None:  # type: ignore[no-un
 @pytest.mark.parametrize(
     ("options", "answer"),
     [
-        (["--chaidnn"], "can read it, but computes other codes: --overlay chaidnn-zcu102"),
+        (["--chaidnn"], "can read it and holds its numbers, which it rounds otherwise: --overlay chaidnn-zcu102"),
         (["--overlay", "chaidnn-zcu102"], "gives the codes that were judged here"),
+        (["--overlay", "chaidnn-diet"], "gives the codes that were judged here"),
+        (["--overlay", "vta-z7020"], "can read it and holds its numbers, which it rounds otherwise"),
+        ([], "cannot read it: "),
     ],
 )
 def test_what_a_chaidnn_board_makes_of_it(chai_command, tmp_path: Path, options: list[str], answer: str) -> None:  # type: ignore[no-untyped-def]

@@ -12,7 +12,8 @@ from chai.overlay import load
 from chai.passes.drop_identity import drop_identity
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import PLAIN, Recipe
-from chai.quantizer.build import Codes, RecipeBuilder
+from chai.quantizer.build import RecipeBuilder
+from chai.quantizer.groups import Codes
 from chai.quantizer.observe import observe
 from chai.quantizer.walk import in_float
 from tests.passes.common import CONV, DEEP, network

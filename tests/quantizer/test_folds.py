@@ -10,7 +10,8 @@ import pytest
 from chai.overlay import load
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import Recipe
-from chai.quantizer.build import Built, Codes, RecipeBuilder
+from chai.quantizer.build import Built, RecipeBuilder
+from chai.quantizer.groups import Codes
 from chai.quantizer.observe import Observed, folded, observe
 from tests.passes.common import DEEP, network
 

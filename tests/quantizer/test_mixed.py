@@ -15,7 +15,8 @@ from chai.graph import Graph, Layer
 from chai.overlay import load
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import Recipe, alone, quantize
-from chai.quantizer.build import Codes, RecipeBuilder
+from chai.quantizer.build import RecipeBuilder
+from chai.quantizer.groups import Codes
 from chai.quantizer.observe import observe
 from tests.passes.common import MAX, network
 from tests.quantizer.test_writeback import save
