@@ -1,12 +1,16 @@
 """Compare start-up times of commands with those of programs that do the same, and with another commit.
 
     python tools/bench_startup.py [--rounds 21] [--against CHECKOUT] [--models FOLDER]
+    python tools/bench_startup.py --count --against CHECKOUT
 
 Processes are interleaved. Printed are processor time (user and system), which depends least on other work of the machine,
 and wall time: medians and minima in milliseconds, and the ratio of the minima of processor time. Byte code is read from a
 folder of this run's own, as in an installed package. A command is compared with the imports that any program would need
 for it; a network compiled from FOLDER (deploy.prototxt, weights.caffemodel, images/) with OpenCV 4, which reads the Caffe
 files. CHECKOUT is another commit's working tree.
+
+With --count the instructions of chai's processes are counted instead, under valgrind, and those of 20 passes of a network on the
+emulator. Counts are the same whatever else the machine does, but valgrind knows no AVX512: kernels are those of AVX2.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +39,14 @@ OPENCV = (
     "import sys, numpy, cv2\nnet = cv2.dnn.readNetFromCaffe(*sys.argv[1:3])\n"
     "net.setInput(numpy.zeros((1, 3, 224, 224), 'f'))\nnet.forward()"
 )
+
+
+PASSES = (
+    "import sys, numpy, chai\nx = numpy.random.default_rng(1).random((2, 1, 8, 8), 'f')\n"
+    "net = chai.Net('digits', device='emulator', calibrate=x)\nfor _ in range(int(sys.argv[1])): net.forward(x)"
+)
+COUNTED = 20  # passes
+VALGRIND = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
 
 
 class Line(NamedTuple):
@@ -116,17 +129,47 @@ def columns(
     yield "peer", line.peer, {**base, "PYTHONPATH": str(ROOT)}
 
 
+def counted(command: list[str], environment: dict[str, str], folder: str) -> int:
+    """Return the instructions of one process, whose byte code is there already."""
+    once(command, False, environment, folder)
+    run = subprocess.run(
+        [*VALGRIND, sys.executable, *command], capture_output=True, text=True, env=environment, cwd=folder, check=True
+    )
+    (count,) = re.findall(r"I +refs: +([0-9,]+)", run.stderr)
+    return int(count.replace(",", ""))
+
+
+def print_counts(trees: list[Path], base: dict[str, str], folder: str) -> None:
+    """Print the instructions of each command and of passes, in millions, and the ratio to the other tree's."""
+    alone = {**base, "PYTHONHASHSEED": "0", "CHAI_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    rows: dict[str, list[int]] = {}
+    for tree in trees:
+        environment = {**alone, "PYTHONPATH": str(tree)}
+        for line in (line for line in LINES if not line.terminal):
+            rows.setdefault(line.name, []).append(counted(line.command, environment, folder))
+        first, more = (counted(["-c", PASSES, str(n)], environment, folder) for n in (1, 1 + COUNTED))
+        rows.setdefault("digits to its first pass", []).append(first)
+        rows.setdefault(f"{COUNTED} passes of digits", []).append(more - first)
+    for name, counts in rows.items():
+        ratio = f"   ratio {counts[0] / counts[1]:.4f}" if len(counts) > 1 else ""
+        print(f"{name:32s} {'   '.join(f'{count / 1e6:10.3f} M' for count in counts)}{ratio}", flush=True)
+
+
 def main() -> None:
     """Print a line per command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--against", type=Path)
     parser.add_argument("--models", type=Path)
+    parser.add_argument("--count", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chai-bench-startup-") as folder:
         base = {**os.environ, "PYTHONPYCACHEPREFIX": f"{folder}/byte code", "TERM": "xterm"}
         base.pop("PYTHONDONTWRITEBYTECODE", None)
         trees = [ROOT, *([args.against.resolve()] if args.against else [])]
+        if args.count:
+            print_counts(trees, base, folder)
+            return
         compiled: dict[Path, str] = {}
         if args.models:
             models = args.models.resolve()
