@@ -6,19 +6,15 @@ A Crop may be between them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape
-from ..graph import Graph, Layer
+from ..graph import Arithmetic, Graph, Layer
 from ..layers.arg_max import ArgMax
 from ..layers.crop import Crop
 from ..layers.deconvolution import Deconvolution
 from ..overlay import Overlay
 from ..tasks import Task, find
 from ._edit import only_reader, readers
-
-if TYPE_CHECKING:
-    from ..tasks.arithmetic import Arithmetic
 
 STRIDES = 2, 4, 8, 16, 32  # of the unit: a shift finds a pixel's place
 
