@@ -17,12 +17,15 @@ from ..codegen.memory_map import Buffers
 from ..driver.memory import NONE, BlobSet, Executable, NoRoom, place
 from ..errors import DeviceError
 from ..overlay import Overlay
+from ..util.lazy_numpy import np
 from ..util.log import logger
+from ..util.rounding import round_up
 from ..util.sharing import Mutex, forgets, in_layer
 from .base import Program, Ran
 
 log = logger("chai.devices")
 
+PAGE = 4096  # bytes
 RETRY = 0.05  # seconds until a thread looks for a free set again: an exception of a signal handler can prevent that it is woken
 
 
@@ -30,6 +33,41 @@ def check_hardware(overlay: Overlay) -> None:
     """Raise DeviceError for an overlay that is only emulated."""
     if overlay.emulated:
         raise DeviceError(f"overlay {overlay.name} exists on the emulator alone", hint="--device emulator")
+
+
+class SimulatedBuffers:
+    """A region per array of the host, which a simulation reads and writes, too; further ones of a program come after ``end``.
+
+    ``first``  address of the first region; ``gap``  bytes between two
+    """
+
+    first, gap = 1 << 20, 0
+
+    def __init__(self, sizes: Mapping[int, int], before: SimulatedBuffers | None = None) -> None:
+        self.own = sizes.keys()
+        self.bytes: dict[int, Array] = {**before.bytes} if before else {}
+        self.addresses: dict[int, int] = {**before.addresses} if before else {}
+        self.end: int = before.end if before else self.first
+        for region, size in sizes.items():
+            self.bytes[region] = np.zeros(size, np.uint8)
+            self.fill(self.bytes[region])
+            self.addresses[region] = self.end
+            self.end += round_up(size, PAGE) + self.gap
+        if before:
+            before.end = self.end
+
+    def fill(self, data: Array) -> None:
+        """Write into a new region what is there before the first run."""
+
+    def flush(self, regions: Collection[int]) -> None:
+        """Do nothing: there is no cache."""
+
+    def invalidate(self, regions: Collection[int]) -> None:
+        """Do nothing: there is no cache."""
+
+    def free(self) -> None:
+        """Release the bytes."""
+        self.bytes.clear()
 
 
 class PlacedProgram(Program):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,50 +11,24 @@ from ..driver.memory import NONE, BlobSet
 from ..errors import DeviceError
 from ..overlay import names
 from ..tasks.work import Work
-from ..util.lazy_numpy import np
-from ..util.rounding import round_up
 from ..util.sharing import Mutex
 from ..vta.architecture import segment
 from ..vta.checks import Checked
 from ..vta.program import VtaSegment
 from ..vta.simulator import Chip
 from .base import Device, Program, Ran
-from .placed import PlacedProgram
+from .placed import PlacedProgram, SimulatedBuffers
 
 ARCHITECTURE = "vta"
-BEGIN, PAGE = 1 << 20, 4096  # where buffers lie in the simulated memory, bytes
 
 
-class SimulatedBuffers:
-    """The regions of a segment in the simulated memory; further ones come after ``end``.
-
-    ``steps``  the checked program
-    """
+class CheckedBuffers(SimulatedBuffers):
+    """Memory with a program, whose ``steps`` are checked."""
 
     steps: Sequence[Checked] = ()
 
-    def __init__(self, sizes: Mapping[int, int], first: SimulatedBuffers | None) -> None:
-        self.own = sizes.keys()
-        self.bytes: dict[int, Array] = {**first.bytes} if first else {}
-        self.addresses: dict[int, int] = {**first.addresses} if first else {}
-        self.bytes.update((region, np.zeros(size, np.uint8)) for region, size in sizes.items())
-        end = first.end if first else BEGIN
-        for region, size in sizes.items():
-            self.addresses[region] = end
-            end += round_up(size, PAGE)
-        self.end: int = end
-        if first:
-            first.end = end
-
-    def flush(self, regions: Collection[int]) -> None:
-        """Do nothing: there is no cache."""
-
-    def invalidate(self, regions: Collection[int]) -> None:
-        """Do nothing: there is no cache."""
-
     def free(self) -> None:
-        """Release the bytes."""
-        self.bytes.clear()
+        super().free()
         self.steps = ()
 
 
@@ -69,10 +43,10 @@ class SimulatedProgram(PlacedProgram):
         self._busy = Mutex()
         self._sets.append(self._placed())  # what is wrong with a program is found when it is compiled
 
-    def _memory(self, first: SimulatedBuffers | None) -> SimulatedBuffers:
-        return SimulatedBuffers(self.segment.further if first else self.segment.sizes, first)
+    def _memory(self, first: CheckedBuffers | None) -> CheckedBuffers:
+        return CheckedBuffers(self.segment.further if first else self.segment.sizes, first)
 
-    def _check(self, memory: SimulatedBuffers) -> None:
+    def _check(self, memory: CheckedBuffers) -> None:
         memory.steps = self.segment.checked(memory.addresses, memory.bytes)
 
     def run_in(

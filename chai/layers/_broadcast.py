@@ -10,6 +10,7 @@ from ..graph import Arithmetic, Layer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
+from ._affine import AffineLayer
 
 
 def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, second: Shape) -> str | None:
@@ -26,9 +27,15 @@ def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, s
     return layer.beyond(overlay, "eltwise", operation=operation, vector=one != two, leaky=bool(layer.slope), **sizes)
 
 
-class BroadcastLayer(Layer):
-    """The second operand is the second bottom, or else a trained blob of ``num_axes`` axes (-1: all) from ``axis`` on."""
+class BroadcastLayer(AffineLayer):
+    """The second operand is the second bottom, or else a trained blob of ``num_axes`` axes (-1: all) from ``axis`` on.
 
+    An overlay runs a trained one as a factor or an addend per channel, a second bottom as an ``operation`` of two blobs.
+    """
+
+    operation: ClassVar[str]
+    operand_word: ClassVar[str]
+    new_tops = rectifies = True
     bottoms_allowed = (1, 2)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
@@ -62,6 +69,21 @@ class BroadcastLayer(Layer):
         if not operand:
             return ()
         return operand + (1,) * (len(shape) - self.axis(self.params.axis, shape) - len(operand))
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if len(bottoms) == 1:
+            return super().unsupported(overlay, *bottoms)
+        if getattr(self.params, "bias_term", False) or self.axis(self.params.axis, bottoms[0]):
+            return f"it does more than one {self.operand_word} for each channel of each image"
+        return pair_refused(self, overlay, self.operation, *bottoms)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        return super().lower(target) if len(self.bottoms) == 1 else [target.pair(self, self.operation)]
+
+    @property
+    def per_channel_only(self) -> bool:
+        """Return whether the trained numbers are one for each channel."""
+        return len(self.bottoms) == 1 and self.params.axis in (1, -3) and self.params.num_axes == 1
 
 
 class PairLayer(Layer):

@@ -5,22 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..blob import Array, Shape
-from ..graph import Arithmetic
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
-from ..overlay import Overlay
-from ..tasks import Task
 from ..util.lazy_numpy import np
-from ._affine import AffineLayer
-from ._broadcast import BroadcastLayer, pair_refused
+from ._broadcast import BroadcastLayer
 
 
-class Bias(BroadcastLayer, AffineLayer):
+class Bias(BroadcastLayer):
     """With two bottoms the second one is b."""
 
     message = "bias_param"
-    new_tops = rectifies = True
+    operation, operand_word = "SUM", "addend"
 
     @dataclass(frozen=True)
     class Params:
@@ -37,23 +33,13 @@ class Bias(BroadcastLayer, AffineLayer):
         return (self.params.filler,)
 
     def affine(self) -> tuple[Array, Array] | None:
-        if len(self.bottoms) == 2 or self.params.axis not in (1, -3) or self.params.num_axes != 1:
+        if not self.per_channel_only:
             return None
         return np.ones(len(self.blobs[0])), self.blobs[0].astype(np.float64)
 
     @property
     def bias_blob(self) -> int | None:
         return None if len(self.bottoms) == 2 else 0
-
-    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        if len(bottoms) == 1:
-            return super().unsupported(overlay, *bottoms)
-        if self.axis(self.params.axis, bottoms[0]):
-            return "it does more than one addend for each channel of each image"
-        return pair_refused(self, overlay, "SUM", *bottoms)
-
-    def lower(self, target: Arithmetic) -> list[Task]:
-        return super().lower(target) if len(self.bottoms) == 1 else [target.pair(self, "SUM")]
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(bottoms) == 2:

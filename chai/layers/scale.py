@@ -5,22 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..blob import Array, Shape
-from ..graph import Arithmetic
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
-from ..overlay import Overlay
-from ..tasks import Task
 from ..util.lazy_numpy import np
-from ._affine import AffineLayer
-from ._broadcast import BroadcastLayer, pair_refused
+from ._broadcast import BroadcastLayer
 
 
-class Scale(BroadcastLayer, AffineLayer):
+class Scale(BroadcastLayer):
     """With two bottoms the second one is s, and the only trained blob is b."""
 
     message = "scale_param"
-    new_tops = rectifies = True
+    operation, operand_word = "PROD", "factor"
 
     @dataclass(frozen=True)
     class Params:
@@ -42,20 +38,10 @@ class Scale(BroadcastLayer, AffineLayer):
         return (*factor, self.params.bias_filler)
 
     def affine(self) -> tuple[Array, Array] | None:
-        if len(self.bottoms) == 2 or self.params.axis not in (1, -3) or self.params.num_axes != 1:
+        if not self.per_channel_only:
             return None
         factor = self.blobs[0].astype(np.float64)
         return factor, self.blobs[1].astype(np.float64) if self.params.bias_term else np.zeros_like(factor)
-
-    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        if len(bottoms) == 1:
-            return super().unsupported(overlay, *bottoms)
-        if self.params.bias_term or self.axis(self.params.axis, bottoms[0]):
-            return "it does more than one factor for each channel of each image"
-        return pair_refused(self, overlay, "PROD", *bottoms)
-
-    def lower(self, target: Arithmetic) -> list[Task]:
-        return super().lower(target) if len(self.bottoms) == 1 else [target.pair(self, "PROD")]
 
     @property
     def bias_blob(self) -> int | None:

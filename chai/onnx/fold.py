@@ -118,6 +118,10 @@ def _binary(function: Callable[[Array, Array], Any]) -> Fold:
     return compute
 
 
+def _of_numpy(name: str) -> Callable[..., Any]:
+    return lambda *arrays: getattr(np, name)(*arrays)
+
+
 def _divided(x: Array, y: Array) -> Any:
     if x.dtype.kind == "f":
         return x / y
@@ -131,46 +135,26 @@ def _power(x: Array, y: Array) -> Any:
     return np.power(x, y.astype(x.dtype) if x.dtype.kind == "f" else y).astype(x.dtype)
 
 
-_FOLDS.update(
-    {
-        "Add": _binary(lambda x, y: np.add(x, y)),
-        "Sub": _binary(lambda x, y: np.subtract(x, y)),
-        "Mul": _binary(lambda x, y: np.multiply(x, y)),
-        "Div": _binary(_divided),
-        "Pow": _binary(_power),
-        "Mod": _binary(lambda x, y: np.fmod(x, y) if x.dtype.kind == "f" else np.mod(x, y)),
-        "Equal": _binary(lambda x, y: np.equal(x, y)),
-        "Greater": _binary(lambda x, y: np.greater(x, y)),
-        "GreaterOrEqual": _binary(lambda x, y: np.greater_equal(x, y)),
-        "Less": _binary(lambda x, y: np.less(x, y)),
-        "LessOrEqual": _binary(lambda x, y: np.less_equal(x, y)),
-        "And": _binary(lambda x, y: np.logical_and(x, y)),
-        "Or": _binary(lambda x, y: np.logical_or(x, y)),
-        "Xor": _binary(lambda x, y: np.logical_xor(x, y)),
-    }
-)
+def _remainder(x: Array, y: Array) -> Any:
+    return np.fmod(x, y) if x.dtype.kind == "f" else np.mod(x, y)
 
 
 def _unary(function: Callable[[Array], Any]) -> Fold:
     return lambda _, x: np.asarray(function(x)).astype(x.dtype)
 
 
-_FOLDS.update(
-    {
-        "Neg": _unary(lambda x: np.negative(x)),
-        "Abs": _unary(lambda x: np.abs(x)),
-        "Floor": _unary(lambda x: np.floor(x)),
-        "Ceil": _unary(lambda x: np.ceil(x)),
-        "Round": _unary(lambda x: np.rint(x)),
-        "Sqrt": _unary(lambda x: np.sqrt(x)),
-        "Exp": _unary(lambda x: np.exp(x)),
-        "Log": _unary(lambda x: np.log(x)),
-        "Reciprocal": _unary(lambda x: np.reciprocal(x)),
-        "Sign": _unary(lambda x: np.sign(x)),
-        "Not": lambda _, x: np.logical_not(x),
-        "Relu": _unary(lambda x: np.maximum(x, 0)),
-    }
-)
+_OF_TWO = {
+    "Add": "add", "Sub": "subtract", "Mul": "multiply", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
+    "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
+}  # fmt: skip
+_OF_ONE = {
+    "Neg": "negative", "Abs": "abs", "Floor": "floor", "Ceil": "ceil", "Round": "rint", "Sqrt": "sqrt", "Exp": "exp",
+    "Log": "log", "Reciprocal": "reciprocal", "Sign": "sign",
+}  # fmt: skip
+_FOLDS |= {operator: _binary(_of_numpy(name)) for operator, name in _OF_TWO.items()}
+_FOLDS |= {operator: _unary(_of_numpy(name)) for operator, name in _OF_ONE.items()}
+_FOLDS |= {"Div": _binary(_divided), "Pow": _binary(_power), "Mod": _binary(_remainder)}
+_FOLDS |= {"Relu": _unary(lambda x: np.maximum(x, 0)), "Not": lambda _, x: np.logical_not(x)}
 
 
 @folds("Min", "Max")

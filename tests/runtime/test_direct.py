@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.devices.vtasim import SimulatedBuffers
+from chai.devices.vtasim import CheckedBuffers
 from chai.driver.memory import BlobSet, NoRoom
 from chai.env import env
 from chai.errors import DeviceError
@@ -228,7 +228,7 @@ def test_the_host_packs_while_the_device_works_and_not_without_room(
     assert overlaps[0]
     program.close()
     monkeypatch.setattr(
-        program, "_memory", lambda first: no_room() if first else SimulatedBuffers(program.segment.sizes, None)
+        program, "_memory", lambda first: no_room() if first else CheckedBuffers(program.segment.sizes, None)
     )
     overlaps.clear()
     while packed.acquire(blocking=False):
@@ -238,7 +238,7 @@ def test_the_host_packs_while_the_device_works_and_not_without_room(
     assert overlaps == [False] * len(images)
 
 
-def no_room() -> SimulatedBuffers:
+def no_room() -> CheckedBuffers:
     raise NoRoom("1.0 MB of contiguous memory are needed")
 
 

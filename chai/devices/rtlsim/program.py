@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from importlib import import_module
@@ -19,10 +19,9 @@ from ...overlay import Overlay
 from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from ...util.log import meter
-from ...util.rounding import round_up
 from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
-from ..placed import PlacedProgram, check_hardware
+from ..placed import PAGE, PlacedProgram, SimulatedBuffers, check_hardware
 from .accelerator import Accelerator
 from .building import fastest, rtlil
 from .simulation import Simulation
@@ -30,39 +29,15 @@ from .tools import EXTRA, missing
 
 LATENCY = 150  # cycles from an address to its first beat, where the manifest does not say
 PATIENCE = 20, 100_000  # most cycles of a chain: a multiple of the cycle model's, plus some
-FIRST = 0x1000_0000  # address of the first region
-PAGE = 4096
 
 
-class HostMemory:
-    """A region per array of the host, which the simulation reads and writes; it was never written: noise.
+class NoisyBuffers(SimulatedBuffers):
+    """Memory that was never written: noise. An access beyond a region is an error."""
 
-    Further ones of the same program come after ``end``.
-    """
+    first, gap = 0x1000_0000, PAGE
 
-    def __init__(self, sizes: Mapping[int, int], first: HostMemory | None = None) -> None:
-        noise = np.random.default_rng(len(sizes))
-        self.own = sizes.keys()
-        self.bytes: dict[int, Array] = {**first.bytes} if first else {}
-        self.addresses: dict[int, int] = {**first.addresses} if first else {}
-        end = first.end if first else FIRST
-        for region, size in sizes.items():
-            self.bytes[region] = noise.integers(0, 256, size, dtype=np.uint8)
-            self.addresses[region] = end
-            end = round_up(end + size, PAGE) + PAGE  # an access beyond a region is an error
-        self.end: int = end
-        if first:
-            first.end = end
-
-    def flush(self, regions: Collection[int]) -> None:
-        """Do nothing: both see the same bytes."""
-
-    def invalidate(self, regions: Collection[int]) -> None:
-        """Do nothing."""
-
-    def free(self) -> None:
-        """Release the bytes."""
-        self.bytes.clear()
+    def fill(self, data: Array) -> None:
+        data[:] = np.random.default_rng(len(data)).integers(0, 256, len(data), dtype=np.uint8)
 
 
 class Simulated:
@@ -85,7 +60,7 @@ class Simulated:
         self.registers = Registers(overlay, self.accelerator)
         self.registers.write("IRQ_ENABLE", self.registers.mask("IRQ_ENABLE", "done", "error"))
 
-    def run(self, segment: Chain, memory: HostMemory) -> int:
+    def run(self, segment: Chain, memory: NoisyBuffers) -> int:
         """Run a chain that is in memory; return its clock cycles. Raises DeviceError that names the layer."""
         self.simulation.forget_memory()
         for region, data in memory.bytes.items():
@@ -110,8 +85,8 @@ class RtlProgram(PlacedProgram):
 
     segment: Chain
 
-    def _memory(self, first: HostMemory | None) -> HostMemory:
-        return HostMemory(self.segment.further if first else self.segment.sizes, first)
+    def _memory(self, first: NoisyBuffers | None) -> NoisyBuffers:
+        return NoisyBuffers(self.segment.further if first else self.segment.sizes, first)
 
     def run_in(
         self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE

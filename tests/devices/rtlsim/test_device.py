@@ -96,7 +96,7 @@ def test_a_reset_ends_a_task_that_waits_for_ever(overlay: Overlay, monkeypatch: 
     probe = next(p for p in selftest.probes(overlay) if isinstance(p, selftest.TaskProbe) and p.task.kind == kind)
     work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
     made = chain(work)
-    memory = program.HostMemory(made.sizes)
+    memory = program.NoisyBuffers(made.sizes)
     place(made, memory)
     descriptor = memory.bytes[FIXED][: overlay.descriptor.bytes]
     values = unpack(overlay.descriptor, descriptor.tobytes())
