@@ -174,6 +174,11 @@ class Arithmetic(Target):
         task: Task = self.kind("upsample")((bottom,), top, layer.origin, factors, spread, r, zero)
         return task
 
+    def interleave(self, layer: Lowered, bottom: str, top: str, rows: int, apart: int) -> Task:
+        """Return what makes pixels of a bottom's parts, which are ``apart`` channels apart, rows and columns of the top."""
+        task: Task = self.kind("interleave")((bottom,), top, layer.origin, rows, apart)
+        return task
+
     def pick(self, layer: Lowered, bottom: str, top: str, taps: Array, window: Window, group: int) -> Task:
         """Return a convolution that writes one code of the bottom for each code of the top, or 0 where that is in its padding.
 

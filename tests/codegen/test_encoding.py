@@ -29,6 +29,7 @@ from chai.tasks.conv import Affine, Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import OPERATIONS, Eltwise
 from chai.tasks.fields import Operands, TaskConstants
+from chai.tasks.interleave import Interleave
 from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
@@ -114,7 +115,23 @@ def requantizations(draw: st.DrawFn, shape: Shape) -> Requantization:
 @st.composite
 def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
     kind = kind or draw(
-        st.sampled_from(["conv", "depthwise", "affine", "max", "average", "eltwise", "pair", "upsample", "copy", "lrn"])
+        st.sampled_from(
+            [
+                *(
+                    "conv",
+                    "depthwise",
+                    "affine",
+                    "max",
+                    "average",
+                    "eltwise",
+                    "pair",
+                    "upsample",
+                    "interleave",
+                    "copy",
+                    "lrn",
+                )
+            ]
+        )
     )
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, (h, w) = draw(st.integers(1, 3)), draw(pairs(1, 9))
@@ -191,6 +208,11 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         r = draw(st.none() | requantizations(()))
         r = r and r._replace(multiplier=np.array(draw(FACTORS)), negative=None)
         task = UpsampleTask(("in",), "out", ("o",), (rows, columns), draw(st.booleans()), r, draw(ZEROS))
+    elif kind == "interleave":
+        c, rows, apart = draw(st.integers(1, 8)), draw(st.integers(1, 8)), 8 * draw(st.integers(1, 3))
+        place("in", n, (2 * rows - 1) * apart + c, h, w)
+        place("out", n, c, h * rows, w * 2)
+        task = Interleave(("in",), "out", ("o",), rows, apart)
     elif kind == "lrn":
         task = random_table(random, 9)
         shape = n, draw(st.integers(1, 40)), h, w
@@ -404,6 +426,12 @@ def upsample(**changes: Any) -> Case:
     task = replace(UpsampleTask(("a",), "c", ("up",), (2, 3), True, None, -128), **changes)
     address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
     return Case(task, address, {"a": (1, 20, 2, 3), "c": (1, 20, 4, 9)}, [])
+
+
+def interleave(**changes: Any) -> Case:
+    task = replace(Interleave(("a",), "c", ("squares",), 3, 16), **changes)
+    address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
+    return Case(task, address, {"a": (1, 92, 2, 3), "c": (1, 12, 6, 6)}, [])
 
 
 def lrn(**changes: Any) -> Case:

@@ -95,7 +95,8 @@ def test_registers_and_records_are_the_same_everywhere(shipped: Overlay) -> None
 
 def test_every_limit_fits_its_field(shipped: Overlay) -> None:
     top = {f.name: f.range[1] for f in shipped.descriptor.fields}
-    assert {*shipped.kinds} == {*tasks.kinds()} == {"conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample"}
+    kinds = {"conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample", "interleave"}
+    assert {*shipped.kinds} == {*tasks.kinds()} == kinds
     for kind in shipped.kinds:
         limits = tasks.find(kind).limits(shipped)
         assert limits is not None
@@ -560,7 +561,7 @@ def check_place(document: Document, library: Any, value: Any) -> None:
     assert (error.value.line, error.value.column) in theirs
 
 
-@pytest.mark.parametrize("definition", ["conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample"])
+@pytest.mark.parametrize("definition", ["conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample", "interleave"])
 def test_a_schema_requires_what_it_knows(definition: str) -> None:
     found = SCHEMA["properties"]["tasks"]["properties"][definition]
     optional = {"lookup"} - ({"lookup"} if definition == "lrn" else set())

@@ -29,7 +29,20 @@ from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.ports import Stall
 from chai.hw_overlays.rtl.window.engine import WindowEngine
 from chai.hw_overlays.rtl.window.table import RECORDS
-from tests.rtl.window_tasks import KINDS, SIZE, Bench, Case, copy, eltwise, looked_up, lrn, pair, pool, upsample
+from tests.rtl.window_tasks import (
+    KINDS,
+    SIZE,
+    Bench,
+    Case,
+    copy,
+    eltwise,
+    interleave,
+    looked_up,
+    lrn,
+    pair,
+    pool,
+    upsample,
+)
 from tests.tasks.lrns import random_table
 
 if missing():
@@ -72,7 +85,7 @@ def shipped() -> Engine:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [(pool, 120), (eltwise, 40), (pair, 60), (upsample, 40), (copy, 25), (lrn, 30)]
+    ("kind", "count"), [(pool, 120), (eltwise, 40), (pair, 60), (upsample, 40), (interleave, 40), (copy, 25), (lrn, 30)]
 )
 def test_a_task_alone(engine: Engine, kind: Callable[..., Case], count: int) -> None:
     for seed in range(count):

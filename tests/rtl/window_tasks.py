@@ -18,6 +18,7 @@ from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.fields import Operands
+from chai.tasks.interleave import Interleave
 from chai.tasks.lrn import LRNTask
 from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
@@ -162,6 +163,23 @@ def upsample(random: Random, overlay: Overlay) -> Case:
     return Case(task, shapes, {name: larger(random, shape, step) for name, shape in shapes.items()})
 
 
+def interleave(random: Random, overlay: Overlay) -> Case:
+    """Parts of one word or more, with others in between or none; at times more than a run of words in a row."""
+    step = overlay.layout.channels_per_word
+    most = next(dict(s.limits)["factor_max"] for s in overlay.tasks if s.kind == "interleave")
+    rows, apart = random.choice([1, 2, 2, random.randint(1, most)]), step * random.randint(1, 3)
+    batch, channels = random.choice([1, 1, 2, 3]), random.randint(1, apart)
+    height, width = random.randint(1, 6), random.randint(1, 12)
+    if random.random() < 0.3:
+        batch, rows, height, width = 1, 2, 2, random.randint(60, 140)
+    task = Interleave(("x",), "y", ("interleave",), rows, apart)
+    shapes = {
+        "x": (batch, (2 * rows - 1) * apart + channels, height, width),
+        "y": (batch, channels, height * rows, width * 2),
+    }
+    return Case(task, shapes, {name: larger(random, shape, step) for name, shape in shapes.items()})
+
+
 def copy(random: Random, overlay: Overlay) -> Case:
     step = overlay.layout.channels_per_word
     batch, channels = images(random)
@@ -193,7 +211,7 @@ def looked_up(random: Random, case: Case) -> Case:
     return replace(case, task=replace(case.task, lookup=table))
 
 
-KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, pair, upsample, copy, lrn
+KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, pair, upsample, interleave, copy, lrn
 
 
 class Bench:

@@ -25,6 +25,7 @@ from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
+from chai.tasks.interleave import Interleave
 from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.work import Work
@@ -127,9 +128,21 @@ def defined(task: Task, *given: Array) -> Array:
         return np.array(found, np.int64).reshape(given[0].shape)
     if isinstance(task, UpsampleTask):
         return _upsampled(task, given[0])
+    if isinstance(task, Interleave):
+        return _interleaved(task, given[0])
     assert isinstance(task, Copy)
     whole = given[0].astype(np.int64) - (0 if task.requantization is None else task.zero)
     return whole if task.requantization is None else requantized(whole, task.requantization)
+
+
+def _interleaved(task: Interleave, x: Array) -> Array:
+    """Code by code."""
+    n, c, h, w = x.shape
+    values = np.zeros((n, c - (2 * task.rows - 1) * task.apart, h * task.rows, w * 2), np.int64)
+    for at in np.ndindex(values.shape):
+        part = at[2] % task.rows * 2 + at[3] % 2
+        values[at] = x[at[0], part * task.apart + at[1], at[2] // task.rows, at[3] // 2]
+    return values
 
 
 def _upsampled(task: UpsampleTask, x: Array) -> Array:

@@ -18,6 +18,7 @@ from chai.kernels import codes as kernels
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
+from chai.tasks.interleave import Interleave
 from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
@@ -307,6 +308,16 @@ def test_upsample(
     task = UpsampleTask(("x",), "y", ("probe",), times, spread, r, zero if spread or rescaled else 0)
     with kernel_form(form):
         check(task, codes(rng, 2, 11, *size))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@EXAMPLES
+@given(size=sizes, rows=st.integers(1, 4), words=st.integers(1, 2), channels=st.integers(1, 8), seed=seeds)
+def test_interleave(form: str, size: tuple[int, int], rows: int, words: int, channels: int, seed: int) -> None:
+    apart = 8 * words
+    task = Interleave(("x",), "y", ("probe",), rows, apart)
+    with kernel_form(form):
+        check(task, codes(np.random.default_rng(seed), 2, (2 * rows - 1) * apart + channels, *size))
 
 
 @EXAMPLES

@@ -46,7 +46,8 @@ enum kind {
     LOOKUP,          /* stored codes through the table of 256 stored codes at scale; the output may be the input */
     TIMES_CODES,     /* factor * input * second, requantised */
     GREATER_CODES,   /* the larger of factor * input and second_factor * second, requantised */
-    UPSAMPLE         /* each code as stride_h rows and stride_w columns of copies; if negative is 0, one copy and zeros */
+    UPSAMPLE,        /* each code as stride_h rows and stride_w columns of copies; if negative is 0, one copy and zeros */
+    INTERLEAVE       /* the same of a code of each of stride_h * stride_w parts, which begin ``factor`` channels apart */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. Words of W channels each

@@ -222,6 +222,13 @@ static int valid(const table *t, const variant *v) {
         area in = {0, (op->out_height - 1) / op->stride_h, 0, (op->out_width - 1) / op->stride_w, op->channels};
         return op->outputs == op->channels && inside(t, output, all, 1) && inside(t, input, in, 0);
     }
+    case INTERLEAVE: {
+        all.bytes = op->outputs;
+        if (!between(0, op->factor, INT32_MAX) || !between(1, op->stride_h, 255) || !between(1, op->stride_w, 255)) return 0;
+        area in = {0, (op->out_height - 1) / op->stride_h, 0, (op->out_width - 1) / op->stride_w,
+                   (op->stride_h * op->stride_w - 1) * op->factor + op->outputs};
+        return inside(t, output, all, 1) && inside(t, input, in, 0);
+    }
     case LOOKUP:
         if (!same_shape(op) || !fits_constants(t, op->scale, 256, 1)) return 0; /* fall through */
     case COPY:

@@ -247,6 +247,14 @@ static void upsample_run(const operation *op, uint8_t *const *buffers, int64_t i
             memcpy(out, in + x / op->stride_w * op->input_pixel, op->channels);
 }
 
+static void interleave_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height;
+    const uint8_t *in = ROW(input, n, y / op->stride_h) + y % op->stride_h * op->stride_w * op->factor;
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    for (int64_t x = 0; x < op->out_width; x++, out += op->output_pixel)
+        memcpy(out, in + x / op->stride_w * op->input_pixel + x % op->stride_w * op->factor, op->outputs);
+}
+
 static int64_t image_items(const operation *op) { return op->images; }
 
 static void border_run(const operation *op, uint8_t *const *buffers, int64_t item) {

@@ -79,6 +79,7 @@ class Kind:
     TIMES_CODES = 35
     GREATER_CODES = 36
     UPSAMPLE = 37
+    INTERLEAVE = 38
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -120,6 +121,7 @@ class Form:
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
     ``rectified``           whether a ReLU makes results of a PRODUCT, and from PLUS to NORMALISE, below 0 to 0
     ``spread``              whether zeros are around each code of an UPSAMPLE
+    ``apart``               channels from part to part of an INTERLEAVE
     ``vector``              whether the second input has one pixel, which meets all of the first's
     ``backwards``           whether a TABLE's channels are those of the pixels in the opposite order
     ``lookup``              table of codes (int8) that results go through, in the order of the codes
@@ -138,6 +140,7 @@ class Form:
     numbers: tuple[float, ...] = ()
     rectified: bool = False
     spread: bool = False
+    apart: int = 0
     vector: bool = False
     backwards: bool = False
     lookup: Array | None = None
@@ -173,6 +176,8 @@ class Form:
         elif self.kind in (Kind.LRN_CODES, Kind.TIMES_CODES, Kind.GREATER_CODES):
             assert self.requantization is not None
             return self.requantization.shift, *_two(self.factors, 0), 0, 0
+        elif self.kind == Kind.INTERLEAVE:
+            return 0, self.apart, 0, 0, 0
         elif self.numbers:
             bits: list[int] = np.array(self.numbers, np.float32).view(np.int32).tolist()
             return 0, *_two(bits, 0), 0, 0

@@ -99,6 +99,7 @@ static const kernel kernels[] = {
     [TIMES_CODES] = {row_items, times_codes_run},
     [GREATER_CODES] = {row_items, greater_codes_run},
     [UPSAMPLE] = {row_items, upsample_run},
+    [INTERLEAVE] = {row_items, interleave_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

@@ -75,28 +75,30 @@ class Compute(wiring.Component):
         now = register(self.task.payload.shape(), "now")
         sides = Cat(now.kernel_h == now.input_height, now.kernel_w == now.input_width)
         covers = later(m, sides.all() & (now.pad_h == 0) & (now.pad_w == 0), "covers")  # the window covers the image
-        pools, pairs, norms = (later(m, now.opcode == self.opcodes[kind], kind) for kind in ("pool", "eltwise", "lrn"))
+        pools, norms = (later(m, now.opcode == self.opcodes[kind], kind) for kind in ("pool", "lrn"))
+        interleaves = now.opcode == self.opcodes["interleave"]
+        pairs = later(m, (now.opcode == self.opcodes["eltwise"]) | interleaves, "pairs")
         averages, image = later(m, pools & now.average, "averages"), later(m, pools & covers, "image")
         chosen = {pool: pools & ~image, whole: pools & image, elements: ~pools & ~norms}
         if has_lrn:
             m.submodules.lrn = lrn = LRN(self.overlay)
             m.d.comb += [lrn.begin.eq(self.begin), lrn.beat.eq(self.beat), lrn.write.eq(self.segment)]
             chosen[lrn] = norms
-        self._planes(m, now, pool, chosen, averages, norms)
+        repeats = later(m, (now.opcode == self.opcodes["upsample"]) | interleaves, "repeats")  # rows, one by one
+        self._planes(m, now, pool, chosen, averages, norms, repeats)
 
         # -- what the units share
         room = later(m, self.room & (~averages | Mux(self.claim, self.two_there, self.there)), "may_claim")
         for unit in chosen:
             m.d.comb += [unit.task.eq(now), unit.first.payload.eq(self.first.payload), unit.room.eq(room)]
             m.d.comb += unit.first.valid.eq(self.first.valid)
-        upsamples = later(m, now.opcode == self.opcodes["upsample"], "upsamples")
         maximum = Const(0)
         if OPERATION in self.overlay.descriptor.values:
             maximum = later(m, pairs & (now.operation == OPERATIONS.index("MAX")), "maximum")
             m.d.comb += elements.times.eq(later(m, pairs & (now.operation == OPERATIONS.index("PROD")), "times"))
         if has_vectors(self.overlay):
             m.d.comb += elements.vector.eq(now.vector)
-        m.d.comb += [elements.repeats.eq(upsamples), elements.maximum.eq(maximum)]
+        m.d.comb += [elements.repeats.eq(repeats), elements.maximum.eq(maximum)]
         m.d.comb += [elements.pairs.eq(pairs), elements.second.payload.eq(self.second.payload)]
         m.d.comb += [elements.second.valid.eq(self.second.valid), self.second.ready.eq(elements.second.ready)]
         m.d.comb += [
@@ -161,12 +163,13 @@ class Compute(wiring.Component):
         chosen: dict[wiring.Component, object],
         averages: object,
         norms: object,
+        repeats: object,
     ) -> None:
         """Begin plane after plane of a Task in its unit, images of an LRN, and the next Task after the last code."""
         # left, the current ones included
         planes, images = register(16, "planes"), register(16, "images")
         of_image = Mux(norms, 1, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1))
-        of_image = later(m, Mux(now.opcode == self.opcodes["upsample"], now.tiles, of_image), "of_image")
+        of_image = later(m, Mux(repeats, now.tiles, of_image), "of_image")
         some, last_plane = later(m, images != 0, "some"), later(m, planes == 1, "last_plane")
         under_way = Signal(8)  # codes that are claimed and not yet written
         m.d.sync += under_way.eq(under_way + self.claim - self.write)

@@ -1,4 +1,4 @@
-"""Elements: copy, eltwise and upsample, whose results are products of single codes."""
+"""Elements: copy, eltwise, upsample and interleave, whose results are products of single codes."""
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.hdl import Value
@@ -20,10 +20,10 @@ class Elements(wiring.Component):
 
     A word takes one cycle of a copy or a product of two inputs, two of a sum or a maximum: the products of the first and of the
     second input. A leaky sum takes four: the same with the multipliers for negative sums. An upsample gives each word of a row
-    ``stride_w`` times, and takes the row ``stride_h`` times.
+    ``stride_w`` times, and takes the row ``stride_h`` times. An interleave gives a word of each input in turn instead.
 
     ``second``  words of the second input; ``pairs`` if there is one, which is ``vector`` if it has one word for each plane
-    ``times``, ``maximum``, ``repeats``  whether it is a product, a maximum, an upsample
+    ``times``, ``maximum``, ``repeats``  whether it is a product, a maximum, an upsample or an interleave
     ``values``  codes without their zero points, with ``multiplier``; ``more`` if the product is added to the last one
     ``valid``   the result is complete; ``aside`` if it is one of two, of which the other one follows
     """

@@ -14,7 +14,7 @@ from .fetch import Fetch
 from .store import Store
 from .table import Table
 
-KINDS = ("pool", "eltwise", "copy", "lrn", "upsample")
+KINDS = ("pool", "eltwise", "copy", "lrn", "upsample", "interleave")
 
 
 class WindowEngine(wiring.Component):

@@ -87,10 +87,11 @@ class Fetch(wiring.Component):
             To.SECOND: second_queue.r_rdy & second_queue.r_en,
             To.TABLE: self.freed * BEATS,
         }
-        # the inputs of an eltwise take turns; a vector, which has few runs, is before the other
+        # the inputs of a pair take turns; a vector, which has few runs, is before the other
         request, turn = self.input.request, Signal(To)
         chosen = {To.TABLE: table.runs, To.FIRST: first.runs, To.SECOND: second.runs}
-        pair = later(m, self.now.opcode == self.opcodes["eltwise"], "pair")
+        two = (self.now.opcode == self.opcodes[kind] for kind in ("eltwise", "interleave"))
+        pair = later(m, any_of(two), "pair")
         vector = later(m, pair & self.now.vector, "vector") if has_vectors(self.overlay) else Const(0)
         # one of them is chosen, and asked for from the next cycle on
         takes = {to: Signal(name=f"takes_{to.name.lower()}") for to in To}
@@ -191,27 +192,31 @@ class Fetch(wiring.Component):
         m.d.sync += [ready.eq(idle & ~taken), new_task.eq(taken)]
         with m.If(taken):
             m.d.sync += now.eq(self.task.payload)
-        kinds = {kind: now.opcode == self.opcodes[kind] for kind in ("eltwise", "pool", "lrn")}
+        kinds = {
+            kind: now.opcode == self.opcodes[kind] for kind in ("eltwise", "pool", "lrn", "upsample", "interleave")
+        }
         averages, norms = kinds["pool"] & now.average, later(m, kinds["lrn"], "norms")
         with m.If(new_task):  # by the next cycle ``reached`` is that of this Task
-            m.d.sync += [hand.eq(1), start[first].eq(1), start[second].eq(kinds["eltwise"])]
+            m.d.sync += [hand.eq(1), start[first].eq(1), start[second].eq(kinds["eltwise"] | kinds["interleave"])]
             m.d.sync += start[table].eq(averages | kinds["lrn"])
         with m.If(hand & self.work.ready):
             m.d.sync += hand.eq(0)
 
         planes = later(m, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1), "planes")
-        # an upsample reads the rows of all planes one by one, a vector is the words of all planes
-        rows = later(m, now.opcode == self.opcodes["upsample"], "rows")
+        # an upsample reads the rows of all planes one by one, an interleave those of the next two parts in between
+        rows = later(m, kinds["upsample"] | kinds["interleave"], "rows")
         vector = later(m, now.vector, "is_vector") if has_vectors(self.overlay) else Const(0)
         words = {first: Mux(rows, now.input_width, now.input_pitch // BEAT)}
-        words[second] = Mux(vector, planes, now.input_pitch // BEAT)
-        counts = {first: Mux(rows, now.tiles, planes), second: Mux(vector, 1, planes)}
+        words[second] = Mux(vector, planes, words[first])
+        counts = {first: Mux(rows, now.tiles, planes)}
+        # a vector is the words of all planes
+        counts[second] = Mux(vector, 1, counts[first])
         pitch, times = Mux(rows, now.input_width * BEAT, now.input_pitch), Mux(rows, now.stride_h, 1)
         for walk, address, image in ((first, now.input, now.input_image), (second, now.second, now.second_image)):
             blob = walk.area.payload
             m.d.comb += [blob.address.eq(address), blob.pitch.eq(pitch), blob.image.eq(image), blob.times.eq(times)]
             m.d.comb += [blob.words.eq(words[walk]), blob.planes.eq(counts[walk]), blob.images.eq(now.batch)]
-            m.d.comb += blob.across.eq(norms)
+            m.d.comb += [blob.across.eq(norms), blob.hop.eq(now.weights_block)]
             # the table of codes is asked for first, so that it is there before a word of the Task
             m.d.comb += walk.area.valid.eq(start[walk] & self.reached & ~soon & ~self.looks)
         m.d.comb += self.waits.eq((start[first] | start[second]) & ~self.reached)

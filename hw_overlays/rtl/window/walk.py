@@ -13,9 +13,10 @@ def area(bits: int) -> data.StructLayout:
     """Return the layout of what is walked over: ``images`` times ``planes`` times ``words`` of 8 bytes.
 
     ``pitch`` and ``image`` are the bytes from plane to plane and from image to image, 0 to read the same again. Each plane comes
-    ``times`` times, at least once. ``across``: a run of each plane before the next run of the first plane; then once.
+    ``times`` times, at least once, ``hop`` bytes further on each time. ``across``: a run of each plane before the next run of the
+    first plane; then once.
     """
-    members = {"address": unsigned(bits), "pitch": 32, "image": 32, "words": 30, "planes": 16, "images": 16}
+    members = {"address": unsigned(bits), "pitch": 32, "image": 32, "hop": 32, "words": 30, "planes": 16, "images": 16}
     return data.StructLayout(members | {"across": 1, "times": 8})
 
 
@@ -36,7 +37,7 @@ class Walk(wiring.Component):
         busy = Signal()
         # address: of the run; words, planes, images: that are left, this one included
         now = register(self.area.payload.shape(), "now")
-        plane, image = (register(now.address.shape(), name) for name in ("plane", "image"))
+        plane, image, time = (register(now.address.shape(), name) for name in ("plane", "image", "time"))
         words, planes = (register(now[name].shape(), name) for name in ("words", "planes"))
         runs, bits = self.runs.payload, len(now.address)
         left = register(now.times.shape(), "left")  # times of the plane, this one included
@@ -49,6 +50,7 @@ class Walk(wiring.Component):
         next_address = later(m, (now.address + inner)[:bits], "next_address")
         next_plane = later(m, (plane + outer)[:bits], "next_plane")
         next_image = later(m, (image + now.image)[:bits], "next_image")
+        next_time = later(m, (time + now.hop)[:bits], "next_time")
         again = later(m, row_ends & ~last_time, "again")  # the same plane
         # what the next run begins, if not only a run: a plane (of the part, if they go across), an image
         new_plane = later(m, Mux(across, image_ends, plane_ends), "new_plane")
@@ -68,18 +70,19 @@ class Walk(wiring.Component):
         ]
         with m.If(~busy):
             new = self.area.payload
-            m.d.sync += [busy.eq(self.area.valid), now.eq(new), plane.eq(new.address), image.eq(new.address)]
+            m.d.sync += [busy.eq(self.area.valid), now.eq(new)]
+            m.d.sync += [signal.eq(new.address) for signal in (plane, image, time)]
             m.d.sync += [words.eq(new.words), planes.eq(new.planes), left.eq(new.times)]
         with m.Elif(taken):
             m.d.sync += now.address.eq(next_address)
             with m.If(row_ends):
                 m.d.sync += left.eq(Mux(last_time, now.times, left - 1))
             with m.If(again):
-                m.d.sync += now.address.eq(plane)
+                m.d.sync += [signal.eq(next_time) for signal in (now.address, time)]
             with m.If(new_plane):
-                m.d.sync += [signal.eq(next_plane) for signal in (now.address, plane)]
+                m.d.sync += [signal.eq(next_plane) for signal in (now.address, plane, time)]
             with m.If(new_image):
-                m.d.sync += [signal.eq(next_image) for signal in (now.address, plane, image)]
+                m.d.sync += [signal.eq(next_image) for signal in (now.address, plane, image, time)]
                 m.d.sync += now.images.eq(now.images - 1)
             with m.If(new_words):
                 m.d.sync += now.words.eq(Mux(row_ends, words, now.words - RUN))

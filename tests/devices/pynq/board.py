@@ -32,7 +32,7 @@ from chai.errors import DeviceError
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
 from chai.overlay.records import unpack
-from chai.tasks import Task
+from chai.tasks import Task, find
 from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.work import Work
 from tests.reference import engines
@@ -329,11 +329,16 @@ class Rows:
 
 
 def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed], dict[str, Any]]:
-    """The blobs that a descriptor speaks of, and larger ones that their images are apart like parts of."""
+    """The blobs that a descriptor speaks of, and larger ones that their images are apart like parts of.
+
+    A second address may be one of the first blob: of kinds that read one.
+    """
     layout = overlay.layout
+    kind = next(s.kind for s in overlay.tasks if dict(s.limits)["opcode"] == values["opcode"])
+    names = (*("input", "second")[: find(kind, overlay.arithmetic).operands], "output")
     address: dict[str, Placed] = {}
     shapes: dict[str, Any] = {}
-    for name in ("input", "second", "output"):
+    for name in names:
         if not values[name]:
             continue
         shape, pitch = sizes_of(values, name, layout.channels_per_word)

@@ -1,0 +1,11 @@
+"""Interleave: codes of several parts side by side."""
+
+from __future__ import annotations
+
+from ...tasks.interleave import COLUMNS, Interleave
+from ..native.table import POINT, Form, Kind
+
+
+def form(task: Interleave) -> Form:
+    """Return an Interleave as an operation."""
+    return Form(Kind.INTERLEAVE, None, POINT._replace(stride=(task.rows, COLUMNS)), apart=task.apart)
