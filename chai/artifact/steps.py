@@ -330,10 +330,10 @@ def _there(reader: Reader, blobs: Iterable[str], known: Collection[str]) -> None
 
 
 def _tops(blob: str, schedule: Schedule) -> list[str]:
-    """Return the tops in a Task's output: the output itself, the parts of a joint blob, or none for one between Tasks."""
-    if blob in schedule.between:
-        return []
-    return [part for part, view in schedule.views.items() if view.base == blob] if blob in schedule.shapes else [blob]
+    """Return the tops in a Task's output: the output itself or the parts of a joint blob, without those between Tasks."""
+    joint = blob in schedule.shapes and blob not in schedule.between
+    parts = [part for part, view in schedule.views.items() if view.base == blob] if joint else [blob]
+    return [part for part in parts if part not in schedule.between]
 
 
 def _families(schedule: Schedule) -> dict[str, list[str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from .. import tasks
 from ..blob import Array, Shape, count, show
@@ -14,13 +16,20 @@ from ..tasks import Task
 from ..tasks.upsample import too_many_rows
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
+from ._phases import Phase, phases
+from ._squares import Squares
 from ._window import WindowLayer
+
+if TYPE_CHECKING:
+    from ..tasks.conv import Conv
 
 
 class Deconvolution(WindowLayer):
     """Output size: stride * (size - 1) + dilation * (kernel - 1) + 1 - 2 * pad.
 
-    An overlay convolves the bottom, in which a stride has put zeros between pixels, with the kernel turned around.
+    An overlay convolves the bottom, in which a stride has put zeros between pixels, with the kernel turned around. Where it can
+    interleave maps, it convolves the bottom itself for each place in a square of the top's pixels, without these zeros: the same
+    codes.
     """
 
     new_tops = True
@@ -56,6 +65,8 @@ class Deconvolution(WindowLayer):
             return f"padding {show(self.window.pad)} crops more than the kernel adds"
         if any((s - 1) % d for s, d in zip(stride, window.dilation)):
             return f"stride {show(stride)} with dilation {show(window.dilation)}"
+        if self._phases(overlay, bottom):
+            return None
         if stride != (1, 1):
             spread = (*bottom[:2], bottom[2] * stride[0], bottom[3] * stride[1])
             sizes = {"factor": max(stride), "size": max(spread[2:]), "channels": bottom[1]}
@@ -77,16 +88,57 @@ class Deconvolution(WindowLayer):
         pad = window.extent(0) - 1 - window.pad[0], window.extent(1) - 1 - window.pad[1]
         return Window(kernel, (1, 1), pad, window.dilation)
 
+    def _squares(self, overlay: Overlay) -> Squares:
+        return Squares(self, overlay, self.params.num_output, self.window.stride)
+
+    def _phases(self, overlay: Overlay, bottom: Shape) -> list[Phase]:
+        """Return the phases of which an overlay interleaves the maps; [] if it does not, or if they differ in size."""
+        (_, _, *out), stride, dilation = self.shapes(bottom)[0], self.window.stride, self.window.dilation
+        squares = self._squares(overlay)
+        uneven = any(size % step for size, step in zip(out, stride))
+        if stride == (1, 1) or dilation != (1, 1) or uneven or squares.refused(self, overlay, bottom):
+            return []
+        sizes = (bottom[2], bottom[3]), (out[0] // stride[0], out[1] // stride[1])
+        each = phases([*squares.places()], stride, self.window.kernel, self._turned.pad, sizes)
+        return [] if any(self.refused(overlay, phase.window, bottom) for phase in each) else each
+
     def lower(self, target: Arithmetic) -> list[Task]:
-        bottom, window, group = self.bottoms[0], self._turned, self.params.group
-        shape, stride = target.shapes[bottom], self.window.stride
-        work: list[Task] = []
+        bottom, stride = self.bottoms[0], self.window.stride
+        shape = target.shapes[bottom]
+        if each := self._phases(target.overlay, shape):
+            return self._interleaved(target, each)
+        if stride == (1, 1):
+            return [self._convolution(target, bottom)]
+        spread = (*shape[:2], shape[2] * stride[0], shape[3] * stride[1])
+        name = target.blob_between(self.tops[0], "spread", spread, target.formats[bottom])
+        return [target.upsample(self, name, stride, spread=True), self._convolution(target, name)]
+
+    def _interleaved(self, target: Arithmetic, each: Sequence[Phase]) -> list[Task]:
+        """Return a convolution for each phase, or one for all if their windows are equal, and what interleaves their maps."""
+        top, squares, stride = self.tops[0], self._squares(target.overlay), self.window.stride
+        n, _, height, width = target.shapes[top]
+        size, format = (height // stride[0], width // stride[1]), target.formats[top]
+        parts = target.blob_between(top, "parts", (n, squares.total, *size), format)
+        whole = cast("Conv", self._convolution(target, self.bottoms[0]))
+        work = [phase.of(whole, stride) for phase in each]
+        if len({task.merge_key() for task in work}) == 1 and whole.group == 1:
+            gaps = [squares.apart - squares.channels] * (len(work) - 1) + [0]
+            joint = replace(type(whole).merged(work, gaps, parts), origin=self.origin)
+            return [joint, *squares.interleave(self, target, parts)]
         layer = copy(self)
-        if stride != (1, 1):
-            spread = (*shape[:2], shape[2] * stride[0], shape[3] * stride[1])
-            name = target.blob_between(self.tops[0], "spread", spread, target.formats[bottom])
-            work.append(target.upsample(self, name, stride, spread=True))
-            layer.bottoms = (name,)
+        layer.tops = (parts,)
+        copies = []
+        for i, task in enumerate(work):
+            name = target.blob_between(top, f"part {i}", (n, squares.channels, *size), format)
+            work[i] = replace(task, output=name)
+            copies.append(target.copy(layer, name, i * squares.apart))
+        return [*work, *copies, *squares.interleave(self, target, parts)]
+
+    def _convolution(self, target: Arithmetic, bottom: str) -> Task:
+        """Return the convolution of a blob: of the bottom, or of that with zeros between its pixels."""
+        window, group, shape = self._turned, self.params.group, target.shapes[self.bottoms[0]]
+        layer = copy(self)
+        layer.bottoms = (bottom,)
         each = self.evened(self.blobs[0])  # (C, M / group, kh, kw)
         c, m, *kernel = each.shape
         turned = each.reshape(group, c // group, m, *kernel)[..., ::-1, ::-1].swapaxes(1, 2)
@@ -96,8 +148,7 @@ class Deconvolution(WindowLayer):
         task = target.conv(layer, weights, bias, window, group)
         top = target.shapes[self.tops[0]]
         own = self.macs((shape,), (top,)) // (top[0] * top[2] * top[3])  # of a pixel, without products with zeros
-        work.append(replace(task, zero_weights=max(0, weights.size - own)))
-        return work
+        return replace(task, zero_weights=max(0, weights.size - own))
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None

@@ -26,9 +26,16 @@ SQUEEZE = (
 DECONV = "d Deconvolution c -> d : convolution_param {{ {} }}"
 # lines between the convolutions, and the kinds of Task that they become
 NETS = {
-    "deconvolution": (DECONV.format("num_output: 6 kernel_size: 4 stride: 2 pad: 1") + "\nr ReLU d -> d", ["upsample", "conv"]),
+    "deconvolution": (
+        DECONV.format("num_output: 6 kernel_size: 4 stride: 2 pad: 1") + "\nr ReLU d -> d", ["conv", "interleave"]
+    ),
     "deconvolution by channel": (
-        DECONV.format("num_output: 16 group: 16 kernel_h: 3 kernel_w: 2 stride_h: 3 stride_w: 2"), ["upsample", "conv"]
+        DECONV.format("num_output: 16 group: 16 kernel_h: 3 kernel_w: 2 stride_h: 3 stride_w: 2"),
+        [*["conv"] * 6, "interleave"],
+    ),
+    "deconvolution of an odd size": (DECONV.format("num_output: 6 kernel_size: 3 stride: 2 pad: 1"), ["upsample", "conv"]),
+    "deconvolution by eight": (
+        DECONV.format("num_output: 3 kernel_size: 16 stride: 8 pad: 4"), ["conv", *["interleave"] * 3]
     ),
     "deconvolution without stride": (DECONV.format("num_output: 6 group: 2 kernel_size: 3 pad: 1"), ["conv"]),
     "deconvolution with dilation": (DECONV.format("num_output: 5 kernel_size: 2 dilation: 2 stride: 3"), ["upsample", "conv"]),
@@ -46,6 +53,24 @@ NETS = {
     "maximum": (
         f"b Convolution data -> b : {C}\nd Eltwise b c -> d : eltwise_param {{ operation: MAX }}\nr ReLU d -> d", ["eltwise"]
     ),
+    "sum of four": (
+        f"a Convolution data -> a : {C}\nb Convolution data -> b : {C}\n"
+        "d Eltwise a b c c -> d : eltwise_param { coeff: 1 coeff: -0.5 coeff: 1 coeff: 0.25 }\nr ReLU d -> d",
+        ["eltwise"] * 3,
+    ),
+    "maximum of three": (
+        f"a Convolution data -> a : {C}\nb Convolution data -> b : {C}\n"
+        "d Eltwise a b c -> d : eltwise_param { operation: MAX }",
+        ["eltwise"] * 2,
+    ),
+    "squares of pixels": (
+        "d DepthToSpace c -> d : depth_to_space_param { block_size: 2 data_format: 'DCR' }", ["conv", "interleave"]
+    ),
+    "squares of words": (f"f Convolution c -> f : {C.replace('16', '32')}\n"
+                         "d Reorg f -> d : reorg_param { stride: 2 reverse: true }", ["conv", "interleave"]),
+    "squares of 4 pixels": ("d Reshape c -> d : reshape_param { pixelshuffler: 4 }", ["conv", "interleave", "interleave"]),
+    "squares of 3 pixels": (f"f Convolution c -> f : {C.replace('16', '18')}\n"
+                            "d DepthToSpace f -> d : depth_to_space_param { block_size: 3 data_format: 'CRD' }", None),
     "squeeze and excite": (SQUEEZE + "d Mul c s -> d", ["pool", "conv", "eltwise"]),
     "the vector first": (SQUEEZE + "d Mul s c -> d", ["pool", "conv", "eltwise"]),
     "scale by a vector": (
@@ -106,7 +131,8 @@ def without(folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
-        ("deconvolution", {"upsample": None}, "no Deconvolution unit"),
+        ("deconvolution of an odd size", {"upsample": None}, "no Deconvolution unit"),
+        ("deconvolution by eight", {"interleave": None}, "kernel 23 is more than the overlay's 11"),
         ("upsample", {"upsample": None}, "no Upsample unit"),
         ("upsample", {"upsample": {"factor_max": 1}}, "factor 2 is more than the overlay's 1"),
         ("product", {"eltwise": {"operations": ["SUM"]}}, "the overlay adds; it has no PROD"),
