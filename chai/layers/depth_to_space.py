@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
-from ..graph import Layer
 from ..graph.params import size
+from ._squares import SquaresLayer, in_order
 
 
-class DepthToSpace(Layer):
+class DepthToSpace(SquaresLayer):
     """With block b, pixel (i, j) of a block of channel d comes from channel (i * b + j) * D + d of D * b * b.
 
     CRD: from channel (d * b + i) * b + j, as in PyTorch's PixelShuffle.
@@ -37,6 +37,12 @@ class DepthToSpace(Layer):
             raise self.wrong(f"the {c} channels of {show(bottoms[0])} cannot be made into blocks of {b}x{b}")
         top = h * b, w * b, c // (b * b)
         return ((n, *top) if form == "NHWC" else (n, top[2], *top[:2]),)
+
+    def squares(self, bottom: Shape) -> Array | str:
+        b, form = self.params.block_size or 1, self.params.data_format
+        if form == "NHWC":
+            return "its channels are the last axis"
+        return in_order(b, b, bottom[1] // (b * b), outer=form == "CRD")
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, b = bottoms[0], self.params.block_size

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
-from ..graph import Layer
 from ..graph.params import size
+from ._squares import SquaresLayer, in_order
 
 
-class Reorg(Layer):
+class Reorg(SquaresLayer):
     """(N, C, H, W) to (N, C * s * s, H / s, W / s); reverse: (N, C / (s * s), H * s, W * s).
 
     Darknet's order differs from space-to-depth: the map is reshaped to C / (s * s) channels of (H * s, W * s); pixel (i, j)
@@ -35,6 +35,12 @@ class Reorg(Layer):
         if c % (s * s) or (not self.params.reverse and (h % s or w % s)):
             raise self.wrong(f"{show(bottoms[0])} cannot be divided by stride {s}")
         return ((n, c // (s * s), h * s, w * s) if self.params.reverse else (n, c * s * s, h // s, w // s),)
+
+    def squares(self, bottom: Shape) -> Array | str:
+        s = self.params.stride or 1
+        if not self.params.reverse:
+            return "Darknet's order moves pixels from row to row and from channel to channel"
+        return in_order(s, s, bottom[1] // (s * s), outer=False)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, s = bottoms[0], self.params.stride

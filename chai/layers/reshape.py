@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, count, show
-from ..graph import Layer
 from ..graph.params import BlobShape, axis_index, nested, size, within
+from ._squares import SquaresLayer, in_order
 
 
-class Reshape(Layer):
+class Reshape(SquaresLayer):
     """A dim of 0 copies the bottom's, one dim of -1 is inferred. The top is a view of the bottom.
 
     pixelshuffler r above 1: channel (c * r + i) * r + j becomes pixel (i, j) of the r x r squares of channel c.
@@ -69,6 +69,14 @@ class Reshape(Layer):
                 f"{show(bottom)} ({count(bottom)} elements) cannot be shaped to {show(top)} ({count(top)})"
             )
         return (top,)
+
+    @property
+    def keeps_format(self) -> bool:
+        return bool(self.params.pixelshuffler > 1)
+
+    def squares(self, bottom: Shape) -> Array | str:
+        r = self.params.pixelshuffler
+        return self.without_unit if r == 1 else in_order(r, r, bottom[1] // (r * r), outer=True)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, r = bottoms[0], self.params.pixelshuffler
