@@ -14,6 +14,8 @@ from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
+from ._chain import chain
+from ._pick import picks
 
 if TYPE_CHECKING:
     from ..tasks.eltwise import Eltwise as EltwiseTask
@@ -53,14 +55,18 @@ class Eltwise(Layer):
             return f"the overlay adds; it has no {operation}"
         if operation != "SUM" and self.slope:
             return f"a leaky ReLU after a {operation}"
-        if unit is not None and len(bottoms) > unit.inputs:
-            return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
+        if unit is not None and len(bottoms) > unit.inputs and (operation == "PROD" or not picks(overlay)):
+            return (
+                f"{len(bottoms)} bottoms; the overlay {'multiplies' if operation == 'PROD' else 'adds'} {unit.inputs}"
+            )
         if len(bottoms[0]) != 4:
             return f"a blob of {len(bottoms[0])} axes"
         return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Arithmetic) -> list[Task]:
         p = self.params
+        if len(self.bottoms) > 2 and picks(target.overlay):
+            return chain(self, target, p.operation, p.coeff or (1.0,) * len(self.bottoms))
         if p.operation != "SUM":
             return [target.pair(self, p.operation)]
         return [target.eltwise(self, p.coeff or (1.0,) * len(self.bottoms))]

@@ -52,7 +52,7 @@ HOST = {
     "only a Softmax or the caller reads its scores, which 8 bits would blur": (
         "probe InnerProduct data -> y : inner_product_param { num_output: 3 }"
     ),
-    "3 bottoms; the overlay adds 2": "probe Eltwise data data data -> y",
+    "3 bottoms; the overlay multiplies 2": "probe Eltwise data data data -> y : eltwise_param { operation: PROD }",
     "only channels can be concatenated by address": "probe Concat data data -> y : concat_param { axis: 2 }",
     "only channels can be sliced by address": "probe Slice data -> y z : slice_param { axis: 0 }",
     "more than one bottom": f"probe Convolution data data -> y z : {CONV}",

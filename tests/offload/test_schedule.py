@@ -87,10 +87,10 @@ def test_one_conversion_however_many_readers(tmp_path: Path) -> None:
         also Convolution data -> d : {DEEP}
         one twist c -> a : {TWIST}
         two MVN c -> b
-        three Eltwise a b b -> h
+        three Eltwise a b b -> h : eltwise_param {{ operation: PROD }}
         sum Eltwise c h -> s
         more Convolution h -> m : {DEEP}
-        late Eltwise h c c -> l
+        late Eltwise h c c -> l : eltwise_param {{ operation: PROD }}
         """,
     )
     assert converts(net) == ["Pack data", "Unpack c", "Pack h", "Unpack d", "Unpack s", "Unpack m"]
