@@ -2,9 +2,10 @@
 
     python tools/segments.py yolov5n.onnx enet.prototxt ... [--overlay pynq-z2] [--without tables] [--shape 1x3x224x224]
 
-The units are ``tables`` of codes, ``slopes`` of PReLU, and ``maps``: products, maxima, vectors and upsampling; by default the
-first count is without all three. Prints a row for each network: segments, conversions, host layers between segments, and the
-modelled milliseconds of the overlay alone, before -> after. Weights are random where a file has none: counts need only sizes.
+The units are ``tables`` of codes, ``slopes`` of PReLU, ``maps``: products, maxima, vectors and upsampling, and ``squares`` of
+interleaved pixels; by default the first count is without all of them. Prints a row for each network: segments, conversions, host
+layers between segments, and the modelled milliseconds of the overlay alone, before -> after. Weights are random where a file has
+none: counts need only sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from chai import overlay as overlays
 
-UNITS = {"tables": ("lookup",), "slopes": ("prelu",), "maps": ("vector",)}  # the limits that say so
+UNITS = {"tables": ("lookup",), "slopes": ("prelu",), "maps": ("vector",), "squares": ()}  # the limits that say so
 
 
 def without_units(name: str, folder: Path, units: Collection[str]) -> Path:
@@ -33,6 +34,8 @@ def without_units(name: str, folder: Path, units: Collection[str]) -> Path:
     if "maps" in units:
         tasks["eltwise"]["operations"] = ["SUM"]
         tasks.pop("upsample", None)
+    if {"maps", "squares"}.intersection(units):
+        tasks.pop("interleave", None)
     path = folder / "overlay.json"
     path.write_text(json.dumps(manifest))
     return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..graph import Graph, Layer
@@ -39,10 +39,10 @@ def fuse_lookups(graph: Graph, partition: Partition, tasks: Lowered, overlay: Ov
             if first is None or only_reader(graph, second.bottoms[0], reading) is not second:
                 continue
             first = joined.get(first.name, first)
-            if (task := _fused(lowered[first.name], lowered[second.name], overlay)) is None:
+            if (fused := _fused(lowered[first.name], lowered[second.name], overlay)) is None:
                 continue
             layer = merged(first, second)
-            lowered[first.name] = [task]
+            lowered[first.name] = fused
             del lowered[second.name]
             joined[first.name] = joined[second.name] = layer
             folded = {blob: first.name if name == second.name else name for blob, name in folded.items()}
@@ -54,11 +54,11 @@ def fuse_lookups(graph: Graph, partition: Partition, tasks: Lowered, overlay: Ov
     return Fused(after, replace(partition, segments=segments), lowered)
 
 
-def _fused(first: Collection[Task], second: Collection[Task], overlay: Overlay) -> Task | None:
-    """Return one Task for those of a layer and of its only reader; None if that cannot be."""
-    if len(first) != 1 or len(second) != 1:
+def _fused(first: Sequence[Task], second: Sequence[Task], overlay: Overlay) -> list[Task] | None:
+    """Return the Tasks of a layer with the one of its only reader in the last of them; None if that cannot be."""
+    if not first or len(second) != 1:
         return None
-    (before,), (after,) = first, second
+    (*others, before), (after,) = first, second
     limits = before.limits(overlay)
     if limits is None or not (limits.lookup and before.looks_up) or not isinstance(after, Copy):
         return None
@@ -66,7 +66,8 @@ def _fused(first: Collection[Task], second: Collection[Task], overlay: Overlay) 
         return None
     if isinstance(before, Copy) or before.lookup is not None:  # it writes a part of a blob, or has a table
         return None
-    return replace(before, output=after.output, origin=before.origin + after.origin, lookup=after.lookup)
+    fused = replace(before, output=after.output, origin=before.origin + after.origin, lookup=after.lookup)
+    return [*others, fused]
 
 
 def _without(layers: Collection[Layer], joined: Mapping[str, Layer]) -> list[Layer]:

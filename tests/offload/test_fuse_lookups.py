@@ -47,6 +47,8 @@ def names(net: chai.Net) -> list[tuple[str, bool]]:
         (f"p Pooling data -> p : {MAX}\ns TanH p -> s\ne Convolution s -> e : {CONV}", [("p+s", True), ("e", False)]),
         (f"p Pooling data -> p : {AVE}\ns ELU p -> s\ne Convolution s -> e : {CONV}", [("p+s", True), ("e", False)]),
         (f"p Eltwise data data -> p\ns ReLU p -> s\nt TanH s -> s\ne Pooling s -> e : {MAX}", [("p+s+t", True), ("e", False)]),
+        (f"p Deconvolution data -> p : convolution_param {{ num_output: 5 kernel_size: 2 stride: 2 }}\ns TanH p -> s\n"
+         f"e Convolution s -> e : {CONV}", [("p", False), ("p+s", True), ("e", False)]),
         (f"p Scale data -> p\ns BNLL p -> s\ne Convolution s -> e : {CONV}", [("p+s", True), ("e", False)]),
         (f"p Eltwise data data -> p\nq Pooling p -> q : {MAX}\ns TanH p -> s\nt ELU s -> t\ne Pooling t -> e : {MAX}",
          [("p", False), ("q", False), ("s+t", True), ("e", False)]),
