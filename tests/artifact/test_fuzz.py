@@ -22,7 +22,7 @@ from chai.codegen.memory_map import FIXED, split
 from chai.errors import ChaiError
 from chai.offload.schedule import DeviceStep
 from chai.overlay.records import unpack
-from tests.codegen.test_encoding import decoded
+from tests.codegen.cases import decoded
 from tests.conftest import HANG, report
 
 from .common import NETS, data, load, made, parts

@@ -30,7 +30,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
 from tests.artifact.common import data, load, made
-from tests.codegen.test_encoding import decoded
+from tests.codegen.cases import decoded
 from tests.conftest import examples, report
 from tests.tasks.common import joined
 

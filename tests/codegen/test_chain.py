@@ -21,7 +21,7 @@ from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
-from tests.codegen.test_encoding import decoded
+from tests.codegen.cases import decoded
 from tests.codegen.test_memory_map import network
 from tests.conftest import examples
 

@@ -15,7 +15,7 @@ from chai.overlay import Overlay
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.window import Window
 
-from .test_encoding import Z2, Case, average, conv, copy, eltwise, lrn
+from .cases import Z2, Case, average, conv, copy, eltwise, lrn
 
 POINT = Window((1, 1), (1, 1), (0, 0))
 SCALED = Requantization(np.array(5), 7, -32, 31)

@@ -18,7 +18,7 @@ from chai.tasks.fields import Operands
 from tests.lookups import KINDS, looked_up, random_task, with_lookups
 from tests.tasks.common import joined
 
-from .test_encoding import decoded
+from .cases import decoded
 
 WHERE = 1 << 20
 RECORDS = {"conv": 1, "depthwise": 1, "affine": 1, "average": 1}  # kinds that have some

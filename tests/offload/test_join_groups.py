@@ -20,7 +20,7 @@ from chai.overlay.weights import groups_to_join
 from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands
 from chai.tasks.window import Window
-from tests.codegen.test_encoding import decoded, encoded
+from tests.codegen.cases import decoded, encoded
 from tests.codegen.test_memory_map import Segment
 from tests.passes.common import network
 from tests.tasks.common import EXAMPLES, codes, emulated, factors, seeds

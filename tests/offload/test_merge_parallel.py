@@ -25,7 +25,7 @@ from chai.tasks.conv import Affine, Conv
 from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
-from tests.codegen.test_encoding import decoded, encoded
+from tests.codegen.cases import decoded, encoded
 from tests.codegen.test_memory_map import Segment, laid_out
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network

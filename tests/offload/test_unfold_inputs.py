@@ -26,7 +26,7 @@ from chai.tasks.fields import Operands
 from chai.tasks.unfold import Unfold
 from chai.tasks.window import Window
 from tests.artifact.common import assembled, custom, load, parts
-from tests.codegen.test_encoding import decoded, encoded
+from tests.codegen.cases import decoded, encoded
 from tests.codegen.test_memory_map import Segment
 from tests.kernels.common import NAMES, used
 from tests.passes.common import network

@@ -26,7 +26,7 @@ from chai.tasks.fields import Operands
 from chai.tasks.work import Work
 from chai.util.data import jsonfile
 from chai.util.paths import resource
-from tests.codegen.test_encoding import decoded
+from tests.codegen.cases import decoded
 from tests.tasks.common import joined
 from tests.templates import FILES, values
 
