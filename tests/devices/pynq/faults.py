@@ -12,7 +12,8 @@ import numpy as np
 from chai.tasks import Task
 from tests.reference import engines
 
-from .board import STALE, Rows
+from .accelerator import Rows
+from .ddr import STALE
 
 BEAT = 8  # bytes that a master takes at a time
 LANES = {"zynq7000": {64: 0, 32: 1}, "zynqmp": {128: 0, 64: 1, 32: 2}}  # values of a port's register

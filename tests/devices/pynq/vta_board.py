@@ -19,8 +19,9 @@ from chai.vta.checks import Area, Checked, checked
 from chai.vta.isa import BYTES, ENTRY_BYTES, Memory, Store, decode
 from chai.vta.simulator import Chip
 
-from .board import Board, BusError, Ddr
+from .board import Board
 from .clock import Clock
+from .ddr import BusError, Ddr
 
 ORDER = [
     "fetch.count", "fetch.address", "load.inp", "load.wgt", "compute.uop", "compute.acc", "store.out",
