@@ -287,7 +287,7 @@ def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[
     head = ["layer", "type", "engine", "format", "SQNR dB", "largest error", "saturated %", "largest", "channel", ""]
     table = Table(head, rows, "llllrrrrrl")
     title = f"chai check: {report.network}"
-    return reports.html(title, facts, verdict, missed, worst.chart(report), table, content)
+    return reports.document(title, facts, reports.body(verdict, missed, worst.chart(report), table), content)
 
 
 def _cells(layer: LayerCheck, bound_db: float) -> list[str]:

@@ -325,15 +325,9 @@ def _page(args: argparse.Namespace, outcome: Verdict, content: dict[str, Any]) -
     }
     poor = worst.below(outcome.check)
     title = f"chai quantize: {outcome.check.network}"
-    return reports.html(
-        title,
-        facts,
-        [*outcome.sentences(), worst.sentence(outcome.check)],
-        [poor] if poor else [],
-        worst.chart(outcome.check),
-        outcome.table(),
-        content,
-    )
+    verdict = [*outcome.sentences(), worst.sentence(outcome.check)]
+    body = reports.body(verdict, [poor] if poor else [], worst.chart(outcome.check), outcome.table())
+    return reports.document(title, facts, body, content)
 
 
 def _percent(text: str) -> float:

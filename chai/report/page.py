@@ -62,23 +62,14 @@ class Chart:
         return _FULL * min(1.0, max(0.0, value / self.full))
 
 
-def html(
-    title: str,
-    facts: Mapping[str, str],
-    verdict: Sequence[str],
-    missed: Sequence[str],
-    chart: Chart,
-    table: Table,
-    data: Mapping[str, Any],
-) -> str:
-    """Return a page with facts, verdict, missed goals, chart, table, and ``data`` as JSON (without NaN)."""
-    body = [
+def body(verdict: Sequence[str], missed: Sequence[str], chart: Chart, table: Table) -> list[str]:
+    """Return the HTML of verdict, missed goals, chart and table, for a ``document``."""
+    return [
         *(f"<p>{text(line)}</p>" for line in verdict),
         *(f'<p class="no">missed: {text(line)}</p>' for line in missed),
         f'<h2>{text(chart.title)}</h2>\n<div class="wide">{svg(chart)}</div>',
         f'<h2>All numbers</h2>\n<div class="wide">{markup(table)}</div>',
     ]
-    return document(title, facts, body, data)
 
 
 def document(
@@ -101,7 +92,7 @@ def document(
 
 
 def svg(chart: Chart) -> str:
-    """Return the chart as an inline SVG for the page of ``html``."""
+    """Return the chart as an inline SVG for the page of ``document``."""
     height = _LINE * (len(chart.bars) + 2)
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{text(chart.title)}">',

@@ -423,7 +423,7 @@ class Page(HTMLParser):
 
 def page() -> str:
     table = Table(["layer", "dB"], [[b.name, b.text] for b in BARS], "lr")
-    return reports.html(HOSTILE, {HOSTILE: HOSTILE}, [HOSTILE], [HOSTILE], CHART, table, DATA)
+    return reports.document(HOSTILE, {HOSTILE: HOSTILE}, reports.body([HOSTILE], [HOSTILE], CHART, table), DATA)
 
 
 def test_hostile_names_stay_text() -> None:
