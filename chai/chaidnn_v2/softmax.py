@@ -28,8 +28,12 @@ def softmax(x: Array, axis: int) -> Array:
 
 @lru_cache(maxsize=1)
 def table() -> Array:
-    """Return exp of a float32 argument that starts at -10 and grows by 0.01, to 6 decimals, and 1 for 0: float32 (1001,)."""
-    arguments = np.full(ENTRIES, 0.01, np.float32)
-    arguments[0] = -REACH
-    powers = np.exp(np.add.accumulate(arguments, dtype=np.float32).astype(np.float64))
+    """Return exp of a float32 argument that starts at -10 and grows by 0.01, float32, to 6 decimals, and 1 for 0: (1001,).
+
+    The sum is rounded from float64 to float32 at each step. All 1000 entries are those of CHaiDNN's source.
+    """
+    arguments = [float(-REACH)]
+    while len(arguments) < ENTRIES:
+        arguments.append(float(np.float32(arguments[-1] + 0.01)))
+    powers = np.exp(np.array(arguments)).astype(np.float32)
     return np.array([*(float(f"{power:.6f}") for power in powers), 1], np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from hashlib import sha256
 from math import ceil
 
 import numpy as np
@@ -15,7 +16,7 @@ from chai.chaidnn_v2.argmax import ChaidnnArgMax
 from chai.chaidnn_v2.conv import ChaidnnConv
 from chai.chaidnn_v2.normalize import normalize
 from chai.chaidnn_v2.pool import ChaidnnPool
-from chai.chaidnn_v2.softmax import softmax
+from chai.chaidnn_v2.softmax import softmax, table
 from chai.fixed import Format, Requantization
 from chai.tasks import Task
 from chai.tasks.window import Window
@@ -170,6 +171,15 @@ def test_softmax() -> None:
         y = np.moveaxis(softmax(np.ascontiguousarray(x), axis), axis, 0).reshape(columns.shape)
         expected = np.transpose([reference.softmax(column) for column in columns.T])
         assert expected.dtype == np.float32 and (expected == 0).any() and np.array_equal(y, expected)
+
+
+def test_the_table_of_a_softmax() -> None:
+    """By the digest of the 1000 numbers in CHaiDNN's source, as it prints them."""
+    text = "\n".join(f"{entry:.6f}" for entry in table()[:-1].tolist())
+    assert (
+        sha256(text.encode()).hexdigest() == "e175b8fe4c5c8d1527ae0130ef4c3551b84458fd53a4de92b1dd9c989ce0efcd"
+        and table()[-1] == 1
+    )
 
 
 @pytest.mark.parametrize("scheme", ["DynamicFixed", "Xilinx"])

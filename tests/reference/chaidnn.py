@@ -180,8 +180,8 @@ def softmax(x: Sequence[float]) -> list[np.float32]:
     """Probabilities of one image's scores (float32), one number at a time; a distance below 0.01 has the exp of none."""
     table, argument = [], np.float32(-10)
     for _ in range(1000):
-        table.append(np.float32(f"{exp(float(argument)):.6f}"))
-        argument += np.float32(0.01)
+        table.append(np.float32(f"{float(np.float32(exp(float(argument)))):.6f}"))
+        argument = np.float32(float(argument) + 0.01)
     largest = np.float32(-255)
     for score in x:
         largest = max(largest, np.float32(score))
