@@ -46,6 +46,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
     """Sums saturate at 18 bits, products wrap at 32 bits, and a bias is rounded to whole output steps first."""
 
     negates = True  # a CReLU's second half, which its convolution writes
+    whole_windows = True
     picks = False  # a bias is rounded, and sums end at 18 bits
     in_place_of: ClassVar = {"fold_batchnorm": ("fold_pairs",), "fuse_relu": ("fuse_relu", "fuse_pairs", "join_argmax")}
     on_host: ClassVar = {"Softmax": softmax, "Normalize": normalize}
@@ -137,7 +138,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         whole = tuple(-(-(n + 2 * p - k) // s) + 1 for n, k, s, p in zip(size, *window[:3]))
         if whole != out:
             text = "x".join(map(str, whole)), "x".join(map(str, out))
-            raise Unsupported(f"CHaiDNN would give {text[0]} where this layer gives {text[1]}: it drops no last window")
+            raise Unsupported(f"CHaiDNN would give {text[0]} where this layer gives {text[1]}: it rounds sizes up")
         limits = self.overlay.limits("pool", ChaidnnPoolLimits)
         if areas is None:
             standalone = limits is not None and limits.standalone

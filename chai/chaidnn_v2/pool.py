@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..blob import Array
 from ..kernels.pooling import max_pool
@@ -40,6 +40,7 @@ class ChaidnnPool(pool.Pool):
     first column in the rows of ``first_rows``.
     """
 
+    whole_windows: ClassVar[bool] = True
     standalone: bool = field(default=False, kw_only=True)
 
     def define(self, *codes: Array) -> Array:

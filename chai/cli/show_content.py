@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..blob import Shape
 from ..fixed import Coarser
 from ..graph import Graph
+from ..passes.infer_shapes import unlike_caffe
 from ..report.host_speed import HostSpeed
 from ..report.layer_rows import LayerRow
 from ..report.split_lines import Splits
@@ -99,6 +100,6 @@ def of_graph(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, Any]:
     return {
         "inputs": {b: list(shapes[b]) if b in shapes else None for b in graph.inputs},
         "outputs": list(graph.outputs),
-        "notes": list(graph.notes),
+        "notes": [*graph.notes, *unlike_caffe(graph, shapes)],
         "composed": {name: list(whole.parts) for name, whole in graph.composed.items()},
     }

@@ -18,16 +18,19 @@ from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..net import Net
 from ..offload.formats import given
+from ..passes.infer_shapes import unlike_caffe
 from ..runtime.batches import ahead, run_batches
 from ..runtime.execution import Execution
 from ..tasks.coarser import as_json
 from ..text import visible
 from ..util import html
 from ..util.lazy_numpy import np
+from ..util.log import logger
 from ..util.table import Table, floored
 from .held import OverlayBlob, held_blobs
 from .outputs import kind_of, source
 
+log = logger("chai.check")
 BOUND_DB = 10.0  # below it the error has more than a tenth of the signal's energy
 FULL_DB = 40.0  # SQNR of a whole bar
 TOP = 5
@@ -323,11 +326,16 @@ class _Comparison:
                     if blob in self.factors:
                         expected = expected / self.factors[blob].astype(np.float32).reshape(-1, 1, 1)
                     self._add(("layer", layer.name), expected, actual[blob], held.get(blob))
+        if not self.images - size:
+            for text in unlike_caffe(self.fixed.graph, self.fixed.shapes):
+                log.warning("%s; blobs of other sizes are not compared", text)
         latest = offload.graph.latest
         for name, expected in outputs.items():
             self._agree(name, size, expected, actual[latest[name]])
 
     def _add(self, key: tuple[str, str], expected: Array, actual: Array, held: OverlayBlob | None) -> None:
+        if expected.shape != actual.shape:
+            return
         if held is not None and held.packed:  # the host has it in float: compare the codes that the overlay gets
             with np.errstate(all="ignore"):
                 actual = held.format.dequantize(held.format.quantize(actual))

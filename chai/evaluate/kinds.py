@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..blob import Array
+from ..blob import Array, show
 from ..errors import UsageError
 from ..images.window import UNIT, whole
 from ..net import Net
+from ..passes.infer_shapes import unlike_caffe
 from .boxes import THRESHOLD, Boxes
 from .maps import Maps
 from .measure import Measure, Record, Side
@@ -55,6 +56,7 @@ def evaluate(
         maps = chosen.output.kind == "map"
         windows = [whole(*target.shape[::-1]) if maps and target is not None else UNIT for target in truth]
         answers = {side: chosen.answers(net, batch, windows) for side, net in zip(sums, (reference, fixed))}
+        check_sizes(chosen.output.blob, dict(zip(sums, (reference, fixed))))
         if chosen.output.kind == "boxes":
             truth = [of_classes(boxes, chosen.output.first_class) for boxes in truth]
         for i, (window, target) in enumerate(zip(windows, truth)):
@@ -63,6 +65,21 @@ def evaluate(
     if not sums:
         raise UsageError("evaluate: there is no input")
     return sums["reference"], sums["fixed"]
+
+
+def check_sizes(blob: str, nets: Mapping[str, Net]) -> None:
+    """Raise UsageError for Nets whose output has not the size of the first one's, after a pass of each."""
+    first, *others = nets
+    expected = nets[first].shapes_of(nets[first].graph.latest[blob])
+    for side in others:
+        net = nets[side]
+        shape = net.shapes_of(net.graph.latest[blob])
+        if shape != expected:
+            why = "; ".join(unlike_caffe(net.graph, net.shapes))
+            raise UsageError(
+                f"evaluate: output {blob!r} is {show(shape)} on {side} and {show(expected)} on {first}: {why}",
+                hint="chai run shows what it gives; only outputs of one size can be compared",
+            )
 
 
 def _add(sums: Mapping[str, Side], record: Record, truth: Any) -> None:

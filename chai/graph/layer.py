@@ -72,6 +72,7 @@ class Layer:
     clamps: bool = False  # whether its forward applies ``slope`` itself
     # runs on an overlay only if its input is there: elsewhere it does not pay to convert it
     follows: ClassVar[bool] = False
+    whole_windows: bool = False  # a Pooling drops no window in the padding: see ``Arithmetic.whole_windows``
     elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
     pointwise: ClassVar[bool] = False  # the same of the same numbers of several bottoms, if these have one shape
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it
@@ -257,6 +258,10 @@ class Layer:
         if len(shape) != 4:
             return f"a blob of {len(shape)} axes"
         return self.beyond(overlay, "copy", size=max(shape[2:]), channels=shape[1])
+
+    def unlike_caffe(self, *bottoms: Shape) -> str | None:
+        """Return how the sizes of its tops differ from Caffe's for an overlay's arithmetic; None if they do not."""
+        return None
 
     @property
     def without_unit(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +105,7 @@ class Pooling(Layer):
             span = size[i] + before[i] + after[i] - window.kernel[i]
             steps = span // window.stride[i] if down else ceil_div(span, window.stride[i])
             # Caffe rounds up, then drops a window that starts in the padding after the image
-            drops = any(before + after) or p.chai_begin_inside
+            drops = (any(before + after) or p.chai_begin_inside) and not self.whole_windows
             if drops and steps * window.stride[i] >= size[i] + window.pad[i]:
                 steps -= 1
             if steps < 0:
@@ -122,11 +123,19 @@ class Pooling(Layer):
             return "the overlay has no STOCHASTIC"
         size, out = bottoms[0][2:], self.shapes(*bottoms)[0][2:]
         average = self.params.pool != "MAX"
-        reason = beyond_pool(overlay, window, size, out, average)
+        reason = beyond_pool(overlay, window, size, out, average, self.whole_windows)
         sizes = {"stride": max(window.stride), "pad": max(window.pad), "channels": bottoms[0][1]}
         sizes["size"] = max(*size, *out)
         sizes["global" if window.covers(size) else "kernel"] = max(window.kernel)
         return reason or self.beyond(overlay, "pool", method="AVE" if average else "MAX", **sizes)
+
+    def unlike_caffe(self, *bottoms: Shape) -> str | None:
+        if not self.whole_windows:
+            return None
+        caffe = copy(self)
+        caffe.whole_windows = False
+        own, others = (layer.shapes(*bottoms)[0][2:] for layer in (self, caffe))
+        return None if own == others else f"{show(own)}, in Caffe {show(others)}: no window in the padding is dropped"
 
     def lower(self, target: Arithmetic) -> list[Task]:
         shape = target.shapes[self.bottoms[0]]
@@ -159,14 +168,17 @@ class Pooling(Layer):
         if len(self.tops) > 1:
             return pooling.max_pool_and_place(x, window, out)
         if self.params.pool == "MAX":
-            return (pooling.max_pool(x, window, out),)
+            top = pooling.max_pool(x, window, out)
+            if self.whole_windows:  # of padding alone have 0
+                top = np.where(pooling.areas(window, out, (0, 0), x.shape[2:]) <= 0, np.float32(0), top)
+            return (top,)
         if self.params.pool == "STOCHASTIC":  # as in Caffe, FLT_MIN avoids a division by 0
             total = pooling.sum_pool(x, window, out)
             return (pooling.sum_pool(x * x, window, out) / (total + np.finfo(np.float32).tiny),)
         return (pooling.mean_pool(x, window, out, self._areas(x.shape, window, out)),)
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
-        if len(self.tops) > 1 or self.params.pool == "STOCHASTIC":
+        if len(self.tops) > 1 or self.params.pool == "STOCHASTIC" or self.unlike_caffe(*bottoms):
             return None
         window, out = self._windows(bottoms[0])
         areas = None if self.params.pool == "MAX" else self._areas(bottoms[0], window, out)
@@ -181,6 +193,10 @@ class Pooling(Layer):
 
     def _areas(self, shape: Shape, window: Window, out: Shape) -> Array:
         """Return the divisor of the average for each window."""
+        areas = self._divisors(shape, window, out)
+        return np.maximum(areas, 1) if self.whole_windows else areas  # one beyond the padding has a sum of 0
+
+    def _divisors(self, shape: Shape, window: Window, out: Shape) -> Array:
         if self.params.pool == "AVE_EXC_PAD":
             return pooling.areas(window, out, (0, 0), shape[2:])
         before, after = self._sides

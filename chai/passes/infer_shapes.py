@@ -13,6 +13,13 @@ from ..limits import limits
 Renewed = Mapping[str, tuple[Shape, ...]]  # shapes of the tops of layers, by layer
 
 
+def unlike_caffe(graph: Graph, shapes: Mapping[str, Shape]) -> list[str]:
+    """Return in words which layers have tops of other sizes than in Caffe, as an overlay's arithmetic computes them."""
+    known = (layer for layer in graph.layers if not layer.source and shapes.keys() >= {*layer.bottoms})
+    each = ((layer, layer.unlike_caffe(*(shapes[b] for b in layer.bottoms))) for layer in known if layer.whole_windows)
+    return [f"layer {layer.name!r} ({layer.type}) is {text}" for layer, text in each if text]
+
+
 def infer_shapes(
     graph: Graph, inputs: Mapping[str, Shape] | None = None, partial: bool = False, renewed: Renewed | None = None
 ) -> dict[str, Shape]:

@@ -12,7 +12,7 @@ from ..blob import Array, Shape
 from ..errors import UsageError
 from ..fixed import SCHEMES, Format
 from ..graph import Graph
-from ..overlay import Overlay, default, load as load_overlay
+from ..overlay import EXACT, Overlay, default, load as load_overlay
 from ..overlay.host_model import placing
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import Renewed
@@ -162,11 +162,21 @@ class PrototxtSource:
         if device.fixed:
             self.overlay = load_overlay(default if options.overlay is None else options.overlay)
             scheme = self.overlay.scheme(options.scheme)
+            self._arrange(self.overlay)
             model = placing(options.place, self.overlay.path)
         self._formats = NetworkFormats(self.graph, options.bits, scheme)
         self._sizing = Sizing(self.graph)
         self._plans = Plans(self._parameters, self._sizing, device, self.overlay, options.engine or {}, model)
         self._parameters.check_digest()
+
+    def _arrange(self, overlay: Overlay) -> None:
+        """Let the layers have the sizes that an overlay's arithmetic gives them."""
+        if overlay.own is not None or overlay.arithmetic == EXACT:
+            return
+        from ..tasks.arithmetic import arithmetic  # no other overlay needs it before a plan
+
+        for layer in self.graph.layers:
+            layer.whole_windows = arithmetic(overlay).whole_windows
 
     @property
     def weights(self) -> Stored | None:

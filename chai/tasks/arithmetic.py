@@ -72,6 +72,7 @@ class Arithmetic(Target):
 
     ``negates`` says whether it has a negation of codes, without a table of them: the method ``negation``.
     ``picks`` says whether a convolution with a single 1 writes the code that it reads, in whatever format: the method ``pick``.
+    ``whole_windows`` says whether a pooling has windows that begin in the padding after the image, which Caffe drops.
     ``in_place_of`` has the passes of its own: for one of ``passes.rewrite.PIPELINE`` the names of those that run in its place.
     ``on_host`` has the functions that the host computes in place of Caffe's, by layer type: for a Softmax one of an array and
     an axis, float32; for a Normalize over channels one of codes, scale (C,) or (1,), and the formats of bottom and top.
@@ -79,6 +80,7 @@ class Arithmetic(Target):
 
     negates: ClassVar[bool] = False
     picks: ClassVar[bool] = True
+    whole_windows: ClassVar[bool] = False
     in_place_of: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     on_host: ClassVar[Mapping[str, Callable[..., Array]]] = {}
 

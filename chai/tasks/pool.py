@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
@@ -48,6 +48,7 @@ class Pool(Task):
 
     kind = "pool"
     table = slice(2, 4)
+    whole_windows: ClassVar[bool] = False  # windows may begin after the image
     window: Window
     out: tuple[int, int]
     requantization: Requantization | None
@@ -78,7 +79,9 @@ class Pool(Task):
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         size, average = shapes[self.inputs[0]][2:], self.requantization is not None
-        return super().excluded(overlay, shapes) or beyond_pool(overlay, self.window, size, self.out, average)
+        return super().excluded(overlay, shapes) or beyond_pool(
+            overlay, self.window, size, self.out, average, self.whole_windows
+        )
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         window, method = self.window, "MAX" if self.requantization is None else "AVE"

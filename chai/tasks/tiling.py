@@ -75,12 +75,22 @@ def beyond_ring(overlay: Overlay, window: Window, weights: Shape, group: int, so
     return f"{rows} input rows take {need * word:,} bytes, the overlay stages {has * word:,}"
 
 
-def beyond_pool(overlay: Overlay, window: Window, size: Sequence[int], out: Sequence[int], average: bool) -> str | None:
-    """Return why the overlay cannot pool an image (height, width) to the size ``out``; None if it can."""
+def beyond_pool(
+    overlay: Overlay,
+    window: Window,
+    size: Sequence[int],
+    out: Sequence[int],
+    average: bool,
+    whole: bool = False,
+) -> str | None:
+    """Return why the overlay cannot pool an image (height, width) to the size ``out``; None if it can.
+
+    ``whole``: windows may be outside of the image.
+    """
     area = window.kernel[0] * window.kernel[1]
     if average and area * (255 if overlay.unsigned else 128) >= overlay.accumulator_bound:
         return f"an average over {area} pixels could leave the accumulator"
-    if any((out[i] - 1) * window.stride[i] - window.pad[i] >= size[i] for i in range(2)):
+    if not whole and any((out[i] - 1) * window.stride[i] - window.pad[i] >= size[i] for i in range(2)):
         return "its last window is outside the image"
     if window.dilation != (1, 1):
         return "a pooling has no dilation"

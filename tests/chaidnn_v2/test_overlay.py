@@ -58,11 +58,12 @@ def made(
         ("y Convolution data -> y : convolution_param { num_output: 16 kernel_size: 1 group: 16 }", "group 16 is more"),
         ("y InnerProduct data -> y : inner_product_param { num_output: 3 }\nz Sigmoid y -> z", "on the host, in float32"),
         ("y Pooling data -> y : pooling_param { pool: AVE kernel_size: 3 pad: 1 }" + DYNAMIC % 14, "is a shift by -1"),
-        ("y Pooling data -> y : pooling_param { kernel_size: 2 stride: 3 pad: 1 }", "it drops no last window"),
+        ("y Pooling data -> y : pooling_param { kernel_size: 2 stride: 2 round_mode: FLOOR }", "it rounds sizes up"),
         ("y Pooling data -> y : pooling_param { pool: AVE_EXC_PAD kernel_size: 3 pad: 1 }", "averages count the padding"),
         ("y Convolution data -> y : " + CONV % 1 + COARSE, "shifts weights and bias to the left"),
         ("y Eltwise data data -> y : eltwise_param { coeff: 1 coeff: -1 }", "without coefficients"),
         ("y Scale data -> y", "have no thresholds"),
+        ("y Convolution data -> y : " + CONV % 1 + (DYNAMIC % 3).replace("}", "chai_unsigned_in: true }"), "no unsigned codes"),
         ("y LRN data -> y", "no LRN unit"),
     ],
 )  # fmt: skip
@@ -490,3 +491,71 @@ def test_dietchai_has_no_unit_for_scores(tmp_path: Path) -> None:
     net = made(tmp_path, SCORES.format(**PLAIN), DIET)
     net.forward(np.ones((3, 16, 7, 9), np.float32))
     assert net.partition.reasons["d"] == "no Deconvolution unit"
+
+
+WHOLE = """a Convolution data -> a : {conv} {stated}
+           p Pooling a -> p : pooling_param {{ pool: {method} kernel_size: {kernel} stride: {stride} pad: 1 }} {stated}
+           b Convolution p -> b : {conv} {stated}"""
+
+
+@pytest.mark.parametrize("name", [FULL, DIET])
+@pytest.mark.parametrize("method", ["MAX", "AVE"])
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (2, 3), (3, 3)])
+def test_windows_in_the_padding(tmp_path: Path, name: str, method: str, kernel: int, stride: int) -> None:
+    """Caffe drops a last window that begins after the image; here the blobs behind it are larger, in a file too."""
+    lines = WHOLE.format(conv=CONV % 1, stated=DYNAMIC % 5, method=method, kernel=kernel, stride=stride)
+    shape = (3, 16, 8, 9) if stride == 3 else (3, 16, 7, 9)
+    x = np.random.default_rng(5).normal(size=shape).astype(np.float32)
+    net = made(tmp_path, lines, name, shape, keep="all")
+    net.forward(x)
+    out = tuple(-(-(n + 2 - kernel) // stride) + 1 for n in shape[2:])
+    assert not net.partition.reasons and net.shapes["p"][2:] == net.shapes["b"][2:] == out
+    codes = np.rint(net.blobs["a"] * 32).astype(int)
+    if method == "MAX":
+        expected = reference.maximum(codes, kernel, stride, 1, out, name == FULL)
+    else:
+        expected, _ = reference.average(codes, kernel, stride, 1, out, 256 // kernel**2, 8)
+    assert np.array_equal(np.rint(net.blobs["p"] * 32), expected)
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["b"], net.blobs["b"])
+    caffe = chai.Net(tmp_path / "net.prototxt", device="float")
+    caffe.forward(x)
+    assert caffe.shapes["p"][2:] != out
+
+
+@pytest.mark.parametrize("method", ["MAX", "AVE"])
+def test_windows_of_padding_alone_are_0_on_the_host(tmp_path: Path, method: str) -> None:
+    """Formats are measured on such numbers, and a pooling that the overlay cannot run has them."""
+    lines = WHOLE.format(conv=CONV % 1, stated="", method=method, kernel=2, stride=3)
+    x = np.random.default_rng(5).normal(size=(3, 16, 8, 9)).astype(np.float32)
+    net = made(tmp_path, lines, FULL, x.shape, calibrate=x, engine={"p": "host"}, keep="all")
+    net.forward(x)
+    pooled, blob = net.blobs["p"], net.blobs["a"]
+    assert net.partition.reasons == {"p": "chosen by the user"} and pooled.shape[2:] == (4, 4)
+    assert (pooled[:, :, 3] == 0).all() and (pooled[:, :, :3] != 0).any((0, 1)).all()
+    reduce = np.max if method == "MAX" else np.mean
+    assert np.allclose(pooled[:, :, 1, 1], reduce(blob[:, :, 2:4, 2:4], (2, 3)), rtol=1e-6)
+
+
+def test_other_sizes_than_caffes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """show and check name the layer; evaluate refuses outputs of other sizes, and compares what is behind a global pooling."""
+    lines = WHOLE.format(conv=CONV % 1, stated="", method="MAX", kernel=2, stride=2)
+    net = made(tmp_path, lines, shape=(1, 16, 7, 9))
+    layers = [(name, net.graph.layer(name).type, blobs) for name, blobs in net.params.items()]
+    write_caffemodel(tmp_path / "net.caffemodel", "net", layers)
+    x = tmp_path / "x.npy"
+    np.save(x, np.random.default_rng(1).normal(size=(2, 16, 7, 9)).astype(np.float32))
+    files = [str(tmp_path / "net.prototxt"), str(tmp_path / "net.caffemodel")]
+    text = "layer 'p' (Pooling) is 5x6, in Caffe 4x5: no window in the padding is dropped"
+    assert main(["show", *files, "--overlay", FULL]) == 0 and text in capsys.readouterr().out
+    assert main(["show", *files, "--overlay", "pynq-z2"]) == 0 and "in Caffe" not in capsys.readouterr().out
+    assert main(["check", *files, "-i", str(x), "--overlay", FULL]) == 0
+    printed = capsys.readouterr()
+    assert f"{text}; blobs of other sizes are not compared" in printed.err and "\na " in printed.out
+    common = ["--images", str(x), "--overlay", FULL, "--calibration", str(x)]
+    assert main(["evaluate", *files, *common]) != 0
+    printed = capsys.readouterr()
+    assert "output 'b' is 2x16x5x6 on emulator and 2x16x4x5 on float" in printed.err and text in printed.err
+    behind = "g Pooling b -> g : pooling_param { pool: AVE global_pooling: true }\ns Softmax g -> s"
+    (tmp_path / "net.prototxt").write_text(prototxt(f"{lines}\n{behind}", (1, 16, 7, 9)))
+    assert main(["evaluate", *files, *common]) == 0 and "same best class" in capsys.readouterr().out

@@ -31,7 +31,7 @@ from ...util.data import npy
 from ...util.files import digest
 from ...zoo import is_compiled
 from ...zoo.locate import files_of, locate
-from ..kinds import measure
+from ..kinds import check_sizes, measure
 from ..maps import IGNORED
 from ..measure import Record
 from ..outputs import Output
@@ -213,6 +213,7 @@ class WorkerNetworks:
         feed = {self.job.input: stacked([image.item for image in slots])}
         windows = [image.window for image in slots]
         answers = {side: self.measure.answers(net, feed, windows) for side, net in self.nets.items()}
+        check_sizes(self.job.output.blob, self.nets)
         records = []
         for index, image in group.items():
             each = {side: of_images[index % self.job.batch] for side, of_images in answers.items()}
