@@ -21,6 +21,7 @@ ROOT = PACKAGE.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
 RELATIVE = ("what", "whether", "how", "of", "as", "from", "where", "who", "whom", "whose", "why", "which")
 RARE = ("behind", "stands", "nobody", "anew", "whoever", "beside")
+PARTICIPLES = {"found", "given", "made"}
 MOST = 3  # of RARE per 10,000 words: where one of them is right, it stays
 
 
@@ -65,6 +66,15 @@ def test_a_docstring_begins_with_what_is_done_or_is(path: Path) -> None:
         f"{line}: {text[:60]}" for line, text, _ in docstrings(path) if words(text)[:1] and words(text)[0] in RELATIVE
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_variable_is_a_noun(path: Path) -> None:
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    inside = [node for function in functions for node in ast.walk(function)]
+    names = [(n.lineno, n.id) for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    names += [(n.lineno, n.arg) for n in inside if isinstance(n, ast.arg)]
+    assert not [(line, name) for line, name in names if name in PARTICIPLES], "say what it holds"
 
 
 def test_help_begins_with_a_verb_and_shows_an_example(helps: dict[str, str]) -> None:
