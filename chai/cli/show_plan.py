@@ -81,4 +81,5 @@ def _merged(net: Net) -> list[list[str]]:
     """Return groups of layers that run as one Task without being fused; the first of each has the cycles."""
     names = {layer.name for layer in net.offload.graph.layers}
     tasks = (task for segment in net.schedule.segments for task in segment.tasks)
-    return [[n for n in task.origin if n in names] for task in tasks if task.output in net.schedule.shapes]
+    groups = ([n for n in task.origin if n in names] for task in tasks if task.output in net.schedule.shapes)
+    return [group for group in groups if len(group) > 1]

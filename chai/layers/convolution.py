@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from ..blob import Array, Shape, count
 from ..graph import Arithmetic
 from ..kernels.convolution import conv2d, native_conv2d
@@ -10,7 +12,11 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.window import Filtering, Window
 from ..util.lazy_numpy import np
+from ._fitting import smaller
 from ._window import WindowLayer
+
+if TYPE_CHECKING:
+    from ..tasks.conv import Conv
 
 
 class Convolution(WindowLayer):
@@ -38,11 +44,16 @@ class Convolution(WindowLayer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if len(bottoms) != 1:
             return "more than one bottom"
-        return self.refused(overlay, self.window, bottoms[0])
+        reason = self.refused(overlay, self.window, bottoms[0])
+        return reason and (None if smaller(self, overlay, bottoms[0]) else reason)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         bias = self.blobs[1] if self.params.bias_term else None
-        return [target.conv(self, self.evened(self.blobs[0]), bias, self.window, self.params.group)]
+        task = target.conv(self, self.evened(self.blobs[0]), bias, self.window, self.params.group)
+        bottom = target.shapes[self.bottoms[0]]
+        if self.refused(target.overlay, self.window, bottom) and (pieces := smaller(self, target.overlay, bottom)):
+            return pieces.lower(self, target, cast("Conv", task))
+        return [task]
 
     @property
     def convolution(self) -> tuple[Window, int] | None:

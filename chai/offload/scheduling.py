@@ -82,6 +82,7 @@ def schedule(
             between = target.between.intersection(blob for task in work for blob in (*task.inputs, task.output))
             result.shapes.update((blob, target.shapes[blob]) for blob in between)
             result.between.update((blob, target.formats[blob]) for blob in between)
+            result.views.update((blob, target.parts[blob]) for blob in between.intersection(target.parts))
             result.views.update(merged.views)
             result.shapes.update(merged.shapes)
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))

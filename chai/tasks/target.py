@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import frexp
 from typing import Protocol
 
-from ..blob import Array, Shape
+from ..blob import Array, Shape, View
 from ..fixed import (
     ACCUMULATOR,
     Coarser,
@@ -61,6 +61,7 @@ class Target:
     ``coarser``  the layers lowered with coarser weight steps, by their top
     ``quantize`` computes the codes of weights: ``fixed.quantized``, or what is equal and faster
     ``between``  the blobs that only Tasks of one layer write and read: see ``blob_between``
+    ``parts``    those that are channels of another blob: see ``part``
     """
 
     overlay: Overlay
@@ -70,6 +71,7 @@ class Target:
     coarser: dict[str, Coarser] = field(default_factory=dict)
     quantize: Quantize = quantized
     between: set[str] = field(default_factory=set)
+    parts: dict[str, View] = field(default_factory=dict)
 
     def blob_between(self, top: str, what: str, shape: Shape, format: Format) -> str:
         """Return the name of a new blob, which one Task of the layer that writes ``top`` writes for another one."""
@@ -79,6 +81,13 @@ class Target:
         self.between.add(name)
         object.__setattr__(self, "shapes", {**self.shapes, name: shape})
         object.__setattr__(self, "formats", {**self.formats, name: format})
+        return name
+
+    def part(self, blob: str, first: int, channels: int) -> str:
+        """Return the name of a new blob for Tasks to read: some channels of a blob, from a multiple of the channel step."""
+        n, _, *size = self.shapes[blob]
+        name = self.blob_between(blob, f"from {first} to {first + channels}", (n, channels, *size), self.formats[blob])
+        self.parts[name] = View(blob, first)
         return name
 
     def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:

@@ -148,7 +148,7 @@ def test_thousands_of_hostile_descriptors(hostile: Hostile, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * HANG)
-@pytest.mark.parametrize("kind", ["conv", "affine", "pool", "eltwise", "copy", "lrn"])
+@pytest.mark.parametrize("kind", ["conv", "affine", "pool", "eltwise", "copy", "lrn", "upsample", "interleave"])
 def test_every_field_with_every_odd_value(hostile: Hostile, kind: str) -> None:
     chosen, outcomes = random.Random(kind), Counter[str]()
     for field in hostile.overlay.descriptor.fields:
@@ -173,6 +173,9 @@ def test_every_field_with_every_odd_value(hostile: Hostile, kind: str) -> None:
         ("pool", {"kernel_w": 255, "kernel_h": 230}),
         ("eltwise", {"output_channels": 4097}),
         ("copy", {"input_height": 0}),
+        ("upsample", {"tiles": 0}),
+        ("interleave", {"stride_h": 9}),
+        ("interleave", {"tiles": 0}),
         ("lrn", {"kernel_h": 10}),
         ("lrn", {"kernel_h": 0}),
     ],
