@@ -20,9 +20,10 @@ from .drop_identity import drop_identity
 from .fold_batchnorm import fold_batchnorm
 from .fuse_relu import fuse_relu
 from .read_through import read_through
+from .unpool import unpool
 
 Pass = Callable[[Graph], Graph]
-PIPELINE: tuple[Pass, ...] = (drop_identity, read_through, fold_batchnorm, fuse_relu)
+PIPELINE: tuple[Pass, ...] = (drop_identity, read_through, fold_batchnorm, fuse_relu, unpool)
 
 
 def rewrite(graph: Graph, arithmetic: type[Arithmetic] = Arithmetic) -> Graph:

@@ -1,0 +1,108 @@
+"""Pixels moved back to the places of a pooling's maxima, which an overlay finds again by comparing codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..blob import Array, Shape
+from ..fixed import Format, Requantization
+from ..graph import Arithmetic, Layer
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.eltwise import Eltwise
+from ..tasks.target import Unsupported
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
+from ._pick import picks
+from ._squares import Squares
+from ._window import conv_refused
+from .pooling import Pooling
+from .upsample import Upsample
+
+Pair = tuple[str, str]
+SIDE = 2  # of the windows that an overlay takes apart
+BIT = Format("Xilinx", 8, 127.0)  # of blobs whose codes are 0 and 1, as their values
+
+
+class MaxUnpool(Layer):
+    """An Upsample whose second bottom a Pooling wrote: it reads the Pooling's bottom and first top instead.
+
+    On an overlay, of the pixels of a window that equal its maximum the first one gets the value, as in Caffe.
+    """
+
+    bottoms_allowed = (3, 3)
+
+    def __init__(self, upsample: Upsample, pooling: Pooling) -> None:
+        bottoms = upsample.bottoms[0], pooling.bottoms[0], pooling.tops[0]
+        super().__init__(upsample.name, bottoms, upsample.tops, type=upsample.type)
+        self.upsample, self.pooling = upsample, pooling
+        self.origin, self.precision, self.place = upsample.origin, upsample.precision, upsample.place
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return self.upsample.shapes(bottoms[0], bottoms[2])
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return self.upsample.forward(bottoms[0], self.pooling.forward(bottoms[1])[1])
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return bottoms[0]
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        x, whole, _ = bottoms
+        if not picks(overlay):
+            return self.without_unit
+        if (
+            self.pooling.window(whole) != _window()
+            or self.shapes(*bottoms)[0] != whole
+            or any(n % SIDE for n in whole[2:])
+        ):
+            return f"the pooling's windows are not squares of {SIDE}x{SIDE} that cover its bottom"
+        limits = Eltwise.limits(overlay)
+        if limits is None or not limits.lookup or "PROD" not in limits.operations:
+            return "the overlay has no product, or no tables of codes"
+        squares = Squares(self, overlay, x[1], (SIDE, SIDE))
+        return squares.refused(self, overlay, x) or conv_refused(self, overlay, _window(), (x[1], x[1]), whole)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        """Return, for each place in a window: its pixels, where they are the first maximum, and the product with the bottom."""
+        x, whole, pooled = self.bottoms
+        if target.formats[whole] != target.formats[pooled]:
+            raise Unsupported("the maxima have another format than the pooling's bottom")
+        top, shape = self.tops[0], target.shapes[x]
+        squares = Squares(self, target.overlay, shape[1], (SIDE, SIDE))
+        work, joins, taken = list[Task](), list[Task](), ""
+        parts = target.blob_between(top, "parts", (shape[0], squares.total, *shape[2:]), target.formats[top])
+        for i, (row, column) in enumerate(squares.places()):
+
+            def blob(what: str, format: Format, place: int = i) -> str:
+                """Return the name of a blob for this place."""
+                return target.blob_between(top, f"{what} {place}", shape, format)
+
+            taps = np.zeros((shape[1], 1, SIDE, SIDE), np.int8)
+            taps[:, 0, row, column] = 1
+            pixels, equal = blob("pixels", target.formats[whole]), blob("equal", BIT)
+            work.append(target.pick(self, whole, pixels, taps, _window(), shape[1]))
+            work.append(self._where(target, (pixels, pooled), (1, -1), equal, slice(0, 1)))
+            here = equal
+            if taken:
+                here, both = blob("first", BIT), blob("taken", BIT)
+                work.append(self._where(target, (equal, taken), (2, 1), here, slice(2, 3)))
+                work.append(self._where(target, (equal, taken), (1, 1), both, slice(1, 3)))
+                equal = both
+            taken, part = equal, blob("part", target.formats[top])
+            work.append(Eltwise.of_blobs((x, here), part, self.origin, "PROD", target))
+            joins.append(replace(target.copy(self, part, i * squares.apart), output=parts))
+        return [*work, *joins, *squares.interleave(self, target, parts)]
+
+    def _where(self, target: Arithmetic, inputs: Pair, factors: tuple[int, int], output: str, sums: slice) -> Task:
+        """Return what writes 1 where the sum of two blobs' codes, each times its factor, is one of ``sums``, else 0."""
+        zeros = target.formats[inputs[0]].zero, target.formats[inputs[1]].zero
+        table = np.zeros(256, np.int8)
+        table[128 + sums.start : 128 + sums.stop] = 1
+        as_it_is = Requantization(np.array(1), 0, -128, 127)
+        return Eltwise(inputs, output, self.origin, factors, None, as_it_is, zeros, lookup=table)
+
+
+def _window() -> Window:
+    return Window((SIDE, SIDE), (SIDE, SIDE), (0, 0))
