@@ -29,7 +29,10 @@ _done = 0  # elements converted so far
 
 
 def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> None:
-    """Write out (N, M, H, W) int8 from integer float32 sums (N, M, H, W), bias (M,) int64 and multipliers (M, 1, 1)."""
+    """Write out (N, M, H, W) int8 from integer sums (N, M, H, W), bias (M,) int64 and multipliers (M, 1, 1).
+
+    Sums are float32, or float64 and below 2^31, for which multipliers are below 2^17.
+    """
     loops = _loops(sums.size)
     if loops is None:
         size = sums.shape[2] * sums.shape[3]
@@ -107,7 +110,10 @@ def _made(used: Library | None, kind: int, shape: Shape, scale: tuple[float, int
 def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> None:
     """Write ``requantize(sums + add)`` to ``out``, in float64 if that is exact; ``sums`` (C, H, W) are integer floats."""
     most = max((int(np.abs(m).max(initial=0)) for m in (r.multiplier, r.negative) if m is not None), default=0)
-    if most >= 1 << 24 or r.shift > 50:  # a product of 2^49 at most, and a half of its last place, are exact
+    bits = (
+        24 if sums.dtype == np.float32 else 17
+    )  # of multipliers: products of 2^49, and a half of a last place, are exact
+    if most >> bits or r.shift > 50:
         out[...] = requantize(sums.astype(np.int64) + add, r)
         return
     step = 0.5**r.shift

@@ -6,7 +6,7 @@ stays within ``COLUMNS`` bytes for any blob size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape
@@ -16,7 +16,6 @@ from . import float_kernels
 
 if TYPE_CHECKING:
     from .native import NativeLayer
-    from .scratch import Scratch
 
 POINT = Window((1, 1), (1, 1), (0, 0))
 COLUMNS = 4 << 20  # bytes of im2col buffer: a larger one leaves the cache, a smaller one makes thin matrix products
@@ -114,12 +113,12 @@ def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group
 
 
 def columns(
-    image: Array, window: Window, group: int, most: int, scratch: Scratch | None = None, fill: int = 0
+    image: Array, window: Window, group: int, most: int, take: Callable[..., Array] | None = None, fill: int = 0
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield bands of output rows with their columns, float32 (group, K, pixels), of an image (C, H, W) of any type.
+    """Yield bands of output rows with their columns, (group, K, pixels), of an image (C, H, W) of any type.
 
-    K = C/group * kh * kw. A band has as many rows as fit into ``most`` bytes. All bands share one buffer. Padding is
-    ``fill``.
+    K = C/group * kh * kw. A band has as many rows as fit into ``most`` bytes of float32. All bands share one buffer, which is
+    float32 or ``take("columns", size)``. Padding is ``fill``.
     """
     padded = _padded(image, window.pad, fill)
     cg = len(image) // group
@@ -132,7 +131,7 @@ def columns(
     k = cg * kh * kw
     rows = max(1, min(oh, most // (4 * group * k * ow)))
     size = group * k * rows * ow
-    buffer = np.empty(size, np.float32) if scratch is None else scratch.take("columns", size)
+    buffer = np.empty(size, np.float32) if take is None else take("columns", size)
     for first in range(0, oh, rows):
         last = min(oh, first + rows)
         band = buffer[: group * k * (last - first) * ow]

@@ -210,9 +210,9 @@ def pack_weights(weights: Array, group: int, array: sections.Array) -> bytes:
 
 
 def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) -> Array:
-    """Return weights for a matrix product: float32 (group, M/group, K), where K is (C/group, kh, kw) flattened.
+    """Return weights for a matrix product: floats (group, M/group, K), where K is (C/group, kh, kw) flattened.
 
-    The result is in ``take("weights", *shape)``; ``take("bytes", size)`` is a temporary buffer. Both are float32 arrays.
+    The result is in ``take("weights", *shape)``; ``take("bytes", size)`` is a temporary buffer, of at least 4 bytes each.
     """
     m, c, kh, kw = weights.shape
     if not isinstance(weights, Packed) or len(weights.axes) == 4:

@@ -2,7 +2,7 @@
 
 ``kernel`` is numpy, faster than ``define``; ``form`` describes the Task as an operation of the library in C
 (``chai/kernels/native``). Both give the codes of the Task's definition bit for bit; its ``lookup`` comes after them, for all
-kinds alike. In numpy sums are exact in float32 up to 2^24, the bound of an accumulator. A kind without a file here runs by its
+kinds alike. In numpy sums are exact in float32 up to 2^24, beyond that in float64. A kind without a file here runs by its
 definition, as does a Task for which both return None. Tasks of another arithmetic have these functions in their own file.
 """
 

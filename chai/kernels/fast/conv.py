@@ -1,10 +1,12 @@
-"""Conv and Affine, in numpy as float32 matrix products.
+"""Conv and Affine, in numpy as matrix products of float32, or of float64 where float32 could round a sum.
 
-There weights are stored as codes: a convolution converts them to float32 while it runs, and its input and sums band by band.
+There weights are stored as codes: a convolution converts them to floats while it runs, and its input and sums band by band.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -29,40 +31,39 @@ COLUMNS = 1 << 20  # bytes of float32 columns: columns, sums and weights of a la
 def kernel(task: Conv) -> Kernel | None:
     """Return the kernel of a Conv: products over whole maps if depthwise, else im2col and matrix products.
 
-    None if float32 could round a sum. Only weights that were never trained reach that: others have coarser steps.
+    None for a depthwise one of whose sums float32 could round one, which takes more than a thousand taps.
     """
-    if _magnitudes(task).max(initial=0) * 128 > ACCUMULATOR:
-        return None
-    m = task.weights.shape[0]
+    m, wide = task.weights.shape[0], bool(_magnitudes(task).max(initial=0) * 128 > ACCUMULATOR)
     if is_depthwise(task.weights.shape, task.group) and task.window.kernel != (1, 1):
-        return lambda x, out, _: _requantize(_taps(x, task), task, out)
+        return None if wide else lambda x, out, _: _requantize(_taps(x, task), task, out)
 
     def run(x: Array, out: Array, scratch: Scratch) -> None:
+        take = partial(scratch.take, wide=wide)
         one = out.shape[2:] == (1, 1) and x.shape[2:] == task.window.kernel and task.window.pad == (0, 0)
         if task.group == 1 and one:
-            _whole_map(x, task, out, scratch)
+            _whole_map(x, task, out, take)
             return
-        wide = matrices(task.weights, task.group, scratch.take)
+        weights = matrices(task.weights, task.group, take)
         for image, result in zip(x, out):
-            for rows, band in columns(image, task.window, task.group, COLUMNS, scratch, task.zero):
-                sums = scratch.take("sums", task.group, m // task.group, band.shape[2])
-                np.matmul(wide, band, out=sums)
+            for rows, band in columns(image, task.window, task.group, COLUMNS, take, task.zero):
+                sums = take("sums", task.group, m // task.group, band.shape[2])
+                np.matmul(weights, band, out=sums)
                 _requantize(sums.reshape(1, m, rows.stop - rows.start, -1), task, result[np.newaxis, :, rows])
 
     return run
 
 
-def _whole_map(x: Array, task: Conv, out: Array, scratch: Scratch) -> None:
+def _whole_map(x: Array, task: Conv, out: Array, take: Callable[..., Array]) -> None:
     """Compute a convolution with one place for its window: weights are converted in blocks that stay in the cache."""
-    rows = x.reshape(len(x), -1).astype(np.float32)
     weights = np.asarray(task.weights).reshape(len(task.bias), -1)
-    sums = scratch.take("sums", len(x), len(weights), 1, 1)
-    step = max(1, COLUMNS // (4 * weights.shape[1]))
+    sums = take("sums", len(x), len(weights), 1, 1)
+    rows = x.reshape(len(x), -1).astype(sums.dtype)
+    step = max(1, COLUMNS // (sums.itemsize * weights.shape[1]))
     for first in range(0, len(weights), step):
         part = weights[first : first + step]
-        wide = scratch.take("weights", *part.shape)
-        np.copyto(wide, part)
-        np.matmul(rows, wide.T, out=sums[:, first : first + step, 0, 0])
+        floats = take("weights", *part.shape)
+        np.copyto(floats, part)
+        np.matmul(rows, floats.T, out=sums[:, first : first + step, 0, 0])
     _requantize(sums, task, out)
 
 
