@@ -246,8 +246,11 @@ class StepReader:
         if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
         if isinstance(task, Conv) and isinstance(task.weights, Packed):
-            most, bound = self._format(task.inputs[0]).magnitude, self.overlay.accumulator_bound
-            reached = WEIGHT * prod(task.weights.shape[1:]) * most + largest_bias
+            most, overlay = self._format(task.inputs[0]).magnitude, self.overlay
+            bound = overlay.array_bound if task.wide else overlay.accumulator_bound
+            reached = WEIGHT * prod(task.weights.shape[1:]) * most
+            if reached + largest_bias >= bound:  # of another Task?
+                reached += int(np.abs(task.bias).max(initial=0))
             if reached >= bound:  # if all weights were the largest: what are they?
                 reached = int((task.weights.magnitudes() * most + np.abs(task.bias)).max(initial=0))
             if reached >= bound:

@@ -267,6 +267,8 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
         yield "fpga?", "planned as if its sums fitted the accumulator, which its weights decide:", content.open_sums
     if plan.coarser:
         yield "coarser", f"{SENTENCE}:", listed(plan.coarser)
+    if content.wide:
+        yield "wide", f"sums of {overlay.wide_bits} bits, which take two cycles to requantise:", content.wide
     yield "fpga", f"{content.tasks} Tasks in {split_lines.segments(content.segments or 0)}", []
     yield "convert", f"{len(content.conversions or ())}:", content.conversions or []
     if content.merged:

@@ -68,6 +68,7 @@ class Show(output.Schema):
     formats: str | None = None
     open_sums: list[str] | None = None
     coarser: dict[str, Coarser] | None = None
+    wide: list[str] | None = None
     conversions: list[str] | None = None
     merged: list[list[str]] | None = None
     tasks: int | None = None

@@ -12,6 +12,7 @@ from ..report.host_speed import host_speed
 from ..report.host_work import host_work
 from ..report.layer_rows import placed
 from ..report.split_lines import SplitRow, Splits
+from ..tasks.conv import Conv
 from .show_content import CostRow, NetworkView, Show, of_graph
 
 
@@ -51,6 +52,7 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
         formats=formats,
         open_sums=[layer.name for layer in layers if layer.sum_open],
         coarser=dict(plan.coarser),
+        wide=_wide(net),
         conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
         merged=_merged(net),
         tasks=sum(len(step.tasks) for step in steps),
@@ -75,6 +77,13 @@ def _splits(plan: Plan) -> Splits:
 def _row(cost: SegmentCost) -> CostRow:
     layers = [layer.name for layer in cost.layers]
     return {"layers": layers, "fpga_ms": [*cost.fpga], "around_ms": [*cost.around], "host_ms": [*cost.instead]}
+
+
+def _wide(net: Net) -> list[str]:
+    """Return the layers whose sums may have more bits than the overlay's usual ones; those that run as one Task are joined."""
+    names = {layer.name for layer in net.offload.graph.layers}
+    tasks = (task for segment in net.schedule.segments for task in segment.tasks)
+    return [" + ".join(n for n in task.origin if n in names) for task in tasks if isinstance(task, Conv) and task.wide]
 
 
 def _merged(net: Net) -> list[list[str]]:

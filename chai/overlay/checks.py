@@ -73,6 +73,7 @@ def _check_record(document: Document, section: str) -> None:
         for name in ("input_zero", "second_zero", "output_zero"):
             if document.value.get("unsigned") and name not in names:
                 raise document.error(f"unsigned: the descriptor has no field {name!r}", ("unsigned",))
+    _check_wide(document, section)
     for kind, limits in document.value["tasks"].items() if section == "descriptor" else ():
         needed = {"lookup": "lookup", "vector": "vector", "factor_max": "spread"}
         needed |= {"operations": "operation"} if limits.get("operations", ["SUM"]) != ["SUM"] else {}
@@ -84,6 +85,21 @@ def _check_record(document: Document, section: str) -> None:
         if limits.get("prelu") and not any(f["name"] == "negative" and f["signed"] for f in record["fields"]):
             message = f"tasks.{kind}: prelu: the table has no signed field 'negative'"
             raise document.error(message, ("tasks", kind, "prelu"))
+
+
+def _check_wide(document: Document, section: str) -> None:
+    """Refuse wide sums that a record has no room for, or that are no wider than others."""
+    value, wide = document.value, document.value.get("wide_bits")
+    widths = {f["name"]: f["width"] for f in value[section]["fields"]}
+    if wide is None:
+        return
+    if wide <= value["accumulator_bits"]:
+        message = f"wide_bits: {wide}, expected more than accumulator_bits = {value['accumulator_bits']}"
+        raise document.error(message, ("wide_bits",))
+    if section == "descriptor" and "wide" not in widths:
+        raise document.error("wide_bits: the descriptor has no field 'wide'", ("wide_bits",))
+    if section == "table" and widths.get("bias", 0) < wide:
+        raise document.error(f"wide_bits: the table has no field 'bias' of {wide} bits", ("wide_bits",))
 
 
 def _check_registers(document: Document) -> None:
@@ -126,6 +142,10 @@ def _check_array(document: Document) -> None:
     if value["macs_per_dsp"] == 2 and array["chain"] * 127 * 128 >= 1 << (array["pack_shift"] - 1):
         message = f"array.chain: sums of {array['chain']} products do not fit {array['pack_shift']} bits"
         raise document.error(message, ("array", "chain"))
+    bits = value.get("wide_bits", 0) * array["outputs"]
+    if value["buffers"]["accumulators"]["word_bits"] < bits:
+        message = f"buffers.accumulators.word_bits: {array['outputs']} sums of wide_bits have {bits} bits"
+        raise document.error(message, ("buffers", "accumulators", "word_bits"))
     opcodes: dict[int, str] = {}
     for kind, limits in value["tasks"].items():
         if limits["opcode"] in opcodes:

@@ -67,7 +67,8 @@ _PROSE = (
 class Overlay:
     """One manifest, in ``file``. ``assumed`` names figures that were never measured; times derived from them must be marked.
 
-    ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats. ``coherent`` is whether
+    ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats. ``wide_bits`` are those
+    of the sums of a wide Task of the array; None: all sums have ``accumulator_bits``. ``coherent`` is whether
     its memory ports go through the processor's caches; otherwise these are flushed and invalidated. ``arithmetic`` names what its
     Tasks compute, see ``tasks/arithmetic.py``. One that is ``emulated`` exists on the emulator alone: its sections about memory,
     clock and registers describe no hardware.
@@ -103,6 +104,7 @@ class Overlay:
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
     memory_port: PortLimits | None = None  # None: it has room for any number of bursts
     unsigned: bool = False
+    wide_bits: int | None = None
     coherent: bool = False
     architecture: str = ARRAY
     arithmetic: str = EXACT
@@ -148,8 +150,18 @@ class Overlay:
 
     @property
     def accumulator_bound(self) -> int:
-        """Return the bound that the magnitude of sums must stay below."""
+        """Return the bound that the magnitude of sums must stay below, but for those of wide Tasks."""
         return 1 << (self.accumulator_bits - 1)
+
+    @property
+    def array_bits(self) -> int:
+        """Return the bits of the array's sums, those of wide Tasks included."""
+        return self.wide_bits or self.accumulator_bits
+
+    @property
+    def array_bound(self) -> int:
+        """Return the bound that the magnitude of the array's sums must stay below."""
+        return 1 << (self.array_bits - 1)
 
     @property
     def kinds(self) -> tuple[str, ...]:

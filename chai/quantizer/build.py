@@ -181,12 +181,13 @@ class RecipeBuilder:
         """Return the network, its costs per batch, and its costs per batch at temperature SOFT."""
         graph, formats, chosen = self.formatted(recipe)
         _, observed, factors = self.equalised(recipe.equalise)
+        overlay = self.overlay
         coarser = {}
         for layer, bits in ((layer, self.groups.weights.get(layer.name)) for layer in graph.layers):
             source = formats[layer.bottoms[0]] if bits else None
             if bits and source and layer.precision is not None and layer.precision.quant_type != SINGLE:
-                coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits)
-        emulation = Emulation(graph, formats, self.overlay, self.placed)
+                coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits, overlay)
+        emulation = Emulation(graph, formats, overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max" and not self.kept)
         fitting = _Fitting(self, recipe, observed, formats) if changes else None
         before = partial(self._held, formats, fitting) if self.held else fitting
@@ -435,7 +436,7 @@ class _Fitting:
         """Return the step of each output channel's weights, as lowering computes them."""
         assert layer.precision is not None
         steps, bits = self.builder.own_steps(layer, source, self.recipe), self.builder.groups.weights[layer.name]
-        return fitting(layer, steps, source, layer.precision.quant_type, bits).steps
+        return fitting(layer, steps, source, (layer.precision.quant_type, bits), self.builder.overlay).steps
 
     def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
         """Give every channel a code of +-high: the loader derives the step of folded weights from the largest."""

@@ -13,7 +13,7 @@ from ..graph.params import Precision
 from ..kernels.weights import quantized
 from ..offload.partition import only_scores
 from ..overlay import Overlay
-from ..tasks.coarser import FACTORS, Sums, fitted
+from ..tasks.coarser import FACTORS, StepChoice, Sums, fitted
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 
@@ -126,13 +126,18 @@ def _tied(graph: Graph, placed: Collection[str], one_format: Callable[[Layer], b
     return {b: tied.root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
 
 
-def fitting(layer: Layer, steps: Array, source: Format, scheme: str, bits: int) -> Sums:
-    """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
+def fitting(layer: Layer, steps: Array, source: Format, weights: tuple[str, int], overlay: Overlay) -> Sums:
+    """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them.
+
+    ``weights`` are scheme and bits of their format.
+    """
+    scheme, bits = weights
     bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
-    return fitted(Scaled(layer.weight_rows, bias, steps), source, FACTORS[scheme], bits, quantized)
+    choice = StepChoice(FACTORS[scheme], overlay.array_bound)
+    return fitted(Scaled(layer.weight_rows, bias, steps), source, choice, bits, quantized)
 
 
-def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser | None:
+def coarsened(layer: Layer, steps: Array, source: Format, bits: int, overlay: Overlay) -> Coarser | None:
     """Write coarser thresholds into a layer's precision_param where sums could overflow the accumulator.
 
     ``steps`` (M,) are those of its weights so far. Thresholds that are not written, as in DynamicFixed, follow from the
@@ -141,7 +146,7 @@ def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser 
     p = layer.precision
     if p is None or not source.step:
         return None
-    fit = fitting(layer, steps, source, p.quant_type, bits)
+    fit = fitting(layer, steps, source, (p.quant_type, bits), overlay)
     if fit.coarser is not None and p.th_params:
         thresholds = (fit.steps * Format("Xilinx", bits, 0.0).largest).astype(np.float32)
         thresholds = np.where(fit.steps == steps, np.array(p.th_params, np.float32), thresholds)

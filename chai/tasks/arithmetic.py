@@ -16,6 +16,7 @@ from ..fixed import Centred, Format, Quantized, Scaled, round_half_away, with_su
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from . import Task, find, package_of
+from .coarser import Sums
 from .target import Target, WeightPrecision
 from .window import POINT, Window
 
@@ -109,8 +110,7 @@ class Arithmetic(Target):
     def conv(self, layer: Lowered, weights: Array, bias: Array | None, window: Window, group: int) -> Task:
         """Return a convolution with weights (M, C/group, kh, kw) and bias (M,), float32."""
         bottom, top = layer.bottoms[0], layer.tops[0]
-        codes, added, steps = self.weights(weights, bias, layer.precision, bottom, top)
-        return self._filter("conv", layer, (codes, added, window, group), steps)
+        return self._filter("conv", layer, self.weights(weights, bias, layer.precision, bottom, top), (window, group))
 
     def inner_product(self, layer: Lowered, weights: Array, bias: Array | None, window: Window) -> Task:
         """Return an inner product as a convolution with one place for its window."""
@@ -134,14 +134,14 @@ class Arithmetic(Target):
             return with_sums(weights, round_half_away(weights / steps.reshape(-1, 1, 1, 1)).astype(np.int8), steps)
 
         scaled, format = Scaled(factor.reshape(-1, 1, 1, 1), addend, steps), Format("Xilinx", 8, 0.0)
-        codes, added, steps = self.sums(scaled, format, bottom, top, quantize)
-        return self._filter("affine", layer, (codes, added, POINT, len(codes)), steps)
+        return self._filter("affine", layer, self.sums(scaled, format, bottom, top, quantize), (POINT, len(factor)))
 
-    def _filter(self, kind: str, layer: Lowered, parts: tuple[Array, Array, Window, int], steps: Array) -> Task:
-        """Return a convolution of weights' codes, bias, window and group; ``steps`` (M,) are those of its accumulators."""
-        r = self.requantization(steps.reshape(-1, 1, 1), layer.tops[0], layer.slope, layer.ceiling, layer.slopes)
-        zero = self.formats[layer.bottoms[0]].zero
-        task: Task = self.kind(kind)(layer.bottoms, layer.tops[0], layer.origin, *parts, r, zero)
+    def _filter(self, kind: str, layer: Lowered, sums: Sums, shape: tuple[Window, int]) -> Task:
+        """Return a convolution of weights' codes and bias, whose steps are those of accumulators, with a window and groups."""
+        r = self.requantization(sums.steps.reshape(-1, 1, 1), layer.tops[0], layer.slope, layer.ceiling, layer.slopes)
+        zero, wide = self.formats[layer.bottoms[0]].zero, self.trained and sums.bound >= self.overlay.accumulator_bound
+        parts = sums.codes, sums.bias, *shape, r, zero
+        task: Task = self.kind(kind)(layer.bottoms, layer.tops[0], layer.origin, *parts, wide=wide)
         return task
 
     def pool(self, layer: Lowered, window: Window, out: tuple[int, int], areas: Array | None) -> Task:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..blob import Array
-from ..fixed import ACCUMULATOR, Coarser, Format, Quantized, Scaled, accumulator_bounds, blocks, quantize_bias
+from ..fixed import Coarser, Format, Quantized, Scaled, accumulator_bounds, blocks, quantize_bias
 from ..util.lazy_numpy import np
 
 Quantize = Callable[[Array, Array, int], Quantized]  # weights (M, ...), steps (M,) and bits
@@ -32,6 +32,13 @@ def as_json(coarser: Mapping[str, Coarser]) -> dict[str, Any]:
     return {name: cost._asdict() for name, cost in coarser.items()}
 
 
+class StepChoice(NamedTuple):
+    """A choice of weight steps: the given ones, or times the first of ``factors`` with which sums stay below ``limit``."""
+
+    factors: Sequence[float]
+    limit: int
+
+
 class Sums(NamedTuple):
     """Codes of weights (M, ...), bias int64 (M,) in units of the accumulator, and steps of the weights (M,).
 
@@ -45,12 +52,13 @@ class Sums(NamedTuple):
     coarser: Coarser | None = None
 
 
-def fitted(scaled: Scaled, source: Format, factors: Sequence[float], bits: int, quantize: Quantize) -> Sums:
+def fitted(scaled: Scaled, source: Format, choice: StepChoice, bits: int, quantize: Quantize) -> Sums:
     """Return weights as codes, with coarser steps where sums could overflow.
 
-    ``source`` is the input's format. A channel that overflows with each of ``factors``
+    ``source`` is the input's format. A channel that overflows with each factor of the ``choice``
     gets the last one; ``bound`` tells.
     """
+    factors, limit = choice
     weights, bias, steps = scaled
     count, size = len(weights), weights[:1].size
     rounded = Quantized(
@@ -69,16 +77,16 @@ def fitted(scaled: Scaled, source: Format, factors: Sequence[float], bits: int, 
     for part in blocks(count, size, BLOCK):
         compute(part)
         before += float(rounded.errors[part].sum())
-        left = part.start + np.flatnonzero(bounds[part] >= ACCUMULATOR)
+        left = part.start + np.flatnonzero(bounds[part] >= limit)
         channels += len(left)
         if not len(left) or not factors:
             continue
-        base, index = steps[left], _first(rounded.magnitudes[left], size, source.magnitude, factors)
+        base, index = steps[left], _first(rounded.magnitudes[left], size, source.magnitude, choice)
         while len(left):
             steps[left] = base * np.take(factors, index)
             compute(left)
-            wide = (bounds[left] >= ACCUMULATOR) & (index + 1 < len(factors))
-            left, base, index = left[wide], base[wide], index[wide] + 1
+            over = (bounds[left] >= limit) & (index + 1 < len(factors))
+            left, base, index = left[over], base[over], index[over] + 1
     bound = int(bounds.max(initial=0))
     if not channels or not factors:
         return Sums(rounded.codes, added, steps, bound)
@@ -87,14 +95,14 @@ def fitted(scaled: Scaled, source: Format, factors: Sequence[float], bits: int, 
     return Sums(rounded.codes, added, steps, bound, Coarser(channels, lost))
 
 
-def _first(magnitudes: Array, size: int, largest: int, factors: Sequence[float]) -> Array:
+def _first(magnitudes: Array, size: int, largest: int, choice: StepChoice) -> Array:
     """Return the index of the first factor at which the sums of channels (M,) might fit; the last one if none does.
 
     ``magnitudes`` are the sums of their codes' at factor 1, of ``size`` weights each; ``largest`` is that of an input.
     Rounding takes less than 0.501 from each code, there and here.
     """
-    lowest = (magnitudes[:, None] - 0.501 * size) / np.array(factors) - 0.501 * size
-    fits = lowest * largest < ACCUMULATOR
+    lowest = (magnitudes[:, None] - 0.501 * size) / np.array(choice.factors) - 0.501 * size
+    fits = lowest * largest < choice.limit
     fits[:, -1] = True
     first: Array = fits.argmax(1)
     return first

@@ -58,7 +58,10 @@ class ConvLimits(TaskLimits):
 
 
 class Sample(NamedTuple):
-    """A convolution for a probe: its channels, which of its blobs have ``unsigned`` codes, and whether a ``prelu`` follows."""
+    """A convolution for a probe: its channels, which of its blobs have ``unsigned`` codes, and whether a ``prelu`` follows.
+
+    The sums of a ``wide`` one have 27 bits.
+    """
 
     inputs: int
     outputs: int
@@ -67,6 +70,7 @@ class Sample(NamedTuple):
     slope: float | None = None
     unsigned: str = ""
     prelu: bool = False
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,9 @@ class Conv(Task):
     ``zero`` is the input's zero point: padding has this code, and ``bias`` includes - zero * sum of the channel's weights,
     so that the accumulator is the true sum.
 
+    ``wide`` is whether sums may leave the overlay's ``accumulator_bits``: they have ``wide_bits`` then, and take two cycles
+    in the requantisation. It changes no code.
+
     Packed weights are in the overlay's order; ``np.asarray`` makes an array of them. Constants of a descriptor: the weights
     (``pack_weights``), then one record of the table per output channel.
     """
@@ -97,6 +104,7 @@ class Conv(Task):
     group: int
     requantization: Requantization
     zero: int = 0
+    wide: bool = field(default=False, kw_only=True)
 
     def define(self, *codes: Array) -> Array:
         x = codes[0].astype(np.int64)
@@ -126,6 +134,8 @@ class Conv(Task):
         word = overlay.layout.channels_per_word
         if group > 1 and not is_depthwise(weights, group) and (weights[1] % word or weights[0] // group % word):
             return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
+        if self.wide and overlay.wide_bits is None:
+            return f"overlay {overlay.name} has no sums of more than {overlay.accumulator_bits} bits"
         return super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
@@ -163,7 +173,7 @@ class Conv(Task):
         read, _ = self.moved(overlay, shapes)
         constants = self.constant_traffic(overlay, shapes)
         ports = max(read / overlay.array.inputs, constants / overlay.layout.channels_per_word)
-        return max(float(array_cycles(overlay, *self._geometry(shapes))), ports)
+        return max(float(array_cycles(overlay, *self._geometry(shapes), self.wide)), ports)
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Return what one of the ports for planes reads, or one of the two for constants."""
@@ -200,6 +210,7 @@ class Conv(Task):
             **clamp(r, self._leaky),
             "input_zero": zero_flag("input_zero", self.zero),
             "group": self.group,
+            "wide": int(self.wide),
             "tile_rows": tile.rows,
             "tile_columns": tile.columns,
             "tiles": tile.tiles,
@@ -221,7 +232,7 @@ class Conv(Task):
             self.weights if isinstance(self.weights, Packed) else Unpacked(self.weights, self.group, overlay.array)
         )
         padding = bytes(self._weight_bytes(overlay) - weights.bytes)
-        return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1))
+        return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1), self.wide)
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
@@ -234,7 +245,16 @@ class Conv(Task):
         )
         bias, r = from_table(values, memory, (m, 1, 1))
         zero = zero_point(values, "input")
-        return cls(**common, weights=weights, bias=bias, window=window, group=group, requantization=r, zero=zero)
+        return cls(
+            **common,
+            weights=weights,
+            bias=bias,
+            window=window,
+            group=group,
+            requantization=r,
+            zero=zero,
+            wide=bool(values.get("wide")),
+        )
 
     def joined(self, overlay: Overlay) -> Conv:
         count = groups_to_join(self.weights.shape, self.group, overlay) if overlay.own is None else 1
@@ -304,12 +324,13 @@ class Conv(Task):
             zero_weights=sum(part.zero_weights + gap * prod(part.weights.shape[1:]) for part, gap in zip(parts, gaps)),
             weights=padded(np.asarray(part.weights) for part in parts),
             bias=padded(part.bias for part in parts),
+            wide=any(part.wide for part in parts),
             requantization=first.requantization._replace(multiplier=above, negative=negative),
         )
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield plain, dilated, grouped, depthwise and leaky convolutions."""
+        """Yield plain, dilated, grouped, depthwise, leaky and wide convolutions."""
         limits = maker.overlay.limits(cls.kind, ConvLimits)
         if limits is None:
             return
@@ -327,6 +348,8 @@ class Conv(Task):
             yield cls._probe(maker, "conv leaky", Sample(inputs, outputs, plain, slope=maker.slope))
         if limits.prelu:
             yield cls._probe(maker, "conv PReLU", Sample(inputs, outputs, plain, prelu=True))
+        if maker.overlay.wide_bits is not None:
+            yield cls._probe(maker, "conv wide", Sample(inputs, 256, plain, wide=True))
         for unsigned in maker.unsigned:
             yield cls._probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))
 
@@ -337,7 +360,7 @@ class Conv(Task):
         name: str,
         sample: Sample,
     ) -> Probe[Self]:
-        inputs, outputs, window, group, slope, unsigned, prelu = sample
+        inputs, outputs, window, group, slope, unsigned, prelu, wide = sample
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
         weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
         shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *window.sizes(maker.size))}
@@ -345,10 +368,14 @@ class Conv(Task):
         source = target.formats["x"]
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
         bias = maker.random.standard_normal(outputs)
-        codes, bias, steps = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
+        sums = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
+        if wide:  # what the products add is small beside such a bias: many channels make all codes
+            most, format = 1 << 26, target.formats["y"]
+            bias = maker.random.permutation(np.linspace(-1.05 * most, 1.05 * most, outputs).astype(np.int64))
+            sums = sums._replace(bias=bias, steps=np.full(outputs, format.step * format.largest / most))
         slopes = maker.random.uniform(-1.5, 1.5, outputs) if prelu else None
-        r = target.requantization(steps.reshape(-1, 1, 1), "y", slope, None, slopes)
-        task = cls(("x",), "y", (cls.kind,), codes, bias, window, group, r, source.zero)
+        r = target.requantization(sums.steps.reshape(-1, 1, 1), "y", slope, None, slopes)
+        task = cls(("x",), "y", (cls.kind,), sums.codes, sums.bias, window, group, r, source.zero, wide=wide)
         return maker.probe(name, task, target)
 
 

@@ -240,12 +240,23 @@ def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
     return np.broadcast_to(array.reshape(-1), prod(shape))
 
 
-def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> bytes:
-    """Return the table's records for multipliers of this shape; ``negative`` is 0 unless leaky."""
+def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape, wide: bool = False) -> bytes:
+    """Return the table's records for multipliers of this shape; ``negative`` is 0 unless leaky. A ``wide`` bias has more bits."""
+    check_bias(overlay, bias, wide)
     above = flat_multipliers("multiplier", r.multiplier, shape)
     below = np.zeros_like(above) if r.negative is None else flat_multipliers("negative", r.negative, shape)
     check_multipliers(overlay, **{"table: multiplier": above, "table: negative": below})
     return pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
+
+
+def check_bias(overlay: Overlay, bias: Array, wide: bool) -> None:
+    """Raise DeviceError for a bias beyond the sums of a Task, which may be ``wide``."""
+    bits = overlay.array_bits if wide else overlay.accumulator_bits
+    most = (1 << bits - 1) - 1
+    beyond = np.flatnonzero((bias > most) | (bias < -most - 1))
+    if len(beyond):
+        number, value = int(beyond[0]), int(bias[beyond[0]])
+        raise DeviceError(f"record {number} of the table: bias = {value} is outside {-most - 1}..{most}")
 
 
 def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
@@ -266,6 +277,8 @@ def from_table(values: Mapping[str, int], memory: Operands, shape: Shape) -> tup
         if below.any():
             raise DeviceError("descriptor: its table has multipliers of negative sums, but leaky = 0")
         below = None
+    if memory.constants.largest_bias >= memory.overlay.accumulator_bound:
+        check_bias(memory.overlay, columns["bias"], bool(values.get("wide")))
     numbers = values["shift"], values["low"], values["high"], below
     return columns["bias"], Requantization(above.reshape(shape), *numbers, zero_point(values, "output"))
 

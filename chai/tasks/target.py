@@ -9,7 +9,6 @@ from typing import Protocol
 
 from ..blob import Array, Shape, View
 from ..fixed import (
-    ACCUMULATOR,
     Coarser,
     Format,
     Requantization,
@@ -22,7 +21,7 @@ from ..fixed import (
 )
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
-from .coarser import FACTORS, Quantize, fitted
+from .coarser import FACTORS, Quantize, StepChoice, Sums, fitted
 
 
 class Unsupported(Exception):
@@ -108,10 +107,10 @@ class Target:
 
     def weights(
         self, weights: Array, bias: Array | None, precision: WeightPrecision | None, bottom: str, top: str
-    ) -> tuple[Array, Array, Array]:
+    ) -> Sums:
         """Return the codes of weights (M, ...) and bias (M,), and each channel's accumulator step, from ``bottom`` to ``top``.
 
-        Raises Unsupported if an accumulator could overflow its 25 bits.
+        Raises Unsupported if a sum could overflow the array's accumulators.
         """
         source = self.formats[bottom]
         if not source.step:
@@ -124,19 +123,17 @@ class Target:
         steps = weight_steps(weights, format, thresholds, source.step)
         return self.sums(Scaled(weights, bias, steps), format, bottom, top, self.quantize)
 
-    def sums(
-        self, scaled: Scaled, format: Format, bottom: str, top: str, quantize: Quantize
-    ) -> tuple[Array, Array, Array]:
+    def sums(self, scaled: Scaled, format: Format, bottom: str, top: str, quantize: Quantize) -> Sums:
         """Return what ``weights`` does, for weights in ``format``, and note in ``coarser`` if their steps changed."""
-        source = self.formats[bottom]
+        source, most = self.formats[bottom], self.overlay.array_bound
         factors = FACTORS[format.scheme] if self.trained else []
-        fit = fitted(scaled, source, factors, format.bits, quantize)
-        if self.trained and fit.bound >= ACCUMULATOR:
-            limit = f"beyond the accumulator's {ACCUMULATOR:,} even with weights in steps {factors[-1]:g} times"
+        fit = fitted(scaled, source, StepChoice(factors, most), format.bits, quantize)
+        if self.trained and fit.bound >= most:
+            limit = f"beyond the accumulator's {most:,} even with weights in steps {factors[-1]:g} times"
             raise Unsupported(f"a sum could reach {fit.bound:,}, {limit} as coarse")
         if fit.coarser is not None:
             self.coarser[top] = fit.coarser
-        return fit.codes, fit.bias, fit.steps * source.step
+        return fit._replace(steps=fit.steps * source.step)
 
     def may_overflow(self, weights: Array, precision: WeightPrecision | None, bottom: str, top: str) -> bool:
         """Return whether some weights of this shape could overflow the accumulator, not counting the bias.
@@ -150,7 +147,7 @@ class Target:
         # without a format of the prototxt, the format covers all weights
         if precision is None or (precision.fl_params is None and not precision.th_params):
             largest = int(largest / FACTORS[format.scheme][-1] + 0.5)
-        return bool(weights[0].size * largest * (source.magnitude - source.zero) >= ACCUMULATOR)
+        return bool(weights[0].size * largest * (source.magnitude - source.zero) >= self.overlay.array_bound)
 
     def requantization(
         self,

@@ -125,12 +125,17 @@ def passes(overlay: Overlay, weights: Shape, group: int) -> tuple[int, int]:
     return kh * kw * ceil_div(c, array.inputs), ceil_div(m // group, array.outputs) * group
 
 
-def array_cycles(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> int:
-    """Estimate passes * max(pixels of a tile / lanes, cycles to load next weights), or draining, per tile and block."""
+def array_cycles(
+    overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape, wide: bool = False
+) -> int:
+    """Estimate passes * max(pixels of a tile / lanes, cycles to load next weights), or draining, per tile and block.
+
+    A ``wide`` sum is drained in two cycles.
+    """
     tile = tiling(overlay, window, weights, group, source)
     oh, ow = window.sizes(source[2:])
     taps, blocks = passes(overlay, weights, group)
-    drain = ceil(overlay.array.outputs / overlay.requant.lanes)
+    drain = ceil(overlay.array.outputs / overlay.requant.lanes) * (2 if wide else 1)
     total = 0
     for rows, down in _pieces(oh, tile.rows):
         for columns, across in _pieces(ow, tile.columns):

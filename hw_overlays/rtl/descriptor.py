@@ -1,6 +1,6 @@
 """Records of a manifest, such as descriptors, as layouts of Amaranth: the same table that the host encodes with."""
 
-from amaranth.hdl import Shape
+from amaranth.hdl import Shape, signed
 from amaranth.lib import data
 
 from chai.overlay import Overlay
@@ -33,6 +33,7 @@ def table_record(overlay: Overlay) -> data.StructLayout:
     return layout(overlay.table)
 
 
-def table_fields(overlay: Overlay) -> data.StructLayout:
-    """Return the layout of such a record without the bits that no field has."""
-    return data.StructLayout({name: field.shape for name, field in table_record(overlay) if not name.startswith(PAD)})
+def table_fields(overlay: Overlay, bits: int) -> data.StructLayout:
+    """Return the layout of such a record without the bits that no field has, for sums of so many bits."""
+    fields = {name: field.shape for name, field in table_record(overlay) if not name.startswith(PAD)}
+    return data.StructLayout({**fields, "bias": signed(bits)})

@@ -26,7 +26,7 @@ FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the
     "factor": ("stride_h", "stride_w"),
 }
 POINT = {"kernel_max": 1, "stride_max": 1, "pad_max": 0, "dilation_max": 1}  # of kinds without a window, on the array
-MAY_BE_ZERO = ("pad_h", "pad_w", "shift", "lookup", "operation", "vector")
+MAY_BE_ZERO = ("pad_h", "pad_w", "shift", "lookup", "operation", "vector", "wide")
 # of loops of the array, that its kinds have no limits for: with 0 they would not end
 LOOPS = ("kernel_h", "kernel_w", "stride_h", "stride_w", "group", "tile_rows", "tile_columns", "tiles")
 
@@ -182,7 +182,7 @@ class Fetch(Component):
             largest |= dict.fromkeys(sides, later(m, most, f"most_{kind.kind}"))
         if "factor_max" in limits:
             counts.add("tiles")
-        most = {"lookup": limits["lookup"]}
+        most = {"lookup": limits["lookup"], "wide": kind.engine == "array" and self.overlay.wide_bits is not None}
         if "operations" in limits:
             most |= {"operation": max(map(OPERATIONS.index, limits["operations"])), "vector": limits["vector"]}
         largest |= {name: limit for name, limit in most.items() if name in self.overlay.descriptor.values}

@@ -3,6 +3,9 @@
 A lane has one DSP: ``v = sum + bias``; ``value = v * multiplier``, plus the products before it while ``more``;
 ``code = clamp(((value + R - (value < 0)) >> shift) + zero)`` with ``R = 2^(shift - 1)``, 0 for no shift.
 What is added before the shift is one of two words of the Task, R and R - 1, chosen by the sign. At shift 0 both are 0.
+
+A wide sum has more bits than the DSP multiplies, so it comes in two cycles: ``(v mod 2^17) * multiplier``, then, with ``more``,
+``(v >> 17) * multiplier`` plus the upper bits of that, whose lower 17 bits are those of the value.
 """
 
 from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
@@ -16,6 +19,7 @@ from .streams import later, register
 
 CLAMPED = 9  # cycles from ``sums`` to the codes after the clamp
 LATENCY = CLAMPED + lookup.LATENCY  # cycles from ``sums`` to the ``codes`` they give
+LOW = 17  # bits of the lower part of a wide sum
 
 # fixed for a Task: it changes only while no sum is between ``sums`` and ``codes``
 RULE = data.StructLayout(
@@ -23,6 +27,7 @@ RULE = data.StructLayout(
         "shift": 6,
         "leaky": 1,  # a negative sum is multiplied by ``negative``
         "zero": 1,  # the output's zero point: 1 for -128
+        "wide": 1,  # sums come in two cycles, the second with ``more``; of lanes that have the bits
         "low": signed(8),
         "high": signed(8),
     }
@@ -33,16 +38,16 @@ SATURATED = signed(10)  # beyond it every code is clamped, whatever the zero poi
 class Requantise(wiring.Component):
     """``lanes`` sums into as many codes, a new set every cycle, ``LATENCY`` cycles later.
 
-    ``sums``, ``bias``  signed, of the manifest's ``accumulator_bits``, as is the true sum of both
+    ``sums``, ``bias``  signed, of ``bits``, as is the true sum of both; beyond the manifest's ``accumulator_bits`` if it is wide
     ``multiplier``, ``negative``  signed, one bit more than the manifest's ``mult_bits``; negative: of sums below 0, if leaky
-    ``more``            this product is added to that of the cycle before
+    ``more``            this product is added to that of the cycle before; of a wide sum, it is that of the upper bits
     ``choice``          the table that the codes of these sums go through; ``entries`` of tables are written
     ``codes``, ``below``  the codes, and whether their values were negative
     """
 
-    def __init__(self, overlay: Overlay, lanes: int) -> None:
-        self.overlay, self.lanes = overlay, lanes
-        sums = data.ArrayLayout(signed(overlay.accumulator_bits), lanes)
+    def __init__(self, overlay: Overlay, lanes: int, bits: int) -> None:
+        self.overlay, self.lanes, self.bits = overlay, lanes, bits
+        sums = data.ArrayLayout(signed(bits), lanes)
         multipliers = data.ArrayLayout(signed(overlay.requant.mult_bits + 1), lanes)
         super().__init__(
             {
@@ -67,13 +72,15 @@ class Requantise(wiring.Component):
         less = later(m, Cat(self.rule.shift > bit for bit in bits), "less")  # R - 1: those below it
         # before the zero point is added
         limits = {name: later(m, self.rule[name] + (self.rule.zero << 7), f"limit_{name}") for name in ("low", "high")}
-        more = later(m, self.more, "more", 3)  # with the registers before the DSP's last
+        upper = later(m, self.more, "more")  # with the register before the DSP's first
+        more = later(m, upper, "more_later", 2)  # with the one before its last
         m.submodules.lookup = tables = lookup.Lookup(self.overlay, self.lanes)
         choice = later(m, self.choice.as_value(), "choice", CLAMPED)
         m.d.comb += [tables.entries.eq(self.entries), tables.choice.eq(choice)]
         for i in range(self.lanes):
-            m.submodules[f"lane_{i}"] = lane = Lane(self.overlay)
-            m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less), lane.more.eq(more)]
+            m.submodules[f"lane_{i}"] = lane = Lane(self.overlay, self.bits)
+            m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less)]
+            m.d.comb += [lane.upper.eq(upper), lane.more.eq(more)]
             m.d.comb += [lane.lowest.eq(limits["low"]), lane.highest.eq(limits["high"])]
             m.d.comb += [lane.sum.eq(self.sums[i]), lane.bias.eq(self.bias[i])]
             m.d.comb += [lane.multiplier.eq(self.multiplier[i]), lane.negative.eq(self.negative[i])]
@@ -90,14 +97,16 @@ class Lane(wiring.Component):
 
     ``half``, ``less``  what is added before the shift
     ``lowest``, ``highest``  the limits of codes before the zero point is added
-    ``more``            three cycles late
+    ``upper``, ``more`` that of the sums one and three cycles late
     """
 
-    def __init__(self, overlay: Overlay) -> None:
-        sum, factor = signed(overlay.accumulator_bits), signed(overlay.requant.mult_bits + 1)
-        self.product = signed(sum.width + factor.width)
+    def __init__(self, overlay: Overlay, bits: int) -> None:
+        sum, factor = signed(bits), signed(overlay.requant.mult_bits + 1)
+        self.factor = signed(overlay.accumulator_bits)  # as the DSP multiplies
+        self.product = signed(self.factor.width + factor.width)
         word = unsigned(overlay.requant.shift_max)
-        members = {"rule": In(RULE), "half": In(word), "less": In(word), "more": In(1), "sum": In(sum), "bias": In(sum)}
+        members = {"rule": In(RULE), "half": In(word), "less": In(word), "sum": In(sum), "bias": In(sum)}
+        members |= {"upper": In(1), "more": In(1)}
         members |= {"lowest": In(SATURATED), "highest": In(SATURATED)}
         members |= {"multiplier": In(factor), "negative": In(factor), "code": Out(signed(8)), "below": Out(1)}
         super().__init__(members)
@@ -111,15 +120,24 @@ class Lane(wiring.Component):
         m.d.sync += v.eq(self.sum + self.bias)
 
         # the DSP: its registers A and B, M, P
-        a, b = later(m, v, "a"), register(above.shape(), "b")
+        a, b = register(self.factor, "a"), register(above.shape(), "b")
         product, value = register(self.product, "product"), register(signed(self.product.width + 1), "value")
-        m.d.sync += b.eq(Mux(rule.leaky & (v < 0), below, above))
-        m.d.sync += [product.eq(a * b), value.eq(product + Mux(self.more, value, 0))]
+        m.d.sync += [a.eq(v), b.eq(Mux(rule.leaky & (v < 0), below, above)), product.eq(a * b)]
+        whole = value
+        if len(v) > len(a):
+            low = later(m, value[:LOW], "low")
+            whole = Signal(signed(len(v) + len(b) + 1))
+            with m.If(rule.wide):
+                m.d.sync += a.eq(Mux(self.upper, v >> LOW, v[:LOW]))
+            m.d.comb += whole.eq(Mux(rule.wide, Cat(low, value).as_signed(), value))
+            m.d.sync += value.eq(product + Mux(self.more & rule.wide, value >> LOW, 0))
+        else:
+            m.d.sync += value.eq(product + Mux(self.more, value, 0))
 
-        rounded, fine, coarse = (register(value.shape(), name) for name in ("rounded", "fine", "coarse"))
+        rounded, fine, coarse = (register(whole.shape(), name) for name in ("rounded", "fine", "coarse"))
         shifted, clamped = register(SATURATED, "shifted"), register(signed(8), "clamped")
         m.d.sync += [
-            rounded.eq(value + Mux(value < 0, self.less, self.half)),
+            rounded.eq(whole + Mux(value < 0, self.less, self.half)),
             fine.eq(rounded >> rule.shift[:3]),
             coarse.eq(fine >> Cat(Const(0, 3), rule.shift[3:])),
             shifted.eq(saturated(coarse, SATURATED)),

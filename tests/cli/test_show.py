@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -58,12 +59,12 @@ def test_a_plan_without_weights_refuses_no_layer_for_its_sums(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     net = write_net(tmp_path)
-    lines = shown(capsys, net, "--overlay", "pynq-z2").splitlines()
+    lines = shown(capsys, net, "--overlay", "kv260").splitlines()
     engines = {row.split()[0]: row.split()[-4] for row in lines if row.endswith("  at first batch")}
     assert engines == {"deep": "fpga?", "relu": "fpga", "shallow": "fpga", "data": "input"}
     assert "3 layers fpga (100.0 % of 270 k MACs), 0 host; no weights: whether the sums of 1 fit is open" in lines[5]
     assert lines[6] == "fpga?    planned as if its sums fitted the accumulator, which its weights decide: deep"
-    content = json.loads(shown(capsys, net, "--overlay", "pynq-z2", "--json"))
+    content = json.loads(shown(capsys, net, "--overlay", "kv260", "--json"))
     assert content["weights"] is False and content["open_sums"] == ["deep"]
     assert [(x["engine"], x["sum_open"]) for x in content["layers"][1:]] == [
         ("fpga", True),
@@ -76,10 +77,23 @@ def test_weights_decide_where_they_are_known(tmp_path: Path, capsys: pytest.Capt
     net = write_net(tmp_path)
     for nonzero, engine in ((8191, "fpga"), (8192, "host")):  # with steps 8 times as coarse, 8192 * 16 * 128 is 2^24
         weights = write_weights(tmp_path, nonzero)
-        content = json.loads(shown(capsys, net, weights, "--overlay", "pynq-z2", "--json"))
+        content = json.loads(shown(capsys, net, weights, "--overlay", "kv260", "--json"))
         assert content["layers"][1]["engine"] == engine
         assert content["weights"] is True and content["open_sums"] == []
-        assert "no weights" not in shown(capsys, net, weights, "--overlay", "pynq-z2")
+        assert "no weights" not in shown(capsys, net, weights, "--overlay", "kv260")
+
+
+def test_layers_with_wide_sums_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """8,191 products of 127 and 128 leave 25 bits, 1,032 do not; without weights nothing is open."""
+    net = write_net(tmp_path)
+    assert "fpga?" not in shown(capsys, net, "--overlay", "pynq-z2")
+    for nonzero, wide in ((8191, ["deep"]), (1032, [])):
+        weights = write_weights(tmp_path, nonzero)
+        content = json.loads(shown(capsys, net, weights, "--overlay", "pynq-z2", "--json"))
+        assert content["wide"] == wide and content["layers"][1]["engine"] == "fpga" and content["coarser"] == {}
+        lines = shown(capsys, net, weights, "--overlay", "pynq-z2").splitlines()
+        named = [line for line in lines if line.startswith("wide")]
+        assert named == ["wide     sums of 32 bits, which take two cycles to requantise: deep"] * len(wide)
 
 
 def test_six_bits_leave_nothing_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +129,7 @@ def test_large_networks_are_planned_without_their_weights(name: str, capsys: pyt
 def test_a_pass_judges_the_weights_that_it_has(tmp_path: Path, precision: str) -> None:
     """Random weights are as good as others then: sums that overflow would be other numbers than the overlay's."""
     path = write_net(tmp_path, precision)
-    with chai.Net(path) as net, chai.Net(path) as other:
+    with chai.Net(path, overlay="kv260") as net, chai.Net(path, overlay="kv260") as other:
         net.plan()
         assert not net.calibrated and not net.trained
         assert [(p.engine, p.sum_open) for p in placed(net)][1:] == [("fpga", True), ("fpga", False), ("fpga", False)]
@@ -131,7 +145,12 @@ def test_a_pass_judges_the_weights_that_it_has(tmp_path: Path, precision: str) -
 def test_what_compares_and_streams_judges_the_weights_too(tmp_path: Path) -> None:
     path = write_net(tmp_path, FORMATS)
     data = np.random.default_rng(1).uniform(-1, 1, (2, 1, 900, 5, 7))
-    with chai.Net(path, device="float", keep="all") as reference, chai.Net(path) as net, chai.Net(path) as other:
+    with (
+        ExitStack() as stack,
+        chai.Net(path, device="float", keep="all") as reference,
+        chai.Net(path, overlay="kv260") as net,
+    ):
+        other = stack.enter_context(chai.Net(path, overlay="kv260"))
         net.plan()
         other.plan()
         report = compare.compare(reference, net, list(data))

@@ -170,8 +170,11 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         place("in", n, c, h, w)
         place("out", n, m, *window.sizes((h, w)))
         r = draw(requantizations((m, 1, 1)))
-        kind_of_conv = Affine if kind == "affine" else Conv
-        task = kind_of_conv(("in",), "out", ("o",), weights, bias, window, group, r, draw(ZEROS))
+        kind_of_conv, wide = Affine if kind == "affine" else Conv, draw(st.booleans())
+        if wide:
+            bias[1:] *= 127
+            bias[:1] = draw(st.sampled_from([-(1 << 31), (1 << 31) - 1, 0]))
+        task = kind_of_conv(("in",), "out", ("o",), weights, bias, window, group, r, draw(ZEROS), wide=wide)
     elif kind in ("max", "average"):
         window = Window(draw(pairs(1, 5)), draw(pairs(1, 4)), (0, 0))
         window = window._replace(pad=tuple(draw(st.integers(0, k - 1)) for k in window.kernel))
@@ -207,7 +210,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         place("out", n, c, h * rows, w * columns)
         r = draw(st.none() | requantizations(()))
         r = r and r._replace(multiplier=np.array(draw(FACTORS)), negative=None)
-        task = UpsampleTask(("in",), "out", ("o",), (rows, columns), draw(st.booleans()), r, draw(ZEROS))
+        task = UpsampleTask(("in",), "out", ("o",), (rows, columns), draw(st.booleans()), r, draw(ZEROS)).plain()
     elif kind == "interleave":
         c, rows, apart = draw(st.integers(1, 8)), draw(st.integers(1, 8)), 8 * draw(st.integers(1, 3))
         place("in", n, (2 * rows - 1) * apart + c, h, w)

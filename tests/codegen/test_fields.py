@@ -127,7 +127,7 @@ def test_every_field_has_a_use() -> None:
     table = copy(lookup=np.zeros(256, np.int8))
     product = eltwise(operation="PROD", factors=(5,), vector=True)
     product.shapes["b"] = (1, 20, 1, 1)
-    for case in (conv(group=1), summed, copy(), average(), table, product, upsample()):
+    for case in (conv(group=1, wide=True), summed, copy(), average(), table, product, upsample()):
         filled |= {name for name, value in case.values(tag=1, after=Finished(1, 1)).items() if value}
     never = {f.name for f in Z2.descriptor.fields} - filled - {"version"}
     assert never == {"pad_w"}  # these cases have no such padding

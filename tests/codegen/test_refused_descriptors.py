@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from chai import overlay as overlays
+from chai.codegen.encoding import encode, equal
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.overlay.layout import Placed
@@ -33,6 +35,8 @@ def test_a_shift_beyond_the_overlays_is_not_decoded() -> None:
     ("case", "message"),
     [
         (conv(bias=np.array([0, 1 << 24])), "record 1 of the table: bias = 16777216 is outside"),
+        (conv(bias=np.array([-(1 << 24) - 1, 0])), "record 0 of the table: bias = -16777217 is outside"),
+        (conv(bias=np.array([0, 1 << 31]), wide=True), "record 1 of the table: bias = 2147483648 is outside"),
         (conv(bias=np.array([0])), "bias: expected (2,), found (1,)"),
         (
             conv(requantization=Requantization(np.array(1 << 17), 0, 0, 1)),
@@ -153,3 +157,18 @@ def test_tables_that_overlap_take_no_more_memory_than_the_constants() -> None:
     assert memory.table(Z2, WHERE + 4 * size, 2)["multiplier"].tolist() == [4, 5]
     with pytest.raises(DeviceError, match="the tables take more than all constants"):
         memory.table(Z2, WHERE, 6)
+
+
+def test_a_bias_of_wide_sums_in_a_narrow_task() -> None:
+    case = conv(bias=np.array([0, 1 << 24]), wide=True)
+    descriptor, constants = case.encode()
+    narrow = pack(Z2.descriptor, {**unpack(Z2.descriptor, descriptor), "wide": 0})
+    assert equal(case.decode(descriptor, constants), case.task)
+    with pytest.raises(DeviceError, match="record 1 of the table: bias = 16777216 is outside"):
+        case.decode(narrow, constants)
+
+
+def test_an_overlay_without_wide_sums() -> None:
+    case = conv(wide=True)
+    with pytest.raises(DeviceError, match="overlay kv260 has no sums of more than 25 bits"):
+        encode(case.task, Operands(overlays.load("kv260"), case.address, case.shapes), 0)

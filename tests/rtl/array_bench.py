@@ -36,7 +36,7 @@ def small(inputs: int, outputs: int, pixels: int = 16, ring: int = 128, weights:
     buffers = OnChipBuffers(
         input=OnChipBuffer(8 * inputs, ring, 1, lanes, "block"),
         weights=OnChipBuffer(8 * outputs, weights, 2, 1, "block"),
-        accumulators=OnChipBuffer(overlay.accumulator_bits * outputs, pixels, 2, lanes, "block"),
+        accumulators=OnChipBuffer(overlay.array_bits * outputs, pixels, 2, lanes, "block"),
         pool=overlay.buffers.pool,
     )
     return replace(overlay, array=ArraySize(inputs, outputs, lanes, 4, 17), buffers=buffers)
@@ -174,9 +174,28 @@ def random_conv(
             continue
         task, codes = _task(random, kind, *sizes)
         task = task.joined(overlay)
+        if overlay.wide_bits is not None and random.random() < 0.4:
+            task = widened(random, task, overlay.array_bound - 1)
         if beyond_ring(overlay, task.window, task.weights.shape, task.group, codes.shape) is None:
             return task, codes
     raise AssertionError(f"no {kind}")
+
+
+def widened(random: np.random.Generator, task: Conv, most: int) -> Conv:
+    """The Task with wide sums, up to ``most`` for some codes; its codes spread as far as before."""
+    sizes = np.abs(np.asarray(task.weights).astype(np.int64)).reshape(len(task.bias), -1).sum(1) * 128
+    room = (most - sizes) >> int(random.integers(0, 8))
+    bias = random.integers(-room, room + 1)
+    bias[random.random(len(bias)) < 0.3] *= 0
+    ends = random.random(len(bias)) < 0.3
+    bias[ends] = (room * random.choice([-1, 1], len(bias)))[ends]
+    r, spread = task.requantization, float(room.max())
+    multiplier = random.uniform(0.3, 3, r.multiplier.shape) * 2.0**r.shift * 90 / spread
+    factors = {"multiplier": np.clip(multiplier, 0, (1 << 17) - 1).astype(np.int64)}
+    if r.negative is not None:
+        slopes = random.uniform(*pick(random, (0, 1), (-1, 1)), multiplier.shape)
+        factors["negative"] = (factors["multiplier"] * slopes).astype(np.int64)
+    return replace(task, bias=bias, requantization=r._replace(**factors), wide=True)
 
 
 def pick(random: np.random.Generator, *values: int) -> int:

@@ -27,7 +27,8 @@ def small(
     manifest |= {key: json.loads(overlays.load(board).path.read_text())[key] for key in ("family", "memory_port")}
     manifest["array"] |= {"inputs": inputs, "outputs": outputs, "lanes": lanes}
     manifest["dsp"]["array"] = inputs * outputs * lanes // manifest["macs_per_dsp"]
-    sizes = {"input": (8 * inputs, ring), "weights": (8 * outputs, weights), "accumulators": (25 * outputs, pixels)}
+    sizes = {"input": (8 * inputs, ring), "weights": (8 * outputs, weights)}
+    sizes["accumulators"] = manifest["wide_bits"] * outputs, pixels
     for name, (bits, depth) in sizes.items():
         copies = 1 if name == "weights" else lanes
         manifest["buffers"][name] |= {"word_bits": bits, "depth": depth, "copies": copies}

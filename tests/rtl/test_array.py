@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -71,6 +72,29 @@ def test_codes_go_through_tables(overlay: Overlay) -> None:
         bench.run(LATENCIES[seed % len(LATENCIES)], pick(random, 0, 0, 40, 200))
 
 
+@pytest.mark.parametrize("overlay", [SMALL, *(pytest.param(o, marks=pytest.mark.slow) for o in OVERLAYS if o != SMALL)])
+def test_wide_sums_are_exact(overlay: Overlay) -> None:
+    """Of 4,608 products, as many as VGG's, between narrow Tasks; accumulators of both signs at their ends with the bias."""
+    bench, random = Bench(overlay, 5), np.random.default_rng(5)
+    window, shape = Window((3, 3), (1, 1), (1, 1)), (21, 512, 3, 3)
+    weights = random.choice([-127, 127], shape).astype(np.int8)
+    weights[0], weights[1], weights[2] = 127, -127, 0
+    codes = random.integers(-128, 128, (1, 512, 9, 1)).astype(np.int8)
+    codes[:, :, :5] = -128
+    edge = (1 << 31) - 1 - 128 * 127 * 4608
+    bias = random.integers(-1 << 23, 1 << 23, 21)
+    bias[:4] = -edge, edge, (1 << 31) - 1, 1 - (1 << 31)
+    weights[3] = 0
+    for shift in (33, 17, 0):
+        multiplier = np.clip(random.uniform(0.5, 2, (21, 1, 1)) * 2.0 ** (shift - 17), 1, (1 << 17) - 1)
+        r = Requantization(multiplier.astype(np.int64), shift, -128, 127)
+        wide = Conv(("x",), "y", ("wide",), weights, bias, window, 1, r, wide=True)
+        assert len(np.unique(wide.define(codes))) > (60 if shift else 1)
+        bench.add(wide, codes)
+        bench.add(*random_conv(overlay, random, "conv"))
+    bench.run((1, 40))
+
+
 @pytest.mark.parametrize("stays", [tiling.NOTHING, tiling.IMAGE, tiling.IMAGES, tiling.WEIGHTS])
 def test_each_order_of_tiles_and_blocks(stays: int) -> None:
     """Convolutions of several images, tiles and blocks of outputs."""
@@ -122,7 +146,8 @@ def test_the_reason_of_a_stall_is_the_part_that_is_slow(port: str, stall: Stall)
     bench = Bench(SMALL, 1)
     while True:  # large enough for every part to matter
         task, codes = random_conv(SMALL, random, "conv")
-        if codes.shape[1] > 32 and task.weights.shape[0] > 32 and codes.size > 8000:
+        pixels = codes.shape[0] * prod(task.window.sizes(codes.shape[2:]))
+        if codes.shape[1] > 32 and task.weights.shape[0] > 32 and codes.size > 8000 and pixels > 200:
             break
     bench.add(task, codes)
     simulation = bench.simulation(slow=port)

@@ -22,7 +22,7 @@ from chai.overlay.sections import Array as Size, OnChipBuffer
 
 def small(size: Size) -> Overlay:
     overlay = overlays.load()
-    sums = OnChipBuffer(overlay.accumulator_bits * size.outputs, 8, 2, 1, "block")
+    sums = OnChipBuffer(overlay.array_bits * size.outputs, 8, 2, 1, "block")
     return replace(overlay, array=size, buffers=overlay.buffers._replace(accumulators=sums))
 
 

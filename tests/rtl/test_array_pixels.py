@@ -25,7 +25,7 @@ def overlay(lanes: int) -> Overlay:
     found = overlays.load()
     buffers = found.buffers._replace(
         input=OnChipBuffer(64, RING, 1, lanes, "block"),
-        accumulators=OnChipBuffer(8 * found.accumulator_bits, PIXELS, 2, lanes, "block"),
+        accumulators=OnChipBuffer(8 * found.array_bits, PIXELS, 2, lanes, "block"),
     )
     return replace(found, array=Size(8, 8, lanes, 4, 17), buffers=buffers)
 

@@ -192,6 +192,14 @@ def test_what_cannot_be_run_stops_the_chain_with_its_tag(text: str, words: str, 
     assert np.array_equal(bench.blobs[512:752], bench.blobs[:240])
 
 
+def test_no_task_of_the_window_engine_is_wide(text: str) -> None:
+    bench = Bench(text)
+    bench.start([copy("array", 0, 512, 30, 0, wide=1), copy("window", 0, 2048, 30, 1, wide=1)])
+    assert bench.accelerator.wait(5000)
+    words = "a value beyond the limits of its kind"
+    assert bench.read("ERROR") == OVERLAY.registers.errors.index(words) | 1 << 16
+
+
 @pytest.mark.parametrize(
     ("words", "byte", "value"), [("descriptor of another version", 0, 99), ("address not aligned", 8, 4)]
 )

@@ -24,10 +24,10 @@ Array = np.ndarray
 
 
 def run(
-    rule: dict[str, int], sums: Array, bias: Array, multiplier: Array, negative: Array, more: Array
+    rule: dict[str, int], sums: Array, bias: Array, multiplier: Array, negative: Array, more: Array, wide: bool = False
 ) -> tuple[Array, Array]:
-    """Codes and signs (n, lanes) of sums and multipliers (n, lanes) that enter one after the other."""
-    dut = Requantise(OVERLAY, LANES)
+    """Codes and signs (n, lanes) of sums and multipliers (n, lanes) that enter one after the other, into ``wide`` lanes."""
+    dut = Requantise(OVERLAY, LANES, OVERLAY.array_bits if wide else OVERLAY.accumulator_bits)
     codes, below = np.zeros(sums.shape, np.int64), np.zeros(sums.shape, bool)
 
     async def bench(ctx: Any) -> None:
@@ -54,13 +54,13 @@ def run(
     return codes, below
 
 
-def hard_sums(random: np.random.Generator, shift: int) -> tuple[Array, Array, Array, Array]:
+def hard_sums(random: np.random.Generator, shift: int, most: int = LARGEST) -> tuple[Array, Array, Array, Array]:
     """Sums, biases and multipliers (n, lanes): random magnitudes, the extremes, and values that end in exactly a half."""
     shape = 36, LANES
-    sums = random.integers(-LARGEST, LARGEST + 1, shape) >> random.integers(0, 25, shape)
-    bias = random.integers(-LARGEST, LARGEST + 1, shape) >> random.integers(0, 25, shape)
+    sums = random.integers(-most, most + 1, shape) >> random.integers(0, 25, shape)
+    bias = random.integers(-most, most + 1, shape) >> random.integers(0, 25, shape)
     multiplier, negative = (random.integers(0, MULTIPLIER + 1, shape) for _ in range(2))
-    sums[0], bias[0], multiplier[0], negative[0] = [LARGEST, -LARGEST, 0], 0, MULTIPLIER, MULTIPLIER
+    sums[0], bias[0], multiplier[0], negative[0] = [most, -most, 0], 0, MULTIPLIER, MULTIPLIER
     if shift:  # odd multiples of 2^(shift - 1), while sum and multiplier can make them
         ones = min(shift - 1, OVERLAY.requant.mult_bits - 1)
         odd = 2 * random.integers(-64, 64, (18, LANES)) + 1
@@ -68,19 +68,45 @@ def hard_sums(random: np.random.Generator, shift: int) -> tuple[Array, Array, Ar
         multiplier[1:19] = negative[1:19] = 1 << ones
         bias[1:19] = random.integers(-5000, 5000, ties.shape)
         sums[1:19] = ties - bias[1:19]
-    sums = np.where(np.abs(sums + bias) > LARGEST, sums // 2, sums)
-    bias = np.where(np.abs(sums + bias) > LARGEST, 0, bias)
+    sums = np.where(np.abs(sums + bias) > most, sums // 2, sums)
+    bias = np.where(np.abs(sums + bias) > most, 0, bias)
     return sums, bias, multiplier, negative
 
 
-@pytest.mark.parametrize("shift", range(OVERLAY.requant.shift_max + 1))
-def test_codes_are_those_of_the_fixed_point_definition(shift: int) -> None:
-    random = np.random.default_rng(shift)
-    leaky, zero = shift % 2, -128 * (shift // 2 % 2)
+def cases(shift: int) -> tuple[np.random.Generator, dict[str, int], int]:
+    """A seed, a rule with this shift, and its zero point."""
+    zero = -128 * (shift // 2 % 2)
     low, high = [(-128, 127), (zero, 127), (zero, zero + 31)][shift % 3]
+    rule = {"shift": shift, "leaky": shift % 2, "zero": int(zero != 0), "low": low, "high": high}
+    return np.random.default_rng(shift), rule, zero
+
+
+@pytest.mark.parametrize("shift", range(OVERLAY.requant.shift_max + 1))
+def test_wide_sums_take_two_cycles(shift: int) -> None:
+    """Among them sums that are lowered by one or not at all in either part: -1, 2^17 - 1, 2^17, -2^17 and the ends."""
+    random, rule, zero = cases(shift)
+    most = OVERLAY.array_bound - 1
+    arrays = hard_sums(random, shift, most)
+    arrays[0][19:25] = np.array([-1, (1 << 17) - 1, 1 << 17, -1 << 17, most, -most])[:, None]
+    arrays[1][19:25] = 0
+    sums, bias, multiplier, negative = arrays
+    arrays = [np.repeat(array, 2, 0) for array in arrays]
+    codes, below = run({**rule, "wide": 1}, *arrays, np.arange(2 * len(sums)) % 2, wide=True)
+    r = Requantization(multiplier, shift, rule["low"], rule["high"], negative if rule["leaky"] else None, zero)
+    assert (codes[1::2] == requantize(sums + bias, r)).all()
+    value = (sums + bias) * np.where((sums + bias < 0) & bool(rule["leaky"]), negative, multiplier)
+    assert (below[1::2] == (value < 0)).all()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("shift", range(OVERLAY.requant.shift_max + 1))
+def test_codes_are_those_of_the_fixed_point_definition(shift: int, wide: bool) -> None:
+    """In lanes for wide sums as well, where ``more`` means nothing to a narrow one."""
+    random, rule, zero = cases(shift)
+    leaky, low, high = rule["leaky"], rule["low"], rule["high"]
     sums, bias, multiplier, negative = hard_sums(random, shift)
-    rule = {"shift": shift, "leaky": leaky, "zero": int(zero != 0), "low": low, "high": high}
-    codes, below = run(rule, sums, bias, multiplier, negative, np.zeros(len(sums), int))
+    more = random.integers(0, 2, len(sums)) * wide
+    codes, below = run(rule, sums, bias, multiplier, negative, more, wide)
     r = Requantization(multiplier, shift, low, high, negative if leaky else None, zero)
     assert (codes == requantize(sums + bias, r)).all()
     value = (sums + bias) * np.where((sums + bias < 0) & bool(leaky), negative, multiplier)

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from chai.fixed import ACCUMULATOR, Format, Quantized, Scaled, quantize_weights, quantized, weight_steps
 from chai.kernels import weights as kernels
 from chai.offload.schedule import DeviceStep
-from chai.tasks.coarser import FACTORS, fitted
+from chai.tasks.coarser import FACTORS, StepChoice, fitted
 from tests.conftest import examples
 from tests.passes.common import network
 
@@ -49,7 +49,7 @@ def test_the_smallest_factor_that_fits(
     format = Format(scheme, 8, 6 if scheme == "DynamicFixed" else 0.0)
     source = Format("Xilinx", 8, 2.0, unsigned)
     steps = weight_steps(weights, format, None, source.step)
-    found = fitted(Scaled(weights, bias, steps), source, FACTORS[scheme], 8, quantize)
+    found = fitted(Scaled(weights, bias, steps), source, StepChoice(FACTORS[scheme], ACCUMULATOR), 8, quantize)
     changed = 0
     for i, (w, b) in enumerate(zip(weights.reshape(5, -1), bias.tolist())):
         tries = [(f, *bound(w, b, steps[i] * f, source, 127)) for f in (1.0, *FACTORS[scheme])]
@@ -67,13 +67,14 @@ def test_the_smallest_factor_that_fits(
         assert found.coarser.decibels == pytest.approx(10 * np.log10(ratio))
 
 
+NARROW = {"device": "emulator", "overlay": "kv260"}  # which has no wide sums
 DEEP = "convolution_param { num_output: 5 kernel_size: 3 }"
 
 
 @pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
 def test_a_layer_stays_on_the_overlay(tmp_path: Path, scheme: str) -> None:
     """By its float outputs: with coarser steps it is as good as weights of 6 or 7 bits are."""
-    net = network(tmp_path, f"probe Convolution data -> y : {DEEP}", (2, 256, 5, 7), device="emulator", scheme=scheme)
+    net = network(tmp_path, f"probe Convolution data -> y : {DEEP}", (2, 256, 5, 7), scheme=scheme, **NARROW)
     rng = np.random.default_rng(0)
     net.graph.layer("probe").blobs[0][...] = rng.uniform(-1, 1, (5, 256, 3, 3))
     x = rng.uniform(-1, 1, (2, 256, 5, 7)).astype(np.float32)
@@ -88,9 +89,7 @@ def test_a_layer_stays_on_the_overlay(tmp_path: Path, scheme: str) -> None:
 
 
 def test_beyond_eight_times_the_steps_it_runs_on_the_host(tmp_path: Path) -> None:
-    net = network(
-        tmp_path, f"probe Convolution data -> y : {DEEP.replace('3 }', '11 }')}", (1, 256, 12, 13), device="emulator"
-    )
+    net = network(tmp_path, f"probe Convolution data -> y : {DEEP.replace('3 }', '11 }')}", (1, 256, 12, 13), **NARROW)
     net.graph.layer("probe").blobs[0][...] = np.random.default_rng(0).choice([-1, 1], (5, 256, 11, 11))
     net.forward(np.ones((1, 256, 12, 13)))
     reason = net.offload.partition.reasons["probe"]

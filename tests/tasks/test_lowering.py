@@ -17,6 +17,7 @@ from chai.layers.pooling import Pooling
 from chai.offload.schedule import DeviceStep, HostStep, Pack
 from chai.tasks import Task
 from chai.tasks.arithmetic import Arithmetic
+from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 from tests.layers.common import blob_shape, numbers
 from tests.reference import fixed as reference
@@ -74,7 +75,14 @@ def layer(type: str, bottoms: Sequence[str], top: str, body: str) -> str:
 class Network:
     """Layers on the emulator; every layer is called after its top."""
 
-    def __init__(self, folder: Path, text: str, inputs: Sequence[Array], weights: dict[str, Sequence[Array]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        inputs: Sequence[Array],
+        weights: dict[str, Sequence[Array]],
+        overlay: str = "pynq-z2",
+    ) -> None:
         path = folder / "net.prototxt"
         path.write_text(
             "".join(
@@ -83,7 +91,7 @@ class Network:
             )
             + text
         )
-        self.net = chai.Net(path, device="emulator")
+        self.net = chai.Net(path, device="emulator", overlay=overlay)
         for name, stored in weights.items():
             assert [b.shape for b in self.net.params[name]] == [w.shape for w in stored]
             for blob, values in zip(self.net.params[name], stored):
@@ -485,8 +493,11 @@ def test_concat_of_network_inputs(tmp_path: Path) -> None:
 # -- the accumulator's bound
 
 
-def wide(folder: Path, bits: int, extra: int) -> Network:
-    """One output whose sum|qw| * 2^(bits-1) + |qb| is 2^24 - 1 + ``extra``; weights and bias are codes as they stand."""
+def wide(folder: Path, bits: int, extra: int, overlay: str = "kv260") -> Network:
+    """On an overlay without wide sums, one output whose sum|qw| * 2^(bits-1) + |qb| is 2^24 - 1 + ``extra``.
+
+    Weights and bias are codes as they stand.
+    """
     side, most = {8: (128, 127), 6: (32, 31)}[bits]
     total = (1 << 24) // side - 1
     kernel = {8: 1, 6: 3}[bits]  # 6-bit weights need more taps than there are channels
@@ -503,7 +514,7 @@ def wide(folder: Path, bits: int, extra: int) -> Network:
     text = layer("Convolution", ["x0"], "y", conv_text(window, 1, 1, True) + precision(form, form, "fl_params: 0"))
     w = (-codes).astype(np.float32).reshape(1, channels, kernel, kernel)
     x = np.full((1, channels, kernel, kernel), -side, np.float32)
-    return Network(folder, text, [x], {"y": [w, np.array([side - 1 + extra], np.float32)]})
+    return Network(folder, text, [x], {"y": [w, np.array([side - 1 + extra], np.float32)]}, overlay)
 
 
 @pytest.mark.parametrize("bits", [8, 6])
@@ -523,6 +534,17 @@ def test_a_sum_that_reaches_the_bound_gets_steps_twice_as_coarse(tmp_path: Path,
     stored = found.net.params["y"][0].astype(int)
     assert np.array_equal(np.asarray(task.weights), np.sign(stored) * (np.abs(stored) + 1 >> 1))  # type: ignore[attr-defined]
     assert found.net.offload.plan.coarser["y"].channels == 1
+
+
+@pytest.mark.parametrize("bits", [8, 6])
+@pytest.mark.parametrize("extra", [0, 1, 1 << 27])
+def test_a_sum_that_reaches_the_bound_is_wide_where_the_overlay_has_such(tmp_path: Path, bits: int, extra: int) -> None:
+    found = wide(tmp_path, bits, extra, "pynq-z2")
+    assert found.all_on_the_overlay() and not found.net.offload.plan.coarser
+    (task,) = found.tasks
+    assert isinstance(task, Conv) and task.wide == (extra > 0)
+    assert np.array_equal(np.asarray(task.weights), found.net.params["y"][0])
+    assert found.output["y"].ravel().tolist() == [Form("DynamicFixed", bits, 0).largest]
 
 
 @pytest.mark.parametrize("bits", [8, 6])

@@ -54,7 +54,7 @@ class Constants(wiring.Component):
         log2(self.depth)  # addresses wrap around
         if array.outputs % self.step or weights.word_bits != 8 * array.outputs or array.outputs < array.inputs:
             raise ValueError(f"array of {array.inputs} x {array.outputs}: outputs are no whole planes, or too few")
-        self.record = table_fields(overlay)
+        self.record = table_fields(overlay, overlay.array_bits)
         super().__init__(
             {
                 "plan": In(plan(overlay)),

@@ -42,7 +42,7 @@ class Drain(wiring.Component):
             raise ValueError(f"{overlay.requant.lanes} requantisation lanes, expected {self.step}: a plane's channels")
         depth = overlay.buffers.accumulators.depth
         self.parts = array.outputs // self.step
-        self.requantise = Requantise(overlay, self.step)
+        self.requantise = Requantise(overlay, self.step, overlay.array_bits)
         sums = self.requantise.sums.shape()
         super().__init__(
             {
@@ -55,7 +55,7 @@ class Drain(wiring.Component):
                 "sums": In(data.ArrayLayout(sums.elem_shape, array.outputs)),
                 "table": Out(range(TABLES)),
                 "plane": Out(range(self.parts)),
-                "records": In(data.ArrayLayout(table_fields(overlay), self.step)),
+                "records": In(data.ArrayLayout(table_fields(overlay, overlay.array_bits), self.step)),
                 "tables": In(COUNT),
                 "entries": In(ENTRIES),
                 "drained": Out(COUNT),
@@ -83,7 +83,7 @@ class Drain(wiring.Component):
         part, last_part = register(range(self.parts), "part"), register(1, "last_part")
         left, end, single = register(len(job.pixels), "left"), register(1, "end"), later(m, job.pixels == 1, "single")
         flying = Signal(range(BEATS + 1))  # beats that are read, but not written
-        reading, last = Signal(), Signal()
+        reading, last, rests = Signal(), Signal(), Signal()
         # lanes have one rule at a time: that of the job before it, until all its beats are written
         same = later(m, rule == plan.rule, "same")
         there = later(m, self.tables != self.drained, "there")
@@ -91,10 +91,12 @@ class Drain(wiring.Component):
         able = later(m, settled & there & same, "able")
         m.d.comb += [
             last.eq(end & last_part),
-            reading.eq(settled & able & room & (~last | all_asked)),
+            reading.eq(settled & able & room & ~rests & (~last | all_asked)),
             self.jobs.ready.eq(reading & last),
             self.ended.eq(self.jobs.ready & job.last),
         ]
+        # a wide sum is in the lanes for two cycles: it is read in the second, while nothing moves in the first
+        m.d.sync += rests.eq(reading & rule.wide)
         m.d.sync += [self.table.eq(self.drained), self.plane.eq(part)]
         with m.If(flying == 0):
             m.d.sync += rule.eq(plan.rule)
@@ -153,6 +155,7 @@ class Drain(wiring.Component):
             lanes.choice.looks.eq(later(m, self.plan.lookup, "looks", 3)),  # as long as the sums take
             lanes.choice.bank.eq(later(m, self.slot, "bank", 3)),
             lanes.rule.eq(rule),
+            lanes.more.eq(later(m, reading, "second", 3)),
             lanes.entries.eq(self.entries),
         ]
         for k in range(self.step):

@@ -98,6 +98,8 @@ class Planner(wiring.Component):
         fields = {f.name for f in self.overlay.descriptor.fields}
         m.d.comb += [getattr(plan, name).eq(task[name]) for name in FIELDS if name in fields]
         m.d.comb += [plan.rule[name].eq(task[name]) for name in ("shift", "leaky", "low", "high")]
+        if self.overlay.wide_bits is not None:
+            m.d.comb += plan.rule.wide.eq(task.wide)
         if self.overlay.unsigned:
             m.d.comb += plan.rule.zero.eq(task.output_zero)
         inputs, outputs = self._groups(m, task)

@@ -26,7 +26,7 @@ class Accumulators(wiring.Component):
 
     def __init__(self, overlay: Overlay) -> None:
         self.depth = overlay.buffers.accumulators.depth
-        self.word = data.ArrayLayout(signed(overlay.accumulator_bits), overlay.array.outputs)
+        self.word = data.ArrayLayout(signed(overlay.array_bits), overlay.array.outputs)
         super().__init__(
             {
                 "enable": In(1),

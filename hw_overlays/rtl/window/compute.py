@@ -71,7 +71,7 @@ class Compute(wiring.Component):
         m.submodules.whole = whole = Whole(self.overlay)
         m.submodules.elements = elements = Elements(self.overlay)
         has_lrn = "lrn" in self.overlay.kinds
-        m.submodules.lanes = lanes = Requantise(self.overlay, self.step)
+        m.submodules.lanes = lanes = Requantise(self.overlay, self.step, self.overlay.accumulator_bits)
         now = register(self.task.payload.shape(), "now")
         sides = Cat(now.kernel_h == now.input_height, now.kernel_w == now.input_width)
         covers = later(m, sides.all() & (now.pad_h == 0) & (now.pad_w == 0), "covers")  # the window covers the image

@@ -25,7 +25,7 @@ class Table(wiring.Component):
 
     def __init__(self, overlay: Overlay) -> None:
         self.layout = table_record(overlay)
-        self.fields = table_fields(overlay)
+        self.fields = table_fields(overlay, overlay.accumulator_bits)
         super().__init__(
             {
                 "begin": In(1),
