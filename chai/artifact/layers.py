@@ -24,9 +24,12 @@ class OnDevice(Layer):
 
 
 def layers(
-    reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Callable[[], Registry]
+    reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Callable[[], Registry], whole: bool
 ) -> dict[str, Layer]:
-    """Return the layers by name, in order. Only those that run on the host have weights and parameters."""
+    """Return the layers by name, in order. Only those that run on the host have weights and parameters.
+
+    ``whole`` is ``Arithmetic.whole_windows``.
+    """
     entries = reader.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
     order = reader.get("order", [str])
     if len(order) > limits().layers:
@@ -45,7 +48,7 @@ def layers(
         if not written.issuperset(entry["bottoms"]) or not written.isdisjoint(entry["tops"]):
             raise reader.error(f"layer {name!r} reads a blob that no layer has written, or writes one twice")
         written.update(entry["tops"])
-        layers[name] = _layer(reader, name, entry, shapes, custom)
+        layers[name] = _layer(reader, name, entry, shapes, custom, whole)
     if any(blob not in shapes for blob in inputs):
         raise reader.error("header: the shape of an input is missing")
     return layers
@@ -57,6 +60,7 @@ def _layer(
     entry: dict[str, Any],
     shapes: Mapping[str, Shape],
     custom: Callable[[], Registry],
+    whole: bool,
 ) -> Layer:
     bottoms, tops = tuple(entry["bottoms"]), tuple(entry["tops"])
     layer: Layer
@@ -75,6 +79,7 @@ def _layer(
         if cls is None:
             raise reader.error(f"{where}: this chai does not know the type", hint="update chai")
         layer = cls(name, bottoms, tops, reader.restore(cls.Params, entry.get("params", {}), where))
+        layer.whole_windows = whole
     layer.origin = tuple(entry["origin"])
     layer.blobs = blobs
     if "precision" in entry:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .. import overlay as overlays
-from ..blob import Array, Shape, on_device
+from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import VALUES, Coarser, Format
-from ..graph import Composed, Graph, Layer, shape_problem
+from ..graph import Arithmetic, Composed, Graph, Layer, shape_problem
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
 from ..overlay import EXACT, Overlay
@@ -74,7 +74,8 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
     keep_freed(claimed(shapes) + sum(map(len, reader.artifact.sections.values())))  # of passes, and of packed weights
     formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])
-    known_layers = layers.layers(reader, shapes, inputs, custom)
+    own = _arithmetic(overlay)
+    known_layers = layers.layers(reader, shapes, inputs, custom, own is not None and own.whole_windows)
     written = {*inputs, *(t for layer in known_layers.values() for t in layer.tops)}
     coded = {blob: on_device(shape) for blob, shape in shapes.items()}
     views = steps.views(reader, coded)
@@ -112,7 +113,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
         composed=_composed(reader),
         notes=[f"compiled by chai {reader.of(reader.header.get('chai', UNNAMED), str, 'chai')[:40]}"],
     )
-    packing, on_host = _of_arithmetic(overlay)
+    packing, on_host = (lambda stored, _: stored, {}) if own is None else (own.packing, own.on_host)
     known = {**formats, **between}
     every = steps.StepReader(
         reader, overlay, known_layers, coded, known, views, unfolds, inputs, packing, on_host
@@ -123,14 +124,13 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) 
     return plan, _card(reader)
 
 
-def _of_arithmetic(overlay: Overlay) -> tuple[Callable[[Format, bool], Format], Mapping[str, Callable[..., Array]]]:
-    """Return ``packing`` and ``on_host`` of an overlay's ``Arithmetic``; most networks do not need to load that."""
+def _arithmetic(overlay: Overlay) -> type[Arithmetic] | None:
+    """Return an overlay's arithmetic, None for the exact one, which most networks need not load."""
     if overlay.arithmetic == EXACT:
-        return lambda stored, _: stored, {}
+        return None
     from ..tasks.arithmetic import arithmetic
 
-    own = arithmetic(overlay)
-    return own.packing, own.on_host
+    return arithmetic(overlay)
 
 
 def _partition(schedule: Schedule) -> Partition:

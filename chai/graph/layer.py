@@ -71,7 +71,7 @@ class Layer:
     loss = LossParams()  # loss_param of losses
     clamps: bool = False  # whether its forward applies ``slope`` itself
     # runs on an overlay only if its input is there: elsewhere it does not pay to convert it
-    follows: ClassVar[bool] = False
+    follows: bool = False
     whole_windows: bool = False  # a Pooling drops no window in the padding: see ``Arithmetic.whole_windows``
     elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
     pointwise: ClassVar[bool] = False  # the same of the same numbers of several bottoms, if these have one shape
@@ -296,6 +296,10 @@ class Layer:
     def beside(self, functions: Mapping[str, Callable[..., Array]]) -> Layer:
         """Return the layer that the host computes in its place, for an overlay's ``Arithmetic.on_host``."""
         return self
+
+    def apart(self) -> list[Layer]:
+        """Return the layers that a pass made this one of, which the host runs in its place; [] if it runs this one."""
+        return []
 
     def of_numbers(self, x: Array) -> Array:
         """Return the top for any numbers, of any shape with four axes, of a type that is ``elementwise``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ..blob import Shape, on_device
 from ..fixed import Format
@@ -18,7 +19,7 @@ from .fuse_lookups import Fused, fuse_lookups
 from .join_functions import JoinedFunction, join_functions
 from .join_prelu import join_prelu
 from .partition import partition
-from .plan import Partition, Plan
+from .plan import Partition, Plan, Segment
 from .schedule import Schedule
 from .scheduling import lower, schedule
 
@@ -95,12 +96,12 @@ def _scheduled(
     """
     refused: dict[str, str] = {}
     while True:
-        parts = partition(graph, shapes, target.overlay, chosen, refused)
+        whole, parts = _apart(graph, partition(graph, shapes, target.overlay, chosen, refused))
         tasks = lower(parts, target)
         if isinstance(tasks, tuple):
             moves = dict([tasks])
         else:
-            fused = fuse_lookups(graph, parts, tasks, target.overlay)
+            fused = fuse_lookups(whole, parts, tasks, target.overlay)
             steps = schedule(fused.graph, fused.partition, shapes, target, fused.tasks)
             moves = {} if placing is None else _too_dear(steps, target, chosen, placing)
             if not moves:
@@ -108,6 +109,23 @@ def _scheduled(
         for name, reason in moves.items():
             log.info("layer %r runs on the host: %s", name, reason)
         refused.update(moves)
+
+
+def _apart(graph: Graph, parts: Partition) -> tuple[Graph, Partition]:
+    """Return both with the layers that passes joined as they were before, where they run on the host."""
+    host = [layer for segment in parts.segments if segment.engine == "host" for layer in segment.layers]
+    before = {layer.name: own for layer in host if (own := layer.apart())}
+    if not before:
+        return graph, parts
+    segments = [
+        Segment(s.engine, [own for layer in s.layers for own in before.get(layer.name, [layer])])
+        for s in parts.segments
+    ]
+    reasons = {own.name: parts.reasons[name] for name, each in before.items() for own in each}
+    layers = [own for layer in graph.layers for own in before.get(layer.name, [layer])]
+    written = {top for layer in layers for top in layer.tops}
+    folded = {blob: name for blob, name in graph.folded.items() if blob not in written}
+    return replace(graph, layers=layers, folded=folded), Partition(segments, {**parts.reasons, **reasons})
 
 
 def _too_dear(steps: Schedule, target: Arithmetic, chosen: Mapping[str, str], placing: HostModel) -> dict[str, str]:

@@ -22,7 +22,8 @@ GROUPS = 2  # of a convolution; more are CHaiDNN's depthwise ones
 def fuse_pairs(graph: Graph) -> Graph:
     """Return the graph with the formats of such layers, which are ``tied`` to one where formats are chosen.
 
-    A convolution whose top a Power reads is a CReLU, which stays apart.
+    A convolution that has a format of the pair's is on the overlay only if the pair is. One whose top a Power reads is a
+    CReLU, which stays apart.
     """
     reading = readers(graph)
     fused: dict[str, Layer] = {}
@@ -37,6 +38,7 @@ def fuse_pairs(graph: Graph) -> Graph:
         first, second = copy(pair), copy(conv)
         first.tied = second.tied = True
         first.precision, second.precision = _shared(pair.precision, conv.precision)
+        second.follows = second.precision is not conv.precision
         fused |= {first.name: first, second.name: second}
     return replace(graph, layers=[fused.get(layer.name, layer) for layer in graph.layers])
 

@@ -26,10 +26,10 @@ class BestClass(Deconvolution):
     indices = True
 
     def __init__(self, scores: Deconvolution, crop: Crop | None, argmax: ArgMax) -> None:
-        layers = [layer for layer in (scores, crop, argmax) if layer is not None]
+        layers: list[Layer] = [layer for layer in (scores, crop, argmax) if layer is not None]
         bottoms = scores.bottoms if crop is None else (*scores.bottoms, crop.bottoms[1])
         super().__init__(scores.name, bottoms, argmax.tops, scores.params, scores.blobs, scores.type)
-        self.crop, self.argmax = crop, argmax
+        self.crop, self.argmax, self._parts = crop, argmax, layers
         self.precision, self.place, self.turn, self.shares = scores.precision, scores.place, scores.turn, scores.shares
         self.origin = tuple(name for layer in layers for name in layer.origin)
 
@@ -76,6 +76,9 @@ class BestClass(Deconvolution):
             return 0, 0
         rows, columns = self.crop.window(super().shapes(bottoms[0])[0], bottoms[1])[2:]
         return rows.start, columns.start
+
+    def apart(self) -> list[Layer]:
+        return self._parts
 
     def lower(self, target: Arithmetic) -> list[Task]:
         shapes = tuple(target.shapes[blob] for blob in self.bottoms)

@@ -321,6 +321,20 @@ def test_a_batchnorm_before_a_convolution_has_one_layer_in_and_one_layer_out(tmp
     assert len({*expected.ravel()}) > 50 and np.array_equal(y * 2**written, expected)
 
 
+def test_without_its_unit_such_a_pair_takes_the_convolution_to_the_host(tmp_path: Path) -> None:
+    """DietChai has none: codes of one layer_out would be read in another layer_in."""
+    stated = DYNAMIC % 3
+    net = trained(made(tmp_path, FUSED.format(stated, stated, stated), DIET))
+    x = np.random.default_rng(3).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    y = net.forward(x)["c"]
+    assert net.partition.reasons == {"s": "no affine unit", "c": "its input is on the host, in float32"}
+    exact = chai.Net(tmp_path / "net.prototxt", device="float")
+    for name, arrays in net.params.items():
+        for blob, values in zip(exact.params[name], arrays, strict=True):
+            blob[...] = values
+    assert np.allclose(exact.forward(x)["c"], y, atol=1e-5)
+
+
 @pytest.mark.parametrize("scheme", ["DynamicFixed", "Xilinx"])
 def test_chosen_formats_of_such_a_pair(tmp_path: Path, scheme: str) -> None:
     """One for all its blobs; thresholds, which its tables do not have, leave it on the host."""
@@ -478,7 +492,9 @@ def test_scores_that_chaidnn_could_not_compute(tmp_path: Path, change: dict[str,
     x = np.random.default_rng(4).normal(size=(3, 16, 7, 9)).astype(np.float32)
     net = made(tmp_path, lines, calibrate=x, keep="all")
     y = net.forward(x)["m"]
-    assert reason in net.partition.reasons["d"]
+    assert reason in net.partition.reasons["d"] and net.partition.reasons["m"] == net.partition.reasons["d"]
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["m"], y)
     path = tmp_path / "rest.prototxt"
     path.write_text(prototxt(lines.split("\n", 1)[1].replace(" a -> d", " data -> d"), net.blobs["a"].shape))
     rest = chai.Net(path, device="float")
@@ -533,6 +549,8 @@ def test_windows_of_padding_alone_are_0_on_the_host(tmp_path: Path, method: str)
     pooled, blob = net.blobs["p"], net.blobs["a"]
     assert net.partition.reasons == {"p": "chosen by the user"} and pooled.shape[2:] == (4, 4)
     assert (pooled[:, :, 3] == 0).all() and (pooled[:, :, :3] != 0).any((0, 1)).all()
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["b"], net.blobs["b"])
     reduce = np.max if method == "MAX" else np.mean
     assert np.allclose(pooled[:, :, 1, 1], reduce(blob[:, :, 2:4, 2:4], (2, 3)), rtol=1e-6)
 
