@@ -1,7 +1,8 @@
 """A network as layers and blobs: Graph, Layer, their parameters and fillers."""
 
-from .layer import OUTPUT_KINDS, Arithmetic, Layer, OutputKind, check_shape, shape_problem
+from .layer import OUTPUT_KINDS, Arithmetic, Layer, OutputKind, check_shape
 from .network import Composed, Graph, last_readers
+from .shapes import shape_problem
 
 __all__ = [
     "OUTPUT_KINDS",

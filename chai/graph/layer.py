@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import tasks
@@ -11,7 +10,6 @@ from ..blob import Array, Shape, count, on_device, show
 from ..errors import ModelError, ShapeError
 from ..fixed import Format
 from ..kernels.native import NativeLayer
-from ..limits import limits
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.window import Window
@@ -19,6 +17,7 @@ from ..text import visible
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
 from .params import LossParams, NoParams, Precision
+from .shapes import shape_problem
 
 if TYPE_CHECKING:
     from ..tasks.arithmetic import Arithmetic as Arithmetic
@@ -438,16 +437,3 @@ def check_shape(layer: Layer, shape: Shape) -> None:
     """Refuse the shape of a top with negative, overflowing or far too large sizes."""
     if problem := shape_problem(shape):
         raise layer.wrong(problem)
-
-
-def shape_problem(shape: Shape) -> str | None:
-    """Return why no top has this shape; None if one may have it."""
-    bound = limits()
-    if len(shape) > bound.axes:
-        return f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape))
-    if min(shape, default=0) < 0:
-        return f"top of shape {show(shape)}: a size is negative"
-    elements = prod(filter(None, shape))  # an empty array has a largest size, too
-    if elements > bound.blob_elements:
-        return f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", elements)
-    return None
