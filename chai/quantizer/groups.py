@@ -160,6 +160,8 @@ def precision(
     """Return the precision_param for a layer's formats; ``weights`` is one fraction, or a threshold per channel."""
     read = next((b for b in layer.bottoms if b in graph.inputs), layer.bottoms[0])
     source, target = formats[read], formats[layer.tops[0]]
+    if layer.indices and layer.blobs:  # of a Deconvolution with an ArgMax, whose weights have no format to choose
+        bits = source.bits
     param = Precision(target.scheme, source.bits, target.bits, bits)
     param = replace(param, chai_unsigned_in=source.unsigned, chai_unsigned_out=target.unsigned)
     if target.scheme == "Xilinx":

@@ -151,3 +151,18 @@ def test_a_batchnorm_and_its_scale_have_formats_of_their_own(tmp_path: Path, sch
     if scheme == "DynamicFixed":  # what the overlay chooses itself for tables that no file states
         out.write_text(re.sub(r"scale_(gamma_by_std|beta)_fl: -?[0-9]+ ?", "", text))
         assert np.array_equal(chai.Net(out, out.with_suffix(".caffemodel"), overlay=overlay).forward(x)["b"], y)
+
+
+def test_a_deconvolution_with_an_argmax_states_the_width_of_its_weights(tmp_path: Path) -> None:
+    """CHaiDNN takes 6 bits where none is stated."""
+    lines = """
+        a Convolution data -> a : convolution_param { num_output: 16 kernel_size: 3 }
+        d Deconvolution a -> d : convolution_param { num_output: 16 group: 16 kernel_size: 4 stride: 2 }
+        m ArgMax d -> m : argmax_param { axis: 1 }"""
+    out, _ = quantised(tmp_path, lines, overlay="chaidnn-zcu102", scheme="Xilinx", recipe=PLAIN)
+    net = chai.Net(out, out.with_suffix(".caffemodel"), overlay="chaidnn-zcu102")
+    y = net.forward(batches()[0])["m"]
+    p = net.graph.layer("d").precision
+    assert p is not None and p.bw_params == 8 and not net.partition.reasons
+    (task,) = (task for step in net.schedule.segments for task in step.tasks if task.kind == "argmax")
+    assert np.abs(task.weights).max() == 127 and {*y.ravel()} <= {*range(16)}
