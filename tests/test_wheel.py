@@ -69,6 +69,14 @@ def built(tree: Path, tmp_path: Path) -> Wheel:
     return wheel
 
 
+def compiler(folder: Path) -> Path:
+    """A package ziglang that cannot be run, which Python prefers to an installed one since it has an __init__.py."""
+    package = folder / "modules" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    return package
+
+
 def installs(wheel: Path, platform: str, folder: Path) -> bool:
     """Return whether pip installs a wheel on this platform."""
     pip = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--no-deps", "--no-index"]
@@ -133,8 +141,7 @@ def test_a_wheel_without_a_compiler_has_no_library_and_installs_everywhere(
 def test_the_wheel_of_all_machines_has_a_library_for_each(built: Wheel, tree: Path, tmp_path: Path) -> None:
     """Made by a compiler that writes the name of its target."""
     (tree / NATIVE / "chai-riscv64.so").touch()
-    (tmp_path / "modules" / "ziglang").mkdir(parents=True)
-    (tmp_path / "modules" / "ziglang" / "__main__.py").write_text(ZIG)
+    (compiler(tmp_path) / "__main__.py").write_text(ZIG)
     wheel = built(CHAI_BUILD="zig")
     assert wheel.name == PURE
     assert libraries(wheel) == {
@@ -166,7 +173,7 @@ def test_a_library_that_is_left_is_packed_alone_or_not_at_all(built: Wheel, tree
 def test_what_was_asked_for_and_cannot_be_done_is_an_error(
     built: Wheel, tmp_path: Path, variables: dict[str, str], message: str
 ) -> None:
-    (tmp_path / "modules" / "ziglang").mkdir(parents=True)  # a compiler that cannot be run
+    compiler(tmp_path)
     with pytest.raises(subprocess.CalledProcessError) as caught:
         built(**variables)
     assert message in (caught.value.stdout + caught.value.stderr).decode()
