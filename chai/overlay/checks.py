@@ -75,7 +75,7 @@ def _check_record(document: Document, section: str) -> None:
                 raise document.error(f"unsigned: the descriptor has no field {name!r}", ("unsigned",))
     _check_wide(document, section)
     for kind, limits in document.value["tasks"].items() if section == "descriptor" else ():
-        needed = {"lookup": "lookup", "vector": "vector", "factor_max": "spread"}
+        needed = {"lookup": "lookup", "vector": "vector", "factor_max": "spread", "pool_kernel_max": "pooled_width"}
         needed |= {"operations": "operation"} if limits.get("operations", ["SUM"]) != ["SUM"] else {}
         for limit, name in needed.items():
             if limits.get(limit) and name not in {f["name"] for f in record["fields"]}:

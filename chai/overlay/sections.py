@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
 BEAT = 8  # bytes of a beat of each memory port
+PAGE = 4096  # bytes, at whose end a burst ends
+RUN = 64  # beats that the window engine reads or writes in one piece, at most
+ANSWER = 18  # cycles from the response of a burst to the first beat of the one that it makes room for
 HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
 LIMITS, COST = "limits", "cost"  # what decides which layers run on an overlay: its limits alone, or a host model, too
 
@@ -97,16 +101,18 @@ class PortLimits(NamedTuple):
     reads: ChannelLimits
     writes: ChannelLimits
 
-    def rates(self, burst: int) -> tuple[float, float]:
-        """Return the shares of cycles with a beat that reads and writes in bursts of so many beats can have.
+    def rates(self, burst: int, run: float = RUN) -> tuple[float, float]:
+        """Return the shares of cycles with a beat of reads and of writes, in runs of so many beats, cut into bursts.
 
         As many bursts as have room are on their way; the next one begins when the first has ended. What is read has its
-        room in the FIFO before it comes; what is written is in the FIFO as a whole before it goes.
+        room in the FIFO before it comes; what is written is in the FIFO as a whole before it goes, and the next burst's
+        address and first beat follow the response. A burst ends with its run and at each 4 KB.
         """
-        issued = self.latency_cycles + burst  # cycles from there to the end
+        beats = run / (ceil(run / burst) + run * BEAT / PAGE * (1 - 1 / burst))  # of a burst
+        issued = self.latency_cycles + beats  # cycles from there to the end
         reads = min(self.reads.bursts_min, self.reads.issued, self.reads.fifo_bytes // (burst * BEAT)) / issued
-        writes = min(self.writes.bursts_min / (issued + burst), self.writes.issued / issued)
-        return min(1.0, burst * reads), min(1.0, burst * writes)
+        writes = min(self.writes.bursts_min / (issued + beats + ANSWER), self.writes.issued / issued)
+        return min(1.0, beats * reads), min(1.0, beats * writes)
 
 
 class OnChipBuffer(NamedTuple):

@@ -21,6 +21,7 @@ from ..overlay.layout import word_bytes
 from ..overlay.sections import BEAT
 from ..util.lazy_numpy import np
 from ..util.paths import modules
+from .waits import Waits, of_window
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -157,13 +158,16 @@ class Task:
         port, burst = overlay.memory_port, overlay.burst_beats
         if port is None:
             return 0.0
-        reads, writes = port.rates(burst)
-        _, written = self.moved(overlay, shapes)
+        (reads, writes), (_, written) = port.rates(burst), self.moved(overlay, shapes)
         return max(self.read_by_port(overlay, shapes) / reads, written / writes) / BEAT
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Return the bytes that the memory port reads which has the most: by default one for all blobs."""
         return self.moved(overlay, shapes)[0]
+
+    def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
+        """Estimate what its engine waits for before its first result and after its last one."""
+        return of_window(overlay, self.cycles(overlay, shapes) - overlay.overhead.task_cycles)
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether it cannot compute while it fetches."""

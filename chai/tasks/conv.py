@@ -16,6 +16,7 @@ from ..errors import DeviceError
 from ..fixed import Requantization, Scaled, requantize, weight_steps
 from ..overlay import Overlay, TaskLimits
 from ..overlay.layout import image_bytes
+from ..overlay.sections import BEAT
 from ..overlay.weights import (
     Packed,
     Piece,
@@ -30,8 +31,10 @@ from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from . import Task
 from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
-from .tiling import array_cycles, beyond_ring, tiling, weight_traffic
+from .pooling import PooledCodes
+from .tiling import Convolved, array_cycles, array_waits, beyond_ring, tiling, weight_traffic
 from .unfold import Unfold
+from .waits import Waits
 from .window import POINT, Window
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ class ConvLimits(TaskLimits):
     depthwise: bool
     leaky: bool
     prelu: bool = field(default=False, kw_only=True)
+    pool_kernel_max: int = field(default=0, kw_only=True)
+    pool_columns_max: int = field(default=0, kw_only=True)
 
 
 class Sample(NamedTuple):
@@ -86,7 +91,7 @@ class Conv(Task):
     """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
 
     ``zero`` is the input's zero point: padding has this code, and ``bias`` includes - zero * sum of the channel's weights,
-    so that the accumulator is the true sum.
+    so that the accumulator is the true sum. ``pooling`` is of the codes after their ``lookup``.
 
     ``wide`` is whether sums may leave the overlay's ``accumulator_bits``: they have ``wide_bits`` then, and take two cycles
     in the requantisation. It changes no code.
@@ -105,6 +110,7 @@ class Conv(Task):
     requantization: Requantization
     zero: int = 0
     wide: bool = field(default=False, kw_only=True)
+    pooling: PooledCodes | None = field(default=None, kw_only=True)
 
     def define(self, *codes: Array) -> Array:
         x = codes[0].astype(np.int64)
@@ -124,7 +130,8 @@ class Conv(Task):
                 tap = padded[:, :, rows, j * dw : j * dw + sw * (ow - 1) + 1 : sw]
                 accumulator += np.matmul(weights[..., i, j], tap.reshape(n, self.group, cg, oh * ow))
         accumulator = accumulator.reshape(n, m, oh, ow) + self.bias.reshape(-1, 1, 1)
-        return self.looked_up(requantize(accumulator, self.requantization))
+        result = self.looked_up(requantize(accumulator, self.requantization))
+        return result if self.pooling is None else self.pooling.define(result)
 
     def zero_points(self) -> tuple[int, ...]:
         return self.zero, self.requantization.zero
@@ -136,7 +143,11 @@ class Conv(Task):
             return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
         if self.wide and overlay.wide_bits is None:
             return f"overlay {overlay.name} has no sums of more than {overlay.accumulator_bits} bits"
-        return super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
+        reason = super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
+        if reason or self.pooling is None:
+            return reason
+        columns = tiling(overlay, window, weights, group, source).columns
+        return self.pooling.excluded(overlay, self.limits(overlay), weights[0], window.sizes(source[2:]), columns)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         kernel, stride, pad, dilation = map(max, self.window)
@@ -173,12 +184,15 @@ class Conv(Task):
         read, _ = self.moved(overlay, shapes)
         constants = self.constant_traffic(overlay, shapes)
         ports = max(read / overlay.array.inputs, constants / overlay.layout.channels_per_word)
-        return max(float(array_cycles(overlay, *self._geometry(shapes), self.wide)), ports)
+        return max(float(array_cycles(overlay, self._convolved(shapes))), ports)
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Return what one of the ports for planes reads, or one of the two for constants."""
+        """Return what the port reads that has planes and, as another one, constants."""
         planes = overlay.array.inputs // overlay.layout.channels_per_word
-        return max(self.moved(overlay, shapes)[0] / planes, self.constant_traffic(overlay, shapes) / CONSTANT_PORTS)
+        return self.moved(overlay, shapes)[0] / planes + self.constant_traffic(overlay, shapes) / CONSTANT_PORTS
+
+    def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
+        return array_waits(overlay, self._convolved(shapes), self.constant_traffic(overlay, shapes) / BEAT)
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         return tiling(overlay, *self._geometry(shapes)).waits
@@ -191,6 +205,9 @@ class Conv(Task):
         source = self.batch(shapes), *shapes[self.inputs[0]][1:]
         return self.window, self.weights.shape, self.group, source
 
+    def _convolved(self, shapes: Mapping[str, Shape]) -> Convolved:
+        return Convolved(*self._geometry(shapes), self.pooling, self.wide)
+
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         array, r = memory.overlay.array, self.requantization
         source = memory.view(self.inputs[0])
@@ -201,11 +218,16 @@ class Conv(Task):
                 f"weights: {self.weights.shape} with {self.group} groups do not fit {source.channels} channels "
                 f"and a kernel of {self.window.kernel}"
             )
-        memory.check_output(self.output, (source.batch, m, *self.window.sizes((source.height, source.width))))
+        size = self.window.sizes((source.height, source.width))
+        memory.check_output(self.output, (source.batch, m, *(self.pooling.out if self.pooling else size)))
+        pooled = self.pooling.fields(size) if self.pooling else {}
         tile = tiling(memory.overlay, *self._geometry(memory.shapes))
         return {
             **source.input(),
             **memory.view(self.output).output(),
+            "output_height": size[0],
+            "output_width": size[1],
+            **pooled,
             **window,
             **clamp(r, self._leaky),
             "input_zero": zero_flag("input_zero", self.zero),
@@ -245,16 +267,9 @@ class Conv(Task):
         )
         bias, r = from_table(values, memory, (m, 1, 1))
         zero = zero_point(values, "input")
-        return cls(
-            **common,
-            weights=weights,
-            bias=bias,
-            window=window,
-            group=group,
-            requantization=r,
-            zero=zero,
-            wide=bool(values.get("wide")),
-        )
+        pooling = PooledCodes.from_fields(values, memory.shape(common["output"])[2:])
+        common |= {"zero": zero, "pooling": pooling, "wide": bool(values.get("wide"))}
+        return cls(**common, weights=weights, bias=bias, window=window, group=group, requantization=r)
 
     def joined(self, overlay: Overlay) -> Conv:
         count = groups_to_join(self.weights.shape, self.group, overlay) if overlay.own is None else 1
@@ -304,7 +319,7 @@ class Conv(Task):
         r = self.requantization
         lookup = None if self.lookup is None else self.lookup.tobytes()
         alike = self.inputs, self.window, self.zero, r.shift, r.low, r.high, r.zero, r.negative is None, lookup
-        return alike if self.group == 1 else None
+        return alike if self.group == 1 and self.pooling is None else None
 
     @classmethod
     def merged(cls, parts: Sequence[Self], gaps: Sequence[int], output: str) -> Self:

@@ -14,6 +14,7 @@ from ..overlay.weights import Piece
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import Operands, as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
+from .pooling import maxima
 from .tiling import beyond_pool
 from .window import Window
 
@@ -56,6 +57,8 @@ class Pool(Task):
 
     def define(self, *codes: Array) -> Array:
         x, r = codes[0].astype(np.int64), self.requantization
+        if r is None:
+            return self.looked_up(maxima(codes[0], self.window, self.out))
         n, c, h, w = x.shape
         result = np.zeros((n, c, *self.out), np.int64)
         for i in range(self.out[0]):
@@ -64,8 +67,8 @@ class Pool(Task):
             for j in range(self.out[1]):
                 left = j * self.window.stride[1] - self.window.pad[1]
                 part = x[:, :, rows, max(left, 0) : max(min(left + self.window.kernel[1], w), 0)]
-                result[:, :, i, j] = part.max((2, 3), initial=-128) if r is None else (part - self.zero).sum((2, 3))
-        return self.looked_up(result.astype(np.int8) if r is None else requantize(result, r))
+                result[:, :, i, j] = (part - self.zero).sum((2, 3))
+        return self.looked_up(requantize(result, r))
 
     def plain(self) -> Self:
         return replace(self, zero=0) if self.requantization is None else self

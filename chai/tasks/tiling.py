@@ -5,17 +5,25 @@ The host computes them, so that hardware needs no multiplier and no divider; des
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from ..blob import Shape
 from ..overlay import Overlay
+from ..overlay.sections import BEAT
 from ..overlay.weights import is_depthwise, weight_bytes
 from ..util.rounding import ceil_div
+from .pooling import PooledCodes
+from .waits import Waits, latency
 from .window import Window
 
 NOTHING, IMAGE, IMAGES, WEIGHTS = range(4)  # what stays on chip for a Task
+START, DRAIN = (
+    15,
+    48,
+)  # cycles of the array from a count that is reached to a request; from the last product to its codes
 
 
 @dataclass(eq=False, slots=True)
@@ -125,24 +133,71 @@ def passes(overlay: Overlay, weights: Shape, group: int) -> tuple[int, int]:
     return kh * kw * ceil_div(c, array.inputs), ceil_div(m // group, array.outputs) * group
 
 
-def array_cycles(
-    overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape, wide: bool = False
-) -> int:
-    """Estimate passes * max(pixels of a tile / lanes, cycles to load next weights), or draining, per tile and block.
+class TileBlock(NamedTuple):
+    """A tile for a block of outputs: what the array computes at a time.
 
-    A ``wide`` sum is drained in two cycles.
+    ``computes``, ``drains``  cycles
+    ``run``, ``written``  beats that are written in one piece, and of all planes
+    ``times``  that there is such a job, one after the other
     """
-    tile = tiling(overlay, window, weights, group, source)
-    oh, ow = window.sizes(source[2:])
-    taps, blocks = passes(overlay, weights, group)
-    drain = ceil(overlay.array.outputs / overlay.requant.lanes) * (2 if wide else 1)
-    total = 0
-    for rows, down in _pieces(oh, tile.rows):
-        for columns, across in _pieces(ow, tile.columns):
-            cycles = max(ceil_div(rows * columns, overlay.array.lanes), overlay.array.inputs)
-            busy = max(taps * cycles, drain * rows * columns)
-            total += down * across * (busy + overlay.overhead.tile_cycles)
-    return source[0] * blocks * total
+
+    computes: int
+    drains: int
+    run: int
+    written: int
+    times: int
+
+
+class Convolved(NamedTuple):
+    """The shapes of a convolution: those of weights (M, C/group, kh, kw) and input (N, C, H, W), and what follows it."""
+
+    window: Window
+    weights: Shape
+    group: int
+    source: Shape
+    pooling: PooledCodes | None = None
+    wide: bool = False
+
+    @property
+    def deep(self) -> bool:
+        """Return whether it has a group for each channel."""
+        return is_depthwise(self.weights, self.group)
+
+    def tiling(self, overlay: Overlay) -> Tiling:
+        """Return its tiles."""
+        return tiling(overlay, self.window, self.weights, self.group, self.source)
+
+
+def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
+    """Yield the jobs of each tile of an image, which is a block of outputs each: full ones, and the last of a group."""
+    tile, (oh, ow) = conv.tiling(overlay), conv.window.sizes(conv.source[2:])
+    taps, _ = passes(overlay, conv.weights, conv.group)
+    array, lanes = overlay.array, overlay.requant.lanes
+    block = min(array.inputs, array.outputs) if conv.deep else array.outputs
+    groups, channels = (1, conv.weights[0]) if conv.deep else (conv.group, conv.weights[0] // conv.group)
+    rows_left = oh
+    while rows_left > 0:
+        rows = min(tile.rows, rows_left)
+        rows_left -= rows
+        for columns, across in pieces(ow, tile.columns):
+            computes = taps * max(ceil_div(rows * columns, array.lanes), array.inputs)
+            pooling, plane = conv.pooling, rows * columns
+            each = 2 if conv.wide else 1  # cycles of a sum in the lanes
+            drains = pooling.drained(rows, (oh, ow), not rows_left, each) if pooling else each * plane
+            run, written = (pooling.out[1], pooling.out[0] * pooling.out[1] * rows / oh) if pooling else (plane, plane)
+            full, rest = divmod(channels, block)
+            sizes = [(block, full)] * bool(full) + [(rest, 1)] * bool(rest)
+            yield [
+                TileBlock(computes, planes * drains, run, ceil(planes * written), across * groups * times)
+                for planes, times in ((ceil_div(size, lanes), times) for size, times in sizes)
+            ]
+
+
+def array_cycles(overlay: Overlay, conv: Convolved) -> int:
+    """Estimate passes * max(pixels of a tile / lanes, cycles to load next weights), or draining, per tile and block."""
+    over = overlay.overhead.tile_cycles
+    busy = (job.times * (max(job.computes, job.drains) + over) for tile in jobs(overlay, conv) for job in tile)
+    return conv.source[0] * sum(busy)
 
 
 def weight_traffic(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> int:
@@ -152,7 +207,41 @@ def weight_traffic(overlay: Overlay, window: Window, weights: Shape, group: int,
     return times * weight_bytes(weights, group, overlay.array)
 
 
-def _pieces(length: int, size: int) -> list[tuple[int, int]]:
+def pieces(length: int, size: int) -> list[tuple[int, int]]:
     """Return (size, number) of the pieces of a length: equal ones, and a smaller one at the end."""
     full, rest = divmod(length, size)
     return [(size, full)] + ([(rest, 1)] if rest else [])
+
+
+def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
+    """Return the waits of a convolution with so many beats of constants.
+
+    Its input comes by tiles, and a tile's by words of the array's inputs, with which the array begins. It waits for more of
+    it where that takes longer than what the array does meanwhile: all blocks of outputs, or one if they are the outer loop.
+    """
+    port, burst, tile = overlay.memory_port, overlay.burst_beats, conv.tiling(overlay)
+    images, _, height, width = conv.source
+    stride, words = conv.window.stride[0], row_words(overlay, conv.weights, conv.group, width) // width
+    every = list(jobs(overlay, conv))
+    written = sum(job.written * job.times for some in every for job in some)
+    one_by_one = tile.stays in (IMAGE, IMAGES)
+    first = min(height, tile.rows * stride + conv.window.extent(0) - stride - conv.window.pad[0]) * width
+    reads = port.rates(burst, first)[0] if port else 1.0
+    inputs = 1 if conv.deep else ceil_div(conv.weights[1], overlay.array.inputs)
+    lead = START + latency(overlay) + first / reads
+    lead += max(0.0, (words - 1) * (first / reads - every[0][0].computes / inputs))
+    for some in every[1:]:
+        busy = [max(job.computes, job.drains) for job in some]
+        meanwhile = busy[0] if one_by_one else sum(cycles * job.times for cycles, job in zip(busy, some))
+        lead += max(0.0, words * tile.rows * stride * width / reads - meanwhile)
+    last = every[-1][-1]
+    writes = port.rates(burst, last.run)[1] if port else 1.0
+    drained = max(last.drains, last.written / writes)
+    return Waits(
+        lead,
+        max(array_cycles(overlay, conv), images * written / writes) - max(0.0, drained - last.computes),
+        DRAIN + latency(overlay) + drained,
+        first,
+        constants,
+        overlay.buffers.weights.depth * overlay.buffers.weights.banks * overlay.array.outputs / BEAT,
+    )

@@ -10,11 +10,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
+from chai.overlay import sections
+
 from .ports import BEAT, TAG, ReadPort, WritePort
 from .streams import counted, later, register
 
 BURST = 16  # beats at most, for AXI3
-PAGE = 512  # beats of 4 KB
+PAGE = sections.PAGE // BEAT  # beats
 IN_FLIGHT = 32  # bursts per channel: 150 cycles of latency take 10 whole ones, or more where runs are short
 SIZE = 3  # log2 of the bytes of a beat
 INCREMENTING = 1

@@ -24,9 +24,12 @@ FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the
     "group": ("group",),
     "local_size": ("kernel_h",),
     "factor": ("stride_h", "stride_w"),
+    "pool_columns": ("pooled_width",),
 }
-POINT = {"kernel_max": 1, "stride_max": 1, "pad_max": 0, "dilation_max": 1}  # of kinds without a window, on the array
+# of kinds without a window, or without a pooling after it, on the array
+POINT = {"kernel_max": 1, "stride_max": 1, "pad_max": 0, "dilation_max": 1, "pool_kernel_max": 0, "pool_columns_max": 0}
 MAY_BE_ZERO = ("pad_h", "pad_w", "shift", "lookup", "operation", "vector", "wide")
+MAY_BE_ZERO += ("pool_kernel_h", "pool_kernel_w", "pooled_width")
 # of loops of the array, that its kinds have no limits for: with 0 they would not end
 LOOPS = ("kernel_h", "kernel_w", "stride_h", "stride_w", "group", "tile_rows", "tile_columns", "tiles")
 
@@ -182,6 +185,7 @@ class Fetch(Component):
             largest |= dict.fromkeys(sides, later(m, most, f"most_{kind.kind}"))
         if "factor_max" in limits:
             counts.add("tiles")
+        largest = {name: limit for name, limit in largest.items() if name in self.overlay.descriptor.values}
         most = {"lookup": limits["lookup"], "wide": kind.engine == "array" and self.overlay.wide_bits is not None}
         if "operations" in limits:
             most |= {"operation": max(map(OPERATIONS.index, limits["operations"])), "vector": limits["vector"]}

@@ -26,7 +26,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
 from tests.conftest import examples
-from tests.tasks.common import joined
+from tests.tasks.common import joined, random_pooling
 from tests.tasks.lrns import random_table
 
 Z2 = overlays.load("pynq-z2")
@@ -119,6 +119,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
             [
                 *(
                     "conv",
+                    "pooled",
                     "depthwise",
                     "affine",
                     "max",
@@ -152,12 +153,12 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
             address[blob] = Placed(offset, 64)
 
     task: Task
-    if kind in ("conv", "depthwise", "affine"):
+    if kind in ("conv", "pooled", "depthwise", "affine"):
         window = Window(draw(pairs(1, 4)), draw(pairs(1, 3)), draw(pairs(0, 3)), draw(pairs(1, 3)))
         group, per_in, per_out = draw(st.integers(1, 4)), draw(st.integers(1, 40)), draw(st.integers(1, 60))
         if group > 1:  # whole words
             per_in, per_out = (-(-channels // 8) * 8 for channels in (per_in, per_out))
-        if kind != "conv":
+        if kind in ("depthwise", "affine"):
             group, per_in, per_out = draw(st.integers(1, 70)), 1, 1
         if kind == "affine":
             window = Window((1, 1), (1, 1), (0, 0))
@@ -167,14 +168,17 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         weights.flat[:2] = -127, 127
         bias = random.integers(-(1 << 24), 1 << 24, m)
         bias[:1] = draw(st.sampled_from([-(1 << 24), (1 << 24) - 1, 0]))
+        out = window.sizes((h, w))
+        maximum = random_pooling(random, out) if kind == "pooled" else None
         place("in", n, c, h, w)
-        place("out", n, m, *window.sizes((h, w)))
+        place("out", n, m, *(out if maximum is None else maximum.out))
         r = draw(requantizations((m, 1, 1)))
         kind_of_conv, wide = Affine if kind == "affine" else Conv, draw(st.booleans())
         if wide:
             bias[1:] *= 127
             bias[:1] = draw(st.sampled_from([-(1 << 31), (1 << 31) - 1, 0]))
-        task = kind_of_conv(("in",), "out", ("o",), weights, bias, window, group, r, draw(ZEROS), wide=wide)
+        extra = {"wide": wide, "pooling": maximum}
+        task = kind_of_conv(("in",), "out", ("o",), weights, bias, window, group, r, draw(ZEROS), **extra)
     elif kind in ("max", "average"):
         window = Window(draw(pairs(1, 5)), draw(pairs(1, 4)), (0, 0))
         window = window._replace(pad=tuple(draw(st.integers(0, k - 1)) for k in window.kernel))

@@ -14,6 +14,7 @@ from chai.fixed import Requantization
 from chai.overlay.layout import Placed
 from chai.overlay.records import pack, unpack
 from chai.tasks.pool import Pool
+from chai.tasks.pooling import PooledCodes
 from chai.tasks.window import Window
 from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, upsample
 
@@ -127,7 +128,9 @@ def test_every_field_has_a_use() -> None:
     table = copy(lookup=np.zeros(256, np.int8))
     product = eltwise(operation="PROD", factors=(5,), vector=True)
     product.shapes["b"] = (1, 20, 1, 1)
-    for case in (conv(group=1, wide=True), summed, copy(), average(), table, product, upsample()):
+    pooled = conv(pooling=PooledCodes(Window((3, 3), (2, 2), (1, 1)), (3, 3)))  # of 4 x 4 codes
+    pooled.shapes |= {"out": (2, 2, 3, 3), "concat": (2, 40, 3, 3)}
+    for case in (conv(group=1, wide=True), pooled, summed, copy(), average(), table, product, upsample()):
         filled |= {name for name, value in case.values(tag=1, after=Finished(1, 1)).items() if value}
     never = {f.name for f in Z2.descriptor.fields} - filled - {"version"}
     assert never == {"pad_w"}  # these cases have no such padding

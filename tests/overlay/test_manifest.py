@@ -566,9 +566,12 @@ def check_place(document: Document, library: Any, value: Any) -> None:
 def test_a_schema_requires_what_it_knows(definition: str) -> None:
     found = SCHEMA["properties"]["tasks"]["properties"][definition]
     optional = {"lookup"} - ({"lookup"} if definition == "lrn" else set())
-    optional |= {"conv": {"prelu"}, "affine": {"prelu"}, "eltwise": {"vector"}, "pool": {"standalone"}}.get(
-        definition, set()
-    )
+    optional |= {
+        "conv": {"prelu", "pool_kernel_max", "pool_columns_max"},
+        "affine": {"prelu"},
+        "eltwise": {"vector"},
+        "pool": {"standalone"},
+    }.get(definition, set())
     assert [name for name in found["properties"] if name not in optional] == found["required"]
     assert optional <= set(found["properties"])
 

@@ -23,7 +23,7 @@ from chai.tasks.conv import Affine, Conv
 from chai.tasks.fields import Operands
 from chai.tasks.tiling import beyond_ring
 from chai.tasks.window import Window
-from tests.tasks.common import joined
+from tests.tasks.common import joined, random_pooling
 
 BASE = 0x1000_0000
 ROOM = 3 << 19
@@ -80,7 +80,8 @@ class Bench:
     def add(self, task: Conv, codes: np.ndarray, after: Finished = NONE, source: Blob | None = None) -> Blob:
         """Add a Task, and its input's codes unless they are those of ``source``; return its output's blob."""
         n, m = codes.shape[0], task.weights.shape[0]
-        target = self._blob((n, m, *task.window.sizes(codes.shape[2:])))
+        size = task.window.sizes(codes.shape[2:]) if task.pooling is None else task.pooling.out
+        target = self._blob((n, m, *size))
         if source is None:
             source = self._blob(codes.shape)
             noise = self.random.integers(
@@ -196,6 +197,15 @@ def widened(random: np.random.Generator, task: Conv, most: int) -> Conv:
         slopes = random.uniform(*pick(random, (0, 1), (-1, 1)), multiplier.shape)
         factors["negative"] = (factors["multiplier"] * slopes).astype(np.int64)
     return replace(task, bias=bias, requantization=r._replace(**factors), wide=True)
+
+
+def pooled(overlay: Overlay, random: np.random.Generator, task: Conv, codes: np.ndarray) -> Conv:
+    """The Task with a random pooling after it, or as it is if the overlay has none for it."""
+    one = replace(task, pooling=random_pooling(random, task.window.sizes(codes.shape[2:])))
+    if one.pooling is None:
+        return task
+    shapes = {"x": codes.shape, "y": (codes.shape[0], task.weights.shape[0], *one.pooling.out)}
+    return task if one.excluded(overlay, shapes) else one
 
 
 def pick(random: np.random.Generator, *values: int) -> int:

@@ -22,7 +22,7 @@ from chai.tasks import tiling
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 
-from .array_bench import KINDS, Bench, pick, random_conv, small
+from .array_bench import KINDS, Bench, pick, pooled, random_conv, small
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -93,6 +93,33 @@ def test_wide_sums_are_exact(overlay: Overlay) -> None:
         bench.add(wide, codes)
         bench.add(*random_conv(overlay, random, "conv"))
     bench.run((1, 40))
+
+
+@pytest.mark.parametrize("overlay", [SMALL, *(pytest.param(o, marks=pytest.mark.slow) for o in OVERLAYS if o != SMALL)])
+def test_codes_are_pooled_before_they_are_written(overlay: Overlay) -> None:
+    """Those of most Tasks, of several images, tiles and blocks in every order, some through tables, some read by the next one."""
+    stays, several, beyond = set(), 0, set()
+    for seed in range(12):
+        bench, random = Bench(overlay, 9000 + seed), np.random.default_rng(seed)
+        target = None
+        for i in range(6):
+            kind, follows = KINDS[int(random.integers(len(KINDS) - 1))], target is not None and random.random() < 0.4
+            task, codes = random_conv(overlay, random, kind, target.shape if follows else None)
+            if random.random() < 0.8:
+                task = pooled(overlay, random, task, codes)
+            if random.random() < 0.2:
+                task = replace(task, lookup=random.integers(-128, 128, 256).astype(np.int8))
+            if follows and codes.shape == target.shape:
+                target = bench.add(task, bench.codes(target), Finished(array=i, window=0), target)
+            else:
+                target = bench.add(task, codes)
+            if task.pooling is not None:
+                stored = unpack(overlay.descriptor, bench.descriptors[-1])
+                stays.add(stored["stays"])
+                several += stored["tiles"] > 1
+                beyond.add((stored["pool_over_h"] > 0, stored["pool_over_w"] > 0))
+        bench.run(LATENCIES[seed % len(LATENCIES)], pick(random, 0, 0, 40, 200))
+    assert len(stays) >= 3 and several > 5 and len(beyond) == 4
 
 
 @pytest.mark.parametrize("stays", [tiling.NOTHING, tiling.IMAGE, tiling.IMAGES, tiling.WEIGHTS])

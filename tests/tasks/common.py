@@ -27,7 +27,9 @@ from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.interleave import Interleave
 from chai.tasks.pool import Pool
+from chai.tasks.pooling import PooledCodes
 from chai.tasks.upsample import UpsampleTask
+from chai.tasks.window import Window
 from chai.tasks.work import Work
 from tests.conftest import examples
 from tests.reference import fixed as reference
@@ -96,16 +98,36 @@ def requantized(sums: Array, r: Requantization) -> Array:
     return np.array(found, np.int64).reshape(sums.shape)
 
 
+def random_pooling(random: np.random.Generator, size: Sequence[int]) -> PooledCodes | None:
+    """A pooling after a convolution of this size, with kernels, strides and pads that the unit has; None if none is found."""
+    sides = []
+    for length in size:
+        kernel = int(random.choice([1, 2, 2, 3, 3, 3, random.integers(1, 8)]))
+        stride, pad = kernel - int(random.integers(0, 2 if kernel > 1 else 1)), int(random.integers(0, kernel))
+        ends = {(out - 1) * stride - pad + kernel - length: out for out in range(1, length + pad + 2)}
+        outs = [out for more, out in ends.items() if 0 <= more < kernel and (out - 1) * stride - pad < length]
+        if not outs:
+            return None
+        sides.append((kernel, stride, pad, int(random.choice(outs))))
+    kernel, stride, pad, out = zip(*sides)
+    return PooledCodes(Window(kernel, stride, pad), out)
+
+
 def defined(task: Task, *given: Array) -> Array:
     """What a Task writes, by the reference."""
     if isinstance(task, Conv):
         w, weights = task.window, np.asarray(task.weights).astype(np.int64)
         bias = task.bias + task.zero * weights.sum((1, 2, 3))  # of the true sum
         values = given[0].astype(np.int64) - task.zero
-        return requantized(
+        codes = requantized(
             reference.convolution(values, weights, bias.tolist(), w.stride, w.pad, w.dilation, task.group),
             task.requantization,
         )
+        if (pooled := task.pooling) is None:
+            return codes
+        table = range(-128, 128) if task.lookup is None else task.lookup.tolist()
+        codes = np.array([table[code + 128] for code in codes.ravel().tolist()]).reshape(codes.shape)
+        return reference.pooled(codes, *pooled.window[:3], pooled.out, True)
     if isinstance(task, Pool):
         w, maximum = task.window, task.requantization is None
         values = given[0].astype(np.int64) - (0 if maximum else task.zero)

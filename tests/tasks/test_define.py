@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 import chai.kernels
 from chai import devices, overlay
@@ -37,6 +37,7 @@ from .common import (
     emulated,
     factors,
     kernel_form,
+    random_pooling,
     seeds,
     shifts,
     zeros,
@@ -109,6 +110,23 @@ def test_conv(
     task = conv(rng, (group * outputs, inputs, *kernel), window, group, shift, leaky, *points)
     with kernel_form(form):
         check(task, codes(rng, batch, group * inputs, *reaching(window, size)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@EXAMPLES
+@given(size=st.tuples(st.integers(1, 12), st.integers(1, 13)), looks=st.booleans(), leaky=st.booleans(), seed=seeds)
+def test_conv_with_a_pooling_after_it(form: str, size: tuple[int, int], looks: bool, leaky: bool, seed: int) -> None:
+    """Also equal to the two Tasks, one after the other."""
+    rng = np.random.default_rng(seed)
+    alone = conv(rng, (5, 3, 2, 1), Window((2, 1), (1, 2), (1, 0)), 1, 7, leaky)
+    alone = replace(alone, lookup=rng.integers(-128, 128, 256).astype(np.int8) if looks else None)
+    pooling = random_pooling(rng, alone.window.sizes(size))
+    assume(pooling is not None)
+    x, task = codes(rng, 2, 3, *size), replace(alone, pooling=pooling)
+    pool = Pool(("y",), "z", ("pool",), pooling.window, pooling.out, None)
+    assert np.array_equal(task.define(x), pool.define(alone.define(x)))
+    with kernel_form(form):
+        check(task, x)
 
 
 @pytest.mark.parametrize("form", FORMS)

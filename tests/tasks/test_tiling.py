@@ -7,7 +7,17 @@ from hypothesis import given, strategies as st
 
 from chai import overlay as overlays
 from chai.overlay.weights import pack_weights, weight_bytes
-from chai.tasks.tiling import IMAGE, IMAGES, NOTHING, WEIGHTS, array_cycles, beyond_ring, tiling, weight_traffic
+from chai.tasks.tiling import (
+    IMAGE,
+    IMAGES,
+    NOTHING,
+    WEIGHTS,
+    Convolved,
+    array_cycles,
+    beyond_ring,
+    tiling,
+    weight_traffic,
+)
 from chai.tasks.window import Window
 from chai.util.lazy_numpy import np
 
@@ -75,8 +85,8 @@ def test_rows_are_as_many_as_the_ring_holds() -> None:
 def test_a_tile_by_hand() -> None:
     """4 rows of 112 pixels, 28 tiles, 12 passes, 3 blocks; the last of 5 rows in tiles of 2 has one."""
     window = Window((4, 1), (1, 1), (0, 0))
-    assert array_cycles(Z2, window, (64, 42, 4, 1), 1, (2, 42, 115, 112)) == 2 * 3 * 28 * (12 * 448 + 8)
-    wide = array_cycles(Z2, plain(1), (24, 16, 1, 1), 1, (1, 16, 5, 250))  # draining takes 3 cycles a pixel
+    assert array_cycles(Z2, Convolved(window, (64, 42, 4, 1), 1, (2, 42, 115, 112))) == 2 * 3 * 28 * (12 * 448 + 8)
+    wide = array_cycles(Z2, Convolved(plain(1), (24, 16, 1, 1), 1, (1, 16, 5, 250)))  # draining takes 3 cycles a pixel
     assert wide == 2 * (1500 + 8) + 750 + 8
 
 
@@ -84,8 +94,8 @@ def test_lanes_share_the_pixels_of_a_tile_but_not_the_drain() -> None:
     """25 x 41 pixels in one tile on 4 lanes, 18 passes; a block of 32 outputs is drained as 4 planes, word by word."""
     kv260 = overlays.load("kv260")
     window = Window((3, 3), (1, 1), (1, 1))
-    assert array_cycles(kv260, window, (64, 32, 3, 3), 1, (1, 32, 25, 41)) == 2 * (18 * 257 + 8)
-    assert array_cycles(kv260, plain(1), (64, 32, 1, 1), 1, (1, 32, 25, 41)) == 2 * (4 * 25 * 41 + 8)
+    assert array_cycles(kv260, Convolved(window, (64, 32, 3, 3), 1, (1, 32, 25, 41))) == 2 * (18 * 257 + 8)
+    assert array_cycles(kv260, Convolved(plain(1), (64, 32, 1, 1), 1, (1, 32, 25, 41))) == 2 * (4 * 25 * 41 + 8)
 
 
 def test_groups_begin_in_words_of_their_own() -> None:

@@ -11,27 +11,42 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ...blob import Array
 from ...overlay import EXACT
 from ...tasks import Task, package_of
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from ...tasks.conv import Conv
     from ..native.table import Form
+    from ..scratch import Scratch
 
 Kernel = Callable[..., None]  # inputs, output, scratch
 
 
 def kernel(task: Task) -> Kernel:
     """Return a function that computes a Task into the output it is called with."""
+    if getattr(task, "pooling", None) is not None:
+        conv: Any = task
+        return partial(_then_pooled, kernel(replace(conv, pooling=None)), conv)
     fast: Kernel | None = _called("kernel", task)
     if fast is None:
         return lambda *blobs: np.copyto(blobs[-2], task.define(*blobs[:-2]))
     return fast if task.lookup is None else partial(_then_looked_up, fast, task)
+
+
+def _then_pooled(unpooled: Kernel, task: Conv, x: Array, out: Array, scratch: Scratch) -> None:
+    """Compute a convolution, then the maxima of its codes; a network's segments have a Task for each here."""
+    assert task.pooling is not None
+    codes = np.empty((*out.shape[:2], *task.window.sizes(x.shape[2:])), np.int8)
+    unpooled(x, codes, scratch)
+    np.copyto(out, task.pooling.define(codes))
 
 
 def _then_looked_up(fast: Kernel, task: Task, *blobs: Any) -> None:

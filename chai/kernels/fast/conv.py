@@ -76,6 +76,8 @@ def _magnitudes(task: Conv) -> Array:
 
 def form(task: Conv) -> Form | None:
     """Return a Conv as an operation; None if a sum could leave 32 bits."""
+    if task.pooling is not None:
+        return None
     _, *one = task.weights.shape
     r, bias = task.requantization, int(np.abs(task.bias).max(initial=0))
     if not fits(r) or prod(one) * 128 * 255 + bias >= 1 << 31:

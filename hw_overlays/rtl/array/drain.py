@@ -1,4 +1,4 @@
-"""The way out: sums of a job to codes, plane by plane, each a single run of beats."""
+"""The way out: sums of a job to codes, plane by plane, each a single run of beats; of pooled ones, a run for each row."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
@@ -16,6 +16,7 @@ from ..streams import later, register
 from .constants import COUNT, TABLES
 from .jobs import job
 from .plan import log2, plan
+from .pooling import Maxima, Sweep, alone, columns_of
 
 SETTLE = 4  # cycles from a new job until what follows from it is in registers
 BEATS = 32  # on the way from the accumulators to the port
@@ -43,6 +44,7 @@ class Drain(wiring.Component):
         depth = overlay.buffers.accumulators.depth
         self.parts = array.outputs // self.step
         self.requantise = Requantise(overlay, self.step, overlay.array_bits)
+        self.pools = columns_of(overlay) > 0
         sums = self.requantise.sums.shape()
         super().__init__(
             {
@@ -77,70 +79,97 @@ class Drain(wiring.Component):
             m.d.sync += [settle.eq(settle - 1), settled.eq(settle == 1)]
         with m.If(self.jobs.ready):
             m.d.sync += [settle.eq(SETTLE), settled.eq(0)]
-        all_asked = self._ask(m, planes, settled)
+        part, last_part = register(range(self.parts), "part"), register(1, "last_part")
+        sweep = self._sweep(m, self.jobs.valid & (settle == SETTLE - 2), last_part)
+        all_asked = self._ask(m, planes, settled, sweep.runs)
 
         rule = register(self.requantise.rule.shape(), "rule")
-        part, last_part = register(range(self.parts), "part"), register(1, "last_part")
         left, end, single = register(len(job.pixels), "left"), register(1, "end"), later(m, job.pixels == 1, "single")
         flying = Signal(range(BEATS + 1))  # beats that are read, but not written
-        reading, last, rests = Signal(), Signal(), Signal()
+        reading, plane_end, last, rests = Signal(), Signal(), Signal(), Signal()
         # lanes have one rule at a time: that of the job before it, until all its beats are written
         same = later(m, rule == plan.rule, "same")
         there = later(m, self.tables != self.drained, "there")
         room = later(m, flying < BEATS - 1, "room")
         able = later(m, settled & there & same, "able")
+        place, busy = sweep.place, Signal(range(LATENCY + 4))  # cycles until what is read is out of the lanes
+        m.d.sync += busy.eq(Mux(reading, LATENCY + 3, Mux(busy == 0, 0, busy - 1)))
         m.d.comb += [
-            last.eq(end & last_part),
-            reading.eq(settled & able & room & ~rests & (~last | all_asked)),
+            plane_end.eq(Mux(plan.pooled, sweep.end, end)),
+            last.eq(plane_end & last_part),
+            reading.eq(settled & able & room & ~rests & Mux(plan.pooled, sweep.open, ~(end & last_part) | all_asked)),
+            sweep.goes.eq(reading & plan.pooled),
             self.jobs.ready.eq(reading & last),
             self.ended.eq(self.jobs.ready & job.last),
         ]
         # a wide sum is in the lanes for two cycles: it is read in the second, while nothing moves in the first
         m.d.sync += rests.eq(reading & rule.wide)
         m.d.sync += [self.table.eq(self.drained), self.plane.eq(part)]
-        with m.If(flying == 0):
+        with m.If((flying == 0) & (busy == 0)):
             m.d.sync += rule.eq(plan.rule)
-        with m.If(reading):
-            m.d.sync += [left.eq(left - 1), end.eq(left == 2), self.lane.eq(self.lane + 1)]
+        with m.If(reading & (place.real | ~plan.pooled)):
+            m.d.sync += self.lane.eq(self.lane + 1)
             with m.If(self.lane == self.overlay.array.lanes - 1):
                 m.d.sync += [self.lane.eq(0), self.address.eq(self.address + 1)]
-            with m.If(end):
+        with m.If(reading):
+            m.d.sync += [left.eq(left - 1), end.eq(left == 2)]
+            with m.If(plane_end):
                 m.d.sync += [part.eq(part + 1), last_part.eq(part + 2 == planes)]
             with m.If(last):
                 m.d.sync += self.drained.eq(self.drained + 1)
         with m.If(~settled):
             m.d.sync += [part.eq(0), last_part.eq(planes == 1)]
-        with m.If(~settled | (reading & end)):
+        with m.If(~settled | (reading & plane_end)):
             m.d.sync += [left.eq(job.pixels), end.eq(single), self.lane.eq(0), self.address.eq(0)]
         written = self.memory.data.valid & self.memory.data.ready
-        m.d.sync += flying.eq(flying + reading - written)
+        writes = reading & (~plan.pooled | (place.ends & place.ends_row))
+        m.d.sync += flying.eq(flying + writes - written)
         m.d.comb += self.waits.eq(self.memory.data.valid & ~self.memory.data.ready)
-        self._lanes(m, rule, part, later(m, job.channels - (part << log2(self.step)), "channels"), reading)
+        chosen = Mux(plan.pooled, place.as_value(), alone(self.overlay).as_value())
+        channels = later(m, job.channels - (part << log2(self.step)), "channels")
+        self._lanes(m, rule, part, channels, reading, chosen)
         return m
 
-    def _ask(self, m: Module, planes: Value, settled: Value) -> Value:
-        """Request a run for each plane, ahead of the beats or late; return whether all of a job's are requested."""
+    def _sweep(self, m: Module, begins: Value, last_part: Value) -> Sweep:
+        """Return the way through the rows of a job's planes if they are pooled. Without the unit nothing drives it."""
+        sweep, plan, job = Sweep(self.overlay), self.plan, self.jobs.payload
+        if self.pools:
+            m.submodules.sweep = sweep
+            m.d.comb += [getattr(sweep.plan, name).eq(getattr(plan, name)) for name in plan.signature.members]
+            m.d.comb += [sweep.job[name].eq(job[name]) for name in sweep.job.shape().members]
+            m.d.comb += [sweep.begins.eq(begins & plan.pooled), sweep.last_part.eq(last_part)]
+        return sweep
+
+    def _ask(self, m: Module, planes: Value, settled: Value, rows: stream.Interface) -> Value:
+        """Request a run for each plane, ahead of the beats or late; return whether all of a job's are requested.
+
+        ``rows`` are the runs of pooled planes, the last of which may still wait when the next job has begun.
+        """
         plan, job, port = self.plan, self.jobs.payload, self.memory.request
         bits = len(port.payload.address)
         asked, output = register(range(self.parts + 1), "asked"), register(bits, "output")
         last, done = later(m, asked == planes - 1, "last_run"), Signal()
         following = later(m, (output + plan.output_pitch)[:bits], "next_output")
         waits = Signal()  # for these two
+        asks = settled & ~done & ~waits & ~plan.pooled & ~rows.valid
         m.d.comb += [
-            port.valid.eq(settled & ~done & ~waits),
+            port.valid.eq(asks | rows.valid),
             port.payload.address.eq(output),
             port.payload.beats.eq(job.pixels),
             port.payload.last.eq(job.last & last),
             port.payload.tag.eq(plan.tag),
+            rows.ready.eq(port.ready),
         ]
-        m.d.sync += waits.eq(port.valid & port.ready)
-        with m.If(port.valid & port.ready):
+        with m.If(rows.valid):
+            m.d.comb += port.payload.eq(rows.payload)
+        m.d.sync += waits.eq(asks & port.ready)
+        with m.If(asks & port.ready):
             m.d.sync += [asked.eq(asked + 1), output.eq(following), done.eq(last)]
         with m.If(~settled):
             m.d.sync += [asked.eq(0), output.eq(job.output), done.eq(0)]
         return done
 
-    def _lanes(self, m: Module, rule: Value, part: Value, channels: Value, reading: Value) -> None:
+    def _lanes(self, m: Module, rule: Value, part: Value, channels: Value, reading: Value, place: Value) -> None:
         m.submodules.requantise = lanes = self.requantise
         m.submodules.beats = fifo = SyncFIFOBuffered(width=8 * self.step, depth=BEATS)
         # with the sums that are read; channels beyond the last one are zeros
@@ -162,14 +191,19 @@ class Drain(wiring.Component):
             for name in ("bias", "multiplier", "negative"):
                 m.d.comb += getattr(lanes, name)[k].eq(later(m, self.records[k][name], f"{name}_{k}"))
         valid, some = later(m, reading, "valid", LATENCY + 3), later(m, some, "some", LATENCY + 2)
+        word = Cat(Mux(some[k], lanes.codes[k], 0) for k in range(self.step))
         m.d.comb += [
             fifo.w_en.eq(valid),
+            fifo.w_data.eq(word),
             self.memory.data.valid.eq(fifo.r_rdy),
             self.memory.data.payload.eq(fifo.r_data),
             fifo.r_en.eq(self.memory.data.ready),
         ]
-        for k in range(self.step):
-            m.d.comb += fifo.w_data.word_select(k, 8).eq(Mux(some[k], lanes.codes[k], 0))
+        if self.pools:
+            m.submodules.maxima = maxima = Maxima(self.overlay)
+            m.d.comb += [maxima.valid.eq(valid), maxima.codes.as_value().eq(word)]
+            m.d.comb += maxima.place.as_value().eq(later(m, place, "place", LATENCY + 3))
+            m.d.comb += [fifo.w_en.eq(maxima.write), fifo.w_data.eq(maxima.word.as_value())]
 
 
 def complete_job(overlay: Overlay) -> data.StructLayout:

@@ -37,6 +37,8 @@ def job(overlay: Overlay) -> data.StructLayout:
     ``free``, ``rewind``  weights are not needed any more; the ones after these begin at the first that is not freed
     ``release``        words of the input ring that no later job reads
     ``narrow``         weights of one input each, on the diagonal of the array
+    ``top``, ``bottom``  its tile has the image's first row, its last one
+    ``again``          its tile is that of the job before
     """
     ring = log2(overlay.buffers.input.depth)
     size = pixel_count(overlay)
@@ -58,6 +60,7 @@ def job(overlay: Overlay) -> data.StructLayout:
             "rewind": 1,
             "release": unsigned(WORDS),
             "narrow": 1,
+            **dict.fromkeys(("top", "bottom", "again"), 1),
         }
     )
 
@@ -133,6 +136,7 @@ class Jobs(wiring.Component):
             **dict.fromkeys(("row_output", "tile_output", "plane_output"), bits),
             "segment": 13,
             "segment_words": range(depth),
+            "again": 1,
         }
         at = {name: register(shape, f"at_{name}") for name, shape in shapes.items()}
         return SimpleNamespace(**at, task=Signal(position, name="at_task"))
@@ -179,6 +183,9 @@ class Jobs(wiring.Component):
             "rewind": kept("rewind", ~free & (blocks_end | plan.outside | plan.between)),
             "release": kept("release", Mux(blocks_end & row_end, kept("released", end - begin, WORDS), 0)),
             "narrow": plan.depthwise,
+            "top": kept("top", at.tops == plan.output_height),
+            "bottom": bottom,
+            "again": at.again,
         }
         m.d.comb += [job[name].eq(value) for name, value in job_fields.items()]
         size = product(m, plan.output_pitch, planes, bits, "size")
@@ -224,6 +231,7 @@ class Jobs(wiring.Component):
     def _step(self, m: Module, at: SimpleNamespace, ends: SimpleNamespace, acts: dict[str, Signal]) -> None:
         """Set the position of the next job."""
         plan = self.plan
+        m.d.sync += at.again.eq(acts["next_block"] & ~acts["first_image"] & ~acts["same_image"])
         with m.If(acts["next_tile"]):
             m.d.sync += [
                 at.columns.eq(at.columns - plan.tile_columns),

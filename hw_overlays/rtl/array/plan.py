@@ -26,6 +26,8 @@ FIELDS = (
     *("input_height", "input_width", "output_height", "output_width", "tile_rows", "tile_columns", "tiles", "batch"),
     *("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w"),
     *("after_array", "after_window", "input_zero", "tag", "output_channels", "lookup"),
+    *("pooled_width", "pool_kernel_h", "pool_kernel_w", "pool_stride_h", "pool_stride_w"),
+    *("pool_pad_h", "pool_pad_w", "pool_over_h", "pool_over_w"),
 )
 
 # (name, bits, factor, factor) in the order in which one multiplier computes them
@@ -62,12 +64,13 @@ def plan(overlay: Overlay) -> wiring.Signature:
     ``planes``, ``blocks``  of a group's inputs
     ``outside``, ``between``  whether blocks of outputs are the outer loop: of all images, of each image
     ``keep``        weights are used several times and stay in their ring
+    ``pooled``      codes are pooled before they are written: rows of a tile are no step in the output
     """
     fields = {f.name: Shape(f.width, f.signed) for f in overlay.descriptor.fields}
     members = {name: fields.get(name, unsigned(1)) for name in FIELDS}
     members |= {name: unsigned(bits) for name, bits, *_ in PRODUCTS}
     members |= {"rule": RULE, "depthwise": 1, "groups": 16, "inputs": 16, "outputs": 16, "planes": 13, "blocks": 13}
-    members |= {"outside": 1, "between": 1, "keep": 1}
+    members |= {"outside": 1, "between": 1, "keep": 1, "pooled": 1}
     return wiring.Signature({name: Out(shape) for name, shape in members.items()})
 
 
@@ -97,6 +100,9 @@ class Planner(wiring.Component):
         m.d.comb += [getattr(plan, name).eq(product) for name, product in products.items()]
         fields = {f.name for f in self.overlay.descriptor.fields}
         m.d.comb += [getattr(plan, name).eq(task[name]) for name in FIELDS if name in fields]
+        m.d.comb += [plan.pooled.eq(plan.pooled_width.any())]
+        with m.If(plan.pooled):
+            m.d.comb += plan.output_step.eq(0)
         m.d.comb += [plan.rule[name].eq(task[name]) for name in ("shift", "leaky", "low", "high")]
         if self.overlay.wide_bits is not None:
             m.d.comb += plan.rule.wide.eq(task.wide)

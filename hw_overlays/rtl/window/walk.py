@@ -4,9 +4,9 @@ from amaranth import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..streams import later, register
+from chai.overlay.sections import RUN
 
-RUN = 64  # beats of a run at most: 4 bursts of AXI3
+from ..streams import later, register
 
 
 def area(bits: int) -> data.StructLayout:

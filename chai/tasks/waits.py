@@ -1,0 +1,45 @@
+"""Waits: what an engine waits for at the two ends of a Task, in cycles.
+
+A Task begins when its first rows are there: the memory's latency after the Tasks that it waits for have finished, and their
+beats at the rate of a port. It has finished when the last response to its writes is there, after its last sums are drained.
+While an engine works on another Task, neither costs anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..overlay import Overlay
+
+START, DRAIN = (
+    15,
+    48,
+)  # cycles of the array from a count that is reached to a request; from the last product to its codes
+
+
+class Waits(NamedTuple):
+    """The cycles of a Task and, of the array, the beats that a port reads for it.
+
+    ``lead``   from the finish of the Tasks that it waits for to the first product
+    ``work``   from there to the last product, if all input and constants are there
+    ``tail``   from there to its finish
+    ``first``  beats in ``lead`` of a port that also reads constants
+    ``constants``, ``held``  beats of those, and as many as may be there before the Task works
+    """
+
+    lead: float
+    work: float
+    tail: float
+    first: float = 0
+    constants: float = 0
+    held: float = 0
+
+
+def latency(overlay: Overlay) -> int:
+    """Return the cycles from an address to its first beat, 0 if the manifest does not say."""
+    return overlay.memory_port.latency_cycles if overlay.memory_port else 0
+
+
+def of_window(overlay: Overlay, cycles: float) -> Waits:
+    """Return the waits of a Task of the window engine, which works so long: for its first word, and for its last response."""
+    return Waits(latency(overlay), cycles, latency(overlay))
