@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from math import ceil
+from math import inf
 from typing import NamedTuple
 
 from ..blob import Shape, View, outermost
@@ -16,8 +16,8 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..util.rounding import ceil_div
 from .chain import Piece, arranged
-from .cycles import INSTANT, Effort, Engines, effort
-from .dependencies import Finished
+from .cycles import INSTANT, Effort, Engines, effort, first_cycle, makespan
+from .dependencies import NONE, Finished
 
 PIECES = 8  # of a Task at most: larger batches are cut into runs of images
 LOSS = 0.05  # of a Task's cycles: the weights of some are fetched again for each piece
@@ -56,8 +56,11 @@ def arrangements(
         costs = [efforts[piece] for piece in pieces]
         predecessors = _predecessors(tasks, pieces, shapes, views, overlay.layout.channels_per_word)
         for priorities in ([0] * len(pieces), _critical_paths(costs, predecessors)):
-            order, cycles = _list_schedule(costs, predecessors, priorities)
-            yield Arrangement([pieces[i] for i in order], cycles)
+            order = _list_schedule(costs, predecessors, priorities)
+            after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
+            yield Arrangement(
+                [pieces[i] for i in order], makespan([costs[i] for i in order], after, first_cycle(overlay))
+            )
 
 
 def _pieces(index: int, batch: int) -> Iterator[Piece]:
@@ -95,10 +98,10 @@ def _predecessors(
     return predecessors
 
 
-def _critical_paths(efforts: Sequence[Effort], predecessors: Sequence[set[int]]) -> list[int]:
+def _critical_paths(efforts: Sequence[Effort], predecessors: Sequence[set[int]]) -> list[float]:
     """Return the cycles of each piece's critical path: the longest chain of successors, from its begin to their end."""
-    after = [0] * len(predecessors)  # the longest path of a piece's successors
-    lengths = [0] * len(predecessors)
+    after = [0.0] * len(predecessors)  # the longest path of a piece's successors
+    lengths = [0.0] * len(predecessors)
     for i in reversed(range(len(predecessors))):
         lengths[i] = efforts[i].cycles + after[i]
         for k in predecessors[i]:
@@ -106,39 +109,58 @@ def _critical_paths(efforts: Sequence[Effort], predecessors: Sequence[set[int]])
     return lengths
 
 
-def _list_schedule(
-    efforts: Sequence[Effort], predecessors: Sequence[set[int]], priorities: Sequence[int]
-) -> tuple[list[int], int]:
-    """Return the order in which pieces begin, and the cycle in which the last one ends.
+def _counts(engines: Sequence[str], predecessors: Sequence[set[int]], order: Sequence[int]) -> list[Finished]:
+    """Return how many pieces of each engine must have finished before each one, which are listed in this order."""
+    counted = dict[int, Finished]()
+    done, after = dict.fromkeys(Finished._fields, 0), []
+    for number, engine, before in zip(order, engines, predecessors):
+        done[engine] += 1
+        counted[number] = Finished(**{engine: done[engine]})
+        waits = NONE
+        for i in before:
+            waits |= counted[i]
+        after.append(waits)
+    return after
 
-    A piece is ready when its predecessors have ended. A free engine begins the ready piece with the highest priority, of
-    several the first.
+
+def _list_schedule(
+    efforts: Sequence[Effort], predecessors: Sequence[set[int]], priorities: Sequence[float]
+) -> list[int]:
+    """Return the order in which pieces begin.
+
+    A piece is ready when its predecessors have finished and its first rows are there. A free engine begins the ready piece
+    with the highest priority, of several the first.
     """
     successors: list[list[int]] = [[] for _ in predecessors]
     for i, before in enumerate(predecessors):
         for k in before:
             successors[k].append(i)
     # a window Task is first where both engines begin one at once: what it reads is needed for less long then
-    ready: dict[str, list[tuple[int, int]]] = {engine: [] for engine in reversed(Finished._fields)}
+    ready: dict[str, list[tuple[float, int]]] = {engine: [] for engine in reversed(Finished._fields)}
 
     def release(i: int) -> None:
         heappush(ready[efforts[i].engine], (-priorities[i], i))
 
+    begins = [0.0] * len(predecessors)  # when all predecessors so far have finished
     unfinished = [len(before) for before in predecessors]  # predecessors of each piece that have not ended
     for i, count in enumerate(unfinished):
         if not count:
             release(i)
     engines, order, left = Engines(efforts), list[int](), len(predecessors)
-    while left:
+    coming: list[tuple[float, int]] = []  # when pieces are ready
+    while len(order) < left:
+        while coming and coming[0][0] <= engines.now + INSTANT:
+            release(heappop(coming)[1])
         for engine, queue in ready.items():
             if queue and engines.free(engine):
                 _, i = heappop(queue)
                 engines.start(i)
                 order.append(i)
-        for i in engines.advance():
-            left -= 1
-            for k in successors[i]:
-                unfinished[k] -= 1
-                if not unfinished[k]:
-                    release(k)
-    return order, ceil(engines.now - INSTANT)
+        if len(order) < left:
+            for i in engines.advance(coming[0][0] if coming else inf):
+                for k in successors[i]:
+                    begins[k] = max(begins[k], engines.now + efforts[i].waits.tail)
+                    unfinished[k] -= 1
+                    if not unfinished[k]:
+                        heappush(coming, (begins[k] + efforts[k].waits.lead, k))
+    return order

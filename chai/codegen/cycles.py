@@ -1,60 +1,90 @@
-"""Cycle model of a chain: two engines, each in order, every Task after those that it waits for, and one memory for both."""
+"""Cycle model of a chain: two engines, each in order, every Task after those that it waits for, and one memory for both.
+
+A Task leads, works and ends. It leads until its first rows are there, from when the Tasks that it waits for have finished, and
+works when the Task before it on its engine has worked. It has finished some cycles after that.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 from ..blob import Shape
 from ..overlay import Overlay
 from ..tasks import Task
+from ..tasks.waits import Waits, latency
 from .dependencies import NONE, Finished
 
 INSTANT = 1e-6  # cycles, less than which is a rounding error
+AHEAD = 2  # Tasks whose constants are asked for before the first one has worked
+PORTS = 2  # that read constants in turns, together a beat a cycle
+FETCH = 200  # cycles of the first descriptor besides the latency: its beats, its check and the plan
 
 
 @dataclass(eq=False, slots=True)
 class Effort:
-    """The cycles of a Task that runs alone on its ``engine``, and the share of the memory's rate that it uses then."""
+    """The waits of a Task on its ``engine``, and the share of the memory's rate that it uses while it works.
+
+    ``rate``   of a port that reads: beats a cycle
+    ``queue``  beats that the port may have accepted before the Task's first ones
+    """
 
     engine: str
-    cycles: int
     load: float
+    waits: Waits
+    rate: float = 1.0
+    queue: int = 0
+
+    @property
+    def cycles(self) -> float:
+        """Return the cycles until it has finished, if nothing else runs."""
+        return sum(self.waits[:3])
+
+    def lead(self, other: float) -> float:
+        """Return the cycles until its first rows are there, while its port has so many beats of constants to read.
+
+        Those that the port has accepted are first, then they take turns.
+        """
+        return self.waits.lead + min(other, self.queue + self.waits.first) / self.rate
 
 
 def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
-    """Return the effort of a Task; it moves its bytes evenly over its time."""
-    cycles = task.cycles(overlay, shapes)
-    return Effort(task.engine, cycles, task.moving_cycles(overlay, shapes) / cycles)
+    """Return the effort of a Task; it moves its bytes evenly over the time in which it works."""
+    moving, waits = task.moving_cycles(overlay, shapes), task.waits(overlay, shapes)
+    port, burst = overlay.memory_port, overlay.burst_beats
+    rate, queue = (port.rates(burst)[0], port.reads.bursts_min * burst) if port else (1.0, 0)
+    load = min(1.0, moving / waits.work)
+    return Effort(task.engine, load, waits._replace(work=max(waits.work, moving)), rate, queue)
 
 
 class Engines:
     """The engines at the cycle ``now``, each with a Task (numbered as the ``efforts``) or free.
 
-    Two Tasks that run at once have half of the memory's rate each, or more where the other one needs less.
+    Two Tasks that work at once have half of the memory's rate each, or more where the other one needs less.
     """
 
-    def __init__(self, efforts: Sequence[Effort]) -> None:
-        self.now = 0.0
+    def __init__(self, efforts: Sequence[Effort], now: float = 0.0) -> None:
+        self.now = now
         self._efforts = efforts
         self._running: dict[str, int] = {}
-        self._left = [float(one.cycles) for one in efforts]
+        self._left = [float(one.waits.work) for one in efforts]
 
     def free(self, engine: str) -> bool:
         """Return whether an engine has no Task."""
         return engine not in self._running
 
-    def start(self, number: int) -> None:
-        """Start a Task on its engine, which is free."""
+    def start(self, number: int, until: float = 0.0) -> None:
+        """Start a Task on its engine, which is free, and which it keeps until then at least."""
         self._running[self._efforts[number].engine] = number
+        self._left[number] = max(self._left[number], until - self.now)
 
-    def advance(self) -> list[int]:
-        """Run until a Task ends; return those that do, which leave their engines free."""
+    def advance(self, until: float = inf) -> list[int]:
+        """Run until a Task has worked, or until a cycle; return those that have, which leave their engines free."""
         total = sum(self._efforts[i].load for i in self._running.values())
         speeds = {i: _speed(self._efforts[i].load, total) for i in self._running.values()}
-        passed = min(self._left[i] / speed for i, speed in speeds.items())
+        passed = min([until - self.now, *(self._left[i] / speed for i, speed in speeds.items())])
         self.now += passed
         for i, speed in speeds.items():
             self._left[i] -= passed * speed
@@ -72,15 +102,82 @@ def _speed(load: float, total: float) -> float:
 def chain_cycles(
     overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], after: Sequence[Finished]
 ) -> int:
-    """Return the clock cycle in which the last Task ends; ``after`` is what each waits for."""
-    efforts = [effort(overlay, task, shapes) for task in tasks]
-    queues = {name: deque(i for i, one in enumerate(efforts) if one.engine == name) for name in Finished._fields}
-    engines, done = Engines(efforts), NONE
-    while sum(done) < len(tasks):
-        for name, queue in queues.items():
-            if queue and engines.free(name) and after[queue[0]] | done == done:
-                engines.start(queue.popleft())
-        for i in engines.advance():
-            name = efforts[i].engine
-            done = done._replace(**{name: getattr(done, name) + 1})
-    return ceil(engines.now - INSTANT)
+    """Return the clock cycle in which the last Task has finished; ``after`` is what each waits for."""
+    return makespan([effort(overlay, task, shapes) for task in tasks], after, first_cycle(overlay))
+
+
+def first_cycle(overlay: Overlay) -> float:
+    """Return the cycle from which on the first Task of a chain may lead."""
+    return FETCH + latency(overlay)
+
+
+def makespan(efforts: Sequence[Effort], after: Sequence[Finished], begin: float = 0.0) -> int:
+    """Return the same for Tasks of such efforts, the first of which may lead from the cycle ``begin`` on."""
+    engines, lines = Engines(efforts, begin), {name: _Line(name, efforts) for name in Finished._fields}
+    done = NONE
+    while sum(done) < len(efforts):
+        moments = []
+        for line in lines.values():
+            line.begin(engines, after, done)
+            moments += line.moments(engines.now)
+        for i in engines.advance(min(moments, default=inf)):
+            lines[efforts[i].engine].worked(i, engines.now)
+        done = Finished(**{name: line.finished(engines.now) for name, line in lines.items()})
+    return ceil(engines.now - INSTANT) if efforts else 0
+
+
+class _Line:
+    """The Tasks of one engine, in order: the next one leads while the one before it works.
+
+    ``_fetched``  when the constants of each Task are there. The next one's are asked for when the last Task's are there, and
+    the one before it has worked.
+    """
+
+    def __init__(self, engine: str, efforts: Sequence[Effort]) -> None:
+        self._engine, self._efforts = engine, efforts
+        self._queue = deque(i for i, one in enumerate(efforts) if one.engine == engine)
+        self._leads: tuple[int, float] | None = None  # the next Task, and when its first rows are there
+        self._ends: deque[float] = deque()  # when Tasks that have worked have finished
+        self._count, self._fetched = 0, deque[float]()
+        self._to_fetch = deque(self._queue)
+        for _ in range(AHEAD):
+            self._fetch(0.0)
+
+    def _fetch(self, now: float) -> None:
+        """Ask for the constants of the next Task that has none."""
+        if self._to_fetch:
+            constants = self._efforts[self._to_fetch.popleft()].waits.constants
+            self._fetched.append(max(now, self._fetched[-1] if self._fetched else 0.0) + constants)
+
+    def begin(self, engines: Engines, after: Sequence[Finished], done: Finished) -> None:
+        """Let the next Task lead if those that it waits for have finished, and work if its engine is free."""
+        self._lead(engines.now, after, done)
+        if self._leads and self._leads[1] <= engines.now + INSTANT and engines.free(self._engine):
+            i, waits = self._leads[0], self._efforts[self._leads[0]].waits
+            there = max(self._fetched.popleft(), engines.now + waits.constants - waits.held)
+            engines.start(i, there if waits.constants else 0.0)
+            self._leads = None
+            self._lead(engines.now, after, done)
+
+    def _lead(self, now: float, after: Sequence[Finished], done: Finished) -> None:
+        if self._leads is None and self._queue and after[self._queue[0]] | done == done:
+            i = self._queue.popleft()
+            busy = max(0.0, self._fetched[-1] - now) / PORTS if self._fetched else 0.0
+            self._leads = i, now + self._efforts[i].lead(busy)
+
+    def worked(self, number: int, now: float) -> None:
+        """Let a Task end that has worked."""
+        self._fetch(now)
+        self._ends.append(max(now + self._efforts[number].waits.tail, self._ends[-1] if self._ends else 0.0))
+
+    def finished(self, now: float) -> int:
+        """Return how many have finished."""
+        while self._ends and self._ends[0] <= now + INSTANT:
+            self._ends.popleft()
+            self._count += 1
+        return self._count
+
+    def moments(self, now: float) -> list[float]:
+        """Return when the next Task's first rows are there, if that is to come, and when the next one finishes."""
+        leads = [self._leads[1]] if self._leads and self._leads[1] > now + INSTANT else []
+        return leads + [*self._ends][:1]

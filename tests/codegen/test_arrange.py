@@ -13,10 +13,11 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai import overlay as overlays
 from chai.blob import View, outermost
+from chai.codegen import arrange
 from chai.codegen.arrange import PIECES, arrangements
 from chai.codegen.chain import Chain, Piece, arranged
 from chai.codegen.compile import chain
-from chai.codegen.cycles import chain_cycles
+from chai.codegen.cycles import Effort, chain_cycles, effort
 from chai.codegen.dependencies import dependencies
 from chai.codegen.encoding import encode, equal
 from chai.codegen.memory_map import FIXED, WORK, Usage, regions
@@ -27,6 +28,7 @@ from chai.overlay.records import unpack
 from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
+from chai.tasks.waits import Waits
 from chai.tasks.window import Window
 from chai.tasks.work import Work
 from tests.artifact.common import data, load, made
@@ -52,7 +54,7 @@ def chain_of(net: chai.Net, step: DeviceStep) -> Chain:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch", "goal"),
-    [("googlenet_nolrn", 2, 4.53e6), ("googlenet_nolrn", 1, 4.71e6), ("squeezenet_v1.1", 2, 1.30e6)],
+    [("googlenet_nolrn", 2, 4.50e6), ("googlenet_nolrn", 1, 4.55e6), ("squeezenet_v1.1", 2, 1.26e6)],
 )
 def test_networks_are_as_fast_as_the_hardware_is_built_for(name: str, batch: int, goal: float) -> None:
     """At 1,500 MB/s and 100 MHz, with a window engine that reads 8 and writes 8 bytes a cycle, and one memory for both."""
@@ -84,6 +86,18 @@ def _array(source: str, target: str) -> Conv:
     return Conv((source,), target, (target,), weights, np.zeros(16, np.int64), Window((1, 1), (1, 1), (0, 0)), 1, r)
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Tasks begin and finish without waits, which would be longer than Tasks of such small blobs."""
+
+    def working(*given: Any) -> Effort:
+        one = effort(*given)
+        return replace(one, waits=Waits(0, one.waits.work, 0))
+
+    monkeypatch.setattr(arrange, "effort", working)
+
+
+@pytest.mark.usefixtures("at_once")
 def test_an_engine_takes_what_it_can_begin() -> None:
     """By hand: 5 begins beside 0, as nothing has to be there but "a"; 4 does not wait for 2; 3 begins before both end."""
     shapes = dict.fromkeys("abcdefgh", (1, 16, 5, 7))
@@ -103,6 +117,7 @@ def test_an_engine_takes_what_it_can_begin() -> None:
     assert all(images is None for rule in arrangements(Z2, tasks, shapes, {}) for _, images in rule.pieces)
 
 
+@pytest.mark.usefixtures("at_once")
 def test_what_most_work_waits_for_goes_first() -> None:
     shapes = dict.fromkeys("abcdef", (1, 16, 5, 7))
     tasks = [_array("a", "b"), _array("a", "c"), pool("c", "d"), pool("d", "e"), pool("b", "f")]
@@ -111,6 +126,7 @@ def test_what_most_work_waits_for_goes_first() -> None:
     assert paths == [1, 2, 0, 3, 4]
 
 
+@pytest.mark.usefixtures("at_once")
 def test_the_longest_way_counts_in_cycles() -> None:
     """One long Task outweighs two short ones, also where a shorter way begins at the same blob."""
     shapes = {**dict.fromkeys("abcdeg", (1, 16, 5, 7)), "f": (1, 96, 5, 7)}
@@ -138,6 +154,7 @@ def test_a_cut_task_names_every_image_once(batch: int, step: int) -> None:
     assert [task.images for task in arranged(tasks, cut)] == [images for _, images in cut]
 
 
+@pytest.mark.usefixtures("at_once")
 def test_an_image_that_waits_lets_the_other_pass() -> None:
     """While the second image is pooled twice, the first one is convolved twice."""
     shapes = dict.fromkeys("abcdef", (2, 16, 5, 7))

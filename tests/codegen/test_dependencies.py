@@ -82,10 +82,10 @@ def test_no_interleaving_of_a_network_reads_other_bytes(name: str) -> None:
 
 def line() -> Chain:
     """Each Task reads what the one before it wrote; all of them are the window engine's."""
-    return chain(Work(Z2, [pool("a", "b"), pool("b", "c"), pool("c", "d"), pool("d", "e")], SHAPES, {}, ["a"], ["e"]))
+    return chain(Work(Z2, [pool("a", "b"), pool("b", "c"), pool("c", "d"), pool("d", "e")], ALONE, {}, ["a"], ["e"]))
 
 
-@pytest.mark.parametrize("name", ["digits", "squeezenet_v1.1", "line"])
+@pytest.mark.parametrize("name", ["digits", "line"])
 def test_without_a_needed_dependency_some_interleaving_fails(name: str) -> None:
     """Each count, lowered by one: either the Task that is no longer waited for is still known to have finished through
     another, or the adversary finds it. The counts of the Task's own engine are among them."""
@@ -251,13 +251,20 @@ def pool(source: str, target: str) -> Pool:
 
 
 SHAPES: dict[str, Shape] = dict.fromkeys("abcdef", (2, 16, 5, 7)) | {"whole": (2, 32, 5, 7)}
+ALONE = {blob: (1, *shape[1:]) for blob, shape in SHAPES.items()}  # of one image
 
 
 def test_a_reader_waits_for_its_writers_and_a_writer_for_the_readers_of_what_it_overwrites() -> None:
     made = chain(
-        Work(Z2, [pool("a", "b"), pool("a", "c"), pool("c", "d"), pool("b", "e")], SHAPES, {}, ["a"], ["e", "d"])
+        Work(Z2, [pool("a", "b"), pool("a", "c"), pool("c", "d"), pool("b", "e")], ALONE, {}, ["a"], ["e", "d"])
     )
-    assert made.after == [Finished(), Finished(), Finished(0, 2), Finished(0, 1)]
+    assert [task.output for task in made.tasks] == [
+        "b",
+        "c",
+        "e",
+        "d",
+    ]  # the first response comes before the second one
+    assert made.after == [Finished(), Finished(), Finished(0, 1), Finished(0, 2)]
     made = line()
     assert made.regions.offsets["d"] == made.regions.offsets["b"]
     assert made.after == [Finished(), Finished(0, 1), Finished(0, 2), Finished(0, 3)]
@@ -266,7 +273,7 @@ def test_a_reader_waits_for_its_writers_and_a_writer_for_the_readers_of_what_it_
 def test_the_branches_of_a_concat_do_not_wait_for_each_other() -> None:
     views = {"b": View("whole", 0), "c": View("whole", 16)}
     tasks = [pool("a", "b"), pool("a", "c"), Pool(("whole",), "f", ("f",), ONE, (5, 7), None)]
-    made = chain(Work(Z2, tasks, {**SHAPES, "f": (2, 32, 5, 7)}, views, ["a"], ["f"]))
+    made = chain(Work(Z2, tasks, {**ALONE, "f": (1, 32, 5, 7)}, views, ["a"], ["f"]))
     assert made.after == [Finished(), Finished(), Finished(0, 2)]
 
 
@@ -274,7 +281,7 @@ def test_the_engines_are_counted_apart() -> None:
     weights, bias = np.ones((16, 1, 1, 1), np.int8), np.zeros(16, np.int64)
     r = chai.fixed.Requantization(np.ones((16, 1, 1), np.int64), 1, -128, 127)
     array = Affine(("b",), "c", ("c",), weights, bias, ONE, 16, r)
-    made = chain(Work(Z2, [pool("a", "b"), array, pool("a", "d"), pool("c", "e")], SHAPES, {}, ["a"], ["d", "e"]))
+    made = chain(Work(Z2, [pool("a", "b"), array, pool("a", "d"), pool("c", "e")], ALONE, {}, ["a"], ["d", "e"]))
     assert [task.output for task in made.tasks] == ["b", "d", "c", "e"]  # "d" waits for the window engine only
     assert made.after == [Finished(), Finished(), Finished(0, 1), Finished(1, 0)]
 

@@ -152,7 +152,7 @@ def test_nothing_is_merged_at_a_loss() -> None:
     """In blocks of 20, 17 and 19 channels are one each; as 24 + 19, since a part begins with a plane, they would be three."""
     rng = np.random.default_rng(0)
     tasks = [conv(rng, "a", 17), conv(rng, "b", 19)]
-    odd = replace(Z2, array=Z2.array._replace(outputs=20))
+    odd = replace(Z2, array=Z2.array._replace(outputs=20), memory_port=None)  # by the drain, not by the port after it
     assert not merge_parallel(tasks, {}, shapes(tasks, (1, 5, 60, 70)), odd).shapes
     small = (1, 5, 1, 2)  # a Task less is worth more than so small a block
     assert merge_parallel(tasks, {}, shapes(tasks, small), odd).shapes
@@ -221,7 +221,7 @@ def test_googlenet() -> None:
         data = np.load(folder / "cases" / "camel" / "input.npy")
         net.calibrate(data)
         found = net.forward(data)["prob"]
-        merged = [task.origin for task in tasks_of(net) if task.output in net.schedule.shapes]
+        merged = [task.origin for task in tasks_of(net) if "&" in task.output]
         after = total(tasks_of(net), net.offload.shapes)
         bytes = laid_out(net.offload)
         with pytest.MonkeyPatch.context() as patch:
