@@ -8,10 +8,11 @@ from typing import Any
 
 import chai
 
-from ..blob import Array
+from ..blob import Array, Shape, View
 from ..codegen.chain import head_bytes
 from ..codegen.compile import chain
 from ..codegen.encoding import NOTES
+from ..codegen.join_pooling import joined
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
 from ..graph import Layer
@@ -19,6 +20,8 @@ from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step
 from ..plugins import CustomLayer, Registry
 from ..runtime.execution import Execution
 from ..runtime.source import Network
+from ..tasks import Task
+from ..tasks.conv import Conv
 from ..util.data.dataclass_io import plain
 from ..util.files import complete
 from ..util.lazy_numpy import np
@@ -69,8 +72,11 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
-    if execution.schedule.between:
-        header["between"] = {blob: plain(format) for blob, format in execution.schedule.between.items()}
+    header["shapes"] |= {blob: list(shape) for blob, shape in chains.shapes.items()}
+    header["places"] |= {blob: list(view) for blob, view in chains.views.items()}
+    between = {**execution.schedule.between, **{b: execution.formats[view.base] for b, view in chains.views.items()}}
+    if between:
+        header["between"] = {blob: plain(format) for blob, format in between.items()}
     if graph.composed:
         header["composed"] = {name: {"type": c.type, "parts": list(c.parts)} for name, c in graph.composed.items()}
     with complete(path) as part:
@@ -137,18 +143,16 @@ class _Chains:
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         self.sections: dict[str, bytes | Array] = {}
+        self.shapes: dict[str, Shape] = {}  # of blobs that no layer and no plan has, parts of those in ``views``
+        self.views: dict[str, View] = {}
 
     def add(self, step: DeviceStep) -> dict[str, Any]:
         """Add the two sections of a segment; return what the header says of its Tasks and of its memory."""
         overlay, views = self.execution.overlay, self.execution.schedule.views
         shapes, index = self.execution.plan.device_shapes, len(self.sections) // 2
         work = step.work(overlay, shapes, views)
-        entries = [
-            {"inputs": list(t.inputs), "output": t.output, **{name: plain(getattr(t, name)) for name in NOTES}}
-            for t in step.tasks
-        ]
         if overlay.own is not None:
-            program = overlay.own.segment(work)
+            program, entries = overlay.own.segment(work), [_entry(task) for task in step.tasks]
             counts, sections = overlay.own.saved(program)
             for entry, task, instructions, cycles in zip(entries, step.tasks, counts, program.spent or ()):
                 entry["channels"] = list(task.channels(shapes))
@@ -158,12 +162,28 @@ class _Chains:
             self.sections |= {f"{name}.{index}": data for name, data in sections.items()}
             return {"tasks": entries, "at": program.regions.offsets}
         segment = chain(work)
+        parts = joined(work)
+        self.views |= {blob: view for blob, view in parts.views.items() if blob not in views}
+        self.shapes |= {blob: parts.shapes[blob] for blob in self.views if blob in parts.shapes}
         self.sections[f"descriptors.{index}"] = b"".join(segment.descriptors)
         fixed = np.empty(segment.sizes[FIXED], np.uint8)
         segment.fill(fixed)
         self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(segment.tasks)) :]
-        images = [(i, *(some or (0, shapes[step.tasks[i].output][0]))) for i, some in segment.pieces]
-        return {"tasks": entries, "pieces": images, "at": segment.regions.offsets}
+        whole = segment.whole
+        images = [(i, *(some or (0, segment.shapes[whole[i].output][0]))) for i, some in segment.pieces]
+        return {"tasks": [_entry(task) for task in whole], "pieces": images, "at": segment.regions.offsets}
+
+
+def _entry(task: Task) -> dict[str, Any]:
+    """Return what the header says of a Task."""
+    entry = {"inputs": list(task.inputs), "output": task.output, **{name: plain(getattr(task, name)) for name in NOTES}}
+    if isinstance(task, Conv) and task.pooling is not None:
+        entry["pooled"] = {
+            "blob": task.pooling.blob,
+            "origin": list(task.pooling.origin),
+            "at": task.pooling.at,
+        }
+    return entry
 
 
 class _Arrays:

@@ -12,6 +12,7 @@ from ..blob import Array, Shape, View, outermost
 from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
 from ..codegen.dependencies import Budget, check_listed, dependencies
 from ..codegen.encoding import check_fields, constants_at, decode, waiting
+from ..codegen.join_pooling import apart
 from ..codegen.memory_map import FIXED, REGION, Regions, Usage, regions
 from ..fixed import Format
 from ..graph import Layer
@@ -23,6 +24,7 @@ from ..overlay.weights import WEIGHT, Packed
 from ..tasks import CompiledTask, Task
 from ..tasks.conv import Conv
 from ..tasks.fields import Operands, TaskConstants
+from ..tasks.pool import Pool
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
@@ -170,9 +172,11 @@ class StepReader:
             self._check_notes(tag, task, constants.largest_bias)
             tasks[pieces[tag].task] = task if task.images is None else replace(task, images=None)
             starts[pieces[tag].task] = constants_at(stored[tag])
-        whole = [task for _, task in sorted(tasks.items())]
+        whole = [self._with_blob(entries[i], task) for i, task in sorted(tasks.items())]
         # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
-        check_listed(overlay.layout, whole, shapes, laid, self.budget)
+        every = self._apart(whole, constants.largest_bias)
+        usage = Usage([(task.inputs, task.output) for task in every], about["reads"], about["writes"])
+        check_listed(overlay.layout, every, shapes, regions(overlay.layout, shapes, self.views, usage), self.budget)
         work = arranged(whole, pieces)
         outputs = wanted(laid, work, shapes)
         after = dependencies(overlay, work, shapes, laid, outputs, self.budget)
@@ -184,9 +188,32 @@ class StepReader:
                     )
             if piece.first:  # for other images than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
-        return tuple(whole), Chain(
+        return tuple(every), Chain(
             overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, section)]
         )
+
+    def _with_blob(self, entry: Mapping[str, Any], task: Task) -> Task:
+        """Return a Task with the blob that its pooling reads and the pooling's layers, of the header."""
+        pooling = task.pooling if isinstance(task, Conv) else None
+        if pooling is None or not isinstance(task, Conv):
+            if "pooled" in entry:
+                raise self.reader.error(f"header: the task of {entry['origin'][0]!r} has no pooling")
+            return task
+        about = self.reader.of(entry.get("pooled"), {"blob": str, "origin": [str], "at": int}, "task: pooled")
+        blob, source = about["blob"], self.shapes[task.inputs[0]]
+        if not about["origin"]:
+            raise self.reader.error("header: a pooling's origin names no layer")
+        if self.shapes.get(blob) != (source[0], task.weights.shape[0], *task.window.sizes(source[2:])):
+            raise self.reader.error(f"header: blob {blob!r} is not what the task of {entry['origin'][0]!r} pools")
+        return replace(task, pooling=replace(pooling, blob=blob, origin=tuple(about["origin"]), at=about["at"]))
+
+    def _apart(self, tasks: Sequence[Task], largest_bias: int) -> list[Task]:
+        """Return the Tasks with poolings of their own, which are checked."""
+        every = apart(tasks, self.views)
+        for tag, task in enumerate(every):
+            if isinstance(task, Pool) and task not in tasks:
+                self._check_notes(tag, task, largest_bias)
+        return every
 
     def _program(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Any]:
         """Return a segment's Tasks, of which only blobs and sizes are known, and its instructions."""

@@ -62,6 +62,12 @@ class Chain(HostBlobs):
 
         return chain_cycles(self.overlay, self.tasks, self.shapes, self.after)
 
+    @property
+    def whole(self) -> list[Task]:
+        """Return the Tasks of which ``tasks`` are pieces, for all images."""
+        first = {piece.task: task for piece, task in zip(self.pieces, self.tasks) if not piece.first}
+        return [replace(task, images=None) if task.images else task for _, task in sorted(first.items())]
+
     spent = None
 
     @property

@@ -16,6 +16,7 @@ from .arrange import arrangements
 from .chain import Chain, Piece, arranged, head_bytes, wanted
 from .dependencies import dependencies
 from .encoding import encode
+from .join_pooling import joined
 from .memory_map import FIXED, REGION, Usage, regions
 
 if TYPE_CHECKING:
@@ -28,11 +29,13 @@ ROOM = 32 << 20  # bytes of blobs that are kept apart at most: a quarter of what
 def chain(work: Work) -> Chain:
     """Return the Chain of a segment.
 
-    Of the orders of ``arrangements`` and of layouts that share more or less memory it has that with the fewest cycles.
-    Raises DeviceError for an overlay without descriptors, and for a Task that they cannot express.
+    Poolings are joined to the convolutions before them. Of the orders of ``arrangements`` and of layouts that share more or
+    less memory it has that with the fewest cycles. Raises DeviceError for an overlay without descriptors, and for a Task that
+    they cannot express.
     """
-    overlay, shapes = work.overlay, work.shapes
     check_descriptors(work)
+    work = joined(work)
+    overlay, shapes = work.overlay, work.shapes
 
     def draft(pieces: Sequence[Piece], apart: int) -> Chain:
         tasks = arranged(work.tasks, pieces)

@@ -157,7 +157,7 @@ def test_descriptors_say_the_tasks_wherever_the_regions_lie(name: str) -> None:
                 b: p._replace(offset=base[p.offset >> REGION] + (p.offset & (1 << REGION) - 1))
                 for b, p in address.items()
             }
-            again = decoded(found, fixed, offload.overlay, real, offload.shapes, base[FIXED], task)
+            again = decoded(found, fixed, offload.overlay, real, made.shapes, base[FIXED], task)
             assert equal(again, task)
 
 

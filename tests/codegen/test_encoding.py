@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from chai.blob import Shape
 from chai.codegen.dependencies import Finished
 from chai.codegen.encoding import decode, equal
 from chai.errors import DeviceError
@@ -36,7 +37,7 @@ from tests.conftest import report
 from tests.passes.common import CONV, MAX, network as small_network
 
 
-@pytest.mark.parametrize("kind", ["conv", "depthwise", "affine", "max", "average", "eltwise", "copy", "lrn"])
+@pytest.mark.parametrize("kind", ["conv", "pooled", "depthwise", "affine", "max", "average", "eltwise", "copy", "lrn"])
 @RANDOM
 @given(data=st.data())
 def test_decoding_gives_back_the_task(kind: str, data: st.DataObject) -> None:
@@ -114,19 +115,24 @@ def apart(offload: Execution) -> Mapping[str, Placed]:
     return Segment(parts[0].shapes, parts[0].views, moves, [], list(blobs)).lay().blobs
 
 
+def every_shape(offload: Execution) -> dict[str, Shape]:
+    """The shapes of all blobs, those of pooled branches too."""
+    return {blob: shape for segment in segments(offload) for blob, shape in segment.shapes.items()}
+
+
 @pytest.mark.parametrize("name", ["digits", "googlenet", "cifar_resnet20", "synth_alexnet_group_lrn", "wechat_qr_sr"])
 def test_every_task_of_a_network(name: str) -> None:
     offload = network(name)
-    tasks = [t for step in offload.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks]
-    address = apart(offload)
+    tasks = [task for segment in segments(offload) for task in segment.tasks]
+    address, shapes = apart(offload), every_shape(offload)
     where, size = 0x3000_0000, 0
     for i, task in enumerate(tasks):
-        descriptor, constants = encoded(task, Operands(Z2, address, offload.shapes), where + size, tag=i)
-        again = decoded(descriptor, constants, Z2, address, offload.shapes, where + size, task)
+        descriptor, constants = encoded(task, Operands(Z2, address, shapes), where + size, tag=i)
+        again = decoded(descriptor, constants, Z2, address, shapes, where + size, task)
         assert equal(again, task), task.origin
         if name == "digits":
             random = np.random.default_rng(i)
-            codes = [random.integers(-128, 128, offload.shapes[b]).astype(np.int8) for b in task.inputs]
+            codes = [random.integers(-128, 128, shapes[b]).astype(np.int8) for b in task.inputs]
             assert np.array_equal(again.define(*codes), task.define(*codes))
         size += len(constants) + -len(constants) % Z2.layout.alignment
     weights = sum(t.weights.size for t in tasks if isinstance(t, Conv))
@@ -136,12 +142,12 @@ def test_every_task_of_a_network(name: str) -> None:
 @pytest.mark.parametrize("name", ["digits", "googlenet", "wechat_qr_sr"])
 def test_tasks_whose_blobs_share_bytes(name: str) -> None:
     offload = network(name)
-    steps = [step for step in offload.schedule.steps if isinstance(step, DeviceStep)]
-    for step, segment in zip(steps, segments(offload)):
+    shapes = every_shape(offload)
+    for segment in segments(offload):
         address = segment.lay().blobs
-        for task in step.tasks:
-            descriptor, constants = encoded(task, Operands(Z2, address, offload.shapes), 64)
-            assert equal(decoded(descriptor, constants, Z2, address, offload.shapes, 64, task), task)
+        for task in segment.tasks:
+            descriptor, constants = encoded(task, Operands(Z2, address, shapes), 64)
+            assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, task), task)
 
 
 def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import chai
 from chai.blob import Shape, View
 from chai.codegen.chain import wanted
 from chai.codegen.dependencies import dependencies
+from chai.codegen.join_pooling import joined
 from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, Usage, regions, split
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
@@ -75,8 +76,9 @@ class Segment:
 def segments(offload: Execution) -> Iterator[Segment]:
     for step in offload.schedule.steps:
         if isinstance(step, DeviceStep):
-            moves = [(task.inputs, task.output) for task in step.tasks]
-            shapes, views, tasks = {**offload.shapes}, offload.schedule.views, [*step.tasks]
+            work = joined(step.work(offload.overlay, offload.plan.device_shapes, offload.schedule.views))
+            shapes, views, tasks = {**work.shapes}, work.views, [*work.tasks]
+            moves = [(task.inputs, task.output) for task in tasks]
             yield Segment(shapes, views, moves, list(step.inputs), list(step.outputs), tasks)
 
 
@@ -171,7 +173,7 @@ def test_parts_of_a_concat_lie_in_it() -> None:
     parts = 0
     for segment in segments(offload):
         found = segment.lay()
-        for part, (whole, first) in offload.schedule.views.items():
+        for part, (whole, first) in segment.views.items():  # of one Concat the pooled parts
             if part in found.blobs and whole in found.blobs:
                 placed = found.blobs[part]
                 assert (placed.parent, placed.first_channel) == (whole, first)
