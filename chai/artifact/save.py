@@ -72,16 +72,22 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
-    header["shapes"] |= {blob: list(shape) for blob, shape in chains.shapes.items()}
-    header["places"] |= {blob: list(view) for blob, view in chains.views.items()}
-    between = {**execution.schedule.between, **{b: execution.formats[view.base] for b, view in chains.views.items()}}
-    if between:
-        header["between"] = {blob: plain(format) for blob, format in between.items()}
+    _add_parts(header, chains)
     if graph.composed:
         header["composed"] = {name: {"type": c.type, "parts": list(c.parts)} for name, c in graph.composed.items()}
     with complete(path) as part:
         container.write(part, header, {**chains.sections, "weights": weights.bytes()})
         _check(part, net)
+
+
+def _add_parts(header: dict[str, Any], chains: _Chains) -> None:
+    """Add the blobs that only segments have: those between Tasks of a layer, and parts of pooled blobs."""
+    schedule, formats = chains.execution.schedule, chains.execution.formats
+    header["shapes"] |= {blob: list(shape) for blob, shape in chains.shapes.items()}
+    header["places"] |= {blob: list(view) for blob, view in chains.views.items()}
+    between = {**schedule.between, **{blob: formats[view.base] for blob, view in chains.views.items()}}
+    if between:
+        header["between"] = {blob: plain(format) for blob, format in between.items()}
 
 
 def _check(path: Path, net: Network) -> None:
