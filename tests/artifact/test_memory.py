@@ -80,8 +80,8 @@ def test_a_pass_has_the_weights_of_one_layer(
     taken: list[tuple[str, int]] = []
     take = scratch.Scratch.take
 
-    def counting(self: scratch.Scratch, name: str, *shape: int) -> np.ndarray:
-        array = take(self, name, *shape)
+    def counting(self: scratch.Scratch, name: str, *shape: int, **kind: bool) -> np.ndarray:
+        array = take(self, name, *shape, **kind)
         taken.append((name, array.nbytes))
         return array
 
