@@ -118,7 +118,7 @@ def test_speed_is_that_of_one_image_and_of_the_batch(capsys: pytest.CaptureFixtu
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vgg16", "alexnet", "yolov2_tiny", "resnet50", "vgg_ssd300"])
 def test_large_networks_are_planned_without_their_weights(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads(shown(capsys, name, "--overlay", "pynq-z2", "--json"))
+    content = json.loads(shown(capsys, name, "--overlay", "kv260", "--json"))
     assert content["open_sums"] and not content["weights"]
     assert not any("a sum could reach" in (layer["reason"] or "") for layer in content["layers"])
     macs = [(layer["engine"], layer["macs"]) for layer in content["layers"]]
