@@ -102,13 +102,16 @@ def test_six_bits_leave_nothing_open(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_speed_is_that_of_one_image_and_of_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    """Both are cycles of whole chains, and a batch is no slower: weights are fetched once."""
+    """Both are cycles of whole chains, and a batch is no slower: weights are fetched once, and one image waits for the other.
+
+    A chain takes about as long as its Tasks: their waits come to it, and what two of them do side by side is counted once.
+    """
     content = {n: json.loads(shown(capsys, "digits", "--overlay", "pynq-z2", "--batch", n, "--json")) for n in "13"}
     one, three = content["1"], content["3"]
     assert one["modelled_fps"] == one["modelled_fps_batch_1"] == three["modelled_fps_batch_1"] < three["modelled_fps"]
     assert one["modelled_fps"] == pytest.approx(1e8 / one["cycles"])
     assert three["modelled_fps"] == pytest.approx(3e8 / three["cycles"])
-    assert one["cycles"] <= sum(layer["cycles"] or 0 for layer in one["layers"])
+    assert one["cycles"] == pytest.approx(sum(layer["cycles"] or 0 for layer in one["layers"]), rel=0.1)
     lines = shown(capsys, "digits", "--overlay", "pynq-z2", "--batch", "3").splitlines()
     (speed,) = (line for line in lines if line.startswith("speed"))
     first, second = one["modelled_fps"], three["modelled_fps"]
