@@ -207,6 +207,16 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
     return np.maximum(steps, largest / 256) if largest else np.full(count, input_step)
 
 
+def without_lowest(values: Array) -> Array:
+    """Return float32 values with 0 instead of the lowest number of float32.
+
+    A maximum of nothing is that number, as in the padding of one that is made of shifted maps. No format has to reach it: it
+    saturates, and any other number is larger.
+    """
+    lowest = np.finfo(np.float32).min
+    return np.where(values == lowest, np.float32(0), values) if values.min(initial=0) == lowest else values
+
+
 def largest_magnitudes(values: Array, axes: tuple[int, ...] | None = None) -> Array:
     """Return the largest magnitudes along some axes, default all, without an array of all; NaN where there is one."""
     largest: Array = np.maximum(values.max(axes, initial=0), 0 - values.min(axes, initial=0))

@@ -14,6 +14,7 @@ from chai.fixed import (
     Format,
     Requantization,
     accumulator_bounds,
+    largest_magnitudes,
     magnitudes,
     multipliers,
     quantize_bias,
@@ -21,6 +22,7 @@ from chai.fixed import (
     requantize,
     round_half_away,
     weight_steps,
+    without_lowest,
 )
 from chai.kernels.codes import pack
 from tests.conftest import examples
@@ -436,3 +438,12 @@ def test_accumulator_bounds(seed: int, channels: int, largest: int) -> None:
 def test_the_bound_is_reached_by_the_smallest_code() -> None:
     weights = np.full((1, 5, 1, 1), -127, np.int8)
     assert accumulator_bounds(magnitudes(weights), np.array([7]), 128) == int((weights.astype(int) * -128).sum()) + 7
+
+
+def test_the_lowest_number_has_no_magnitude() -> None:
+    """Others do not change, and NaN stays visible."""
+    values = np.array([[-3.4028235e38, 2.5], [-7.5, 0]], np.float32)
+    np.testing.assert_array_equal(without_lowest(values), np.array([[0, 2.5], [-7.5, 0]], np.float32))
+    assert largest_magnitudes(without_lowest(values)) == 7.5
+    assert np.isnan(largest_magnitudes(without_lowest(np.array([np.nan, 1], np.float32))))
+    assert without_lowest(np.zeros((0, 3), np.float32)).shape == (0, 3)

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from ..blob import Array, on_device
 from ..errors import ModelError, UsageError
-from ..fixed import largest_magnitudes
+from ..fixed import largest_magnitudes, without_lowest
 from ..graph import Graph, Layer
 from ..tasks.window import Window
 from ..util.data.shelf import Shelf
@@ -214,6 +214,7 @@ def _divided(graph: Graph, batches: Iterable[Batch], by_blob: Mapping[str, Array
 
 
 def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph: Graph, keep: bool) -> None:
+    array = without_lowest(array)
     largest = largest_magnitudes(array)
     if not np.isfinite(largest):
         what = "input" if layer is None else f"layer {layer.name!r} ({layer.type}): blob"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..blob import Array, Shape
 from ..errors import ModelError
-from ..fixed import Format
+from ..fixed import Format, largest_magnitudes, without_lowest
 from ..graph import Graph
 from ..images.pictures import Feed, in_floats
 from ..offload.formats import calibrated, from_precision, given as given, marked_unsigned, unsigned_blobs
@@ -113,7 +113,7 @@ def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Feed]]
 
     def watch(blob: str, values: Array) -> None:
         if blob in blobs:  # np.maximum, unlike max, returns NaN if one of both is
-            ranges[blob] = float(np.maximum(ranges.get(blob, 0.0), np.abs(values).max(initial=0)))
+            ranges[blob] = float(np.maximum(ranges.get(blob, 0.0), largest_magnitudes(without_lowest(values))))
 
     for feeds in batches:
         images += next((feed.shape[0] for feed in feeds.values() if feed.ndim), 1)
