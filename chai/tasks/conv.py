@@ -65,7 +65,7 @@ class ConvLimits(TaskLimits):
 class Sample(NamedTuple):
     """A convolution for a probe: its channels, which of its blobs have ``unsigned`` codes, and whether a ``prelu`` follows.
 
-    The sums of a ``wide`` one have 27 bits.
+    The sums of a ``wide`` one have 27 bits. ``pooled`` are the kernel and stride of a pooling after it.
     """
 
     inputs: int
@@ -76,6 +76,7 @@ class Sample(NamedTuple):
     unsigned: str = ""
     prelu: bool = False
     wide: bool = False
+    pooled: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -365,6 +366,8 @@ class Conv(Task):
             yield cls._probe(maker, "conv PReLU", Sample(inputs, outputs, plain, prelu=True))
         if maker.overlay.wide_bits is not None:
             yield cls._probe(maker, "conv wide", Sample(inputs, 256, plain, wide=True))
+        if limits.pool_kernel_max >= 3:
+            yield cls._probe(maker, "conv pooled", Sample(inputs, outputs, plain, slope=0, pooled=(3, 2)))
         for unsigned in maker.unsigned:
             yield cls._probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))
 
@@ -375,10 +378,15 @@ class Conv(Task):
         name: str,
         sample: Sample,
     ) -> Probe[Self]:
-        inputs, outputs, window, group, slope, unsigned, prelu, wide = sample
+        inputs, outputs, window, group, slope, unsigned, prelu, wide, pooled = sample
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
         weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
-        shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *window.sizes(maker.size))}
+        size, pooling = window.sizes(maker.size), None
+        if pooled is not None:
+            kernel, stride = pooled
+            size = ceil_div(size[0] - kernel, stride) + 1, ceil_div(size[1] - kernel, stride) + 1
+            pooling = PooledCodes(Window((kernel, kernel), (stride, stride), (0, 0)), size)
+        shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *size)}
         target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5, unsigned=unsigned)
         source = target.formats["x"]
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
@@ -390,7 +398,8 @@ class Conv(Task):
             sums = sums._replace(bias=bias, steps=np.full(outputs, format.step * format.largest / most))
         slopes = maker.random.uniform(-1.5, 1.5, outputs) if prelu else None
         r = target.requantization(sums.steps.reshape(-1, 1, 1), "y", slope, None, slopes)
-        task = cls(("x",), "y", (cls.kind,), sums.codes, sums.bias, window, group, r, source.zero, wide=wide)
+        codes = sums.codes, sums.bias, window, group, r, source.zero
+        task = cls(("x",), "y", (cls.kind,), *codes, wide=wide, pooling=pooling)
         return maker.probe(name, task, target)
 
 

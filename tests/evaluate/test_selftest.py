@@ -70,7 +70,7 @@ def test_every_kind_in_every_format() -> None:
     networks = [p.name for p in selftest.probes(Z2) if isinstance(p, selftest.NetworkProbe)]
     assert networks == [f"network digits, {bits} bit {scheme}" for scheme in Z2.schemes for bits in Z2.bits]
     names = [p.name for p in selftest.probes(Z2)]
-    assert len(names) == len(set(names)) == 164
+    assert len(names) == len(set(names)) == 168
 
 
 @pytest.mark.parametrize("probe", TASKS, ids=lambda p: p.name)
@@ -103,7 +103,15 @@ def test_the_definitions_are_those_of_the_reference(probe: selftest.TaskProbe) -
 
 
 def test_an_overlay_that_has_little() -> None:
-    most = {"dilation_max": 1, "group_max": 1, "depthwise": False, "leaky": False, "prelu": False, "stride_max": 1}
+    most = {
+        "dilation_max": 1,
+        "group_max": 1,
+        "depthwise": False,
+        "leaky": False,
+        "prelu": False,
+        "stride_max": 1,
+        "pool_kernel_max": 0,
+    }
     little = limited(Z2, "conv", kernel_max=2, **most)
     little = replace(little, unsigned=False, wide_bits=None, tasks=little.tasks[:1], bits=(8,))
     little = replace(little, schemes=("Xilinx",), batch_max=1)
@@ -120,7 +128,7 @@ def test_an_overlay_that_has_little() -> None:
 @pytest.mark.parametrize("name", ["pynq-z2", "zcu102"])
 def test_the_emulator_passes(name: str) -> None:
     found = list(selftest.run(devices.open("emulator"), overlays.load(name)))
-    assert [r for r in found if not r.ok] == [] and len(found) == 164
+    assert [r for r in found if not r.ok] == [] and len(found) == 168
     assert all(r.ms >= 0 for r in found)
 
 
@@ -194,7 +202,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_the_command_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert chai_command(["devices", "--test"]) == 0
     found = lines(capsys)
-    assert found[-1] == "164 of 164 passed: device emulator, overlay pynq-z2"
+    assert found[-1] == "168 of 168 passed: device emulator, overlay pynq-z2"
     assert found[0] == "PASS  conv, 8 bit Xilinx" and all(line.startswith("PASS  ") for line in found[:-1])
 
 
@@ -202,7 +210,7 @@ def test_the_command_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     (tmp_path / "overlay.json").write_bytes(overlays.load("ultra96").path.read_bytes())
     assert chai_command(["devices", "--test", "--device", "null", "--overlay", str(tmp_path / "overlay.json")]) == 1
     found = lines(capsys)
-    assert found[-1] == "0 of 164 passed: device null, overlay ultra96"
+    assert found[-1] == "0 of 168 passed: device null, overlay ultra96"
     assert found[0].startswith("FAIL  conv, 8 bit Xilinx: at (0, 0, 0, ") and ": expected " in found[0]
 
 
@@ -214,7 +222,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert (found["schema"], found["device"], found["overlay"]) == ("chai.selftest/1", "faulty", "kv260")
     assert found["build"] == f"{overlays.load('kv260').build:08x}" and found["ok"] is False
     wrong = [t for t in found["tests"] if not t["ok"]]
-    assert len(found["tests"]) == 160 and found["failed"] == len(wrong) == 12
+    assert len(found["tests"]) == 164 and found["failed"] == len(wrong) == 12
     assert {t["name"].partition(",")[0].partition(" ")[0] for t in wrong} == {"affine"}
     assert all(t["reason"].startswith("at (0, 2, 3, 5): expected ") and t["ms"] >= 0 for t in wrong)
 
