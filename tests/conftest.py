@@ -144,6 +144,8 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger.handlers[:] = before[0]
     logger.setLevel(before[1])
     logger.propagate = before[2]
+    env.cache_clear()  # fixtures of modules and sessions read the variables between tests
+    limits.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     from bench_growth import actions, residual
 
+    gc.freeze()  # what other tests have left is not looked through again and again
     counts: list[dict[str, float]] = []
     for blocks in (2, *BLOCKS):  # what is made once in a process is made by the first
         path = tmp_path / f"{blocks}.prototxt"
@@ -37,6 +38,7 @@ def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
             finally:
                 gc.enable()
             counts[-1][name] = sum(row.callcount for row in profile.getstats()) / layers
+    gc.unfreeze()
     capsys.readouterr()
     growth = {name: round(calls / counts[1][name], 2) for name, calls in counts[2].items()}
     assert {name: ratio for name, ratio in growth.items() if ratio > BOUND} == {}

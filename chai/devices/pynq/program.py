@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-from ...blob import Array, View
+from ...blob import Array
 from ...codegen.compile import executable
 from ...driver.memory import NONE, BlobSet, NoRoom
 from ...errors import DeviceError
@@ -29,11 +29,12 @@ PATIENCE = 20, 1.0  # timeout of a program: a multiple of the cycle model's esti
 
 
 class PynqProgram(PlacedProgram):
-    """A Chain, or what the overlay's architecture has instead. It uses the board until ``close``."""
+    """A Chain, or what the overlay's architecture has instead, for the Tasks of ``work``. It uses the board until ``close``."""
 
-    def __init__(self, device: Pynq, segment: Any, views: Mapping[str, View]) -> None:
-        super().__init__(segment, views)
+    def __init__(self, device: Pynq, segment: Any, work: Work) -> None:
+        super().__init__(segment, work.views)
         self.device = device
+        self._alone = len(work.tasks) == 1  # else the time of each is unknown
         self.expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * self.expected + PATIENCE[1]
         self._opened: Board | None = None  # that it uses
@@ -62,7 +63,7 @@ class PynqProgram(PlacedProgram):
                 raise
             finally:
                 self._running = None
-        return Ran([(perf_counter() - begin) * 1000] if len(self.segment.tasks) == 1 else None, device)
+        return Ran([(perf_counter() - begin) * 1000] if self._alone else None, device)
 
     def close(self) -> None:
         with self._busy:
@@ -135,7 +136,7 @@ class Pynq(Device):
     def compile(self, work: Work) -> Program:
         self.board(work.overlay)  # reports what is missing now, not at the first image
         segment = work.chain or executable(work)
-        program = PynqProgram(self, segment, work.views)
+        program = PynqProgram(self, segment, work)
         self.board(work.overlay, program)
         return program
 

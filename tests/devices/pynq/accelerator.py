@@ -257,11 +257,17 @@ def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed
 
 
 def sizes_of(values: dict[str, int], name: str, word: int) -> tuple[tuple[int, int, int, int], int]:
-    """The shape of a blob of a descriptor, and the bytes from plane to plane; a vector has one word for each plane."""
+    """The shape of a blob of a descriptor, and the bytes from plane to plane; a vector has one word for each plane.
+
+    The output of a pooled convolution is smaller than the sizes of its codes, which the descriptor has.
+    """
     side = "output" if name == "output" else "input"
     n, c, h, w, pitch = (
         values[key] for key in ("batch", *(f"{side}_{fact}" for fact in ("channels", "height", "width", "pitch")))
     )
     if name == "second" and values.get("vector"):
         return (n, c, 1, 1), word
+    if name == "output" and (columns := values.get("pooled_width")):
+        kernel, stride, pad, over = (values[f"pool_{fact}_h"] for fact in ("kernel", "stride", "pad", "over"))
+        return (n, c, (h + pad + over - kernel) // stride + 1, columns), pitch
     return (n, c, h, w), pitch

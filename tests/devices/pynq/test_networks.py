@@ -107,6 +107,7 @@ def test_kept_blobs_are_read_from_inside_a_segment(board: Any, tmp_path: Path, n
 @pytest.mark.parametrize("name", ["parts", "codes"])
 def test_a_dump_shows_every_blob(board: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Each Task is then a chain of its own, and may be timed."""
+    board.accelerator.takes = 1e-3  # longer than in the model
     for device in ("emulator", "pynq"):
         monkeypatch.setenv("CHAI_DUMP", str(tmp_path / device))
         env.cache_clear()
@@ -135,6 +136,28 @@ def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
     )  # one after the other here
     assert segment.type == "segment"
     assert segment.device_ms == pytest.approx(counted / (board.overlay.clock_mhz * 1000), rel=0.01)
+
+
+POOLED = """
+c Convolution data -> c : convolution_param { num_output: 5 kernel_size: 2 }
+p Pooling c -> p : pooling_param { kernel_size: 3 stride: 2 }
+"""
+
+
+def test_a_segment_of_one_descriptor_and_two_tasks(board: Any, tmp_path: Path) -> None:
+    """A convolution and the pooling of its codes, which the accelerator does not time apart."""
+    x = np.random.default_rng(5).standard_normal((3, 3, 9, 11)).astype(np.float32)
+    emulated, net = (
+        network(tmp_path, POOLED, x.shape, device=device, overlay=board.overlay.path) for device in ("emulator", "pynq")
+    )
+    for one in (emulated, net):
+        one.calibrate(x)
+    np.testing.assert_array_equal(net.forward(x)["p"], emulated.forward(x)["p"])
+    (segment,) = (s for s in net.perf.steps if s.engine == "fpga")
+    assert segment.name == "c .. p"
+    (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
+    made = chain(step.work(board.overlay, net.offload.plan.device_shapes, net.schedule.views))
+    assert len(step.tasks) == 2 and [task.kind for task in made.whole] == ["conv"]
 
 
 REAL = [
