@@ -59,6 +59,12 @@ def test_chains_of_random_tasks_are_their_definitions(part: int) -> None:
     assert len(stays) >= 3
 
 
+def test_chains_on_lanes_without_wide_sums() -> None:
+    """Two of them, as kv260 has four."""
+    for seed in range(12):
+        run(replace(small(8, 8, lanes=2), wide_bits=None), 6000 + seed)
+
+
 @pytest.mark.parametrize("overlay", [SMALL, *(pytest.param(o, marks=pytest.mark.slow) for o in OVERLAYS if o != SMALL)])
 def test_codes_go_through_tables(overlay: Overlay) -> None:
     """Those of some of the Tasks, each through its own; tables come while codes of the Tasks before go through theirs."""

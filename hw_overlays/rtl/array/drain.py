@@ -184,7 +184,7 @@ class Drain(wiring.Component):
             lanes.choice.looks.eq(later(m, self.plan.lookup, "looks", 3)),  # as long as the sums take
             lanes.choice.bank.eq(later(m, self.slot, "bank", 3)),
             lanes.rule.eq(rule),
-            lanes.more.eq(later(m, reading, "second", 3)),
+            lanes.more.eq(later(m, reading & rule.wide, "second", 3)),
             lanes.entries.eq(self.entries),
         ]
         for k in range(self.step):
