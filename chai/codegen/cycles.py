@@ -14,13 +14,13 @@ from math import ceil, inf
 from ..blob import Shape
 from ..overlay import Overlay
 from ..tasks import Task
+from ..tasks.conv import CONSTANT_PORTS
 from ..tasks.waits import Waits, latency
 from .dependencies import NONE, Finished
 
 INSTANT = 1e-6  # cycles, less than which is a rounding error
 AHEAD = 2  # Tasks whose constants are asked for before the first one has worked
-PORTS = 2  # that read constants in turns, together a beat a cycle
-FETCH = 200  # cycles of the first descriptor besides the latency: its beats, its check and the plan
+FETCH = 200  # cycles of the first descriptor besides the latency, fitted to networks: its beats, its check and the plan
 
 
 @dataclass(eq=False, slots=True)
@@ -162,7 +162,7 @@ class _Line:
     def _lead(self, now: float, after: Sequence[Finished], done: Finished) -> None:
         if self._leads is None and self._queue and after[self._queue[0]] | done == done:
             i = self._queue.popleft()
-            busy = max(0.0, self._fetched[-1] - now) / PORTS if self._fetched else 0.0
+            busy = max(0.0, self._fetched[-1] - now) / CONSTANT_PORTS if self._fetched else 0.0
             self._leads = i, now + self._efforts[i].lead(busy)
 
     def worked(self, number: int, now: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 BEAT = 8  # bytes of a beat of each memory port
 PAGE = 4096  # bytes, at whose end a burst ends
 RUN = 64  # beats that the window engine reads or writes in one piece, at most
-ANSWER = 18  # cycles from the response of a burst to the first beat of the one that it makes room for
+ANSWER = 18  # cycles from a response to the first beat of the burst it makes room for: fitted to SqueezeNet
 HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
 LIMITS, COST = "limits", "cost"  # what decides which layers run on an overlay: its limits alone, or a host model, too
 
