@@ -101,6 +101,7 @@ class Layer:
         self.place: str | None = None  # path:line of its definition
         # of a part of a composed layer: those that hold its trained parameters, the innermost first, and which they are
         self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
+        self.lent = False  # a program may change numbers of its trained parameters at any time
         self.turn = Turn()
         self._by_shapes: dict[
             tuple[Shape, ...], tuple[Array, ...]

@@ -98,6 +98,8 @@ class Net:
         self._names = {t: graph.caffe_name(t) for layer in graph.layers for t in layer.tops}
         self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
         self.layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
+        for layer in graph.layers:
+            layer.lent = True  # by ``layers``
         self.layer_dict = OrderedDict((v.name, v) for v in self.layers)
         declared = {top for layer in graph.layers if layer.type == "Input" for top in layer.tops}
         self.inputs = [*self.net.inputs, *(b for b in unread if b in declared)]  # as in Caffe, not those of data layers

@@ -204,6 +204,35 @@ def test_weights_are_those_of_the_pass(tmp_path: Path, taken: list[int]) -> None
     assert taken == [2] * 4
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_packed_weights_are_those_of_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    """Changed in place at any time after a program has them, in all sizes; as by layers one by one, which pack in each pass."""
+    lines = f"a Convolution data -> a : {conv(17, 3)}\nb Convolution a -> b : {conv(16, 3)}"
+    net = network(tmp_path, lines, shape=(1, 19, 14, 15))
+    if large:
+        monkeypatch.setattr(steps, "SMALL", 1)
+    rng = np.random.default_rng(0)
+    batches = [rng.standard_normal((n, 19, 14, 15)).astype(np.float32) for n in (1, 3, 1)]
+    found = [net.forward(batches[0])["b"]]
+    weights = net.params["b"][0]
+    for x in batches:
+        weights[3:5] *= np.float32(-1.5)
+        found.append(net.forward(x)["b"])
+    net.graph.layer("b").blobs[0] = weights + 1
+    found.append(net.forward(batches[0])["b"])
+    other = network(tmp_path, lines, shape=(1, 19, 14, 15))
+    monkeypatch.setattr(forward, "float_kernels", lambda: None)  # no chains
+    wanted = [other.forward(batches[0])["b"]]
+    for x in batches:
+        other.params["b"][0][3:5] *= np.float32(-1.5)
+        wanted.append(other.forward(x)["b"])
+    other.params["b"][0] += 1
+    wanted.append(other.forward(batches[0])["b"])
+    assert all(map(np.array_equal, found, wanted))
+    assert not np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[1], found[3])
+
+
 @pytest.mark.parametrize("shape", [(2, 6, 3, 3), (3, 3, 3, 3), (6, 3, 9), (12, 3, 3, 3)])
 def test_weights_of_another_shape_are_an_error(tmp_path: Path, shape: tuple[int, ...]) -> None:
     """In the layer's own list, of as many numbers, fewer or more: C neither reads beyond them nor leaves a top unwritten."""

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from ...blob import Array
 
 if TYPE_CHECKING:
+    from .packed import PackedFilters
     from .single import Single
 
 
 @dataclass(eq=False, slots=True)
 class NativeLayer:
     """A layer in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
+
+    ``packed`` is the one of them that is to be written first, if there is one.
 
     Without ``single`` its top has the numbers of its bottoms side by side, in each of ``parts`` equal parts; in 0 parts it is its
     bottom, in the same memory.
@@ -22,6 +25,7 @@ class NativeLayer:
     single: Single | None
     parameters: tuple[Array, ...] = ()
     parts: int = 0
+    packed: PackedFilters | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -162,7 +162,6 @@ static inline void store_floats(float *to, reals x, int64_t count) {
 static inline reals larger(reals a, reals b) {
     return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a); /* the maximum is b beside NaN */
 }
-static inline reals every_second(const float *from) {
-    __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    return _mm512_permutex2var_ps(_mm512_loadu_ps(from), even, _mm512_loadu_ps(from + WIDTH));
+static inline reals every_second(reals a, reals b) {
+    return _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
 }

@@ -92,6 +92,9 @@ class FloatChain:
         aliased = [(self._root(blob), shapes[blob]) for blob in self.writes]
         self._aliases = [] if self.writes == [*self._results] else aliased
         self._frames: list[RunArguments] = []
+        for link in links:
+            if link.native.packed is not None:
+                link.native.packed.write()
         library.verify(self._table, self._extents())
 
     def _root(self, blob: str) -> str:

@@ -125,12 +125,13 @@ static int same_shape(const operation *op) {
     return op->channels == op->outputs && op->height == op->out_height && op->width == op->out_width;
 }
 
-static int valid_product(const table *t) {
+/* Return whether the filters of a convolution, of so many numbers for each channel, and all it sees and writes are there. */
+static int valid_product(const table *t, int64_t taps) {
     const operation *op = t->op;
     if (op->channels % op->group || op->outputs % op->group || !between(0, op->file, t->count - 1)) return 0;
-    if (!between(0, op->weights, INT64_MAX / 2) || op->weights % 4 || op->kernel_h > MAX_PIXELS / op->kernel_w) return 0;
+    if (!between(0, op->weights, INT64_MAX / 2) || op->weights % 4) return 0;
     total end = {op->weights, 0}, filter = {0, 0};
-    add(&filter, op->kernel_h * op->kernel_w, op->channels / op->group);
+    add(&filter, taps, op->channels / op->group);
     add(&end, filter.value, 4 * op->outputs);
     return !filter.wrong && !end.wrong && end.value <= t->buffers[op->file].size &&
            (op->bias < 0 || fits_constants(t, op->bias, op->outputs, 4)) &&
@@ -248,7 +249,14 @@ static int valid(const table *t, const variant *v) {
     case UNFOLD:
         return valid_unfold(t);
     case PRODUCT:
-        return valid_product(t);
+        return op->kernel_h <= MAX_PIXELS / op->kernel_w && valid_product(t, op->kernel_h * op->kernel_w);
+    case TRANSFORM:
+        return op->images == 1 && op->height == 3 && op->width == 3 && op->outputs == 16 &&
+               op->channels == op->out_height * op->out_width && are_planes(t, input, op->channels, 3, 3, 0) &&
+               are_planes(t, output, 16, op->out_height, op->out_width, 1);
+    case TILED:
+        return op->kernel_h == 3 && op->kernel_w == 3 && op->stride_h == 1 && op->stride_w == 1 && op->dilation_h == 1 &&
+               op->dilation_w == 1 && valid_product(t, 16);
     case MEAN:
         if (!fits_buffer(t, op->file, op->weights, op->out_height * op->out_width, 4)) return 0; /* fall through */
     case LARGEST:

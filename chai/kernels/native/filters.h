@@ -32,7 +32,7 @@ static inline __attribute__((always_inline)) void filter(const operation *op, co
                 if (stride == 1)
                     memcpy(&next, from + v * WIDTH, sizeof next);
                 else if (stride == 2)
-                    next = every_second(from + 2 * v * WIDTH);
+                    next = every_second_of(from + 2 * v * WIDTH);
                 else
                     for (int k = 0; k < WIDTH; k++) next[k] = from[(v * WIDTH + k) * stride];
                 sums[v] = multiply_add(weight, next, sums[v]);
@@ -62,7 +62,7 @@ static void store_row(const operation *op, const float *plane, int64_t y, const 
         return;
     }
     fill_floats(row, 0, s->begin, 0);
-    copy_floats(row + s->begin, plane + y * op->width + s->left + s->begin, 1, s->end - s->begin);
+    copy_floats(row + s->begin, plane + y * op->width + s->left + s->begin, 1, s->end - s->begin, s->length - s->begin);
     fill_floats(row, s->end, s->length, 0);
 }
 

@@ -82,6 +82,7 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
 
 /* For the instruction sets that load and store vectors of float32 whole, or number by number. */
 #define LANE_BY_LANE \
+    static inline void fetch(const float *from) { (void)from; } \
     static inline reals load_floats(const float *from, int64_t count) { \
         reals x = broadcast(0); \
         if (count >= WIDTH) \

@@ -14,8 +14,11 @@
      ACROSS                     vectors of a panel, at most: 2 or 3
      DOT_OUTPUTS                outputs of an inner product that are summed together, each in PARTS numbers
      broadcast(number), multiply_add(a, b, sum)
-     load_floats(from, count), store_floats(to, vector, count)    which touch ``count`` numbers alone */
+     load_floats(from, count), store_floats(to, vector, count)    which touch ``count`` numbers alone
+     fetch(from)                a line of the cache, which may lie anywhere; nothing where instructions are dear
+     every_second(a, b)         the first, third, ... number of two vectors */
 
+enum { FETCHED = 8 }; /* rows of weights that a block fetches for the next one: the processor does not see where they lie */
 enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
 
 /* What follows the products of a block: the bias of its first output, or NULL; and whether a ReLU makes sums below 0 to 0. */
@@ -37,6 +40,7 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
         for (int64_t k = 0; k < depth; k++, x += NV * WIDTH) { \
             reals pixels[NV]; \
             UNROLL for (int v = 0; v < NV; v++) memcpy(&pixels[v], x + v * WIDTH, sizeof pixels[v]); \
+            fetch(w + (M + k % FETCHED) * row + k); \
             UNROLL for (int m = 0; m < M; m++) { \
                 reals weight = broadcast(w[m * row + k]); \
                 UNROLL for (int v = 0; v < NV; v++) sums[m][v] = multiply_add(weight, pixels[v], sums[m][v]); \
@@ -114,12 +118,20 @@ static int stretches_of(const operation *op, const shape *s, int64_t tap, int64_
     return add_stretch(to, n, count, all, -1);
 }
 
-static inline void copy_floats(float *to, const float *from, int64_t stride, int64_t count) {
+static inline reals every_second_of(const float *from) { return every_second(load_floats(from, WIDTH), load_floats(from + WIDTH, WIDTH)); }
+
+/* Copy ``count`` numbers; up to ``room``, whatever is behind them may be overwritten: a store with a mask takes as long as ten without. */
+static inline void copy_floats(float *to, const float *from, int64_t stride, int64_t count, int64_t room) {
     if (stride == 1)
         for (int64_t i = 0; i < count; i += WIDTH)
-            store_floats(to + i, load_floats(from + i, min(WIDTH, count - i)), min(WIDTH, count - i));
-    else if (stride == 2) /* a constant, for which the compiler knows vectors */
-        for (int64_t i = 0; i < count; i++) to[i] = from[2 * i];
+            store_floats(to + i, load_floats(from + i, min(WIDTH, count - i)), min(WIDTH, room - i));
+    else if (stride == 2)
+        for (int64_t i = 0; i < count; i += WIDTH) {
+            int64_t seen = 2 * (count - i) - 1;
+            reals first = load_floats(from + 2 * i, min(WIDTH, seen));
+            reals second = load_floats(from + 2 * i + WIDTH, max(0, min(WIDTH, seen - WIDTH)));
+            store_floats(to + i, every_second(first, second), min(WIDTH, room - i));
+        }
     else
         for (int64_t i = 0; i < count; i++) to[i] = from[stride * i];
 }
@@ -135,10 +147,10 @@ static void gather_panel(const operation *op, const shape *s, const float *x, in
             float *row = panel + (each - begin) * all;
             for (int p = 0; p < n; p++)
                 if (parts[p].from < 0)
-                    for (int64_t i = 0; i < parts[p].count; i += WIDTH)
-                        store_floats(row + parts[p].first + i, broadcast(0), min(WIDTH, parts[p].count - i));
-                else
-                    copy_floats(row + parts[p].first, in + parts[p].from, op->stride_w, parts[p].count);
+                    for (int64_t i = parts[p].first; i < parts[p].first + parts[p].count; i += WIDTH)
+                        store_floats(row + i, broadcast(0), min(WIDTH, all - i));
+                else /* what comes behind a part in the row is written after it */
+                    copy_floats(row + parts[p].first, in + parts[p].from, op->stride_w, parts[p].count, all - parts[p].first);
         }
     }
 }

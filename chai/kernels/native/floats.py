@@ -11,6 +11,7 @@ from ...blob import Array, Shape
 from ...tasks.window import Filtering, Window
 from . import Link, NativeLayer
 from .library import Library, library
+from .packed import TERMS, packed
 from .single import Single, plain
 from .table import Form, Kind
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 KEPT = 1024  # operations: more than the layers of a large network
 RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
 PAIRS = {"SUM": Kind.PLUS, "PROD": Kind.TIMES, "MAX": Kind.GREATER}
+FEWEST_CHANNELS, FEWEST_TILES = 16, 36  # inputs and outputs of a group, and tiles of an image, for which tiles pay
 ELEMENTS = 8  # numbers in a nanosecond, each of which is computed on its own
 
 
@@ -42,10 +44,10 @@ class Floats:
 
     def product(self, shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> NativeLayer:
         """Return the layer that ``convolved`` runs."""
-        if bias is None:
-            return NativeLayer(_product(self.library, filtering, shape, weights.shape, None), (weights,))
-        single = _product(self.library, filtering, shape, weights.shape, bias.shape)
-        return NativeLayer(single, (weights, bias))
+        single = _product(self.library, filtering, shape, weights.shape, None if bias is None else bias.shape)
+        packs = packed(self.library, weights) if single.operation.kind == Kind.TILED else None
+        used = weights if packs is None else packs.array
+        return NativeLayer(single, (used,) if bias is None else (used, bias), packed=packs)
 
     def convolved(self, x: Array, weights: Array, bias: Array | None, filtering: Filtering) -> Array:
         """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
@@ -104,6 +106,8 @@ class Floats:
 
 def _run(layer: NativeLayer, x: Array) -> Array:
     assert layer.single is not None
+    if layer.packed is not None:
+        layer.packed.write()
     return layer.single.run(plain(x), *map(plain, layer.parameters))
 
 
@@ -117,10 +121,21 @@ def floats() -> Floats | None:
 def _product(used: Library, filtering: Filtering, source: Shape, weights: Shape, bias: Shape | None) -> Single:
     window, group, rectified = filtering
     target = (source[0], weights[0], *window.sizes(source[2:]))
-    form = Form(Kind.PRODUCT, window=window, group=group, rectified=rectified)
-    parameters = (4 * prod(weights),) if bias is None else (4 * prod(weights), 4 * prod(bias))
-    ns = max(prod(target) * prod(weights[1:]) / RATE, parameters[0] / BANDWIDTH)
+    kind, size = Kind.PRODUCT, 4 * prod(weights)
+    ns = max(prod(target) * prod(weights[1:]) / RATE, size / BANDWIDTH)
+    if _in_tiles(filtering, target, weights):
+        kind, size = Kind.TILED, 4 * TERMS * weights[0] * weights[1]
+    form = Form(kind, window=window, group=group, rectified=rectified)
+    parameters = (size,) if bias is None else (size, 4 * prod(bias))
     return Single(used, form, source, target, parameters, ns)
+
+
+def _in_tiles(filtering: Filtering, target: Shape, weights: Shape) -> bool:
+    """Return whether tiles.h computes a convolution: for all variants and batches alike, as last bits of sums differ."""
+    window, group, _ = filtering
+    (outputs, channels), tiles = weights[:2], prod([-(-size // 2) for size in target[2:]])
+    narrow = min(channels, outputs // group) < FEWEST_CHANNELS
+    return window[0] == (3, 3) and window.stride == window.dilation == (1, 1) and not narrow and tiles >= FEWEST_TILES
 
 
 @lru_cache(maxsize=KEPT)

@@ -89,7 +89,7 @@ class Library:
 
 def _small_stack() -> DeviceError:
     return DeviceError(
-        "this thread's stack is too small for the kernels in C, which need 220 KB",
+        "this thread's stack is too small for the kernels in C, which need 360 KB",
         hint="call threading.stack_size(1 << 20) before its start",
     )
 

@@ -58,7 +58,7 @@ static inline reals larger(reals a, reals b) {
     for (int i = 0; i < WIDTH; i++) a[i] = ((b[i] > a[i]) | (b[i] != b[i])) ? b[i] : a[i];
     return a;
 }
-static inline reals every_second(const float *from) { return (reals){from[0], from[2], from[4], from[6]}; }
+static inline reals every_second(reals a, reals b) { return (reals){a[0], a[2], b[0], b[2]}; }
 
 /* For nearest.h. */
 typedef int32_t wholes __attribute__((vector_size(16)));

@@ -2,7 +2,7 @@
    have the same numbers.
 
    The columns of some rows of windows are stored with their padding, so that the windows are vectors at any place among them. The
-   instruction set's file defines larger(a, b), which keeps NaN, and every_second(from) beside what float32.h needs. */
+   instruction set's file defines larger(a, b), which keeps NaN, beside what float32.h needs. */
 #include <float.h>
 
 enum { STORED_COLUMNS = 2 * MAX_COLUMNS + 1 };
@@ -59,7 +59,7 @@ static inline __attribute__((always_inline)) void combine_windows(const operatio
             if (op->stride_w == 1)
                 memcpy(&next, from + j, sizeof next);
             else if (op->stride_w == 2)
-                next = every_second(from + j);
+                next = every_second_of(from + j);
             else
                 for (int k = 0; k < WIDTH; k++) next[k] = from[k * op->stride_w + j];
             all = combine(all, next, largest);

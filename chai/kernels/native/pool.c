@@ -21,7 +21,7 @@
 #define AWAKE_MS 0.1 /* that a worker spins between runs: longer than Python takes from one to the next of a pass */
 #define WORKERS 255  /* at most */
 #define STACK (1 << 20)    /* bytes of a worker's: a convolution in tiles takes 190 KB, and musl gives 128 KB */
-#define CALLER (220 << 10) /* bytes that a thread that calls must have left */
+#define CALLER (360 << 10) /* bytes that a thread that calls must have left */
 #define MAX_TAKEN 8   /* pieces that a thread takes at once, at most */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
 #define ALONE 2      /* times as long as it waited, the caller computes alone; twice as many each time that it has to again soon */

@@ -80,6 +80,8 @@ class Kind:
     GREATER_CODES = 36
     UPSAMPLE = 37
     INTERLEAVE = 38
+    TRANSFORM = 39
+    TILED = 40
 
     @classmethod
     def name(cls, kind: int) -> str:
@@ -89,7 +91,7 @@ class Kind:
 
 FLOATS = (  # on float32, in planes
     *(Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN, Kind.SCALE, Kind.NORMALISE),
-    *(Kind.PLUS, Kind.TIMES, Kind.GREATER, Kind.LEAKY),
+    *(Kind.PLUS, Kind.TIMES, Kind.GREATER, Kind.LEAKY, Kind.TRANSFORM, Kind.TILED),
 )
 PACKS = Kind.PACK, Kind.PACK_WORDS  # which note NaN
 PIXELS = (Kind.TABLE, Kind.RESIZE)  # on bytes of pictures (N, H, W, C)

@@ -22,6 +22,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "quantize.h"
 #include "lrn.h"
 #include "float32.h"
+#include "tiles.h"
 #include "planes.h"
 #include "elements.h"
 #include "pixels.h"
@@ -74,6 +75,8 @@ static const kernel kernels[] = {
     [IN_PLACE] = {in_place_items, in_place_run},
     [UNFOLD] = {unfold_items, unfold_run},
     [PRODUCT] = {products_items, products_run},
+    [TRANSFORM] = {transform_items, transform_run},
+    [TILED] = {tiled_items, tiled_run},
     [LARGEST] = {planes_items, largest_run},
     [TOTAL] = {planes_items, total_run},
     [PACK] = {conversion_items, pack_run},

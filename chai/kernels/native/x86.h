@@ -54,6 +54,7 @@ static inline void interleave_vectors(vec a, vec b, vec c, vec d, vec *to) {
     to[2] = OF(unpacklo_epi16)(high, high2), to[3] = OF(unpackhi_epi16)(high, high2);
 }
 
+static inline void fetch(const float *from) { _mm_prefetch((const char *)from, _MM_HINT_T0); }
 static inline reals broadcast(float x) { return OF(set1_ps)(x); }
 static inline reals multiply_add(reals a, reals b, reals sum) { return OF(fmadd_ps)(a, b, sum); }
 

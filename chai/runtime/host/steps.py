@@ -20,6 +20,7 @@ from .memory import Alive
 if TYPE_CHECKING:
     from ...kernels.native.chain import FloatChain
     from ...kernels.native.floats import Floats
+    from ...kernels.native.packed import PackedFilters
 
 SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together: their calls take a part of their time
 _weights = attrgetter("blobs")
@@ -115,7 +116,8 @@ class Alone(NamedTuple):
 class Together(NamedTuple):
     """Consecutive layers that run as one ``chain``.
 
-    ``weights`` are the arrays that it reads. ``memory`` has arrays for what is inside a chain, one for each pass at a time,
+    ``weights`` are the arrays that it reads, ``packed`` copies of some, which are written again where a program may have changed
+    them. ``memory`` has arrays for what is inside a chain, one for each pass at a time,
     which the chains of all steps share.
     """
 
@@ -123,6 +125,7 @@ class Together(NamedTuple):
     rows: Rows
     layers: Sequence[Layer]
     weights: Sequence[Array]
+    packed: Sequence[tuple[Layer, PackedFilters]]
     dropped: Sequence[str]
     memory: list[Array]
 
@@ -136,7 +139,8 @@ class Together(NamedTuple):
         rows = [step.layer.rows for step in steps if step.layer is not None]
         every = Rows(sum([each.bytes for each in rows]), lambda: chained.from_iterable(each.steps for each in rows))
         chain = kernels.chain(links, shapes, tops - finished)
-        return cls(chain, every, layers, _weights_of(layers), [*finished.difference(tops)], memory)
+        packed = [(layer, link.native.packed) for layer, link in zip(layers, links) if link.native.packed is not None]
+        return cls(chain, every, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory)
 
     @property
     def fixed(self) -> bool:
@@ -153,6 +157,9 @@ class Together(NamedTuple):
         """Run the chain on the blobs of a pass, and add those that it writes; return the times."""
         begin, chain, alive = perf_counter(), self.chain, values.alive
         try:
+            for layer, packed in self.packed:
+                if layer.lent:
+                    packed.write()
             memory = self._memory()
             if alive is not None:
                 alive.add(chain, memory[: chain.size])

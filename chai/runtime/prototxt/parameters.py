@@ -96,6 +96,7 @@ class Parameters:
         """Return the arrays by layer."""
         for layer in self.graph.layers:
             layer.changed()
+            layer.lent = True
         self._lent = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
         return {layer.name: layer.blobs for layer, _ in self._lent}
 
