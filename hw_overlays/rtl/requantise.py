@@ -32,6 +32,7 @@ RULE = data.StructLayout(
         "high": signed(8),
     }
 )
+NIBBLES = 16  # that a value may be shifted by
 SATURATED = signed(10)  # beyond it every code is clamped, whatever the zero point
 
 
@@ -71,6 +72,7 @@ class Requantise(wiring.Component):
         half = later(m, Cat(self.rule.shift == bit for bit in bits), "half")  # R: one bit, or none
         less = later(m, Cat(self.rule.shift > bit for bit in bits), "less")  # R - 1: those below it
         # before the zero point is added
+        beyond = later(m, Cat(self.rule.shift[2:] <= i for i in range(NIBBLES)), "beyond")
         limits = {name: later(m, self.rule[name] + (self.rule.zero << 7), f"limit_{name}") for name in ("low", "high")}
         upper = later(m, self.more, "more")  # with the register before the DSP's first
         more = later(m, upper, "more_later", 2)  # with the one before its last
@@ -79,7 +81,7 @@ class Requantise(wiring.Component):
         m.d.comb += [tables.entries.eq(self.entries), tables.choice.eq(choice)]
         for i in range(self.lanes):
             m.submodules[f"lane_{i}"] = lane = Lane(self.overlay, self.bits)
-            m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less)]
+            m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less), lane.beyond.eq(beyond)]
             m.d.comb += [lane.upper.eq(upper), lane.more.eq(more)]
             m.d.comb += [lane.lowest.eq(limits["low"]), lane.highest.eq(limits["high"])]
             m.d.comb += [lane.sum.eq(self.sums[i]), lane.bias.eq(self.bias[i])]
@@ -96,6 +98,7 @@ class Lane(wiring.Component):
     """One sum into one code.
 
     ``half``, ``less``  what is added before the shift
+    ``beyond``  which of a value's nibbles after the lowest 9 bits are beyond a code's bits after the shift
     ``lowest``, ``highest``  the limits of codes before the zero point is added
     ``upper``, ``more`` that of the sums one and three cycles late
     """
@@ -106,7 +109,7 @@ class Lane(wiring.Component):
         self.product = signed(self.factor.width + factor.width)
         word = unsigned(overlay.requant.shift_max)
         members = {"rule": In(RULE), "half": In(word), "less": In(word), "sum": In(sum), "bias": In(sum)}
-        members |= {"upper": In(1), "more": In(1)}
+        members |= {"upper": In(1), "more": In(1), "beyond": In(NIBBLES)}
         members |= {"lowest": In(SATURATED), "highest": In(SATURATED)}
         members |= {"multiplier": In(factor), "negative": In(factor), "code": Out(signed(8)), "below": Out(1)}
         super().__init__(members)
@@ -134,13 +137,20 @@ class Lane(wiring.Component):
         else:
             m.d.sync += value.eq(product + Mux(self.more, value, 0))
 
+        # two bits of the shift a cycle: each bit is one of four; ``large`` if the bits beyond a code's are not all its sign
         rounded, fine, coarse = (register(whole.shape(), name) for name in ("rounded", "fine", "coarse"))
-        shifted, clamped = register(SATURATED, "shifted"), register(signed(8), "clamped")
+        shifted, clamped, large = register(SATURATED, "shifted"), register(signed(8), "clamped"), register(1, "large")
+        bits, sign = SATURATED.width - 1, coarse[-1]
+        nibbles = [fine[i : i + 4] for i in range(bits, len(fine) - 1, 4)]
+        mixed = Cat(Mux(fine[-1], ~nibble.all(), nibble.any()) for nibble in nibbles)
         m.d.sync += [
             rounded.eq(whole + Mux(value < 0, self.less, self.half)),
-            fine.eq(rounded >> rule.shift[:3]),
-            coarse.eq(fine >> Cat(Const(0, 3), rule.shift[3:])),
-            shifted.eq(saturated(coarse, SATURATED)),
+            fine.eq(rounded >> rule.shift[:2]),
+            coarse.eq(fine >> Cat(Const(0, 2), rule.shift[2:4])),
+            large.eq((mixed & self.beyond).any()),
+            shifted.eq(
+                Cat(Mux(large, ~sign.replicate(bits), (coarse >> Cat(Const(0, 4), rule.shift[4:]))[:bits]), sign)
+            ),
         ]
         code = shifted[:8] ^ (rule.zero << 7)  # within the limits, the zero point only inverts the sign
         with m.If(shifted < self.lowest):
@@ -152,11 +162,3 @@ class Lane(wiring.Component):
         sign = later(m, value < 0, "sign", 5 + lookup.LATENCY)  # of the value, until its code is there
         m.d.comb += [self.code.eq(clamped), self.below.eq(sign)]
         return m
-
-
-def saturated(value: Signal, shape: object) -> object:
-    """Return a signed value within the range of a narrower signed shape."""
-    bits = len(Signal(shape))
-    rest = value[bits - 1 :]
-    fits = rest.all() | ~rest.any()
-    return Mux(fits, value[:bits].as_signed(), Mux(value < 0, -(1 << (bits - 1)), (1 << (bits - 1)) - 1))

@@ -170,9 +170,13 @@ class Compute(wiring.Component):
         planes, images = register(16, "planes"), register(16, "images")
         of_image = Mux(norms, 1, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1))
         of_image = later(m, Mux(repeats, now.tiles, of_image), "of_image")
-        some, last_plane = later(m, images != 0, "some"), later(m, planes == 1, "last_plane")
+        some, last_plane = images != 0, later(m, planes == 1, "last_plane")
+        begins, over = Signal(), Signal()  # the next plane may begin; all have
         under_way = Signal(8)  # codes that are claimed and not yet written
-        m.d.sync += under_way.eq(under_way + self.claim - self.write)
+        claim = later(m, self.claim, "claim_later")
+        m.d.sync += under_way.eq(under_way + claim - self.write)
+        none = (under_way == 0) & ~claim
+        m.d.sync += [begins.eq(0), over.eq(0)]
         settle = Signal(range(4))  # from a new Task until what follows from it is in registers
         with m.FSM():
             with m.State("IDLE"):
@@ -186,14 +190,16 @@ class Compute(wiring.Component):
                     m.d.comb += pool.prepare.eq(chosen[pool])
                     m.next = "BEGIN"
             with m.State("BEGIN"):
+                m.d.sync += begins.eq(some)
                 m.next = "PLANES"
             with m.State("PLANES"):
+                m.d.sync += [begins.eq(some), over.eq(~some)]
                 for unit, choice in chosen.items():
-                    m.d.comb += unit.start.eq(choice & unit.ready & some)
+                    m.d.comb += unit.start.eq(choice & unit.ready & begins)
                     with m.If(unit.start):
                         m.d.sync += planes.eq(planes - 1)
                         with m.If(last_plane):
                             m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
-                    with m.If(choice & unit.ready & ~some & (under_way == 0)):
+                    with m.If(choice & unit.ready & over & none):
                         m.d.comb += self.done_with.eq(averages | norms)
                         m.next = "IDLE"

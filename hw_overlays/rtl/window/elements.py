@@ -53,13 +53,15 @@ class Elements(wiring.Component):
         turn, last = Signal(3), register(3, "last")  # products of a word, or copies
         times_left = register(task.stride_h.shape(), "times_left")  # of a row of an upsample, this time included
         last_word, last_time, below = (register(1, name) for name in ("last_word", "last_time", "below"))
-        begins, ends, there, goes = turn == 0, turn == last, Signal(), Signal()
+        # of a word: its first and its last cycle; and those in which a result begins, which needs room
+        begins, ends, opens = (register(1, name) for name in ("begins", "ends", "opens"))
+        there, goes = Signal(), Signal()
         products = Mux(self.pairs & ~self.times, Mux(task.leaky & ~self.maximum, 3, 1), 0)
         m.d.sync += last.eq(Mux(self.repeats, task.stride_w - 1, products))
         count = later(m, Mux(self.repeats, task.input_width, task.input_pitch // BEAT), "count")
+        single = later(m, last == 0, "single")
         one_word, once = later(m, count == 1, "one_word"), later(m, ~self.repeats | (task.stride_h == 1), "once")
         # products of a word follow each other without a gap: there is a word, or two, when the first one begins
-        opens = begins | self.repeats  # a result, which needs room
         m.d.comb += [
             there.eq(self.first.valid & (self.second.valid | ~self.pairs)),
             goes.eq(busy & (~opens | (there & self.room))),
@@ -68,18 +70,27 @@ class Elements(wiring.Component):
             self.held.eq(busy & opens & ~self.room),
             self.works.eq(goes),
             self.claim.eq(goes & opens),
-            self.first.ready.eq(goes & ends),
+            self.first.ready.eq(busy & ends & (~opens | (self.room & (self.second.valid | ~self.pairs)))),
             self.second.ready.eq(goes & ends & self.pairs & (~self.vector | last_word)),
         ]
         with m.If(goes):
-            m.d.sync += turn.eq(Mux(ends, 0, turn + 1))
+            m.d.sync += [turn.eq(Mux(ends, 0, turn + 1)), begins.eq(ends), ends.eq(Mux(ends, single, turn + 1 == last))]
+            m.d.sync += opens.eq(ends | self.repeats)
             with m.If(ends):
                 m.d.sync += [words.eq(words - 1), last_word.eq(words == 2)]
                 with m.If(last_word):
                     m.d.sync += [words.eq(count), last_word.eq(one_word), below.eq(1), busy.eq(~last_time)]
                     m.d.sync += [times_left.eq(times_left - 1), last_time.eq(times_left == 2)]
         with m.If(self.start):
-            m.d.sync += [words.eq(count), last_word.eq(one_word), below.eq(0), busy.eq(1)]
+            m.d.sync += [
+                words.eq(count),
+                last_word.eq(one_word),
+                below.eq(0),
+                busy.eq(1),
+                begins.eq(1),
+                ends.eq(single),
+            ]
+            m.d.sync += opens.eq(1)
             m.d.sync += [times_left.eq(task.stride_h), last_time.eq(once)]
 
         # -- the lanes' operands, some cycles later

@@ -81,12 +81,13 @@ class WindowEngine(wiring.Component):
         m.d.sync += fetch.reached.eq(array_there & window_there)
         tasks = Signal(8)  # taken and not finished
         m.d.sync += tasks.eq(tasks + (task.valid & task.ready) - self.finished)
-        # of the cycle before
-        m.d.sync += [self.mac.eq(compute.works), self.stall.eq(Stall.NONE)]
-        with m.If(compute.starved):
+        # of two cycles before
+        works, starved, unset = (later(m, getattr(compute, name), name) for name in ("works", "starved", "unset"))
+        m.d.sync += [self.mac.eq(works), self.stall.eq(Stall.NONE)]
+        with m.If(starved):
             m.d.sync += self.stall.eq(Mux(fetch.waits, Stall.DEPENDENCY, Stall.INPUT))
-        with m.Elif(compute.unset):
+        with m.Elif(unset):
             m.d.sync += self.stall.eq(Stall.WEIGHTS)
-        with m.Elif(~compute.works & (tasks != 0)):  # or it waits until lanes, line memory or port are ready again
+        with m.Elif(~works & (tasks != 0)):  # or it waits until lanes, line memory or port are ready again
             m.d.sync += self.stall.eq(Stall.OUTPUT)
         return m

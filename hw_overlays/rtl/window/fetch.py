@@ -88,7 +88,10 @@ class Fetch(wiring.Component):
             To.TABLE: self.freed * BEATS,
         }
         # the inputs of a pair take turns; a vector, which has few runs, is before the other
-        request, turn = self.input.request, Signal(To)
+        turn = Signal(To)
+        m.submodules.request_slice = cut = Slice(self.input.request.payload.shape())  # the port's ``ready`` comes late
+        wiring.connect(m, cut.output, wiring.flipped(self.input.request))
+        request = cut.input
         chosen = {To.TABLE: table.runs, To.FIRST: first.runs, To.SECOND: second.runs}
         two = (self.now.opcode == self.opcodes[kind] for kind in ("eltwise", "interleave"))
         pair = later(m, any_of(two), "pair")

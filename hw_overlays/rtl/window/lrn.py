@@ -5,6 +5,8 @@ one plane later arrives: squares of two planes are in memories of ``RUN`` words,
 the next part of the image lets the last plane of this part leave; after the last part as many cycles pass without words.
 """
 
+from collections.abc import Callable
+
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -71,7 +73,7 @@ class LRN(wiring.Component):
             self.starved.eq(go & scan.takes & ~self.first.valid),
             self.held.eq((go & scan.leaves & ~self.room) | ~complete),
             self.works.eq(go & (self.first.valid | ~scan.takes) & (self.room | ~scan.leaves)),
-            self.first.ready.eq(self.works & scan.takes),
+            self.first.ready.eq(go & scan.takes & (self.room | ~scan.leaves)),
             self.claim.eq(self.works & scan.leaves),
             planes.task.eq(self.task),
             planes.word.eq(self.first.payload),
@@ -120,12 +122,14 @@ class Scan(wiring.Component):
         """Return the counters."""
         m = Module()
         task, now = self.task, self.place
-        of_image = (task.input_channels + self.step - 1) >> (self.step.bit_length() - 1)
-        one_plane = of_image == 1
-        begins = Signal()  # the cycle after ``start``
+        of_image = later(m, (task.input_channels + self.step - 1) >> (self.step.bit_length() - 1), "of_image")
+        one_plane = later(m, of_image == 1, "one_plane")
+        starts, begins = Signal(), Signal()  # one and two cycles after ``start``
         words = range(RUN + 1)
         rest, more = register(30, "rest"), register(1, "more")  # words of a plane after this part, if there are some
-        part, length = Signal(words), register(words, "length")  # the words of the next part and of this one
+        # words of the next part, of this one
+        part, length = register(words, "part"), register(words, "length")
+        one_word, another = later(m, rest == 1, "one_word"), later(m, rest > RUN, "another")
         planes, whole = (
             register(16, "planes"),
             register(1, "whole"),
@@ -133,9 +137,9 @@ class Scan(wiring.Component):
         left, steps = register(words, "left"), register(words, "steps")  # words that arrive, and steps, of this plane
         # whether words arrive in this plane's steps; this step is the last one
         arrives, ends = register(1, "arrives"), register(1, "ends")
-        m.d.comb += [part.eq(Mux(rest[RUN.bit_length() - 1 :].any(), RUN, rest[: len(part)])), self.tail.eq(whole)]
-        m.d.comb += self.ready.eq(~self.busy & ~begins)
-        m.d.sync += begins.eq(self.start)
+        m.d.sync += [part.eq(Mux(rest[RUN.bit_length() - 1 :].any(), RUN, rest[: len(part)])), starts.eq(self.start)]
+        m.d.sync += begins.eq(starts)
+        m.d.comb += [self.tail.eq(whole), self.ready.eq(~self.busy & ~starts & ~begins)]
         next_part = begins | (self.go & ends & arrives & whole)
         with m.If(self.go):
             m.d.sync += [steps.eq(steps - 1), ends.eq(steps == 2), now.pixel.eq(now.pixel + 1)]
@@ -153,10 +157,10 @@ class Scan(wiring.Component):
                     m.d.sync += [self.takes.eq(arrives & more), arrives.eq(more)]
         with m.If(next_part):
             m.d.sync += [length.eq(part), left.eq(part), planes.eq(of_image), whole.eq(one_plane)]
-            m.d.sync += [rest.eq(rest - RUN), more.eq(rest > RUN)]
+            m.d.sync += [rest.eq(rest - RUN), more.eq(another)]
         with m.If(begins):
             m.d.sync += [self.busy.eq(1), self.leaves.eq(0), arrives.eq(1), self.takes.eq(1), now.eq(0)]
-            m.d.sync += [steps.eq(part), ends.eq(part == 1)]
+            m.d.sync += [steps.eq(part), ends.eq(one_word)]
         with m.If(self.start):
             m.d.sync += rest.eq(task.input_pitch // BEAT)
         return m
@@ -170,8 +174,8 @@ class Planes(wiring.Component):
 
     def __init__(self, task: object, step: int, reach: int) -> None:
         self.step, self.reach = step, reach
-        # word, value, square, memories; pairs of squares, and the tree over them and the channel's own
-        self.latency = 4 + 1 + reach.bit_length()
+        # word, value, parts of its square, square, memories; pairs of squares, and the tree over them and the channel's own
+        self.latency = 5 + 1 + reach.bit_length()
         super().__init__(
             {
                 "task": In(task),
@@ -191,7 +195,7 @@ class Planes(wiring.Component):
         place, works = self.place, self.works
         word, tail = register(self.word.shape(), "word"), register(1, "tail_1")
         m.d.sync += [word.eq(self.word), tail.eq(self.tail)]
-        for i in range(3):
+        for i in range(4):
             last, place = place, register(PLACE, f"place_{i + 1}")
             m.d.sync += place.eq(last)
             last, works = works, Signal(name=f"works_{i + 1}")
@@ -202,13 +206,17 @@ class Planes(wiring.Component):
             sign = code[7] & ~zero  # as in Elements
             value, magnitude = register(VALUE, f"value_{channel}"), register(8, f"magnitude_{channel}")
             m.d.sync += value.eq(Cat(code[:7], code[7] ^ zero, sign).as_signed())
-            m.d.sync += magnitude.eq(Mux(sign, -code, code ^ (zero << 7)))
-            with m.If(tail & (count != 0) & (count <= channel)):  # a channel that the blob does not have
-                m.d.sync += magnitude.eq(0)
-            square = register(SQUARE, f"square_{channel}")
-            m.d.sync += square.eq(Array(Const(i * i, SQUARE) for i in range(1 << 8))[magnitude])
-            squares.append(square)
-            values.append(later(m, value, f"value_{channel}_later"))
+            m.d.sync += magnitude.eq((Cat(code[:7], code[7] ^ zero) ^ sign.replicate(8)) + sign)
+            absent = later(
+                m, tail & (count != 0) & (count <= channel), f"absent_{channel}"
+            )  # the blob does not have it
+            # (16 high + low)^2: the squares of both, side by side, and 32 times their product, each by a small table
+            low, high = magnitude[:4], magnitude[4:]
+            both = Cat(table(low, 8, lambda i: i * i), table(high, 8, lambda i: i * i))
+            both = later(m, Mux(absent, 0, both), f"squares_{channel}")
+            product = later(m, Mux(absent, 0, table(magnitude, 8, lambda i: (i >> 4) * (i & 15))), f"product_{channel}")
+            squares.append(later(m, (both + (product << 5))[: SQUARE.width], f"square_{channel}"))
+            values.append(later(m, value, f"value_{channel}_later", 2))
 
         middle, before = self._memories(m, place.pixel, works, squares, values)
         near = [*before, *(part.square for part in middle), *squares[: self.reach]]
@@ -223,7 +231,7 @@ class Planes(wiring.Component):
             m.d.comb += self.sums[channel].eq(self._sum(m, around, half, f"sum_{channel}"))
             value = register(VALUE, f"middle_{channel}")
             m.d.sync += value.eq(middle[channel].value)
-            m.d.comb += self.values[channel].eq(later(m, value, f"middle_{channel}_later", self.latency - 4))
+            m.d.comb += self.values[channel].eq(later(m, value, f"middle_{channel}_later", self.latency - 5))
         return m
 
     def _memories(self, m: Module, pixel: Value, works: Value, squares: list, values: list) -> tuple[list, list]:
@@ -260,10 +268,15 @@ class Planes(wiring.Component):
         return terms[0]
 
 
+def table(value: Value, bits: int, entry: Callable[[int], int]) -> Value:
+    """Return the entry, of so many bits, that belongs to an unsigned value."""
+    return Array(Const(entry(i), bits) for i in range(1 << len(value)))[value]
+
+
 class Factor(wiring.Component):
     """The factor of a sum, ``LATENCY`` cycles later, by a table of its own, into which all segments are written."""
 
-    LATENCY = 9
+    LATENCY = 10
 
     def __init__(self) -> None:
         super().__init__(
@@ -292,8 +305,9 @@ class Factor(wiring.Component):
         m.d.sync += octave.eq(found[0][1])
         m.d.sync += shift.eq(Mux(octave == 0, OCTAVES - 2, OCTAVES - 1 - octave))
         # the highest bits are the number in the octave, after the 1 that all sums but those of the first octave begin with
-        normal = register(SUM_BITS, "normal")
-        m.d.sync += normal.eq(later(m, self.sum, "sum_later", 2) << shift)
+        coarse, normal = register(SUM_BITS, "coarse"), register(SUM_BITS, "normal")
+        m.d.sync += coarse.eq(later(m, self.sum, "sum_later", 2) << Cat(Const(0, 2), shift[2:]))
+        m.d.sync += normal.eq(coarse << later(m, shift[:2], "fine"))
 
         m.submodules.table = table = memory.Memory(shape=LINE, depth=SEGMENTS, init=[])
         write, read = table.write_port(), table.read_port()
@@ -307,7 +321,7 @@ class Factor(wiring.Component):
             write.en.eq(self.write),
             write.addr.eq(self.number),
             write.data.eq(self.line),
-            read.addr.eq(Cat(normal[REST_BITS : REST_BITS + SHORT], later(m, octave, "octave_later", 2))),
+            read.addr.eq(Cat(normal[REST_BITS : REST_BITS + SHORT], later(m, octave, "octave_later", 3))),
             self.factor.eq(value[REST_BITS:]),
         ]
         m.d.sync += [

@@ -31,8 +31,8 @@ def step(words: int) -> data.StructLayout:
 class Scan(wiring.Component):
     """A step a cycle through one plane after the other, and two cycles from row to row.
 
-    What follows from the counters is in registers: of a row when it begins, of a column with the step before. A step waits in
-    a register of its own until there is a word, and room for a result.
+    What follows from the counters is in registers: of a row when the one before it begins, of a column with the step before. A
+    step waits in a register of its own until there is a word, and room for a result.
 
     ``prepare``  begins a Task: 1 for a cycle, with the new ``task``
     ``step``     of the column of ``STEP`` cycles ago
@@ -53,9 +53,10 @@ class Scan(wiring.Component):
         """Return the counters of rows and columns, and the step that waits."""
         m = Module()
         slots, preparing = self._slots(m)
-        row = self._rows(m, slots)
-        there, fires = Signal(), Signal()
-        columns = self._columns(m, row, slots, there)
+        there, fires, turns = Signal(), Signal(), Signal()
+        following = self._rows(m, slots, turns)
+        row = self._row(m, following, turns)
+        columns = self._columns(m, following, row, slots, there, turns)
         layout = data.StructLayout(
             {
                 **dict.fromkeys(("takes", "shift", "begins", "update", "ends"), 1),
@@ -67,13 +68,13 @@ class Scan(wiring.Component):
         )
         waiting = register(layout, "waiting")
         m.d.comb += [
-            self.ready.eq(~row.busy & ~preparing & ~there),
+            self.ready.eq(~following.busy & ~preparing & ~columns.active & ~there),
             fires.eq(there & (~waiting.takes | self.first.valid) & (~waiting.ends | self.room)),
             columns.go.eq(columns.active & (~there | fires)),
             self.works.eq(fires),
             self.starved.eq(there & waiting.takes & ~self.first.valid),
             self.held.eq(there & waiting.ends & ~self.room),
-            self.first.ready.eq(fires & waiting.takes),
+            self.first.ready.eq(there & waiting.takes & (~waiting.ends | self.room)),
             self.claim.eq(fires & waiting.ends),
             self.shift.eq(fires & waiting.shift),
             self.begins.eq(waiting.begins),
@@ -108,12 +109,22 @@ class Scan(wiring.Component):
                 m.d.sync += preparing.eq(0)
         return slots, preparing
 
-    def _rows(self, m: Module, slots: Signal) -> SimpleNamespace:
-        """Return the rows above the image, of it, and below it; windows begin and end every stride rows.
+    def _row(self, m: Module, following: SimpleNamespace, turns: Signal) -> SimpleNamespace:
+        """Return what the columns need of their row: that of ``following`` when they have begun it."""
+        row = {}
+        for name in ("is_above", "in_image", "serves", "oldest", "fresh"):
+            new = getattr(following, name)
+            row[name] = register(new.shape(), f"its_{name}")
+            with m.If(turns):
+                m.d.sync += row[name].eq(new)
+        return SimpleNamespace(**row)
 
-        ``ends`` is set in a row's last step. Flags of the next row are right two cycles later.
+    def _rows(self, m: Module, slots: Signal, turns: Signal) -> SimpleNamespace:
+        """Return the row after the current one: above the image, of it, or below it; windows begin and end every stride rows.
+
+        With ``turns`` it becomes the current one. Three cycles later, the soonest that it may again, the next one is right.
         """
-        task, most, ends = self.task, self.most, Signal()
+        task, most = self.task, self.most
         busy, above, rows = Signal(), register(8, "above"), register(16, "rows")
         until_begin, until_end = register(8, "until_begin"), register(8, "until_end")
         to_begin, to_end = register(16, "to_begin"), register(16, "to_end")
@@ -126,35 +137,34 @@ class Scan(wiring.Component):
         begins, more = later(m, until_begin == 0, "begins_windows"), later(m, to_begin != 0, "more_windows")
         done = later(m, until_end == 0, "ends_windows")
         serves = later(m, (until_end == 0) & (to_end != 0), "serves")  # windows end in this row
-        rest_done = (to_end == 0) | ((until_end == 0) & (to_end == 1))
-        last = later(m, (above == 0) & (rows <= 1) & rest_done, "last_row")
+        rest_done = later(m, (to_end == 0) | ((until_end == 0) & (to_end == 1)), "rest_done")
+        last = later(m, ~is_above & later(m, rows <= 1, "rows_done") & rest_done, "last_row")
+        next_begin = later(m, (task.stride_h - 1)[:8], "next_begin")
         newest_wraps, oldest_wraps = (
             later(m, newest + 1 == slots, "newest_wraps"),
             later(m, oldest + 1 == slots, "oldest_wraps"),
         )
-        with m.If(ends):
+        with m.If(later(m, turns & busy, "turned")):
             with m.If(in_image):
                 m.d.sync += [rows.eq(rows - 1), fresh.eq(0)]
             with m.If(is_above):
                 m.d.sync += above.eq(above - 1)
             m.d.sync += [until_begin.eq(until_begin - 1), until_end.eq(until_end - 1), busy.eq(~last)]
             with m.If(begins):
-                m.d.sync += until_begin.eq(task.stride_h - 1)
+                m.d.sync += until_begin.eq(next_begin)
                 with m.If(more):
                     m.d.sync += [fresh.bit_select(newest, 1).eq(1), to_begin.eq(to_begin - 1)]
                     m.d.sync += newest.eq(Mux(newest_wraps, 0, newest + 1))
             with m.If(done):
-                m.d.sync += until_end.eq(task.stride_h - 1)
+                m.d.sync += until_end.eq(next_begin)
                 m.d.sync += [oldest.eq(Mux(oldest_wraps, 0, oldest + 1)), to_end.eq(to_end - serves)]
         with m.If(self.start):  # the first window begins with the first row above the image
             m.d.sync += [busy.eq(1), above.eq(task.pad_h), rows.eq(task.input_height), fresh.eq(1), oldest.eq(0)]
-            m.d.sync += [until_begin.eq(task.stride_h - 1), to_begin.eq(task.output_height - 1)]
+            m.d.sync += [until_begin.eq(next_begin), to_begin.eq(task.output_height - 1)]
             m.d.sync += [until_end.eq(task.kernel_h - 1), to_end.eq(task.output_height)]
             m.d.sync += newest.eq(Mux(slots == 1, 0, 1))
         return SimpleNamespace(
             busy=busy,
-            ends=ends,
-            last=last,
             is_above=is_above,
             in_image=in_image,
             serves=serves,
@@ -162,11 +172,20 @@ class Scan(wiring.Component):
             fresh=fresh,
         )
 
-    def _columns(self, m: Module, row: SimpleNamespace, slots: Signal, waits: Signal) -> SimpleNamespace:
+    def _columns(
+        self,
+        m: Module,
+        following: SimpleNamespace,
+        row: SimpleNamespace,
+        slots: Signal,
+        waits: Signal,
+        turns: Signal,
+    ) -> SimpleNamespace:
         """Return the place in a row: columns of the image and of the output, and the groups of a column's slots.
 
         ``go``     the step of this cycle is taken; ``active`` if there is one
         ``waits``  there is an earlier step: narrow rows begin ``DISTANCE`` cycles after the last one's end
+        ``turns``  is set when the row that follows begins
         """
         task, most, go = self.task, self.most, Signal()
         active, pause = Signal(), Signal(range(DISTANCE - 1))
@@ -181,7 +200,6 @@ class Scan(wiring.Component):
         flags = "group_first", "group_last", "group_serves", "first"
         group_first, group_last, group_serves, first = (register(1, name) for name in flags)
         groups = later(m, (slots + BANKS - 1) // BANKS, "groups")  # of slots that are side by side
-        below = ~row.in_image & ~row.is_above
         its_group = row.oldest // BANKS
         # of the Task
         narrow, one_word = later(m, task.output_width < DISTANCE, "narrow"), later(m, task.input_width == 1, "one_word")
@@ -189,11 +207,11 @@ class Scan(wiring.Component):
         offset = later(m, (task.kernel_w - 1 - task.pad_w)[:8], "offset")
         at_once, soon = later(m, offset == 0, "at_once"), later(m, offset == 1, "soon")
         each, second = later(m, task.stride_w == 1, "each"), later(m, task.stride_w == 2, "second")
-        # of this row: the first group, and whether each column makes a sum
-        begin, every = register(group.shape(), "begin"), register(1, "every")
+        to_next = later(m, (task.stride_w - 1)[:8], "to_next")
+        # of this row: the first group, whether it is the only one, and whether each column makes a sum
+        begin, alone, every = register(group.shape(), "begin"), register(1, "alone"), register(1, "every")
 
         column_ends = ~makes | group_last
-        m.d.comb += row.ends.eq(go & column_ends & words_last & outs_last)
         next_some, next_one = Mux(makes, ~outs_one, outs_some), Mux(makes, outs == 2, outs_one)
         next_now = Mux(out_now, every, out_next)
         with m.If(go):
@@ -204,35 +222,35 @@ class Scan(wiring.Component):
                 group_serves.eq(row.serves & (group + 1 == its_group)),
             ]
             with m.If(column_ends):
-                m.d.sync += [group.eq(begin), group_first.eq(1), group_last.eq(one_group | below)]
+                m.d.sync += [group.eq(begin), group_first.eq(1), group_last.eq(alone)]
                 m.d.sync += group_serves.eq(row.serves & (begin == its_group))
-                m.d.sync += [first.eq(0), words.eq(words - 1), words_last.eq(words <= 2), outs.eq(outs - makes)]
-                m.d.sync += words_some.eq(words_some & ~words_last)
-                m.d.sync += [until_out.eq(Mux(out_now, task.stride_w - 1, until_out - 1)), out_now.eq(next_now)]
+                m.d.sync += [first.eq(0), words.eq(words - 1), outs.eq(outs - makes)]
+                m.d.sync += [words_last.eq(words_last | (words == 2)), words_some.eq(words_some & ~words_last)]
+                m.d.sync += [until_out.eq(Mux(out_now, to_next, until_out - 1)), out_now.eq(next_now)]
                 m.d.sync += out_next.eq(Mux(out_now, second, until_out == 2))
                 m.d.sync += [outs_some.eq(next_some), outs_one.eq(next_one), makes.eq(next_now & next_some)]
                 m.d.sync += outs_last.eq(~next_some | (next_now & next_one))
                 m.d.sync += base.eq(base + Mux(makes, slots, 0))
-                with m.If(~words_some | words_last):
-                    m.d.sync += [words.eq(0), words_last.eq(1)]
-        turns = (pause == 1) & ~(narrow & waits)  # the flags of the row are right
+        m.d.comb += turns.eq((pause == 1) & ~(narrow & waits))  # the flags of the row are right
         with m.If((pause != 0) & ~(narrow & waits)):
             m.d.sync += pause.eq(pause - 1)
-        with m.If(row.ends | self.start):
+        with m.If((go & column_ends & words_last & outs_last) | self.start):
             m.d.sync += [active.eq(0), pause.eq(DISTANCE - 2)]
         with m.If(turns):
-            some, now = row.in_image | (below & row.serves), below | at_once
-            m.d.sync += [active.eq(row.busy), first.eq(1), base.eq(0)]
+            below, its_group = ~following.in_image & ~following.is_above, following.oldest // BANKS
+            some, now = following.in_image | (below & following.serves), below | at_once
+            m.d.sync += [active.eq(following.busy), first.eq(1), base.eq(0)]
             m.d.sync += [
                 words.eq(task.input_width),
-                words_some.eq(row.in_image),
-                words_last.eq(~row.in_image | one_word),
+                words_some.eq(following.in_image),
+                words_last.eq(~following.in_image | one_word),
             ]
             m.d.sync += [outs.eq(task.output_width), outs_some.eq(some), outs_one.eq(one_out)]
             m.d.sync += [makes.eq(some & now), outs_last.eq(~some | (now & one_out))]
             m.d.sync += [until_out.eq(offset), out_now.eq(now), out_next.eq(soon), every.eq(each | below)]
             m.d.sync += [begin.eq(Mux(below, its_group, 0)), group.eq(Mux(below, its_group, 0)), group_first.eq(1)]
-            m.d.sync += [group_last.eq(one_group | below), group_serves.eq(row.serves & (below | (its_group == 0)))]
+            m.d.sync += [group_last.eq(one_group | below), alone.eq(one_group | below)]
+            m.d.sync += group_serves.eq(following.serves & (below | (its_group == 0)))
         return SimpleNamespace(
             go=go,
             active=active,

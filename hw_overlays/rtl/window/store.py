@@ -8,7 +8,7 @@ from chai.overlay import Overlay
 
 from ..descriptor import descriptor
 from ..ports import BEAT, WritePort, address_bits
-from ..streams import later, register
+from ..streams import Slice, later, register
 from .walk import RUN, Walk
 
 WORDS = 64  # that wait for the port
@@ -41,8 +41,10 @@ class Store(wiring.Component):
         """Return the walk over the output, the queue before the port, and the counters of words and planes."""
         m = Module()
         m.submodules.walk = walk = Walk(self.bits)
+        m.submodules.request_slice = cut = Slice(self.output.request.payload.shape())  # the port's ``ready`` comes late
+        wiring.connect(m, cut.output, wiring.flipped(self.output.request))
         m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=64, depth=WORDS)
-        new, area, runs, output = self.task.payload, walk.area.payload, walk.runs, self.output
+        new, area, runs, request, output = self.task.payload, walk.area.payload, walk.runs, cut.input, self.output
         planes = (new.output_channels + self.step - 1) >> (self.step.bit_length() - 1)
         tag = register(new.tag.shape(), "tag")
         m.d.comb += [
@@ -54,20 +56,20 @@ class Store(wiring.Component):
             area.images.eq(new.batch),
             area.across.eq(new.opcode == self.opcodes["lrn"]),
             area.times.eq(1),
-            output.request.valid.eq(runs.valid),
-            output.request.payload.address.eq(runs.payload.address),
-            output.request.payload.beats.eq(runs.payload.beats),
-            output.request.payload.last.eq(runs.payload.last),
-            output.request.payload.tag.eq(tag),
-            runs.ready.eq(output.request.ready),
+            request.valid.eq(runs.valid),
+            request.payload.address.eq(runs.payload.address),
+            request.payload.beats.eq(runs.payload.beats),
+            request.payload.last.eq(runs.payload.last),
+            request.payload.tag.eq(tag),
+            runs.ready.eq(request.ready),
             output.data.valid.eq(queue.r_rdy),
             output.data.payload.eq(queue.r_data),
             queue.r_en.eq(output.data.ready),
         ]
 
         claimed = Signal(range(WORDS + 1))
-        m.d.comb += self.room.eq(claimed < WORDS - 2)  # one more claim may come before this is seen
-        m.d.sync += claimed.eq(claimed + self.claim - (queue.r_rdy & queue.r_en))
+        m.d.comb += self.room.eq(claimed < WORDS - 3)  # two more claims may come before this is seen
+        m.d.sync += claimed.eq(claimed + later(m, self.claim, "claim") - (queue.r_rdy & queue.r_en))
 
         # left: of the run of words in a plane, of the plane (its last runs), of the image, of the Task; the current one included
         # and of the current runs: their length, and whether that is one word
@@ -88,25 +90,27 @@ class Store(wiring.Component):
         begins = Signal(2)  # what follows from a Task is in registers two cycles later
         m.d.sync += begins.eq(Cat(self.task.valid & self.task.ready, begins))
         with m.If(self.task.valid & self.task.ready):
-            m.d.sync += [whole.eq(area), planes_left.eq(planes), last_plane.eq(planes == 1), images.eq(new.batch)]
-            m.d.sync += [tail.eq(new.output_channels), tag.eq(new.tag)]
-        with m.If(self.write):
-            m.d.sync += [words.eq(words - 1), last_word.eq(words == 2)]
+            m.d.sync += [whole.eq(area), images.eq(new.batch), tail.eq(new.output_channels), tag.eq(new.tag)]
+            # an image begins as after the last word of the one before
+            m.d.sync += [flag.eq(1) for flag in (last_word, last_plane, last_run)]
+        next_word = Mux(last_plane, Mux(last_run, first_length, next_length), length)
+        next_is_last = Mux(last_plane, Mux(last_run, first_short, next_short), short)
+        with m.If(self.write | begins[-1]):
+            m.d.sync += [
+                words.eq(Mux(last_word, next_word, words - 1)),
+                last_word.eq(Mux(last_word, next_is_last, words == 2)),
+            ]
             with m.If(last_word):
-                m.d.sync += [words.eq(length), last_word.eq(short)]
-                m.d.sync += [planes_left.eq(planes_left - 1), last_plane.eq(planes_left == 2)]
+                m.d.sync += planes_left.eq(Mux(last_plane, whole.planes, planes_left - 1))
+                m.d.sync += last_plane.eq(Mux(last_plane, one_plane, planes_left == 2))
                 with m.If(last_plane):
-                    m.d.sync += [planes_left.eq(whole.planes), last_plane.eq(one_plane)]
-                    m.d.sync += [signal.eq(next_length) for signal in (words, length)]
-                    m.d.sync += [signal.eq(next_short) for signal in (last_word, short)]
-                    m.d.sync += [rest.eq(rest - RUN), last_run.eq(next_last)]
-        ends = self.write & last_word & last_plane & last_run  # an image
-        with m.If(ends):
+                    m.d.sync += [length.eq(next_word), short.eq(next_is_last)]
+                    m.d.sync += [
+                        rest.eq(Mux(last_run, whole.words, rest - RUN)),
+                        last_run.eq(Mux(last_run, one_run, next_last)),
+                    ]
+        with m.If(self.write & last_word & last_plane & last_run):  # an image
             m.d.sync += images.eq(images - 1)
-        with m.If(ends | begins[-1]):
-            m.d.sync += [signal.eq(first_length) for signal in (words, length)]
-            m.d.sync += [signal.eq(first_short) for signal in (last_word, short)]
-            m.d.sync += [rest.eq(whole.words), last_run.eq(one_run)]
         arrived = Signal()
         m.d.sync += arrived.eq(self.write)
         m.d.comb += queue.w_en.eq(arrived)

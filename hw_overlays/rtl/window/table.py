@@ -49,31 +49,37 @@ class Table(wiring.Component):
         write, read = records.write_port(), records.read_port()
         count, keeps = register(30, "count"), register(1, "keeps")
         first, second = register(64, "first"), Signal()  # the first half of a record, and whether it is there
-        there, claimed = Signal(range(RECORDS + 1)), Signal(range(RECORDS + 1))
+        there, claimed = Signal(range(RECORDS + 1)), Signal(range(RECORDS + 1))  # a cycle before the last one
+        claim = later(m, self.claim, "claim_later")
         arrives = self.write & second
         whole = data.View(self.layout, Cat(first, self.beat))
         last = later(m, (count - 1)[: len(claimed)], "last")  # of the records that stay: they are few
-        begins_anew = keeps & (claimed == last)
+        two, three = there[1:].any(), there[2:].any() | there[:2].all()
+        # the next claim is that of the last record that stays: the one after it is the first again
+        one = later(m, keeps & (count == 1), "one")
+        begins_anew, before_last = register(1, "begins_anew"), later(m, (count - 2)[: len(claimed)], "before_last")
         m.d.comb += [
             write.en.eq(arrives),
             *(write.data[name].eq(whole[name]) for name in self.fields.members),
             read.en.eq(self.read),
             self.record.as_value().eq(later(m, read.data.as_value(), "record_read")),  # the memory's output register
-            self.there.eq(there.any()),
-            self.two_there.eq(there[1:].any()),
+            self.there.eq(Mux(claim, two, there.any())),
+            self.two_there.eq(Mux(claim, three, two)),
             self.freed.eq(self.read & ~keeps),
         ]
         with m.If(self.write):
             m.d.sync += [second.eq(~second), first.eq(self.beat)]
         with m.If(arrives):
             m.d.sync += write.addr.eq(write.addr + 1)
-        m.d.sync += there.eq(there + arrives - self.claim)
-        with m.If(self.claim):
-            m.d.sync += claimed.eq(claimed + 1)
+        m.d.sync += there.eq(there + arrives - claim)
+        with m.If(claim):
+            m.d.sync += [claimed.eq(claimed + 1), begins_anew.eq(keeps & (claimed == before_last))]
             with m.If(begins_anew):  # by then all are there
-                m.d.sync += [claimed.eq(0), there.eq(count)]
+                m.d.sync += [claimed.eq(0), there.eq(count), begins_anew.eq(one)]
         with m.If(self.read):
             m.d.sync += read.addr.eq(Mux(keeps & (read.addr == last), 0, read.addr + 1))
+        with m.If(later(m, self.begin, "begins", 2)):  # no record is there yet
+            m.d.sync += begins_anew.eq(one)
         with m.If(self.begin):
             m.d.sync += [count.eq(self.count), keeps.eq(self.keeps), second.eq(0), there.eq(0), claimed.eq(0)]
             m.d.sync += [write.addr.eq(0), read.addr.eq(0)]

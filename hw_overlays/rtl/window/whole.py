@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Out
 from chai.overlay import Overlay
 
 from ..ports import BEAT
-from ..streams import register
+from ..streams import later, register
 from .reduce import combined
 from .unit import unit_ports
 
@@ -26,13 +26,15 @@ class Whole(wiring.Component):
         words, begun = register(29, "words"), register(1, "begun")
         busy, last = Signal(), register(1, "last")
         totals = register(self.sums.shape(), "totals")
+        count = self.task.input_pitch // BEAT
+        one_word = later(m, count == 1, "one_word")
         m.d.comb += [
             self.sums.eq(totals),
             self.ready.eq(~busy),
             self.starved.eq(busy & ~self.first.valid),
             self.held.eq(busy & last & ~self.room),
             self.works.eq(busy & self.first.valid & (~last | self.room)),
-            self.first.ready.eq(self.works),
+            self.first.ready.eq(busy & (~last | self.room)),
             self.claim.eq(self.works & last),
             self.soon.eq(self.claim),
         ]
@@ -44,6 +46,5 @@ class Whole(wiring.Component):
                 total = totals[channel]
                 m.d.sync += total.eq(Mux(begun, combined(self.task.average, total, code), code))
         with m.If(self.start):
-            count = self.task.input_pitch // BEAT
-            m.d.sync += [words.eq(count), begun.eq(0), last.eq(count == 1), busy.eq(1)]
+            m.d.sync += [words.eq(count), begun.eq(0), last.eq(one_word), busy.eq(1)]
         return m
