@@ -112,6 +112,8 @@ class Constants(wiring.Component):
             m.d.comb += [request.payload.eq(port), request.valid.eq(valid & (side == number))]
             with m.If(side == number):
                 m.d.comb += ready.eq(request.ready)
+        taken = Signal()  # a request, a cycle later
+        m.d.sync += taken.eq(valid & ready)
         with m.If(valid & ready):
             m.d.sync += side.eq(~side)
         bits = len(port.address)
@@ -154,23 +156,22 @@ class Constants(wiring.Component):
             port.tag.eq(plan.tag),
             fifo.w_en.eq(valid & ready),
         ]
-        settle = Signal(range(SETTLE + 1), init=SETTLE)
-        settled = settle == 0
+        settle, settled = Signal(range(SETTLE + 1), init=SETTLE), Signal()
         # only this part fills the queue, and not for ``SETTLE`` cycles after a request
         may_weights, may_table = later(m, fits & fifo.w_rdy, "may_weights"), later(m, few & fifo.w_rdy, "may_table")
         may_lookup = later(m, (clear == 0) & fifo.w_rdy, "may_lookup")
         lookup_at = later(m, (plan.table + (plan.output_channels << 4))[:bits], "lookup_at")
-        m.d.sync += settle.eq(Mux(settled, 0, settle - 1))
+        m.d.sync += [settle.eq(Mux(settle == 0, 0, settle - 1)), settled.eq(settle <= 1)]
 
         def go(state: str) -> None:
-            m.d.sync += settle.eq(SETTLE)
+            m.d.sync += [settle.eq(SETTLE), settled.eq(0)]
             m.next = state
 
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [runs.eq(outer), first.eq(1), clear.eq(CLEAR), at.eq(lookup_at)]
                 with m.If(~self.start):
-                    m.d.sync += settle.eq(SETTLE)
+                    m.d.sync += [settle.eq(SETTLE), settled.eq(0)]
                 with m.Elif(settled):
                     go("RUN")
                     with m.If(plan.lookup):
@@ -180,10 +181,10 @@ class Constants(wiring.Component):
                 m.d.comb += [
                     port.address.eq(at),
                     port.beats.eq(LOOKUP_BEATS),
-                    valid.eq(settled & may_lookup),
+                    valid.eq(settled & may_lookup & ~taken),
                     run.lookup.eq(1),
                 ]
-                with m.If(valid & ready):
+                with m.If(taken):
                     go("RUN")
             with m.State("RUN"):
                 m.d.sync += [
@@ -205,9 +206,9 @@ class Constants(wiring.Component):
                 m.d.comb += [
                     port.address.eq(at),
                     port.beats.eq(beats),
-                    valid.eq(settled & may_weights),
+                    valid.eq(settled & may_weights & ~taken),
                 ]
-                with m.If(valid & ready):
+                with m.If(taken):
                     m.d.sync += [asked.eq(asked + piece), at.eq(next_at), words.eq(words - piece)]
                     go("WEIGHTS")
                     with m.If(words_end):
@@ -216,10 +217,10 @@ class Constants(wiring.Component):
                 m.d.comb += [
                     port.address.eq(table),
                     port.beats.eq(channels * (size // BEAT)),
-                    valid.eq(settled & may_table),
+                    valid.eq(settled & may_table & ~taken),
                     run.table.eq(1),
                 ]
-                with m.If(valid & ready):
+                with m.If(taken):
                     m.d.sync += [tables_asked.eq(tables_asked + 1), uses.eq(uses - 1), again.eq(1)]
                     go("BLOCK")
                     with m.If(uses_end):

@@ -94,6 +94,9 @@ class Loader(wiring.Component):
         first_pixel, first_words = register(WORDS, "first_pixel"), register(WORDS, "first_words")
         next_pixel, next_words = register(WORDS, "next_pixel"), register(WORDS, "next_words")
         level, added = Signal(signed(LEVEL)), Signal(WORDS)
+        first_image = later(m, (plan.input + self.index * plan.input_pitch)[:bits], "first_image")
+        next_image = later(m, (image + plan.input_image)[:bits], "next_image")
+        last_image = later(m, images == 1, "last_image")
         change = later(m, later(m, added, "added_later") - later(m, self.release, "released"), "change")
         m.d.sync += level.eq(level + change)
 
@@ -105,10 +108,11 @@ class Loader(wiring.Component):
         group_end = later(m, group == later(m, plan.groups - 1, "last_group"), "group_end")
         common = later(m, first_pixel < end_pixel, "common")  # the tile has rows in common with the last one
         grown = later(m, next_words - end_words, "grown")
-        full = later(m, level + grown, "full")
+        fits = later(m, later(m, level + grown, "full") <= self.depth, "fits")
         rest = later(m, plan.image_words - end_words, "rest")
         end_of_pixels = later(m, pixel + plan.tile_pixels, "end_of_pixels")
         end_of_words = later(m, words + plan.tile_words, "end_of_words")
+        rows_end = later(m, rows <= plan.tile_rows, "rows_end")
         gap = later(m, plan.row_words - plan.input_width + 1, "gap")
         odd = later(m, plan.planes[0] & (self.planes > 1), "odd")
         next_plane = later(m, (plane + (plan.input_pitch << log2(self.planes)))[:bits], "next_plane")
@@ -126,16 +130,23 @@ class Loader(wiring.Component):
             port.payload.tag.eq(plan.tag),
             fifo.w_data.eq(segment),
         ]
-        settle = Signal(range(4))
-        settled = settle == 0
-        m.d.sync += settle.eq(Mux(settled, 0, settle - 1))
+        settle, settled = Signal(range(4)), Signal()
+        m.d.sync += [settle.eq(Mux(settle == 0, 0, settle - 1)), settled.eq(settle <= 1)]
+        # only this part fills the queue, and not for some cycles after a segment
+        may, taken = later(m, fifo.w_rdy, "may"), Signal()
+        asks = settled & may & ~taken
+        m.d.sync += taken.eq(0)
 
         def wait(cycles: int) -> None:
-            m.d.sync += settle.eq(cycles)
+            m.d.sync += [settle.eq(cycles), settled.eq(0)]
+
+        def within(value: Value, most: Value, name: str) -> Value:
+            """Return the nearest number from 0 to ``most``, by registers that compare: it is right a cycle later."""
+            return Mux(value < 0, 0, Mux(later(m, value > most, f"beyond_{name}"), most, value))
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [images.eq(plan.batch), image.eq(plan.input + self.index * plan.input_pitch)]
+                m.d.sync += [images.eq(plan.batch), image.eq(first_image)]
                 m.d.comb += self.waits.eq(self.start & ~self.allowed)
                 with m.If(self.start & self.allowed):
                     m.next = "IMAGE"
@@ -147,22 +158,22 @@ class Loader(wiring.Component):
                     end_words.eq(0),
                     rows.eq(plan.output_height),
                 ]
-                wait(1)
+                wait(2)
                 m.next = "TILE"
             with m.State("TILE"):
                 m.d.sync += [
-                    next_pixel.eq(clamped(end_of_pixels, plan.image_pixels)),
-                    next_words.eq(clamped(end_of_words, plan.image_words)),
-                    first_pixel.eq(clamped(pixel, plan.image_pixels)),
-                    first_words.eq(clamped(words, plan.image_words)),
+                    next_pixel.eq(within(end_of_pixels, plan.image_pixels, "next_pixel")),
+                    next_words.eq(within(end_of_words, plan.image_words, "next_words")),
+                    first_pixel.eq(within(pixel, plan.image_pixels, "pixel")),
+                    first_words.eq(within(words, plan.image_words, "words")),
                 ]
                 with m.If(settled):
-                    wait(2)
+                    wait(3)
                     m.next = "ROOM"
             with m.State("ROOM"):
                 with m.If(settled & common):
                     m.d.sync += [first_pixel.eq(end_pixel), first_words.eq(end_words)]
-                with m.If(settled & (full <= self.depth)):
+                with m.If(settled & fits):
                     m.d.comb += added.eq(grown)
                     m.next = "CHUNK"
             with m.State("CHUNK"):
@@ -177,11 +188,9 @@ class Loader(wiring.Component):
                 wait(3)
                 m.next = "SEGMENT"
             with m.State("SEGMENT"):
-                m.d.comb += [
-                    port.valid.eq(settled & exists & fifo.w_rdy),
-                    fifo.w_en.eq(settled & (port.ready | ~exists)),
-                ]
-                with m.If(fifo.w_rdy & fifo.w_en):
+                m.d.comb += [port.valid.eq(asks & exists), fifo.w_en.eq(asks & (port.ready | ~exists))]
+                m.d.sync += taken.eq(fifo.w_en)
+                with m.If(taken):
                     m.d.sync += [block.eq(block + 1), word.eq(word + plan.input_width)]
                     m.next = "NEXT"
             with m.State("NEXT"):
@@ -201,19 +210,19 @@ class Loader(wiring.Component):
                     words.eq(words + plan.step_words),
                     rows.eq(rows - plan.tile_rows),
                 ]
-                wait(1)
+                wait(2)
                 m.next = "TILE"
-                with m.If(rows <= plan.tile_rows):
+                with m.If(rows_end):
                     m.next = "END"
             with m.State("END"):  # of an image: rows that no window reads count as loaded, since they are released too
                 m.d.comb += added.eq(rest)
                 m.d.sync += [
                     images.eq(images - 1),
-                    image.eq(image + plan.input_image),
+                    image.eq(next_image),
                     base.eq(base + plan.image_words),
                 ]
                 m.next = "IMAGE"
-                with m.If(images == 1):
+                with m.If(last_image):
                     m.d.comb += self.taken.eq(1)
                     m.next = "IDLE"
 
@@ -239,13 +248,11 @@ class Loader(wiring.Component):
             writer.en.eq(stream.valid & stream.ready),
         ]
         with m.If(taken):
-            m.d.sync += [address.eq(address + 1), columns.eq(columns - 1), row_end.eq(columns == 2)]
-            with m.If(row_end):
-                m.d.sync += [
-                    address.eq(address + segment.gap),
-                    columns.eq(segment.width),
-                    row_end.eq(segment.width == 1),
-                ]
+            m.d.sync += [
+                address.eq(address + Mux(row_end, segment.gap, 1)),
+                columns.eq(Mux(row_end, segment.width, columns - 1)),
+                row_end.eq(Mux(row_end, segment.width == 1, columns == 2)),
+            ]
         with m.If(fifo.r_en):
             head = data.View(layout, fifo.r_data)
             m.d.sync += [address.eq(head.address), columns.eq(head.width), row_end.eq(head.width == 1)]
