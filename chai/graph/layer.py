@@ -328,6 +328,8 @@ class Layer:
     computes_scores: ClassVar[bool] = False  # runs on the host if only a Softmax or the caller reads its top
     precision_expected: ClassVar[bool] = False  # needs a format of its own for its results, even without ``blobs``
     indices: ClassVar[bool] = False  # its top holds indices, not values
+    never_negative: ClassVar[bool] = False  # whatever its bottoms are
+    keeps_sign: ClassVar[bool] = False  # its tops are not negative where its bottoms are not
 
     @property
     def keeps_format(self) -> bool:
@@ -341,7 +343,8 @@ class Layer:
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         """Return whether its tops cannot be negative, given for each bottom whether it cannot."""
-        return self.slope == 0 or ((self.same_values or self.relays) and all(bottoms))
+        kept = self.same_values or self.relays or self.keeps_sign
+        return self.never_negative or self.slope == 0 or (kept and all(bottoms))
 
     @property
     def needs_signed(self) -> bool:

@@ -71,6 +71,18 @@ class Loss(Layer):
         return float(max({"FULL": prod(positions), "VALID": valid, "BATCH_SIZE": positions[0], "NONE": 1}[mode], 1))
 
 
+class FlatLoss(Loss):
+    """A Loss over classes in all axes after the first: an item's blob is one vector of them."""
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        self.one_label_each(1, (*bottoms[0][:1], prod(bottoms[0][1:])), bottoms[1])
+        return super().shapes(*bottoms)
+
+    def flat(self, data: Array, labels: Array) -> tuple[Array, Array]:
+        """Return data (items, classes, 1) and labels (items, 1) as ``by_class`` does."""
+        return self.by_class(1, data.reshape(len(data), -1), labels, None)[:2]
+
+
 def taken(values: Array, index: Array) -> Array:
     """Return, of values (outer, classes, inner), those of the class ``index`` (outer, inner) in float64."""
     chosen: Array = np.take_along_axis(values, index[:, None], 1)[:, 0].astype(np.float64)

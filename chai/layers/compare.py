@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +16,13 @@ class Compare(PairLayer):
 
     message = "compare_param"
     fork = "ONNX"
-    indices = True
+    indices = never_negative = True
 
     @dataclass(frozen=True)
     class Params:
         """The relation of the first bottom to the second."""
 
         operation: str = choice("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL", default="GREATER")
-
-    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
-        return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         compare: Any = getattr(np, self.params.operation.lower())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..blob import Array
 from ..graph import Layer
 from ..util.lazy_numpy import np
@@ -18,10 +16,7 @@ class Erf(Layer):
 
     new_tops = True
     fork = "ONNX"
-    elementwise = True
-
-    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
-        return all(bottoms)
+    elementwise = keeps_sign = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0].astype(np.float64)

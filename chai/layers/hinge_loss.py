@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
-from ..blob import Array, Shape
+from ..blob import Array
 from ..graph.params import choice
 from ..util.lazy_numpy import np
-from ._loss import Loss
+from ._loss import FlatLoss
 
 
-class HingeLoss(Loss):
+class HingeLoss(FlatLoss):
     """The sum of max(0, 1 + x), with x negated for the labelled class, per item."""
 
     message = "hinge_loss_param"
@@ -22,13 +21,8 @@ class HingeLoss(Loss):
 
         norm: str = choice("L1", "L2", default="L1")
 
-    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        items = bottoms[0][:1]
-        self.one_label_each(1, (*items, prod(bottoms[0][1:])), bottoms[1])
-        return super().shapes(*bottoms)
-
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        data, labels, _ = self.by_class(1, bottoms[0].reshape(len(bottoms[0]), -1), bottoms[1], None)
+        data, labels = self.flat(*bottoms)
         signed = data[:, :, 0].astype(np.float64)
         signed[np.arange(len(signed)), labels[:, 0]] *= -1
         margins = np.maximum(0, 1 + signed)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log
 
 from ..blob import Array, Shape
 from ..graph import Layer
 from ..util.lazy_numpy import np
+from .exp import Exp
 
 
 class Log(Layer):
     """Element by element; -inf for 0, nan below."""
 
     message = "log_param"
+    Params = Exp.Params
     elementwise = True
-
-    @dataclass(frozen=True)
-    class Params:
-        """Base -1 means e."""
-
-        base: float = -1.0
-        scale: float = 1.0
-        shift: float = 0.0
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         base = self.params.base

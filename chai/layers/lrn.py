@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import tasks
@@ -26,7 +25,7 @@ class LRN(Layer):
     """
 
     message = "lrn_param"
-    own_format = True
+    own_format = keeps_sign = True
     error_sensitive = True  # large values are compressed, and so are their errors
 
     @dataclass(frozen=True)
@@ -60,9 +59,6 @@ class LRN(Layer):
             target, bottom, top, p.local_size, lambda sums: (p.k + p.alpha / p.local_size * sums) ** -p.beta
         )
         return [lrn.LRNTask((bottom,), top, self.origin, p.local_size, *table, target.formats[bottom].zero)]
-
-    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
-        return all(bottoms)
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         p = self.params

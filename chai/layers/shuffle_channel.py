@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
@@ -19,7 +18,7 @@ class ShuffleChannel(Layer):
 
     message = "shuffle_channel_param"
     fork = "farmingyard/ShuffleNet"
-    follows = True
+    follows = keeps_sign = True
 
     @dataclass(frozen=True)
     class Params:
@@ -42,9 +41,6 @@ class ShuffleChannel(Layer):
         bottom, top = self.bottoms[0], self.tops[0]
         order = np.arange(target.shapes[bottom][1]).reshape(self.params.group, -1).T.reshape(-1)
         return [pick_channels(self, target, bottom, top, order)]
-
-    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
-        return all(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..blob import Array
 from ..graph import Layer
 from ..util.lazy_numpy import np
@@ -14,10 +12,7 @@ class Sigmoid(Layer):
 
     decision = "sigmoid"
     computes_scores = True
-    elementwise = True
-
-    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
-        return True
+    elementwise = never_negative = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (0.5 * np.tanh(0.5 * bottoms[0]) + np.float32(0.5),)  # the same function, without overflow

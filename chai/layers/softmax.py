@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ class Softmax(Layer):
     """The maximum is subtracted first, so nothing overflows."""
 
     message = "softmax_param"
+    never_negative = True
 
     @dataclass(frozen=True)
     class Params:
@@ -46,9 +47,6 @@ class Softmax(Layer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.axis(self.params.axis, bottoms[0])
         return bottoms
-
-    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
-        return True
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         along = self.axis(self.params.axis, bottoms[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..blob import Array, Shape
@@ -15,6 +14,7 @@ class UpsampleDarknet(RepeatLayer):
 
     message = "upsample_darknet_param"
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    keeps_sign = True
 
     @dataclass(frozen=True)
     class Params:
@@ -25,9 +25,6 @@ class UpsampleDarknet(RepeatLayer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, h, w = self.spatial(bottoms[0])
         return ((n, c, h * self.params.stride, w * self.params.stride),)
-
-    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
-        return all(bottoms)
 
     def repeats(self, bottom: Shape) -> tuple[int, int]:
         return self.params.stride, self.params.stride

@@ -9,6 +9,7 @@ from math import prod
 from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..limits import limits
+from ..parser.stored import Stored
 from ..parser.wire import Walk, WireField
 from ..util.data import malloc
 from ..util.lazy_numpy import np
@@ -187,33 +188,19 @@ class TrainedLayer:
     blobs: list[TrainedBlob] = field(default_factory=list)
 
 
-class OnnxWeights:
-    """The trained parameters of an ONNX file by layer, with the calls of a caffemodel's ``Weights``."""
+class OnnxWeights(Stored):
+    """The trained parameters of an ONNX file by layer."""
 
     def __init__(self, path: str, layers: Mapping[str, TrainedLayer]) -> None:
         self.path = path
         self.layers = dict(layers)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.layers
-
-    def shapes(self, name: str) -> list[Shape]:
-        """Return the shapes of a layer's blobs."""
-        return [blob.shape for blob in self.layers[name].blobs]
-
-    def load(self, name: str) -> list[Array]:
-        """Return a layer's blobs as float32 arrays."""
-        return [blob.load() for blob in self.layers[name].blobs]
-
     def room(self) -> malloc.Room:
-        """Return memory for the blobs of all layers."""
         return malloc.Room(prod(blob.shape) for layer in self.layers.values() for blob in layer.blobs)
 
-    def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
-        """Return the blobs of a network's layer, [] if it has none; in ``room`` if there is one."""
-        return [blob.load(room) for blob in self.stored(layer)[1]]
-
     def stored(self, layer: Layer) -> tuple[str, list[TrainedBlob]]:
-        """Return the layer's name and its blobs."""
         known = self.layers.get(layer.name)
         return layer.name, known.blobs if known is not None else []
+
+    def _read(self, _name: str, blobs: Sequence[TrainedBlob], room: malloc.Room | None = None) -> list[Array]:
+        return [blob.load(room) for blob in blobs]

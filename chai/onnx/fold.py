@@ -224,16 +224,6 @@ def clamped(start: int, end: int, step: int, size: int) -> tuple[int, int | None
     return first, None if last < 0 else last
 
 
-@folds("Concat")
-def _concat(node: OnnxNode, *arrays: Array) -> Array:
-    return np.concatenate(arrays, node.attributes.integer("axis", 0))
-
-
-@folds("Unsqueeze")
-def _unsqueeze(node: OnnxNode, x: Array, *_: Array) -> Array:
-    return x.reshape(unsqueezed(node, x.shape))
-
-
 def unsqueezed(node: OnnxNode, shape: Sequence[int]) -> list[int]:
     """Return a shape with the new axes of an Unsqueeze."""
     axes = node.integers("axes", 1) or []
@@ -251,11 +241,6 @@ def _squeeze(node: OnnxNode, x: Array, *_: Array) -> Array:
     axes = node.integers("axes", 1)
     gone = [i for i, size in enumerate(x.shape) if size == 1] if axes is None else axes
     return np.squeeze(x, tuple(node.axis(axis, x.ndim) for axis in gone))
-
-
-@folds("Reshape")
-def _reshape(node: OnnxNode, x: Array, *_: Array) -> Array:
-    return x.reshape(reshape_target(node, x.shape))
 
 
 def reshape_target(node: OnnxNode, shape: Sequence[int]) -> list[int]:
@@ -277,16 +262,6 @@ def _flatten(node: OnnxNode, x: Array) -> Array:
     axis = node.attributes.integer("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
     return x.reshape(prod(x.shape[:axis]), -1)
-
-
-@folds("Transpose")
-def _transpose(node: OnnxNode, x: Array) -> Array:
-    return np.ascontiguousarray(x.transpose(node.attributes.integers("perm")))
-
-
-@folds("Expand")
-def _expand(_: OnnxNode, x: Array, shape: Array) -> Array:
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, _sizes(shape)))
 
 
 @folds("Tile")
@@ -313,11 +288,6 @@ def pieces(node: OnnxNode, size: int) -> list[int]:
     return sizes
 
 
-@folds("NonZero")
-def _nonzero(_: OnnxNode, x: Array) -> Array:
-    return np.array(np.nonzero(x), np.int64)
-
-
 def _reduced(function: str) -> Fold:
     def compute(node: OnnxNode, x: Array, *_: Array) -> Any:
         axes = node.integers("axes", 1)
@@ -330,6 +300,14 @@ def _reduced(function: str) -> Fold:
     return compute
 
 
+_FOLDS |= {
+    "Concat": lambda node, *arrays: np.concatenate(arrays, node.attributes.integer("axis", 0)),
+    "Expand": lambda _, x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, _sizes(shape))),
+    "NonZero": lambda _, x: np.array(np.nonzero(x), np.int64),
+    "Reshape": lambda node, x, *_: x.reshape(reshape_target(node, x.shape)),
+    "Transpose": lambda node, x: np.ascontiguousarray(x.transpose(node.attributes.integers("perm"))),
+    "Unsqueeze": lambda node, x, *_: x.reshape(unsqueezed(node, x.shape)),
+}
 _FOLDS.update({f"Reduce{name}": _reduced(name.lower()) for name in ("Sum", "Prod", "Min", "Max", "Mean")})
 
 

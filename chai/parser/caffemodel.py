@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from ..blob import Array, Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
@@ -25,10 +25,8 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from .mistaken import HEAD, recognise
 from .schema import message_class
+from .stored import Stored
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
-
-if TYPE_CHECKING:
-    from .stored import Stored
 
 log = logger("chai")
 _LEGACY = ("num", "channels", "height", "width")
@@ -60,7 +58,7 @@ class StoredLayer:
     blobs: list[StoredBlob] = field(default_factory=list)
 
 
-class Weights:
+class Weights(Stored):
     """The trained parameters of one caffemodel.
 
     ``layers`` maps a name to the last layer of that name that has blobs (Caffe copies in file order, so the last
@@ -74,29 +72,13 @@ class Weights:
             if layer.blobs or layer.name not in self.layers:
                 self.layers[layer.name] = layer
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.layers
-
-    def shapes(self, name: str) -> list[Shape]:
-        """Return the shapes of a layer's blobs."""
-        return [b.shape for b in self.layers[name].blobs]
-
-    def load(self, name: str) -> list[Array]:
-        """Return a layer's blobs as float32 arrays in their stored shapes."""
-        return self._load(name, self.layers[name].blobs)
-
     def room(self) -> malloc.Room:
-        """Return memory for the blobs of all layers."""
         return malloc.Room(b.count for layer in self.layers.values() for b in layer.blobs if b.dtype == "<f4")
-
-    def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
-        """Return the stored blobs of a network's layer as ``load`` does, [] if there are none; float32 ones in ``room``."""
-        return self._load(*self.stored(layer), room)
 
     def stored(self, layer: Layer) -> tuple[str, list[StoredBlob]]:
         """Return the name that a network's layer has in the file, and its blobs.
 
-        That is its own name; for a part of a composed layer that the file does not have, the composed layer's. Raises
+        The name is its own; for a part of a composed layer that the file does not have, the composed layer's. Raises
         ModelError if this one has fewer blobs than the part takes.
         """
         whole = next((share for share in layer.shares if share[0] in self.layers), None)
@@ -110,7 +92,7 @@ class Weights:
             raise ModelError(f"layer {layer.name!r} ({layer.type}) {what}", layer=layer.name, hint=layer.place)
         return name, [blobs[i] for i in indices] if blobs else []
 
-    def _load(self, name: str, blobs: Sequence[StoredBlob], room: malloc.Room | None = None) -> list[Array]:
+    def _read(self, name: str, blobs: Sequence[StoredBlob], room: malloc.Room | None = None) -> list[Array]:
         with open(self.path, "rb") as file:
             return [_load(file, blob, self.path, name, room) for blob in blobs]
 

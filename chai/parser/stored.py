@@ -1,9 +1,10 @@
-"""Common interface of files with trained parameters: caffemodels and ONNX files."""
+"""Files with trained parameters, which are read by layer: caffemodels and ONNX files."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
 
@@ -12,26 +13,35 @@ if TYPE_CHECKING:
     from ..util.data import malloc
 
 
-class Shaped(Protocol):
-    """One trained parameter of the file."""
-
-    @property
-    def shape(self) -> Shape: ...
-
-
-class Stored(Protocol):
-    """The trained parameters of one file, which are read by layer. ``layers`` has those of the file by name."""
+class Stored(ABC):
+    """The trained parameters of one file. ``layers`` has those of the file by name, each with its ``blobs``."""
 
     path: str
+    layers: Mapping[str, Any]
 
-    @property
-    def layers(self) -> Mapping[str, object]: ...
+    def __contains__(self, name: str) -> bool:
+        return name in self.layers
 
+    def shapes(self, name: str) -> list[Shape]:
+        """Return the shapes of a layer's blobs."""
+        return [blob.shape for blob in self.layers[name].blobs]
+
+    def load(self, name: str) -> list[Array]:
+        """Return a layer's blobs as float32 arrays in their stored shapes."""
+        return self._read(name, self.layers[name].blobs)
+
+    def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
+        """Return the blobs of a network's layer as ``load`` does, [] if there are none; in ``room`` if there is one."""
+        return self._read(*self.stored(layer), room)
+
+    @abstractmethod
     def room(self) -> malloc.Room:
         """Return memory for the parameters of all layers."""
 
-    def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
-        """Return a layer's parameters as float32 arrays, [] if there are none; in ``room`` if there is one."""
+    @abstractmethod
+    def stored(self, layer: Layer) -> tuple[str, Sequence[Any]]:
+        """Return the name that a network's layer has in the file, and its blobs."""
 
-    def stored(self, layer: Layer) -> tuple[str, Sequence[Shaped]]:
-        """Return the name that a network's layer has in the file, and its parameters."""
+    @abstractmethod
+    def _read(self, name: str, blobs: Sequence[Any], room: malloc.Room | None = None) -> list[Array]:
+        """Return blobs of the layer of that name in the file as float32 arrays."""

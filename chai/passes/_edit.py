@@ -1,7 +1,8 @@
-"""Helpers of the passes: the readers of each blob, and one layer for two."""
+"""Helpers of the passes: the readers of each blob, and one layer for two neighbours."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 
@@ -22,6 +23,28 @@ def only_reader(graph: Graph, blob: str, readers_of: dict[str, list[Layer]]) -> 
     """Return the one layer that reads ``blob``; None if there are several or it is an output."""
     layers = readers_of.get(blob, [])
     return layers[0] if len(layers) == 1 and blob not in graph.output_blobs else None
+
+
+def joined(graph: Graph, join: Callable[[Layer, Layer], Layer | None]) -> Graph:
+    """Return the graph with one layer for every two of which ``join`` returns one, or the graph itself if there are none.
+
+    It is asked about a layer with one top, and the only reader of that as its first bottom.
+    """
+    readers_of = readers(graph)
+    layers: list[Layer] = []
+    writer: dict[str, int] = {}
+    for layer in graph.layers:
+        place = writer.get(layer.bottoms[0]) if layer.bottoms else None
+        if place is not None and only_reader(graph, layer.bottoms[0], readers_of) is layer:
+            first = layers[place]
+            one = join(first, layer) if len(first.tops) == 1 else None
+            if one is not None:
+                layers[place] = one
+                writer[one.tops[0]] = place
+                continue
+        writer.update(dict.fromkeys(layer.tops, len(layers)))
+        layers.append(layer)
+    return replace(graph, layers=layers) if len(layers) < len(graph.layers) else graph
 
 
 def merged(first: Layer, second: Layer) -> Layer:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from operator import attrgetter
 
 from ..blob import Shape
 from ..errors import UsageError
@@ -12,6 +13,8 @@ from ..graph import Graph, Layer
 from ..layers.input import Input
 from ..util.suggest import did_you_mean
 from .infer_shapes import infer_shapes
+
+Blobs = Callable[[Layer], tuple[str, ...]]
 
 
 def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Graph:
@@ -26,7 +29,11 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
         if not graph.members(name):
             known = [*(layer.name for layer in graph.layers), *graph.composed]
             raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=did_you_mean(name, known))
-    kept = [layer for layer in graph.layers if layer.name in _before(graph, end) & _after(graph, start)]
+    firsts, lasts = (graph.members(name) if name else graph.layers for name in (start, end))
+    bottoms, tops = attrgetter("bottoms"), attrgetter("tops")
+    needed = _followed(reversed(graph.layers), lasts, tops, bottoms)
+    depending = _followed(graph.layers, firsts, bottoms, tops)
+    kept = [layer for layer in graph.layers if layer.name in needed & depending]
     if not kept:
         raise UsageError(f"no path leads from layer {start!r} to layer {end!r}")
     written = {t for layer in kept for t in layer.tops}
@@ -61,30 +68,14 @@ def _reading(layer: Layer, names: Mapping[str, str]) -> Layer:
     return layer
 
 
-def _before(graph: Graph, end: str) -> set[str]:
-    """Return the names of ``end`` and the layers it needs; all layers for an empty name."""
-    if not end:
-        return {layer.name for layer in graph.layers}
-    members, needed = graph.members(end), set[str]()
-    blobs: set[str] = set()
-    for layer in reversed(graph.layers):
-        if layer in members or not needed.isdisjoint(layer.tops):
-            blobs.add(layer.name)
-            needed.update(layer.bottoms)
-    return blobs
-
-
-def _after(graph: Graph, start: str) -> set[str]:
-    """Return the names of ``start`` and the layers that depend on it; all layers for an empty name."""
-    if not start:
-        return {layer.name for layer in graph.layers}
-    members, written = graph.members(start), set[str]()
-    blobs: set[str] = set()
-    for layer in graph.layers:
-        if layer in members or not written.isdisjoint(layer.bottoms):
-            blobs.add(layer.name)
-            written.update(layer.tops)
-    return blobs
+def _followed(layers: Iterable[Layer], first: Sequence[Layer], reads: Blobs, writes: Blobs) -> set[str]:
+    """Return the names of the ``first`` layers and of those that blobs lead to from them."""
+    names, blobs = set[str](), set[str]()
+    for layer in layers:
+        if layer in first or not blobs.isdisjoint(reads(layer)):
+            names.add(layer.name)
+            blobs.update(writes(layer))
+    return names
 
 
 def cut_sized(graph: Graph, start: str, end: str, wanted: Mapping[str, Shape]) -> Graph:

@@ -10,7 +10,7 @@ from ..layers.convolution import Convolution
 from ..layers.scale import Scale
 from ..util.data.malloc import Room
 from ..util.lazy_numpy import np
-from ._edit import merged, only_reader, readers
+from ._edit import joined, merged
 
 
 def fold_batchnorm(graph: Graph) -> Graph:
@@ -18,30 +18,24 @@ def fold_batchnorm(graph: Graph) -> Graph:
 
     Chains may be in place or not, and may be followed by any layer.
     """
-    readers_of = readers(graph)
     room = Room(layer.blobs[0].size for layer in graph.layers if isinstance(layer, Convolution) and layer.blobs)
-    folds: set[int] = set()  # layers that have weights of their own, which another fold overwrites
-    layers: list[Layer] = []
-    writer: dict[str, int] = {}
-    for layer in graph.layers:
-        source = writer.get(layer.bottoms[0]) if layer.bottoms else None
-        alone = source is not None and only_reader(graph, layer.bottoms[0], readers_of) is layer
-        if isinstance(layer, AffineLayer) and alone and source is not None:
-            folded = _fold(layers[source], layer, None if source in folds else room)
-            if folded is not None:
-                folds.add(source)
-                layers[source] = folded
-                writer[folded.tops[0]] = source
-                continue
-        writer.update(dict.fromkeys(layer.tops, len(layers)))
-        layers.append(layer)
-    return replace(graph, layers=layers)
+    folds: set[str] = set()  # layers that have weights of their own, which another fold overwrites
+
+    def fold(first: Layer, second: Layer) -> Layer | None:
+        folded = (
+            _fold(first, second, None if first.name in folds else room) if isinstance(second, AffineLayer) else None
+        )
+        if folded is not None:
+            folds.add(folded.name)
+        return folded
+
+    return joined(graph, fold)
 
 
 def _fold(first: Layer, second: AffineLayer, room: Room | None) -> Layer | None:
     """Return both as one layer, None if that cannot be; its weights are in ``room``, or those of ``first`` overwritten."""
     own = second.affine()
-    if own is None or len(first.tops) != 1 or first.slope is not None:
+    if own is None or first.slope is not None:
         return None
     factor, addend = own
     layer = merged(first, second)

@@ -16,42 +16,18 @@ from ..layers.bn import BN
 from ..layers.convolution import Convolution
 from ..layers.scale import Scale
 from ..util.lazy_numpy import np
-from ._edit import merged, only_reader, readers
+from ._edit import joined, merged
 
 
 def fold_pairs(graph: Graph) -> Graph:
     """Return the graph without the pairs of a BatchNorm and a Scale."""
-    reading = readers(graph)
-    layers: list[Layer] = []
-    writer: dict[str, int] = {}
+    return joined(joined(graph, _paired), _folded)
 
-    def alone(layer: Layer) -> int | None:
-        """Return the place of the layer whose only top this one alone reads."""
-        place = writer.get(layer.bottoms[0]) if len(layer.bottoms) == 1 else None
-        if place is None or len(layers[place].tops) > 1 or only_reader(graph, layer.bottoms[0], reading) is not layer:
-            return None
-        return place
 
-    for layer in graph.layers:
-        place = alone(layer) if isinstance(layer, Scale) and layer.affine() is not None else None
-        first = None if place is None else layers[place]
-        if isinstance(layer, Scale) and isinstance(first, BatchNorm) and first.affine() is not None:
-            assert place is not None
-            pair = _pair(first, layer)
-            before = alone(first)
-            conv = None if before is None else layers[before]
-            if isinstance(conv, Convolution) and conv.slope is None and before is not None:
-                layers[before] = _folded(conv, pair)
-                writer[layer.tops[0]] = before
-                del layers[place]
-                writer = {top: at - (at > place) for top, at in writer.items()}
-            else:
-                layers[place] = pair
-                writer[layer.tops[0]] = place
-            continue
-        writer.update(dict.fromkeys(layer.tops, len(layers)))
-        layers.append(layer)
-    return replace(graph, layers=layers)
+def _paired(first: Layer, second: Layer) -> BN | None:
+    if not isinstance(first, BatchNorm) or not isinstance(second, Scale):
+        return None
+    return None if first.affine() is None or second.affine() is None else _pair(first, second)
 
 
 def centred_pair(first: Layer, second: Layer) -> Centred | None:
@@ -78,8 +54,12 @@ def _pair(first: BatchNorm, second: Scale) -> BN:
     return pair
 
 
-def _folded(conv: Convolution, pair: BN) -> Layer:
-    """Return a convolution that computes the pair, too."""
+def _folded(conv: Layer, pair: Layer) -> Layer | None:
+    """Return a convolution that computes the pair, too; None for other layers, and for a BN that was none."""
+    if not isinstance(conv, Convolution) or conv.slope is not None:
+        return None
+    if not isinstance(pair, BN) or len(pair.origin) < 2:
+        return None
     layer = merged(conv, pair)
     mean, factor, addend = pair.centred()
     weights = conv.blobs[0] * factor.reshape(-1, 1, 1, 1)
