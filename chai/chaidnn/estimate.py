@@ -59,13 +59,13 @@ _MOST = max(map(len, COLUMNS.values()))
 class LineEstimate:
     """One line of the list. ``engine`` is fpga, host, free or unknown; ``reason`` explains any other than fpga.
 
-    ``input`` and ``output`` are None if the list has no sizes; ``ms`` and ``macs`` are per image.
+    ``numbers`` are those after the type; ``input`` and ``output`` are None if there are none. ``ms`` and ``macs`` are per image.
     """
 
     line: int
     type: str
     engine: str
-    reason: str
+    reason: str | None
     numbers: tuple[int, ...] = ()
     input: Shape | None = None
     output: Shape | None = None
@@ -148,7 +148,7 @@ def _estimate(source: SourceText, line: int, cells: list[_Cell], overlay: Overla
             check_shape(layer, blob)
         if max(map(count, layer.weight_shapes(shape)), default=0) > limits().blob_elements:
             raise layer.wrong("its weights are larger than any blob can be")
-        reason = layer.unsupported(overlay, *[shape] * len(layer.bottoms)) or ""
+        reason = layer.unsupported(overlay, *[shape] * len(layer.bottoms))
     except ShapeError as error:
         raise source.error(error.message, kind.start, kind.end, error.hint) from error
     macs = layer.macs((shape,), (out,))

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..evaluate.bench.engines import OPENCV, PeerEngine
 from ..zoo import is_compiled
 from . import options, output
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,31 +126,27 @@ def common(parser: argparse.ArgumentParser, peers: tuple[str, ...]) -> None:
     """Add the options of every benchmark, of which ``peers`` are the engines to choose from."""
     options.network(parser, default="googlenet")
     group = section(parser, "device")
-    group.add_argument(
-        "--device",
-        metavar="NAME",
-        help="device to run on, see chai devices (default: float, like the peers; emulator for a compiled network)",
+    option(
+        group,
+        "--device NAME",
+        "device to run on, see chai devices (default: float, like the peers; emulator for a compiled network)",
     )
     options.overlay(parser)
-    group.add_argument(
-        "--threads", type=_counts, metavar="N,...", help="threads of each; several are timed in turn (default: 1)"
-    )
-    group.add_argument(
-        "--against",
+    option(group, "--threads N,...", "threads of each; several are timed in turn (default: 1)", type=_counts)
+    option(
+        group,
+        "--against NAME,...",
+        f"peers: {', '.join(peers)}, or all or none (default: opencv)",
         type=partial(_peers, peers),
-        metavar="NAME,...",
-        help=f"peers: {', '.join(peers)}, or all or none (default: opencv)",
     )
     group = section(parser, "passes")
-    group.add_argument(
-        "--batch", type=_counts, metavar="N,...", help="images per pass (default: 1, or the batch it was compiled for)"
-    )
-    group.add_argument("--rounds", type=options.count, default=20, metavar="N", help="passes of each (default: 20)")
+    option(group, "--batch N,...", "images per pass (default: 1, or the batch it was compiled for)", type=_counts)
+    option(group, "--rounds N", "passes of each", type=options.count, default=20)
     group = section(parser, "more figures")
-    group.add_argument(
+    option(
+        group,
         "--start",
-        action="store_true",
-        help="time processes from their start to the first result, and measure the peak memory of 100 passes; batch 1",
+        "time processes from their start to the first result, and measure the peak memory of 100 passes; batch 1",
     )
 
 

@@ -24,7 +24,7 @@ from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from ..zoo.locate import files_of, locate
 from . import check_custom, inputs, options, output, worst
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 EPILOG = """examples:
   chai check digits -i photos/
@@ -65,23 +65,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.preprocessing(parser)
     options.execution(parser, device=False)
     group = section(parser, "goals")
-    group.add_argument(
-        "--bound",
-        type=float,
-        default=BOUND_DB,
-        metavar="DB",
-        help=f"minimum SQNR of a layer (default: {BOUND_DB:g} dB)",
-    )
-    group.add_argument(
-        "--agreement",
+    option(group, "--bound DB", f"minimum SQNR of a layer (default: {BOUND_DB:g} dB)", type=float, default=BOUND_DB)
+    option(
+        group,
+        "--agreement SHARE",
+        f"minimum top-1 agreement with float, 0 to 1 (default: {AGREEMENT} if there are {ENOUGH} images or more)",
         type=options.fraction,
-        metavar="SHARE",
-        help=f"minimum top-1 agreement with float, 0 to 1 (default: {AGREEMENT} if there are {ENOUGH} images or more)",
     )
     group = section(parser, "output")
     options.as_json(parser)
-    group.add_argument("--html", type=output.file, metavar="FILE", help="write a report as a page")
-    group.add_argument("--png", type=output.file, metavar="FILE", help="draw the SQNR of each layer")
+    option(group, "--html FILE", "write a report as a page", type=output.file)
+    option(group, "--png FILE", "draw the SQNR of each layer", type=output.file)
     parser.set_defaults(device="emulator", labels=None, random_weights=False)
 
 

@@ -15,7 +15,7 @@ from ..offload.formats import given
 from ..zoo.card import Card
 from ..zoo.locate import locate
 from . import inputs as jobs, options, output, worst
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 EPILOG = """examples:
   chai compile googlenet bvlc_googlenet.caffemodel --calibration photos/ -o googlenet.chai
@@ -36,10 +36,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.preprocessing(parser)
     options.execution(parser, device=False)
     group = section(parser, "output")
-    group.add_argument("-o", "--output", type=output.file, required=True, metavar="NET.chai", help="file to write")
-    group.add_argument(
-        "--labels", type=Path, metavar="FILE", help="names of the classes to put into it, one per line; coco or voc"
-    )
+    option(group, "-o --output NET.chai", "file to write", type=output.file, required=True)
+    option(group, "--labels FILE", "names of the classes to put into it, one per line; coco or voc", type=Path)
     parser.set_defaults(random_weights=False)
 
 

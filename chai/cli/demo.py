@@ -16,7 +16,7 @@ from ..runtime.perf import Spread, getPerfInfo, spread
 from ..util.lazy_numpy import np
 from ..util.paths import resource
 from . import inputs, options, output
-from .parsing import section
+from .parsing import option, section
 
 EPILOG = """examples:
   chai demo
@@ -54,21 +54,14 @@ class Demo(output.Schema):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    section(parser, "input").add_argument(
+    option(
+        section(parser, "input"),
         "--detect",
-        action="store_true",
-        help="find digits in pictures with the shipped detector, instead of classifying them",
+        "find digits in pictures with the shipped detector, instead of classifying them",
     )
-    section(parser, "device").add_argument(
-        "--device", metavar="NAME", default="emulator", help="device to run on, see chai devices (default: emulator)"
-    )
-    section(parser, "output").add_argument(
-        "-o",
-        "--output",
-        type=output.file,
-        default="chai-demo.png",
-        metavar="FILE.png",
-        help="picture to write (default: chai-demo.png)",
+    option(section(parser, "device"), "--device NAME", "device to run on, see chai devices", default="emulator")
+    option(
+        section(parser, "output"), "-o --output FILE.png", "picture to write", type=output.file, default="chai-demo.png"
     )
     options.as_json(parser)
 

@@ -22,7 +22,7 @@ from ..overlay import Overlay
 from ..overlay.host_model import layout
 from ..util.files import complete
 from . import options, output
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 from .watchdog import watched
 
 EPILOG = """examples:
@@ -86,20 +86,18 @@ class Selftest(output.Schema):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     group = section(parser, "device")
-    group.add_argument("--test", action="store_true", help="run known Tasks and a small network; compare every bit")
-    group.add_argument(
-        "--repeat",
+    option(group, "--test", "run known Tasks and a small network; compare every bit")
+    option(
+        group,
+        "--repeat N",
+        f"run one Task of each engine N times, compare the runs (default: {repeat.TIMES} on a board, else 0)",
         type=partial(options.count, least=0),
-        metavar="N",
-        help=f"run one Task of each engine N times, compare the runs (default: {repeat.TIMES} on a board, else 0)",
     )
-    group.add_argument("--measure", action="store_true", help="time what a board's processor does; takes some minutes")
-    group.add_argument("--device", metavar="NAME", help="device to test (default: pynq if it is usable, else emulator)")
+    option(group, "--measure", "time what a board's processor does; takes some minutes")
+    option(group, "--device NAME", "device to test (default: pynq if it is usable, else emulator)")
     options.overlay(parser)
     options.as_json(parser)
-    section(parser, "output").add_argument(
-        "-o", "--output", type=output.file, metavar="FILE", help="file for --measure (default: board.json)"
-    )
+    option(section(parser, "output"), "-o --output FILE", "file for --measure (default: board.json)", type=output.file)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -6,14 +6,13 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from ..blob import show
 from ..chaidnn import estimate as chaidnn
 from ..overlay import Overlay, load
 from ..util.table import quantity
 from . import options, output
-from .parsing import section
+from .parsing import option, section
 
 EPILOG = """each line of LAYERS.csv has a type and its numbers, sizes in pixels:
   CONV, CONV3D      inH,inW,inC,kernelH,kernelW,strideH,strideW,padH,padW,outH,outW,outC,group,dilation
@@ -26,20 +25,6 @@ examples:
   chai estimate layers.csv --overlay zcu102 -o times.csv"""
 
 
-class EstimatedLayer(TypedDict):
-    """One line of a CHaiDNN layer list."""
-
-    line: int
-    type: str
-    engine: str
-    reason: str | None
-    input: list[int] | None
-    output: list[int] | None
-    macs: int
-    cycles: int
-    ms: float
-
-
 @dataclass(frozen=True)
 class Estimate(output.Schema):
     """Time estimates for a CHaiDNN layer list, from the cycle model of an overlay."""
@@ -49,7 +34,7 @@ class Estimate(output.Schema):
     overlay: str
     clock_mhz: float
     assumed: list[str]
-    layers: list[EstimatedLayer]
+    layers: list[chaidnn.LineEstimate]
     cycles: int
     ms: float
 
@@ -60,13 +45,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "layers", type=Path, metavar="LAYERS.csv", help="layer list in the format of CHaiDNN's xiEval"
     )
     options.overlay(parser)
-    section(parser, "output").add_argument(
-        "-o",
-        "--output",
+    option(
+        section(parser, "output"),
+        "-o --output FILE.csv",
+        "file for type and milliseconds of every layer",
         type=output.file,
         default="neteval.csv",
-        metavar="FILE.csv",
-        help="file for type and milliseconds of every layer (default: neteval.csv)",
     )
     options.as_json(parser)
 
@@ -81,30 +65,9 @@ def execute(args: argparse.Namespace) -> int:
         if e.engine == "unknown":
             output.say(f"warning: {args.layers}:{e.line}: {e.reason}: counted as 0 ms")
     if args.json:
-        output.as_json(
-            Estimate(
-                file=str(args.layers),
-                overlay=overlay.name,
-                clock_mhz=overlay.clock_mhz,
-                assumed=list(overlay.assumed),
-                layers=[
-                    {
-                        "line": e.line,
-                        "type": e.type,
-                        "engine": e.engine,
-                        "reason": e.reason or None,
-                        "input": list(e.input) if e.input else None,
-                        "output": list(e.output) if e.output else None,
-                        "macs": e.macs,
-                        "cycles": e.cycles,
-                        "ms": e.ms,
-                    }
-                    for e in estimates
-                ],
-                cycles=sum(e.cycles for e in estimates),
-                ms=sum(e.ms for e in estimates),
-            )
-        )
+        cycles, ms = sum(e.cycles for e in estimates), sum(e.ms for e in estimates)
+        assumed = list(overlay.assumed)
+        output.as_json(Estimate(str(args.layers), overlay.name, overlay.clock_mhz, assumed, estimates, cycles, ms))
     else:
         _print(estimates, overlay)
     return 0

@@ -35,7 +35,7 @@ from ..util.data.journal import Journal
 from ..zoo import is_compiled
 from ..zoo.locate import locate
 from . import inputs, options, output
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 LEAST = 0.001  # score of boxes of a head, which all count for average precision
@@ -136,23 +136,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group = options.images(
         parser, "--images", "DIR", required=True, help="images, .npy inputs or folders of them, or of folders"
     )
-    group.add_argument("--truth", type=Path, metavar="PATH", help="true classes, boxes or maps, see below")
-    group.add_argument(
-        "--labels",
-        type=Path,
-        metavar="FILE",
-        help="names of the classes, one per line, with or without synset ids; coco or voc",
+    option(group, "--truth PATH", "true classes, boxes or maps, see below", type=Path)
+    option(
+        group, "--labels FILE", "names of the classes, one per line, with or without synset ids; coco or voc", type=Path
     )
     options.limit(parser)
     options.batch(parser, 8)
     options.calibration(parser)
     options.preprocessing(parser, fast_decode=True)
-    section(parser, "device").add_argument(
-        "--device",
+    option(
+        section(parser, "device"),
+        "--device NAME",
+        "device to compare with float, see chai devices; repeatable (default: CHAI_DEVICE, else emulator)",
         action="append",
         default=[],
-        metavar="NAME",
-        help="device to compare with float, see chai devices; repeatable (default: CHAI_DEVICE, else emulator)",
     )
     options.execution(parser, device=False)
     _measures(parser)
@@ -169,32 +166,26 @@ def _measures(parser: argparse.ArgumentParser) -> None:
         metavar=("NET", "WEIGHTS"),
         help="float side; for a quantised or compiled network, the files it was made from (default: the same files)",
     )
-    group.add_argument(
-        "--output",
-        metavar="BLOB=KIND",
-        help="output to evaluate and its kind: scores, boxes or map (default: by its layers)",
+    option(
+        group, "--output BLOB=KIND", "output to evaluate and its kind: scores, boxes or map (default: by its layers)"
     )
-    group.add_argument(
-        "--threshold",
+    option(
+        group,
+        "--threshold P",
+        "minimum score of boxes to compare with float (default: 0.3; mAP uses all boxes)",
         type=options.fraction,
-        metavar="P",
-        help="minimum score of boxes to compare with float (default: 0.3; mAP uses all boxes)",
     )
 
 
 def _workers(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "workers")
-    group.add_argument(
-        "--jobs", type=options.count, metavar="N", help="processes on this machine (default: one per core)"
+    option(group, "--jobs N", "processes on this machine (default: one per core)", type=options.count)
+    option(
+        group,
+        "--scheduler tcp://HOST:PORT",
+        "use the workers of a dask scheduler instead (pip install chai-fpga[cluster])",
     )
-    group.add_argument(
-        "--scheduler",
-        metavar="tcp://HOST:PORT",
-        help="use the workers of a dask scheduler instead (pip install chai-fpga[cluster])",
-    )
-    group.add_argument(
-        "--timeout", type=float, default=600, metavar="S", help="time limit per batch in seconds (default: 600)"
-    )
+    option(group, "--timeout S", "time limit per batch in seconds", type=float, default=600)
     options.journal(group)
 
 

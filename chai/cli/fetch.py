@@ -8,7 +8,7 @@ from pathlib import Path
 from ..env import env
 from ..zoo import fetch as fetching, networks
 from . import output
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 EPILOG = """examples:
   chai fetch googlenet            then: chai run googlenet -i cat.jpg
@@ -27,12 +27,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "net", nargs="*", metavar="NET", help="shipped networks to download weights of, or overlays (default: list all)"
     )
-    group.add_argument(
-        "--list", action="store_true", help="list the networks and bitstreams, and the files that are present"
-    )
+    option(group, "--list", "list the networks and bitstreams, and the files that are present")
     group = section(parser, "output")
-    group.add_argument("--dir", type=Path, metavar="DIR", help="folder for the files (default: the cache)")
-    group.add_argument("--force", action="store_true", help="download again even if the file is present")
+    option(group, "--dir DIR", "folder for the files (default: the cache)", type=Path)
+    option(group, "--force", "download again even if the file is present")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import options, output
-from .parsing import section
+from .parsing import option, section
 
 EPILOG = """examples:
   chai layers
@@ -37,13 +37,13 @@ class Layers(output.Schema):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    section(parser, "input").add_argument(
-        "--custom",
+    option(
+        section(parser, "input"),
+        "--custom PATH",
+        "list the custom layers of this file or folder too; its code is run; repeatable",
         action="append",
         default=[],
         type=Path,
-        metavar="PATH",
-        help="list the custom layers of this file or folder too; its code is run; repeatable",
     )
     options.as_json(parser)
 

@@ -18,7 +18,7 @@ from ..util.files import in_its_place
 from ..zoo import is_compiled
 from ..zoo.options import TABLE
 from . import output
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
@@ -81,12 +81,12 @@ def detector(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe the head of a detector."""
     group = section(parser, "network")
     flag(group, "detect", help="head of a detector, whose outputs become boxes: " + ", ".join(FAMILIES))
-    group.add_argument(
-        "--anchors",
+    option(
+        group,
+        "--anchors W,H,...",
+        "anchors of the head: a list of widths and heights per map, the finest first",
         nargs="+",
         type=_numbers,
-        metavar="W,H,...",
-        help="anchors of the head: a list of widths and heights per map, the finest first",
     )
 
 
@@ -101,25 +101,25 @@ def preprocessing(parser: argparse.ArgumentParser, fast_decode: bool = False) ->
     ``fast_decode``  whether --fast-decode is one of them
     """
     group = section(parser, "preprocessing", "defaults are the network's .toml or transform_param")
-    group.add_argument(
-        "--resize",
+    option(
+        group,
+        "--resize HxW",
+        f"resize images to this size; {LETTERBOX} keeps their proportions and adds gray borders",
         type=lambda text: text if text == LETTERBOX else size(text),
-        metavar="HxW",
-        help=f"resize images to this size; {LETTERBOX} keeps their proportions and adds gray borders",
     )
-    group.add_argument("--crop", type=size, metavar="HxW", help="crop this size from the centre")
-    group.add_argument("--channels", choices=("BGR", "RGB", "gray"), help="channel order (default: BGR)")
+    option(group, "--crop HxW", "crop this size from the centre", type=size)
+    option(group, "--channels", "channel order (default: BGR)", choices=("BGR", "RGB", "gray"))
     means = group.add_mutually_exclusive_group()
-    means.add_argument("--mean", type=_numbers, metavar="M,M,M", help="mean to subtract per channel, in channel order")
-    means.add_argument("--mean-file", type=Path, metavar="FILE", help="mean image to subtract: .npy or .binaryproto")
-    group.add_argument("--raw-scale", type=float, metavar="S", help="range of pixels: 0 to S (default: 255)")
+    option(means, "--mean M,M,M", "mean to subtract per channel, in channel order", type=_numbers)
+    option(means, "--mean-file FILE", "mean image to subtract: .npy or .binaryproto", type=Path)
+    option(group, "--raw-scale S", "range of pixels: 0 to S (default: 255)", type=float)
     scale = "factor after mean subtraction (default: 1); S,S,S is one per channel"
-    group.add_argument("--scale", type=_scale, metavar="S", help=scale)
+    option(group, "--scale S", scale, type=_scale)
     if fast_decode:
-        group.add_argument(
+        option(
+            group,
             "--fast-decode",
-            action="store_true",
-            help="decode JPEGs of at least twice the size of --resize at a half, quarter or eighth of theirs: faster, but "
+            "decode JPEGs of at least twice the size of --resize at a half, quarter or eighth of theirs: faster, but "
             "other pixels than Caffe's",
         )
 
@@ -171,29 +171,25 @@ def batch(parser: argparse.ArgumentParser, default: int) -> None:
 
 def limit(parser: argparse.ArgumentParser) -> None:
     """Add --limit."""
-    section(parser, "input").add_argument(
-        "--limit", type=count, metavar="N", help="use the first N images (default: all)"
-    )
+    option(section(parser, "input"), "--limit N", "use the first N images (default: all)", type=count)
 
 
 def calibration(
     parser: argparse.ArgumentParser, text: str = "images for choosing fixed-point formats (default: the first 8)"
 ) -> None:
     """Add --calibration."""
-    section(parser, "input").add_argument("--calibration", type=Path, metavar="DIR", help=text)
+    option(section(parser, "input"), "--calibration DIR", text, type=Path)
 
 
 def as_json(parser: argparse.ArgumentParser) -> None:
     """Add --json."""
-    section(parser, "output").add_argument("--json", action="store_true", help="print the result as JSON")
+    option(section(parser, "output"), "--json", "print the result as JSON")
 
 
 def journal(group: argparse._ActionsContainer) -> None:
     """Add the options that let a long command resume after an interruption."""
-    group.add_argument(
-        "--journal", type=output.file, metavar="FILE", help="record progress in FILE; the same command resumes from it"
-    )
-    group.add_argument("--restart", action="store_true", help="empty the journal and start over")
+    option(group, "--journal FILE", "record progress in FILE; the same command resumes from it", type=output.file)
+    option(group, "--restart", "empty the journal and start over")
 
 
 def check_journal(args: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..bitstream import Project
 from ..bitstream.vivado import installed, run, script
 from . import output
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 EPILOG = """examples:
   chai overlay build pynq-z2 -o build/pynq-z2              then run the command that it prints
@@ -24,23 +24,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "overlay")
     group.add_argument("action", choices=["build"], metavar="build", help="what to do with the overlay")
     group.add_argument("name", metavar="NAME", help="overlay, path of its overlay.json, or a board (zedboard)")
-    group.add_argument(
-        "--clock",
-        type=float,
-        metavar="MHZ",
-        help="clock to build for, a rate of the PLL (1000/N on a Zynq-7000, 1500/N on an UltraScale+; "
+    option(
+        group,
+        "--clock MHZ",
+        "clock to build for, a rate of the PLL (1000/N on a Zynq-7000, 1500/N on an UltraScale+; "
         "default: the manifest's)",
+        type=float,
     )
     group = section(parser, "Vivado")
-    group.add_argument("--run", action="store_true", help="start vivado, which has to be on the PATH")
-    group.add_argument(
-        "--ooc", action="store_true", help="place and route the accelerator alone: no bitstream, but its fastest clock"
-    )
+    option(group, "--run", "start vivado, which has to be on the PATH")
+    option(group, "--ooc", "place and route the accelerator alone: no bitstream, but its fastest clock")
     group = section(parser, "output")
-    group.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write")
-    group.add_argument(
-        "--scripts-only", action="store_true", help="write all but the core's Verilog, which takes a minute or more"
-    )
+    option(group, "-o --output DIR", "folder to write", type=Path, required=True)
+    option(group, "--scripts-only", "write all but the core's Verilog, which takes a minute or more")
 
 
 def execute(args: argparse.Namespace) -> int:

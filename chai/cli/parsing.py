@@ -73,6 +73,22 @@ def section(parser: argparse.ArgumentParser, title: str, description: str | None
     return parser.add_argument_group(title, description)
 
 
+def option(group: argparse._ActionsContainer, spelling: str, help: str, **keywords: Any) -> None:
+    """Add an option: ``option(group, "-o --output FILE", "file to write", type=file)``; one without a value is a switch.
+
+    The help ends with the default, if there is one and it does not speak of it itself.
+    """
+    words = spelling.split()
+    names = [word for word in words if word.startswith("-")]
+    if len(words) > len(names):
+        keywords["metavar"] = words[-1]
+    elif not keywords:
+        keywords["action"] = "store_true"
+    if keywords.get("default") not in (None, []) and "default" not in help:
+        help += f" (default: {keywords['default']})"
+    group.add_argument(*names, help=help, **keywords)
+
+
 def refuse(args: argparse.Namespace, options: Iterable[str], why: str, hint: str | None = None) -> None:
     """Raise UsageError if one of these options was typed and would do nothing; ``why`` completes the sentence."""
     for option in options:

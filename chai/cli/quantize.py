@@ -31,7 +31,7 @@ from ..util.files import complete
 from ..zoo import card_file as cards, is_onnx
 from ..zoo.locate import locate
 from . import inputs, options, output, worst
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt
@@ -108,15 +108,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _formats(parser)
     _search(parser)
     group = section(parser, "output")
-    group.add_argument(
-        "-o",
-        "--output",
+    option(
+        group,
+        "-o --output OUT",
+        "file to write: OUT.prototxt, with OUT.caffemodel; for an ONNX file OUT.formats.json",
         type=output.file,
         required=True,
-        metavar="OUT",
-        help="file to write: OUT.prototxt, with OUT.caffemodel; for an ONNX file OUT.formats.json",
     )
-    group.add_argument("--html", type=output.file, metavar="FILE", help="write a report as a page")
+    option(group, "--html FILE", "write a report as a page", type=output.file)
     options.as_json(parser)
     parser.set_defaults(
         device="float",
@@ -133,56 +132,56 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _formats(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "formats")
-    group.add_argument(
-        "--bits",
+    option(
+        group,
+        "--bits 8|6|mixed|IN,WEIGHTS,OUT",
+        "width of codes (default: 8): one, 6 with 8 in the layers that need it most (mixed), or three, of inputs, "
+        "weights and other blobs",
         dest="widths",
         type=_bits,
         default=8,
-        metavar="8|6|mixed|IN,WEIGHTS,OUT",
-        help="width of codes (default: 8): one, 6 with 8 in the layers that need it most (mixed), or three, of inputs, "
-        "weights and other blobs",
     )
-    group.add_argument(
-        "--budget",
+    option(
+        group,
+        "--budget PERCENT",
+        "share of the multiply-accumulates that mixed may give 8 bits, 0 to 100 (default: 10)",
         type=_percent,
-        metavar="PERCENT",
-        help="share of the multiply-accumulates that mixed may give 8 bits, 0 to 100 (default: 10)",
     )
     options.flag(group, "scheme")
-    group.add_argument(
-        "--layer-bits",
+    option(
+        group,
+        "--layer-bits LAYER=8|6",
+        "width of the weights and the input of one convolution or InnerProduct; repeatable",
         action="append",
         default=[],
-        metavar="LAYER=8|6",
-        help="width of the weights and the input of one convolution or InnerProduct; repeatable",
     )
-    group.add_argument(
+    option(
+        group,
         "--chaidnn",
-        action="store_true",
-        help="write only fields that CHaiDNN reads: signed codes, and 8 bits for averaged scores; its registers hold all sums "
+        "write only fields that CHaiDNN reads: signed codes, and 8 bits for averaged scores; its registers hold all sums "
         "and results of the calibration images",
     )
 
 
 def _search(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "search")
-    group.add_argument(
+    option(
+        group,
         "--effort",
+        "search formats only (fast), weights too (normal, default), or try more combinations (best); of an ONNX file "
+        "the weights are kept",
         choices=("fast", "normal", "best"),
         default="normal",
-        help="search formats only (fast), weights too (normal, default), or try more combinations (best); of an ONNX file "
-        "the weights are kept",
     )
-    group.add_argument(
+    option(
+        group,
         "--judge",
+        "what formats are judged by: the errors of the outputs (default), of a detector those of what its boxes are made "
+        "from; or the boxes themselves, compared with float's",
         choices=JUDGES,
         default=OUTPUTS,
-        help="what formats are judged by: the errors of the outputs (default), of a detector those of what its boxes are made "
-        "from; or the boxes themselves, compared with float's",
     )
-    group.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="random seed for sampled positions (default: 0)"
-    )
+    option(group, "--seed N", "random seed for sampled positions", type=int, default=0)
     options.journal(group)
 
 

@@ -26,7 +26,7 @@ from ..util.lazy_numpy import np
 from . import inputs, options, output
 from .answers import THRESHOLD, Answers, ImageAnswer, show
 from .drawing import Drawing
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 
 EPILOG = """examples:
   chai run digits -i photo.png
@@ -120,9 +120,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.images(parser, "-i", help=IMAGES)
     options.batch(parser, 1)
     options.calibration(parser)
-    section(parser, "input").add_argument(
-        "--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed"
-    )
+    option(section(parser, "input"), "--random-weights", "run without a caffemodel, e.g. to try the speed")
     options.preprocessing(parser, fast_decode=True)
     options.execution(parser)
     _results(parser)
@@ -132,62 +130,48 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _results(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "output")
-    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line; coco or voc")
-    group.add_argument(
-        "--top", type=options.count, metavar="N", help="classes per image (default: 5), or boxes (default: all)"
-    )
-    group.add_argument(
-        "--threshold",
+    option(group, "--labels FILE", "names of the classes, one per line; coco or voc", type=Path)
+    option(group, "--top N", "classes per image (default: 5), or boxes (default: all)", type=options.count)
+    option(
+        group,
+        "--threshold P",
+        "minimum score of boxes to print and draw (default: 0.3; --json lists all that the network has)",
         type=options.fraction,
-        metavar="P",
-        help="minimum score of boxes to print and draw (default: 0.3; --json lists all that the network has)",
     )
-    group.add_argument(
-        "--draw",
+    option(
+        group,
+        "--draw OUT",
+        "draw boxes, maps or best classes into the images: a .png or .jpg, or a folder",
         type=partial(output.file, folder=True),
-        metavar="OUT",
-        help="draw boxes, maps or best classes into the images: a .png or .jpg, or a folder",
     )
-    group.add_argument(
-        "-o",
-        "--output",
+    option(
+        group,
+        "-o --output FILE",
+        "save the output blobs of all images: a .npz; of a video its frames, drawn: .mp4, .mjpeg or a folder",
         type=partial(output.file, folder=True),
-        metavar="FILE",
-        help="save the output blobs of all images: a .npz; of a video its frames, drawn: .mp4, .mjpeg or a folder",
     )
     options.as_json(parser)
 
 
 def _timing(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "timing")
-    group.add_argument("--perf", action="store_true", help="print the time of each step, and CHaiDNN's getPerfInfo")
-    group.add_argument(
-        "--repeat",
-        type=options.count,
-        metavar="N",
-        help="time N passes; print median, min and p90 of every row (default: 1)",
+    option(group, "--perf", "print the time of each step, and CHaiDNN's getPerfInfo")
+    option(
+        group, "--repeat N", "time N passes; print median, min and p90 of every row (default: 1)", type=options.count
     )
-    group.add_argument("--perf-csv", type=output.file, metavar="FILE.csv", help=f"save the times, e.g. to {CSV}")
-    group.add_argument(
-        "--trace", type=output.file, metavar="FILE.json", help="save the last pass as a timeline for Perfetto or Chrome"
-    )
+    option(group, "--perf-csv FILE.csv", f"save the times, e.g. to {CSV}", type=output.file)
+    option(group, "--trace FILE.json", "save the last pass as a timeline for Perfetto or Chrome", type=output.file)
 
 
 def _video(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "video")
-    group.add_argument(
-        "--view", metavar="PORT", help="show the frames in a browser, on 127.0.0.1:PORT; HOST:PORT for others"
-    )
-    group.add_argument(
-        "--live",
-        action="store_true",
-        help="take the newest frame, drop those before it (default: of cameras and rtsp://)",
-    )
-    group.add_argument(
-        "--raw",
+    option(group, "--view PORT", "show the frames in a browser, on 127.0.0.1:PORT; HOST:PORT for others")
+    option(group, "--live", "take the newest frame, drop those before it (default: of cameras and rtsp://)")
+    option(
+        group,
+        "--raw HxW",
+        "height and width of frames on standard input that are bytes of red, green and blue alone",
         type=options.size,
-        metavar="HxW",
-        help="height and width of frames on standard input that are bytes of red, green and blue alone",
     )
 
 

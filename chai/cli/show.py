@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..overlay.sections import LIMITS
 from ..parser.caffemodel import check_fit
+from ..parser.stored import Stored
 from ..passes.infer_shapes import infer_shapes
 from ..report import split_lines
 from ..report.dot import drawn
@@ -24,7 +25,7 @@ from ..util.table import Table, quantity
 from ..zoo import is_compiled
 from ..zoo.locate import locate, read_network
 from . import options, output, refused
-from .parsing import refuse, section
+from .parsing import option, refuse, section
 from .show_content import NetworkView, Show, of_graph
 from .show_host import Line, cost_lines, host_lines, host_model
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..net import Net
-    from ..parser.stored import Stored
 
 EPILOG = """example:
   chai show googlenet --overlay pynq-z2 --html googlenet.html"""
@@ -44,28 +44,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "chai show NET [WEIGHTS] [--overlay NAME] [--json | --dot] [--html FILE] [options]"
     options.network(parser)
     options.detector(parser)
-    section(parser, "network").add_argument(
-        "--batch", type=int, metavar="N", help="plan for N images per pass (default: 1)"
-    )
+    option(section(parser, "network"), "--batch N", "plan for N images per pass (default: 1)", type=int)
     options.execution(parser, device=False)
-    section(parser, "device").add_argument(
-        "--host-model",
+    option(
+        section(parser, "device"),
+        "--host-model FILE",
+        "file of chai devices --measure (default: the overlay's manifest)",
         type=Path,
-        metavar="FILE",
-        help="file of chai devices --measure (default: the overlay's manifest)",
     )
     group = section(parser, "output")
-    group.add_argument("--params", action="store_true", help="add a column with the number of trained parameters")
+    option(group, "--params", "add a column with the number of trained parameters")
     kind = group.add_mutually_exclusive_group()
-    kind.add_argument("--json", action="store_true", help="print JSON")
-    kind.add_argument("--dot", action="store_true", help="print a Graphviz graph")
-    kind.add_argument(
-        "--listing", action="store_true", help="print what the overlay fetches: instructions or descriptors"
-    )
-    kind.add_argument(
-        "--source", metavar="LAYER", help="print the OpenCL source that is compiled for a custom layer, macros included"
-    )
-    group.add_argument("--html", type=output.file, metavar="FILE", help="also draw the network, as one HTML page")
+    option(kind, "--json", "print JSON")
+    option(kind, "--dot", "print a Graphviz graph")
+    option(kind, "--listing", "print what the overlay fetches: instructions or descriptors")
+    option(kind, "--source LAYER", "print the OpenCL source that is compiled for a custom layer, macros included")
+    option(group, "--html FILE", "also draw the network, as one HTML page", type=output.file)
 
 
 def execute(args: argparse.Namespace) -> int:

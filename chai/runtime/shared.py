@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
-from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from ..errors import UsageError
@@ -94,7 +93,5 @@ class Shared:
     def __enter__(self: Network) -> Network:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

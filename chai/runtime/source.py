@@ -14,6 +14,7 @@ from ..fixed import SCHEMES, Format
 from ..graph import Graph
 from ..overlay import EXACT, Overlay, default, load as load_overlay
 from ..overlay.host_model import placing
+from ..parser.stored import Stored
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import Renewed
 from ..util.data import malloc
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ..devices.base import Device
     from ..images.pictures import Feed
     from ..offload.headroom import Basis
-    from ..parser.stored import Stored
     from ..zoo.options import Options
     from .execution import Execution
 

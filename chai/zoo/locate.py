@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import zoo
 from ..blob import Shape
@@ -12,6 +12,7 @@ from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
 from ..parser.caffemodel import Weights
+from ..parser.stored import Stored
 from ..plugins.loading import Sources, registry_of
 from ..util.files import content, in_its_place
 from ..util.interpreter import Uncollected
@@ -19,9 +20,6 @@ from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import is_compiled, is_onnx, networks
 from .fetch import fetched, source_of
-
-if TYPE_CHECKING:
-    from ..parser.stored import Stored
 
 log = logger("chai.weights")
 FORMATS = ".formats.json"  # how the name of a file with formats ends

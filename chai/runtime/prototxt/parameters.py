@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import is_
-from typing import TYPE_CHECKING
 
 from ...blob import Array, Shape, count, show
 from ...errors import ModelError
 from ...graph import Graph, Layer, fillers
 from ...limits import limits
 from ...parser.caffemodel import check_fit
+from ...parser.stored import Stored
 from ...passes.infer_shapes import Renewed, infer_shapes
 from ...util.files import digest
 from ...util.lazy_numpy import np
 from ...util.log import logger
 from ...util.paths import stem
 from ..host.layer import check_weights
-
-if TYPE_CHECKING:
-    from ...parser.stored import Stored
 
 log = logger("chai")
 
