@@ -133,11 +133,11 @@ def test_an_overlay(manifests: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert overlay.load("half").macs == overlay.load("pynq-z2").macs // 2
     assert overlay.load("half").build != overlay.load("pynq-z2").build
     images = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
-    found, same = (
+    top, same = (
         chai.Net("digits", device="emulator", overlay=name, calibrate=images).forward(images)["prob"]
         for name in ("half", "pynq-z2")
     )
-    assert np.array_equal(found, same)
+    assert np.array_equal(top, same)
     assert chai_command(["devices", "--json"]) == 0
     assert "half" in {o["overlay"] for o in json.loads(capsys.readouterr().out)["overlays"]}
     assert chai_command(["show", "digits", "--overlay", "half"]) == 0
@@ -199,10 +199,10 @@ def test_a_pass(added: Callable[[Any, str], None], tmp_path: Path, monkeypatch: 
     drop_abs = import_module("chai.passes.drop_abs").drop_abs
     monkeypatch.setattr(rewrite, "PIPELINE", (drop_abs, *rewrite.PIPELINE))
     after = chai.Net(path, device="emulator", calibrate=DATA)
-    found = after.forward(DATA)["p"]
+    answer = after.forward(DATA)["p"]
     assert "host:AbsVal" not in after.schedule.engines()
-    assert np.abs(found - expected).max() <= after.formats["p"].step
-    assert np.array_equal(chai.Net(path, device="float").forward(DATA)["p"] > 0, found > 0)
+    assert np.abs(answer - expected).max() <= after.formats["p"].step
+    assert np.array_equal(chai.Net(path, device="float").forward(DATA)["p"] > 0, answer > 0)
 
 
 def test_a_command(

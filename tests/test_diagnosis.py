@@ -39,10 +39,10 @@ def test_a_check_stops_at_the_first_code_that_differs(checked: None, monkeypatch
     define = Conv.define
 
     def wrong(task: Conv, *codes: Any) -> Any:
-        made = define(task, *codes)
+        top = define(task, *codes)
         if task.origin[0] == "inception_a/3x3":
-            made[1, 2, 3, 4] ^= 1
-        return made
+            top[1, 2, 3, 4] ^= 1
+        return top
 
     monkeypatch.setattr(Conv, "define", wrong)
     with pytest.raises(
@@ -59,14 +59,14 @@ def test_a_dump_has_every_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("CHAI_DUMP", str(tmp_path / "blobs"))
     env.cache_clear()
     net.forward(DATA)
-    found = {p.stem: np.load(p) for p in (tmp_path / "blobs").glob("*.npy")}
-    assert np.array_equal(found["prob.prob"], net.blobs["prob"])
-    assert all("/" not in name for name in found)
-    assert "inception_a_output.inception_a_output" in found  # written by its branches alone
+    dumps = {p.stem: np.load(p) for p in (tmp_path / "blobs").glob("*.npy")}
+    assert np.array_equal(dumps["prob.prob"], net.blobs["prob"])
+    assert all("/" not in name for name in dumps)
+    assert "inception_a_output.inception_a_output" in dumps  # written by its branches alone
     if device == "float":
-        assert np.array_equal(found["conv1_3x3.conv1_3x3"], net.tops("conv1/3x3")[0])
+        assert np.array_equal(dumps["conv1_3x3.conv1_3x3"], net.tops("conv1/3x3")[0])
     else:
-        assert found["conv1_3x3.conv1_3x3"].dtype == np.int8
+        assert dumps["conv1_3x3.conv1_3x3"].dtype == np.int8
 
 
 def test_the_null_device_plans_and_computes_nothing() -> None:

@@ -227,10 +227,10 @@ def test_requantize(drawn: tuple[list[int], list[int], list[int] | None, int, in
         return np.array(values, np.int64).reshape(-1, 1, 1)
 
     r = Requantization(per_channel(m), shift, low, high, None if negative is None else per_channel(negative))
-    found = requantize(np.array(sums).reshape(1, -1, 1, 1), r, per_channel(added))
-    assert found.dtype == np.int8
+    codes = requantize(np.array(sums).reshape(1, -1, 1, 1), r, per_channel(added))
+    assert codes.dtype == np.int8
     below = negative or [None] * len(m)
-    assert found.reshape(-1).tolist() == [
+    assert codes.reshape(-1).tolist() == [
         reference.requantize(a, f, shift, low, high, b, g) for a, f, b, g in zip(sums, m, added, below)
     ]
 
@@ -238,8 +238,8 @@ def test_requantize(drawn: tuple[list[int], list[int], list[int] | None, int, in
 @pytest.mark.parametrize("shift", range(41))
 def test_requantize_on_and_around_every_tie(shift: int) -> None:
     wide = [(k << shift) // 2 + d for k in range(-261, 262) for d in (-1, 0, 1)]
-    found = requantize(np.zeros(len(wide)), Requantization(np.array(1), shift, -128, 127), np.array(wide))
-    assert found.tolist() == [reference.requantize(0, 1, shift, -128, 127, w) for w in wide]
+    codes = requantize(np.zeros(len(wide)), Requantization(np.array(1), shift, -128, 127), np.array(wide))
+    assert codes.tolist() == [reference.requantize(0, 1, shift, -128, 127, w) for w in wide]
 
 
 def test_no_shift_rounds_nothing() -> None:
@@ -286,12 +286,12 @@ ratios = st.one_of(
 @EXAMPLES
 @given(st.lists(ratios, min_size=1, max_size=5), st.sampled_from([17, 8]), st.sampled_from([40, 20, 0]))
 def test_multipliers_have_the_largest_shift(values: list[float], bits: int, shift_max: int) -> None:
-    found = multipliers(np.array(values), bits, shift_max)
+    chosen = multipliers(np.array(values), bits, shift_max)
     wanted = reference.multipliers(values, bits, shift_max)
-    assert (found is None) == (wanted is None)
-    if found is not None:
-        assert found[0].dtype == np.int64
-        assert (found[0].tolist(), found[1]) == wanted
+    assert (chosen is None) == (wanted is None)
+    if chosen is not None:
+        assert chosen[0].dtype == np.int64
+        assert (chosen[0].tolist(), chosen[1]) == wanted
 
 
 @pytest.mark.parametrize(
@@ -310,9 +310,9 @@ def test_multipliers_have_the_largest_shift(values: list[float], bits: int, shif
     ],
 )
 def test_multipliers_in_figures(values: list[float], m: list[int], shift: int) -> None:
-    found = multipliers(np.array(values, np.float64), 17, 40)
-    assert found is not None
-    assert (found[0].tolist(), found[1]) == (m, shift)
+    chosen = multipliers(np.array(values, np.float64), 17, 40)
+    assert chosen is not None
+    assert (chosen[0].tolist(), chosen[1]) == (m, shift)
 
 
 @pytest.mark.parametrize("value", [131072.0, 131071.5, -131071.5, 1e300, np.inf, -np.inf, np.nan])
@@ -321,8 +321,8 @@ def test_ratios_too_large_have_no_multipliers(value: float) -> None:
 
 
 def test_multipliers_keep_their_shape() -> None:
-    found = multipliers(np.full((3, 1, 1), 0.3), 17, 40)
-    assert found is not None and found[0].shape == (3, 1, 1)
+    chosen = multipliers(np.full((3, 1, 1), 0.3), 17, 40)
+    assert chosen is not None and chosen[0].shape == (3, 1, 1)
 
 
 # -- weights and biases
@@ -335,9 +335,9 @@ def test_xilinx_weights_have_a_step_per_channel(maxima: list[float], bits: int) 
     weights = np.array([[[[0.0, -t / 2]], [[t * (-1) ** i, 0.0]]] for i, t in enumerate(maxima)], np.float32)
     wanted = reference.weight_steps(maxima, bits, Fraction(0.125))
     measured = weight_steps(weights, Format("Xilinx", bits, 0.0), None, 0.125)
-    given = weight_steps(weights * 0, Format("Xilinx", bits, 0.0), np.array(maxima, np.float32), 0.125)
-    assert measured.dtype == given.dtype == np.float64
-    assert fractions(measured) == fractions(given) == wanted
+    own_steps = weight_steps(weights * 0, Format("Xilinx", bits, 0.0), np.array(maxima, np.float32), 0.125)
+    assert measured.dtype == own_steps.dtype == np.float64
+    assert fractions(measured) == fractions(own_steps) == wanted
 
 
 def test_no_channel_is_finer_than_a_256th_of_the_layer() -> None:
@@ -345,15 +345,15 @@ def test_no_channel_is_finer_than_a_256th_of_the_layer() -> None:
     steps = weight_steps(weights, Format("Xilinx", 8, 0.0), None, 0.125)
     assert (steps * 127).tolist() == pytest.approx([256, 1.5, 1, 1, 1], rel=1e-15)
     assert quantize_weights(weights, steps, 8).reshape(-1).tolist() == [127, 127, 127, 64, 0]  # 63.5 goes away from 0
-    found = multipliers(steps, 17, 40)
-    assert found is not None and found[0].min() >= 1 << 7
+    chosen = multipliers(steps, 17, 40)
+    assert chosen is not None and chosen[0].min() >= 1 << 7
 
 
 def test_a_layer_of_zeros_takes_the_step_of_its_input() -> None:
     steps = weight_steps(np.zeros((3, 2, 1, 1), np.float32), Format("Xilinx", 8, 0.0), None, 0.125)
     assert steps.tolist() == [0.125] * 3
-    given = weight_steps(np.ones((2, 1), np.float32), Format("Xilinx", 6, 0.0), np.zeros(2, np.float32), 0.5)
-    assert given.tolist() == [0.5] * 2
+    own_steps = weight_steps(np.ones((2, 1), np.float32), Format("Xilinx", 6, 0.0), np.zeros(2, np.float32), 0.5)
+    assert own_steps.tolist() == [0.5] * 2
 
 
 @pytest.mark.parametrize("bits", [8, 6])
@@ -368,9 +368,9 @@ def test_quantize_weights(pairs: list[tuple[float, float]], bits: int) -> None:
     steps = np.array([t / {8: 127, 6: 31}[bits] for _, t in pairs])
     ties = [float(np.float32(s * (k + 0.5))) for k, s in zip(range(-4, 4), steps)]
     weights = np.array([[w, t, s, -300 * s] for (w, _), t, s in zip(pairs, ties, steps)], np.float32)
-    found = quantize_weights(weights.reshape(-1, 2, 1, 2), steps, bits)
-    assert found.dtype == np.int8
-    assert found.reshape(-1, 4).tolist() == [
+    codes = quantize_weights(weights.reshape(-1, 2, 1, 2), steps, bits)
+    assert codes.dtype == np.int8
+    assert codes.reshape(-1, 4).tolist() == [
         [reference.weight_code(w, Fraction(s), bits) for w in row] for row, s in zip(weights.tolist(), steps.tolist())
     ]
 
@@ -414,9 +414,9 @@ def test_quantize_bias(drawn: list[tuple[float, float, int]]) -> None:
     values = [b for b, _, _ in drawn]
     values += [s * (k + 0.5) for s, (_, _, k) in zip(steps, drawn)]
     steps += steps
-    found = quantize_bias(np.array(values), np.array(steps))
-    assert found.dtype == np.int64
-    assert found.tolist() == [reference.bias_code(b, Fraction(s)) for b, s in zip(values, steps)]
+    codes = quantize_bias(np.array(values), np.array(steps))
+    assert codes.dtype == np.int64
+    assert codes.tolist() == [reference.bias_code(b, Fraction(s)) for b, s in zip(values, steps)]
 
 
 def test_a_bias_beyond_every_bound_stays_there() -> None:

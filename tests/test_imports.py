@@ -83,20 +83,20 @@ def imports(path: Path, types: bool = False) -> list[tuple[str, int]]:
     """Absolute names of the modules a file imports, with lines; TYPE_CHECKING blocks count if ``types``."""
     tree = ast.parse(path.read_text())
     package = ["chai", *path.relative_to(PACKAGE).parts[:-1]]
-    found = []
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING" and not types:
             node.body = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(alias.name, node.lineno) for alias in node.names]
+            names += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             name = ".".join([*base, *filter(None, [node.module])])
             for alias in node.names:
                 inside = f"{name}.{alias.name}"
-                found.append((inside if name == "chai" or inside in MODULES else name, node.lineno))
-    return found
+                names.append((inside if name == "chai" or inside in MODULES else name, node.lineno))
+    return names
 
 
 def module(path: Path) -> str:

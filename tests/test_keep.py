@@ -87,10 +87,10 @@ def test_what_is_kept_changes_no_bit(tmp_path: Path, lines: str) -> None:
     names = list(plain.graph.latest)
     for keep in ("all", *([name] for name in names)):
         net = fixed(tmp_path, lines, keep=keep)
-        found = net.forward(images(1))
+        outputs = net.forward(images(1))
         assert net.schedule.engines() == plain.schedule.engines()
-        assert list(found) == list(wanted)
-        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+        assert list(outputs) == list(wanted)
+        assert all(np.array_equal(outputs[name], wanted[name]) for name in wanted)
         assert set(net.blobs) == {*net.outputs, *(names if keep == "all" else keep)}
         assert list(net.blobs) == [name for name in names if name in net.blobs]
         for name, value in net.blobs.items():
@@ -172,9 +172,9 @@ def test_pycaffe_has_every_blob_and_the_same_outputs(tmp_path: Path, lines: str)
         assert list(net.blobs) == list(plain.graph.latest)
     net = caffe.Net(str(path), caffe.TEST, device="emulator", calibrate=images(0))
     twin = chai.Net(path, device="emulator", calibrate=images(0))
-    found, wanted = net.forward(data=images(1)), twin.forward(images(1))
+    outputs, wanted = net.forward(data=images(1)), twin.forward(images(1))
     for name in wanted:
-        assert np.array_equal(found[name], wanted[name])
+        assert np.array_equal(outputs[name], wanted[name])
     whole = chai.Net(path, device="emulator", calibrate=images(0), keep="all")
     whole.forward(images(1))
     for name, blob in net.blobs.items():
@@ -201,8 +201,8 @@ def test_a_dump_has_the_folded_blobs_that_are_kept(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("CHAI_DUMP", str(tmp_path / "dump"))
     env.cache_clear()
     net = fixed(tmp_path, lines, keep="all")
-    found = net.forward(images(1))
-    assert np.array_equal(found["p"], wanted["p"])
+    outputs = net.forward(images(1))
+    assert np.array_equal(outputs["p"], wanted["p"])
     for name, layer in (("c", "conv"), ("b", "bn"), ("s", "sc")):
         assert np.array_equal(np.load(tmp_path / "dump" / f"{name}.{layer}.npy"), net.blobs[name])
     assert np.load(tmp_path / "dump" / "r.conv.npy").dtype == np.int8

@@ -37,15 +37,18 @@ def _silent() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def near(found: Array, wanted: Array) -> bool:
-    return found.shape == wanted.shape and bool(np.abs(found - wanted).max() <= NEAR * np.abs(wanted).max())
+def near(actual: Array, wanted: Array) -> bool:
+    return actual.shape == wanted.shape and bool(np.abs(actual - wanted).max() <= NEAR * np.abs(wanted).max())
 
 
-def same(found: dict[str, Array], wanted: dict[str, Array], what: str) -> None:
+def same(actual: dict[str, Array], wanted: dict[str, Array], what: str) -> None:
     """The same names in the same order, the same bits."""
-    assert list(found) == list(wanted), what
+    assert list(actual) == list(wanted), what
     for name in wanted:
-        assert found[name].tobytes() == wanted[name].tobytes() and found[name].shape == wanted[name].shape, (what, name)
+        assert actual[name].tobytes() == wanted[name].tobytes() and actual[name].shape == wanted[name].shape, (
+            what,
+            name,
+        )
 
 
 def by_opencv(folders: list[Path]) -> tuple[dict[Path, dict[str, Array]], int]:

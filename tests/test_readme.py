@@ -43,9 +43,11 @@ def test_the_layer_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(plugins.registry, "REGISTRY", plugins.Registry())
     x = np.random.default_rng(0).random((3, 1, 8, 8))
     plugins.load_custom(tmp_path / "my_layers.py")
-    found = chai.Net("digits", custom={"gemm": plugins.registry.REGISTRY.find("gemm").function}).forward(x)["prob"]
+    probabilities = chai.Net("digits", custom={"gemm": plugins.registry.REGISTRY.find("gemm").function}).forward(x)[
+        "prob"
+    ]
     monkeypatch.undo()
-    assert np.allclose(found, chai.Net("digits").forward(x)["prob"], atol=1e-6)
+    assert np.allclose(probabilities, chai.Net("digits").forward(x)["prob"], atol=1e-6)
 
 
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

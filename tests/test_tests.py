@@ -19,5 +19,5 @@ CHANCE = {
 
 @pytest.mark.parametrize("pattern", CHANCE, ids=CHANCE.values())
 def test_nothing_is_left_to_chance(pattern: str) -> None:
-    found = [path for path in FILES if path.name != "leftovers.py" and re.search(pattern, path.read_text())]
-    assert found == []
+    paths = [path for path in FILES if path.name != "leftovers.py" and re.search(pattern, path.read_text())]
+    assert paths == []

@@ -68,8 +68,8 @@ def custom(hooks: Hooks) -> dict[str, CustomType]:
         x.top[0][...] = x.bottom[0][:, ::-1]
 
     types = {f.__name__: CustomType(f.__name__, f, False, CustomOptions()) for f in (early, late)}
-    for made in types.values():
-        made.shape(lambda x: [tuple(x.input_dims[0])])
+    for custom in types.values():
+        custom.shape(lambda x: [tuple(x.input_dims[0])])
     return types
 
 
@@ -254,8 +254,8 @@ def test_forward_inside_of_a_stream_does_not_wait_for_its_end(kind: str, tmp_pat
             yield out["c3"], net.forward(batches[-i])["c3"]
             assert np.array_equal(net.blobs["c3"], expected[-i])
 
-    found = Caller(lambda: list(both()), "both").answer()
-    for i, (streamed, run) in enumerate(found):
+    answers = Caller(lambda: list(both()), "both").answer()
+    for i, (streamed, run) in enumerate(answers):
         assert np.array_equal(streamed, expected[i])
         assert np.array_equal(run, expected[-i])
 
@@ -306,12 +306,12 @@ def test_an_unfinished_stream_keeps_what_another_thread_forgets(what: str, tmp_p
     batches = [data(i) for i in range(12)]
     expected = [net.forward(b)["c3"] for b in batches]
     results = net.stream(batches)
-    found = [next(results)["c3"]]
+    answers = [next(results)["c3"]]
     before = board["alive"]
     Caller(lambda: FORGETTING[what](net), "other").answer()
     assert board["alive"] >= before
-    found += [out["c3"] for out in results]
-    assert all(np.array_equal(f, e) for f, e in zip(found, expected, strict=True))
+    answers += [out["c3"] for out in results]
+    assert all(np.array_equal(f, e) for f, e in zip(answers, expected, strict=True))
     assert board["late"] == []
     net.close()
     assert board["alive"] == 0

@@ -81,8 +81,8 @@ def test_the_files_give_properties_such_values() -> None:
         for name, (file, values, _) in kind.properties.items():
             if not file:
                 continue
-            given = re.findall(rf"config\.{name.lower()}\}}?\s+(\{{[^}}]*\}}|\S+)", text(file))
-            plain = {value.strip("{}").rstrip("]") for value in given}
+            settings = re.findall(rf"config\.{name.lower()}\}}?\s+(\{{[^}}]*\}}|\S+)", text(file))
+            plain = {value.strip("{}").rstrip("]") for value in settings}
             allowed = {(braced or word).lower() for braced, word in re.findall(r"\{([^}]*)\}|(\S+)", values)}
             if not plain or (allowed and not plain & allowed):
                 wrong.append((name, file, plain))

@@ -143,13 +143,13 @@ def pingpong(chaihandle1: Any, chaihandle2: Any, info1: Any, info2: Any, batches
 @pytest.mark.parametrize("device", ["float", "emulator"])
 def test_a_classifier_with_a_custom_layer(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     images = IMAGES[3], IMAGES[200]
-    found, info = classify(
+    output, info = classify(
         DIGITS, "digits.prototxt", "digits.caffemodel", *images, mean=[0.0], var=[1.0], inp_mode=True, device=device
     )
     data = np.stack([np.asarray(Image.open(i), np.float32)[None] * np.float32(1 / 255) for i in images])
     wanted = chai.Net("digits", device=device).forward(data)["prob"]
-    assert [f[:10].argmax() for f in found] == [int(i.stem[-1]) for i in images]
-    assert all(np.array_equal(f[:10], w) for f, w in zip(found, wanted))
+    assert [f[:10].argmax() for f in output] == [int(i.stem[-1]) for i in images]
+    assert all(np.array_equal(f[:10], w) for f, w in zip(output, wanted))
     assert (info.out_kerType, info.out_size) == (kernel_type_e.SOFTMAX, 10)
     assert info.inlayer_exectype == ("hardware" if device == "emulator" else "software")
     assert info.outlayer_exectype == "software"
@@ -162,12 +162,12 @@ def test_googlenet_finds_the_camel(models: Path, net: str, tmp_path: Path, capsy
     folder = models / "googlenet"
     images = folder / "images" / "camel.jpg", folder / "images" / "goldfish.JPEG"
     shutil.copy(DIGITS / f"{net}.prototxt", tmp_path)
-    found, info = classify(tmp_path, f"{net}.prototxt", str(folder / "weights.caffemodel"), *images, resize=(256, 256))
+    output, info = classify(tmp_path, f"{net}.prototxt", str(folder / "weights.caffemodel"), *images, resize=(256, 256))
     process = Preprocess(resize=(256, 256), mean=(104, 117, 123))
     data = np.stack([process(read(i), (1, 3, 224, 224)) for i in images])
     wanted = chai.Net(net, folder / "weights.caffemodel").forward(data)["prob"]
-    assert [f[:1000].argmax() for f in found] == [354, 1]
-    assert all(np.array_equal(f[:1000], w) for f, w in zip(found, wanted))
+    assert [f[:1000].argmax() for f in output] == [354, 1]
+    assert all(np.array_equal(f[:1000], w) for f, w in zip(output, wanted))
     assert (info.in_channel, info.in_height, info.in_width, info.inlayer_sizebytes) == (
         3,
         224,
@@ -185,10 +185,10 @@ def test_googlenet_in_two_parts(models: Path) -> None:
     args = (folder, "deploy.prototxt", "weights.caffemodel")
     one = xiInit(*args, infos[0], 2, True, "", "pool5/7x7_s1", device="float")
     two = xiInit(*args, infos[1], 2, False, "loss3/classifier", "", device="float")
-    found = pingpong(one, two, *infos, [data, data[::-1], data])
+    outputs = pingpong(one, two, *infos, [data, data[::-1], data])
     wanted = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", device="float").forward(data)["prob"]
-    for made, order in zip(found, (wanted, wanted[::-1], wanted)):
-        assert np.array_equal(made.reshape(2, 1000), order)
+    for output, order in zip(outputs, (wanted, wanted[::-1], wanted)):
+        assert np.array_equal(output.reshape(2, 1000), order)
     assert infos[1].in_channel == 0
 
 
@@ -198,12 +198,12 @@ def test_detections(tmp_path: Path) -> None:
     for i in range(2):
         Image.fromarray(pixels[i]).save(folder / f"{i}.png")
     args: Any = (folder, "deploy.prototxt", "", folder / "0.png", folder / "1.png")
-    found, info = classify(*args, inp_mode=True, mean=[0.5, 0.5, 0.5], var=[0.1, 0.2, 0.4], device="float")
+    output, info = classify(*args, inp_mode=True, mean=[0.5, 0.5, 0.5], var=[0.1, 0.2, 0.4], device="float")
     data = (pixels[..., ::-1].transpose(0, 3, 1, 2) / 255 - 0.5) / np.array([0.1, 0.2, 0.4]).reshape(3, 1, 1)
     rows = chai.Net(folder / "deploy.prototxt", device="float").forward(data.astype(np.float32))["found"].reshape(-1, 7)
     assert (info.out_kerType, info.out_size) == (kernel_type_e.NMS, 1 + 7 * 7)
     assert len(rows) > 2
-    for image, numbers in enumerate(found):
+    for image, numbers in enumerate(output):
         own = rows[rows[:, 0] == image]
         assert numbers[0] == len(own) <= 7
         assert np.allclose(numbers[1 : 1 + own.size], own.ravel(), rtol=1e-5, atol=1e-6)
@@ -277,8 +277,8 @@ def test_two_parts_in_two_threads_give_what_the_whole_gives(tmp_path: Path, devi
     )
     batches = [RNG.normal(0, 0.4, (2, 3, 11, 7)).astype(np.float32) for _ in range(7)]
     whole = chai.Net(folder / "deploy.prototxt", device=device)
-    for made, batch in zip(pingpong(one, two, *infos, batches), batches):
-        assert np.array_equal(made.reshape(2, 13), whole.forward(batch)["prob"])
+    for output, batch in zip(pingpong(one, two, *infos, batches), batches):
+        assert np.array_equal(output.reshape(2, 13), whole.forward(batch)["prob"])
     hardware = "hardware" if device == "emulator" else "software"
     assert (infos[0].inlayer_exectype, infos[0].outlayer_exectype) == (hardware, hardware)
     assert (infos[1].inlayer_exectype, infos[1].outlayer_exectype) == (

@@ -146,8 +146,8 @@ def test_a_compiled_network_gives_the_same_codes(tmp_path: Path, scheme: str) ->
         save(net, tmp_path / "net.chai")
         compiled = chai.Net(tmp_path / "net.chai")
         assert compiled.overlay is not None and compiled.overlay.name == name
-        found = compiled.forward(x)
-        assert all(np.array_equal(found[blob], expected[blob]) for blob in expected)
+        answers = compiled.forward(x)
+        assert all(np.array_equal(answers[blob], expected[blob]) for blob in expected)
         tasks = [task for step in compiled.schedule.segments for task in step.tasks]
         pools = [task for task in tasks if task.kind == "pool"]
         assert [task.standalone for task in pools] == [name == FULL, False]

@@ -20,10 +20,10 @@ CELLS = [[x / stride for pair in row for x in pair] for row, stride in zip(ANCHO
 Rows = Any
 
 
-def same(found: Rows, wanted: Rows) -> None:
-    assert found.shape[2] > 10
-    assert np.array_equal(found[..., :2], wanted[..., :2])
-    assert np.allclose(found, wanted, rtol=1e-4, atol=1e-5)
+def same(rows: Rows, wanted: Rows) -> None:
+    assert rows.shape[2] > 10
+    assert np.array_equal(rows[..., :2], wanted[..., :2])
+    assert np.allclose(rows, wanted, rtol=1e-4, atol=1e-5)
 
 
 def per_image(*bottoms: Any) -> list[list[Any]]:
@@ -51,10 +51,10 @@ def test_anchored_heads(
     wanted = heads.detections(every, 0.25, 0.45)
     for strides in (STRIDES, STRIDES[::-1]):
         path = written(tmp_path, maps(2 * (5 + CLASSES), strides))
-        found = answers(path, {"head": name, **more})
-        assert list(found) == ["detections"]
+        outputs = answers(path, {"head": name, **more})
+        assert list(outputs) == ["detections"]
         if strides == STRIDES:  # random weights are in the order of the layers
-            same(found["detections"], wanted)
+            same(outputs["detections"], wanted)
         other = chai.Net(path, device="float", detect={"head": name, **more}).graph.layer("detections")
         assert other.bottoms == ("map8", "map16") and other.params.stride == STRIDES
 
@@ -65,9 +65,9 @@ def test_a_head_without_anchors(tmp_path: Path, name: str) -> None:
     raw = answers(path)
     every = [heads.anchor_free(image, 16) for image in per_image(raw["map8"], raw["map16"])]
     same(answers(path, name)["detections"], heads.detections(every, 0.25, 0.7))
-    found = answers(path, {"head": name, "threshold": 0.6, "iou": 0.2, "multi_label": True})["detections"]
+    rows = answers(path, {"head": name, "threshold": 0.6, "iou": 0.2, "multi_label": True})["detections"]
     every = [heads.anchor_free(image, 16) for image in per_image(raw["map8"], raw["map16"])]
-    same(found, heads.detections(every, 0.6, 0.2, several=True))
+    same(rows, heads.detections(every, 0.6, 0.2, several=True))
 
 
 def test_distances_and_classes_in_two_maps(tmp_path: Path) -> None:
@@ -116,15 +116,15 @@ def test_decoded_heads(tmp_path: Path, name: str, objectness: bool, last: bool) 
     assert raw.shape[2 - last] == 96 + 24
     every = [heads.decoded(x.T if last else x, SIZE, objectness) for x in raw]
     iou = FAMILIES[name].iou
-    found = answers(path, {"head": name, "strides": list(STRIDES), "iou": 1.0})["detections"]
-    same(found, heads.detections(every, 0.25, 1.0))
+    rows = answers(path, {"head": name, "strides": list(STRIDES), "iou": 1.0})["detections"]
+    same(rows, heads.detections(every, 0.25, 1.0))
     assert iou == {"yolov8": 0.7, "yolov5": 0.45}[name]
 
 
 def test_other_outputs_stay(tmp_path: Path) -> None:
     path = written(tmp_path, maps(64 + CLASSES) + a_map("extra", 32, 5))
-    found = answers(path, {"head": "yolov8", "outputs": ["map16", "map8"]})
-    assert list(found) == ["extra", "detections"] and found["extra"].shape == (2, 5, 2, 3)
+    outputs = answers(path, {"head": "yolov8", "outputs": ["map16", "map8"]})
+    assert list(outputs) == ["extra", "detections"] and outputs["extra"].shape == (2, 5, 2, 3)
 
 
 def test_the_card_and_an_option_that_changes_it(tmp_path: Path) -> None:

@@ -101,15 +101,15 @@ def of_opencv(cfg: Path, weights: Path, picture: Any) -> list[tuple[int, float, 
     best = rows[:, 5:].argmax(1)
     scores = rows[np.arange(len(rows)), 5 + best]
     boxes = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, 2:4]], 1).astype(np.float64)
-    found = []
+    detections = []
     for label in range(CLASSES):
         own = np.flatnonzero((best == label) & (scores > SCORE))
         pixels = boxes[own] * np.tile(SIZE[::-1], 2) * 1000  # OpenCV compares whole numbers of some versions
         kept = cv2.dnn.NMSBoxes(pixels.tolist(), scores[own].tolist(), SCORE, OVERLAP)
         for i in own[np.array(kept, int).reshape(-1)]:
             x, y, w, h = boxes[i]
-            found.append((label, float(scores[i]), [x, y, x + w, y + h]))
-    return sorted(found, key=lambda box: -box[1])
+            detections.append((label, float(scores[i]), [x, y, x + w, y + h]))
+    return sorted(detections, key=lambda box: -box[1])
 
 
 @pytest.mark.parametrize(("name", "scale"), [("yolov3", 1.0), ("yolov4-tiny", 1.05)])

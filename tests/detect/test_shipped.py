@@ -57,16 +57,16 @@ def evaluation() -> Any:
 @pytest.mark.parametrize("device", ["float", "emulator"])
 def test_mean_precisions_are_those_of_pycocotools(evaluation: Any, device: str) -> None:
     files = images.find([SCENES])
-    found = []
+    counted = []
     with chai.Net(NETWORK, device=device, detect={"threshold": LOW}) as net:
         if device == "emulator":
             net.calibrate(net.pictures(files[:8]))  # as chai evaluate does
         for file in files:
             boxes = detections(net.forward(net.pictures([file]))["detections"], {0: whole(WIDTH, HEIGHT)})
-            found.append(boxes[:, 1:].tolist())
+            counted.append(boxes[:, 1:].tolist())
     content = json.loads(TRUTH.read_text())
     assert [image["file_name"] for image in content["images"]] == [file.name for file in files]
-    stats, classes = of_pycocotools(content, found, range(1, 11))
+    stats, classes = of_pycocotools(content, counted, range(1, 11))
     side = evaluation["float"] if device == "float" else evaluation["devices"][device]
     for key, value in zip(FIGURES, stats):
         assert side[f"coco_{key}"] == pytest.approx(value, abs=1e-6)

@@ -39,8 +39,8 @@ def torch() -> Any:
 def suppressed(decoded: Any) -> list[Any]:
     """Rows (corners, score, class) of each image by ultralytics' rule."""
     nms = pytest.importorskip("ultralytics.utils.nms", reason="ultralytics is not installed")
-    found: list[Any] = nms.non_max_suppression(decoded, SCORE, OVERLAP, max_time_img=1000)
-    return [rows.numpy() for rows in found]
+    kept: list[Any] = nms.non_max_suppression(decoded, SCORE, OVERLAP, max_time_img=1000)
+    return [rows.numpy() for rows in kept]
 
 
 def paired(rows: Any, wanted: Any, tolerance: float) -> None:
@@ -167,14 +167,14 @@ def test_boxes_on_photos(tmp_path: Path, name: str) -> None:
     model = a_model(NETWORKS[name])
     path = tmp_path / f"{name}.onnx"
     exported(model, path)
-    given = letterboxed()
+    boxed = letterboxed()
     with torch().no_grad():
-        wanted = suppressed(model(given)[0])
+        wanted = suppressed(model(boxed)[0])
     way = Preprocess(resize="letterbox", channels="RGB", scale=1 / 255)
     for outputs in (["decoded"], ["boxes", "scores"]):
         detect = {"head": "yolov8", "outputs": outputs, "threshold": SCORE, "iou": OVERLAP}
         with chai.Net(path, device="float", detect=detect) as net:
-            for photo, item, rows in zip(photos(), given.numpy(), wanted):
+            for photo, item, rows in zip(photos(), boxed.numpy(), wanted):
                 with Image.open(photo) as image:
                     picture = image.convert("RGB")
                 assert np.abs(way(picture, (1, 3, *SIZE)) - item).max() < 1.01 / 255

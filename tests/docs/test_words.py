@@ -22,6 +22,11 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/READM
 RELATIVE = ("what", "whether", "how", "of", "as", "from", "where", "who", "whom", "whose", "why", "which")
 RARE = ("behind", "stands", "nobody", "anew", "whoever", "beside")
 PARTICIPLES = {"found", "given", "made"}
+OLDER = (  # folders of tests that still have variables of these names
+    "artifact", "cli", "codegen", "custom", "devices", "e2e", "evaluate", "images", "kernels", "layers", "offload", "opencl",
+    "parser", "plugins", "pycaffe", "quantizer", "reference", "rtl", "runtime", "tasks", "vta",
+)  # fmt: skip
+CLEAN = [path for path in sorted(ROOT.glob("tests/**/*.py")) if path.relative_to(ROOT).parts[1] not in OLDER]
 MOST = 3  # of RARE per 10,000 words: where one of them is right, it stays
 
 
@@ -68,7 +73,7 @@ def test_a_docstring_begins_with_what_is_done_or_is(path: Path) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", [*FILES, *CLEAN], ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_variable_is_a_noun(path: Path) -> None:
     functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
     inside = [node for function in functions for node in ast.walk(function)]

@@ -46,8 +46,8 @@ class Recorder:
     addresses = {FIXED: 4096, INPUT: 8192, OUTPUT: 12288, WORK: 16384}
     own = addresses.keys()
 
-    def __init__(self, tasks: int = 1, given: tuple[str, ...] = ("in",)) -> None:
-        self.regions = SimpleNamespace(given=[*given])
+    def __init__(self, tasks: int = 1, inputs: tuple[str, ...] = ("in",)) -> None:
+        self.regions = SimpleNamespace(given=[*inputs])
         self.tasks = [object()] * tasks
         self.bytes = {region: np.zeros(8, np.uint8) for region in self.addresses}
         self.calls: list[Any] = []
@@ -116,7 +116,7 @@ def test_a_run_flushes_before_it_starts_and_invalidates_before_it_reads() -> Non
 
 def test_what_the_host_converts_in_place_is_neither_stored_nor_loaded() -> None:
     """Flushed and invalidated it is all the same."""
-    recorder, used = made(given=("in", "other"))
+    recorder, used = made(inputs=("in", "other"))
     blobs = {"in": np.zeros((2, 3, 1, 1), np.int8)}
     used.run(blobs, {}, recorder.start, {"other"}, {"out"})
     assert recorder.calls == [("store", "in"), ("flush", [INPUT]), "start", ("invalidate", [OUTPUT])]

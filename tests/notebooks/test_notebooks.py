@@ -19,8 +19,8 @@ NAMES = sorted(p.name for p in FOLDER.glob("*.ipynb"))
 
 
 def cells(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((FOLDER / name).read_text("utf-8"))["cells"]
-    return found
+    cells: list[dict[str, Any]] = json.loads((FOLDER / name).read_text("utf-8"))["cells"]
+    return cells
 
 
 def execute(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Outputs:

@@ -27,15 +27,15 @@ pytestmark = pytest.mark.extras
 def outcomes() -> dict[str, tuple[Outcome, str]]:
     """The outcome of each case, and as what it counts: by operators of vision, float32 in, and "float" or "whole" out."""
     pytest.importorskip("onnx", reason="onnx is not installed: pip install -e '.[dev]'")
-    found: dict[str, tuple[Outcome, str]] = {}
+    outcomes: dict[str, tuple[Outcome, str]] = {}
     for case in node_cases():
         inputs, outputs = (arrays(values) for values in case.data_sets[0])
         used = {node.op_type for node in case.model.graph.node}
         counts = ""
         if inputs and floats(inputs[:1]) and used <= OPERATORS | CHOICES:
             counts = "float" if floats(outputs) and used <= OPERATORS else "whole" if wholes(outputs) else ""
-        found[case.name] = outcome(case.model, inputs, outputs), counts
-    return found
+        outcomes[case.name] = outcome(case.model, inputs, outputs), counts
+    return outcomes
 
 
 def test_none_is_wrong_and_none_crashes(outcomes: dict[str, tuple[Outcome, str]]) -> None:
@@ -70,10 +70,10 @@ def test_counts_do_not_fall(outcomes: dict[str, tuple[Outcome, str]]) -> None:
 def test_networks_of_pytorch() -> None:
     """Those that onnx keeps from its converters, most of one layer."""
     onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install -e '.[dev]'")
-    found = {name: outcome(model, *data) for name, model, *data in exported_cases()}
-    counted = Counter(each.verdict for each in found.values())
+    outcomes = {name: outcome(model, *data) for name, model, *data in exported_cases()}
+    counted = Counter(each.verdict for each in outcomes.values())
     report(f"onnx {onnx.__version__}: of {counted.total()} networks of PyTorch {counted['pass']} pass")
-    assert {name: each for name, each in found.items() if each.verdict in ("wrong", "crash")} == {}
+    assert {name: each for name, each in outcomes.items() if each.verdict in ("wrong", "crash")} == {}
     if onnx.__version__ != VERSION:
         pytest.skip(f"the counts are those of onnx {VERSION}, this is {onnx.__version__}")
     assert counted.total() == EXPORTED and counted["pass"] >= EXPORTED_PASSED

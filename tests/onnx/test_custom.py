@@ -30,9 +30,9 @@ def my_op(x: Any, scale: float, power: int, mode: str, steps: Any) -> None:
 
 
 def types(**arguments: Any) -> dict[str, CustomType]:
-    made = CustomType("MyOp", my_op, False, CustomOptions(args=arguments))
-    made.shape(lambda x, **_: [tuple(x.input_dims[0])])
-    return {"MyOp": made}
+    custom = CustomType("MyOp", my_op, False, CustomOptions(args=arguments))
+    custom.shape(lambda x, **_: [tuple(x.input_dims[0])])
+    return {"MyOp": custom}
 
 
 ARGUMENTS: dict[str, Any] = {"scale": 1.0, "power": 1, "mode": "none", "steps": ()}
@@ -41,8 +41,8 @@ ARGUMENTS: dict[str, Any] = {"scale": 1.0, "power": 1, "mode": "none", "steps": 
 @pytest.mark.parametrize("domain", ["my.domain", "", "com.microsoft"])
 def test_attributes_and_constants(domain: str) -> None:
     """Attributes are named arguments, constants are trained parameters; the domain does not matter."""
-    given = {"scale": 0.5, "power": 2, "mode": "sum", "steps": [1, 2, 4]}
-    with chai.Net(file(domain, **given), device="float", custom=types(**ARGUMENTS)) as net:
+    attributes = {"scale": 0.5, "power": 2, "mode": "sum", "steps": [1, 2, 4]}
+    with chai.Net(file(domain, **attributes), device="float", custom=types(**ARGUMENTS)) as net:
         expected = 0.5 * np.maximum(X, 0) ** 2 * W + B + 7
         np.testing.assert_allclose(net.forward(x=X)["y"], expected, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(
@@ -72,10 +72,10 @@ def test_a_custom_layer_in_place_of_an_operator() -> None:
     def halved(x: Any) -> None:
         x.top[0][:] = x.bottom[0] / 2
 
-    made = CustomType("Sigmoid", halved, False, CustomOptions(override=True))
-    made.shape(lambda x: [tuple(x.input_dims[0])])
+    custom = CustomType("Sigmoid", halved, False, CustomOptions(override=True))
+    custom.shape(lambda x: [tuple(x.input_dims[0])])
     nodes = model([node("Sigmoid", ["x"], ["y"])], {"x": X.shape}, ["y"])
-    with chai.Net(nodes, device="float", custom={"Sigmoid": made}) as net:
+    with chai.Net(nodes, device="float", custom={"Sigmoid": custom}) as net:
         np.testing.assert_allclose(net.forward(x=X)["y"], X / 2)
 
 

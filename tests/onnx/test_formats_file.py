@@ -228,14 +228,14 @@ def test_what_is_no_formats_file(folder: Path, capsys: pytest.CaptureFixture[str
     Path("net.caffemodel").write_bytes(b"\x0a\x03net")
     Path("cut.formats.json").write_text('{"schema": "chai.formats/1",')
     Path("large.formats.json").write_text('{"schema": "' + "x" * (5 << 20) + '"}')
-    for given, message in (
+    for formats, message in (
         ("net.caffemodel", "which has its weights"),
         ("none.formats.json", "there is no file 'none.formats.json'"),
         ("images", "is a folder, expected a .formats.json"),
         ("cut.formats.json", "cut.formats.json:1:"),
         ("large.formats.json", "larger than 4,194,304 bytes"),
     ):
-        assert main(["show", "net.onnx", given]) != 0
+        assert main(["show", "net.onnx", formats]) != 0
         assert message in capsys.readouterr().err
     with pytest.raises(UsageError, match="have its weights"):
         chai.Net(resnet18(), "q.formats.json")  # bytes have no formats

@@ -19,11 +19,11 @@ def test_one_segment(name: str) -> None:
     model, size = NARROW[name]
     images = np.random.default_rng(0).standard_normal((2, 3, size, size)).astype(np.float32)
     with chai.Net(model, device="emulator", overlay="pynq-z2") as net, chai.Net(model, device="float") as exact:
-        (found,), (wanted,) = (each.forward(images).values() for each in (net, exact))
+        (answer,), (wanted,) = (each.forward(images).values() for each in (net, exact))
         host = {
             layer.type for part in net.offload.plan.partition.segments if part.engine == "host" for layer in part.layers
         }
         assert len(net.schedule.segments) == 1 and host == HOST[name]
     assert (
-        np.sqrt(((found - wanted) ** 2).mean() / wanted.var()) < 0.5
+        np.sqrt(((answer - wanted) ** 2).mean() / wanted.var()) < 0.5
     )  # random layers see nearly the same in all images

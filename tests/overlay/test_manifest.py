@@ -251,9 +251,9 @@ def test_a_path_may_be_a_file_or_its_folder(tmp_path: Path) -> None:
 def test_a_kind_may_be_left_out(tmp_path: Path) -> None:
     value = json.loads(TEXT)
     del value["tasks"]["eltwise"]
-    found = overlay.load(written(tmp_path, json.dumps(value)))
-    assert Eltwise.limits(found) is None
-    assert isinstance(Pool.limits(found), PoolLimits)
+    loaded = overlay.load(written(tmp_path, json.dumps(value)))
+    assert Eltwise.limits(loaded) is None
+    assert isinstance(Pool.limits(loaded), PoolLimits)
 
 
 # -- typos, by hand: "@" marks the place that has to be reported
@@ -428,9 +428,9 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
 def test_whole_numbers_are_ints_however_written(tmp_path: Path, text: str, value: int) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
-    found = load(path).value
-    assert found == value
-    assert type(found) is int
+    content = load(path).value
+    assert content == value
+    assert type(content) is int
 
 
 JSON = st.recursive(
@@ -465,10 +465,10 @@ def test_whatever_it_reads_python_reads_too(tmp_path_factory: pytest.TempPathFac
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    found = [at]
+    pointers = [at]
     for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        found += places(item, (*at, key))
-    return found
+        pointers += places(item, (*at, key))
+    return pointers
 
 
 OTHERS: list[Any] = [
@@ -564,7 +564,7 @@ def check_place(document: Document, library: Any, value: Any) -> None:
 
 @pytest.mark.parametrize("definition", ["conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample", "interleave"])
 def test_a_schema_requires_what_it_knows(definition: str) -> None:
-    found = SCHEMA["properties"]["tasks"]["properties"][definition]
+    unit = SCHEMA["properties"]["tasks"]["properties"][definition]
     optional = {"lookup"} - ({"lookup"} if definition == "lrn" else set())
     optional |= {
         "conv": {"prelu", "pool_kernel_max", "pool_columns_max"},
@@ -572,8 +572,8 @@ def test_a_schema_requires_what_it_knows(definition: str) -> None:
         "eltwise": {"vector"},
         "pool": {"standalone"},
     }.get(definition, set())
-    assert [name for name in found["properties"] if name not in optional] == found["required"]
-    assert optional <= set(found["properties"])
+    assert [name for name in unit["properties"] if name not in optional] == unit["required"]
+    assert optional <= set(unit["properties"])
 
 
 def test_an_unknown_keyword_of_a_schema_is_no_permission(tmp_path: Path) -> None:

@@ -169,8 +169,8 @@ def test_many_rows_at_once_are_the_rows_one_by_one(data: st.DataObject) -> None:
             unpack_rows(record, bytes(flipped))
         assert error.message in caught.value.message
     else:
-        found = unpack_rows(record, bytes(flipped))
-        assert {name: int(column[i]) for name, column in found.items()} == wanted
+        unpacked = unpack_rows(record, bytes(flipped))
+        assert {name: int(column[i]) for name, column in unpacked.items()} == wanted
 
 
 def test_a_row_with_a_number_beyond_int64_is_refused() -> None:

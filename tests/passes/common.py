@@ -31,9 +31,9 @@ def prototxt(lines: str, shape: Shape = (2, 3, 5, 7)) -> str:
     """``name Type bottoms -> tops : fields`` per line, behind an Input ``data`` of this shape, unless there is one."""
     text = "" if " Input " in lines else source("data", shape)
     for line in filter(None, map(str.strip, lines.splitlines())):
-        found = _LINE.fullmatch(line)
-        assert found, line
-        name, type, bottoms, tops, fields = found.groups()
+        parts = _LINE.fullmatch(line)
+        assert parts, line
+        name, type, bottoms, tops, fields = parts.groups()
         wires = [f'bottom: "{b}"' for b in bottoms.split()] + [f'top: "{t}"' for t in tops.split()]
         text += f'layer {{ name: "{name}" type: "{type}" {" ".join(wires)} {fields or ""} }}\n'
     return text
@@ -106,8 +106,8 @@ def values(graph: Graph) -> dict[str, Array]:
         blob: np.random.default_rng(i).uniform(-2, 2, shapes[blob]).astype(np.float32)
         for i, blob in enumerate(graph.inputs)
     }
-    found, _ = forward.run(graph, shapes, feeds, set(shapes))
-    return found
+    blobs, _ = forward.run(graph, shapes, feeds, set(shapes))
+    return blobs
 
 
 def same(before: Graph, after: Graph, tolerance: float = 0.0) -> None:
@@ -115,9 +115,9 @@ def same(before: Graph, after: Graph, tolerance: float = 0.0) -> None:
     first, second = values(before), values(after)
     assert before.outputs == after.outputs
     for blob in before.outputs:
-        found, wanted = second[after.latest[blob]], first[before.latest[blob]]
-        assert found.shape == wanted.shape and found.dtype == np.float32
-        assert np.abs(found - wanted).max() <= tolerance * np.abs(wanted).max(), blob
+        rewritten, wanted = second[after.latest[blob]], first[before.latest[blob]]
+        assert rewritten.shape == wanted.shape and rewritten.dtype == np.float32
+        assert np.abs(rewritten - wanted).max() <= tolerance * np.abs(wanted).max(), blob
         assert wanted.std() > 0
     origins = [name for layer in after.layers for name in layer.origin]
     assert len(origins) == len(set(origins))

@@ -73,9 +73,9 @@ def test_both_outputs_of_a_split_come_out(tmp_path: Path) -> None:
     graph = make(tmp_path, lines)
     same(graph, drop_identity(graph))
     net = network(tmp_path, lines, device="emulator")
-    found = net.forward(np.ones((2, 3, 5, 7)))
-    assert list(found) == ["a", "b"]
-    assert np.array_equal(found["a"], found["b"])
+    outputs = net.forward(np.ones((2, 3, 5, 7)))
+    assert list(outputs) == ["a", "b"]
+    assert np.array_equal(outputs["a"], outputs["b"])
 
 
 def test_an_input_that_is_an_output_keeps_its_layer(tmp_path: Path) -> None:

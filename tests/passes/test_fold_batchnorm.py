@@ -242,14 +242,14 @@ def test_the_formats_of_a_folded_layer(tmp_path: Path) -> None:
     ],
     ids=["DynamicFixed", "Xilinx"],
 )
-@pytest.mark.parametrize("given", ["both", "convolution"])
-def test_a_weight_format_from_before_the_fold_is_not_obeyed(tmp_path: Path, conv: str, scale: str, given: str) -> None:
+@pytest.mark.parametrize("stated", ["both", "convolution"])
+def test_a_weight_format_from_before_the_fold_is_not_obeyed(tmp_path: Path, conv: str, scale: str, stated: str) -> None:
     """Factors of 8 make the weights outgrow the format that was chosen for them."""
-    if given == "convolution":
+    if stated == "convolution":
         conv = conv.replace("fl_layer_out: 6", "fl_layer_out: 2").replace("th_layer_out: 2", "th_layer_out: 32")
     lines = f"""
         conv Convolution data -> c : {CONV} precision_param {{ {conv} }}
-        scale Scale c -> s : {AFFINE} {f"precision_param {{ {scale} }}" if given == "both" else ""}
+        scale Scale c -> s : {AFFINE} {f"precision_param {{ {scale} }}" if stated == "both" else ""}
         """
     data = np.random.default_rng(3).uniform(-1, 1, (2, 3, 5, 7))
     outputs = []

@@ -509,25 +509,25 @@ def describe(field: Any) -> tuple[int, str, str, str]:
 
 
 def test_fields(schema: Any) -> None:
-    found = {f"{m.name}.{field.name}": describe(field) for m in schema.message_type for field in m.field}
+    described = {f"{m.name}.{field.name}": describe(field) for m in schema.message_type for field in m.field}
     wrong = []
     for line in filter(None, FACTS.splitlines()):
         name, number, label, kind, *default = line.split()
         if kind == "float":
             default = [str(float(value)) for value in default]
         fact = (int(number), label, kind, "".join(default))
-        if found.get(name) != fact:
-            wrong.append(f"{name}: expected {fact}, found {found.get(name)}")
+        if described.get(name) != fact:
+            wrong.append(f"{name}: expected {fact}, found {described.get(name)}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_enums(schema: Any) -> None:
-    found = {enum.name: enum for enum in schema.enum_type}
-    found.update({f"{m.name}.{enum.name}": enum for m in schema.message_type for enum in m.enum_type})
+    enums = {enum.name: enum for enum in schema.enum_type}
+    enums.update({f"{m.name}.{enum.name}": enum for m in schema.message_type for enum in m.enum_type})
     for name, text in ENUMS.items():
         words = text.split()
         expected = {key: int(number) for key, number in zip(words[::2], words[1::2], strict=True)}
-        assert {value.name: value.number for value in found[name].value} == expected, name
+        assert {value.name: value.number for value in enums[name].value} == expected, name
 
 
 def test_layer_parameters_are_all_listed_in_facts(schema: Any) -> None:
@@ -542,8 +542,10 @@ def test_layer_parameters_are_all_listed_in_facts(schema: Any) -> None:
 
 def test_fields_of_further_forks(schema: Any) -> None:
     """No other field has a number from 2000 on, so no binary file of BVLC, SSD or CHaiDNN reaches one of these."""
-    found = {f"{m.name}.{f.name}": f.default_value for m in schema.message_type for f in m.field if f.number >= FORKS}
-    assert FORK_FIELDS.items() <= found.items()
+    defaults = {
+        f"{m.name}.{f.name}": f.default_value for m in schema.message_type for f in m.field if f.number >= FORKS
+    }
+    assert FORK_FIELDS.items() <= defaults.items()
     assert max(int(line.split()[1]) for line in filter(None, FACTS.splitlines())) < FORKS
 
 

@@ -39,9 +39,9 @@ c InnerProduct b -> c : inner_product_param { num_output: 11 bias_term: false }
         for _ in range(3):
             net.forward(x)
             passes.append(net.perf)
-        found = operations(passes, net.graph, {"data": shape})
-        assert [(o.name, o.macs) for o in found] == [*macs.items()]
-        for o, (read, bias) in zip(found, (("data", 6), ("b", 0))):
+        counted = operations(passes, net.graph, {"data": shape})
+        assert [(o.name, o.macs) for o in counted] == [*macs.items()]
+        for o, (read, bias) in zip(counted, (("data", 6), ("b", 0))):
             assert o.engine == engines[o.name]
             assert o.bytes == (4 if o.engine == "host" else 1) * (sizes[read] + weights[o.name] + bias + sizes[o.name])
             assert o.ms == min(step.ms for each in passes for step in each.steps if step.name == o.name)
@@ -60,8 +60,8 @@ def test_shares_of_the_peak() -> None:
 
 
 def test_the_roofline_is_drawn_to_scale() -> None:
-    found = [Operation(f"<{i}>", "conv", "fpga", 10 ** (3 + i), 10**3, 0.01 * 10**i) for i in range(1, 4)]
-    drawn = ElementTree.fromstring(picture(found, Roof("avx2", 1000.0, {"memory": 10.0}), "net & all"))
+    counted = [Operation(f"<{i}>", "conv", "fpga", 10 ** (3 + i), 10**3, 0.01 * 10**i) for i in range(1, 4)]
+    drawn = ElementTree.fromstring(picture(counted, Roof("avx2", 1000.0, {"memory": 10.0}), "net & all"))
     circles = drawn.findall(f"{SVG}circle")
     across = [float(c.attrib["cx"]) for c in circles]
     assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)  # a decade each
@@ -79,10 +79,10 @@ def test_the_roofline_is_drawn_to_scale() -> None:
 
 @pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler")
 def test_the_peak_is_of_the_instructions_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = peak.peaks()
-    assert all(value > 0 for value in found.values())
+    rates = peak.peaks()
+    assert all(value > 0 for value in rates.values())
     used = library.library()
-    if used is not None and used.name in found:
+    if used is not None and used.name in rates:
         assert peak.roof(True).instructions == used.name
     monkeypatch.setattr(peak, "peaks", dict)
     with pytest.raises(chai.UsageError, match="is not known"):

@@ -47,9 +47,9 @@ def test_lists_become_tuples_and_whole_numbers_floats() -> None:
         "sizes": [1, 9],
         "path": Path("p"),
     }
-    found = restore(Outer, {**LEAST, **more}, refuse)
-    assert found == Outer(2.0, True, Inner("n"), (Inner("a", (8, 6)),), (3, "x"), None, sizes=(1, 9), path=Path("p"))
-    assert isinstance(found.rate, float)
+    outer = restore(Outer, {**LEAST, **more}, refuse)
+    assert outer == Outer(2.0, True, Inner("n"), (Inner("a", (8, 6)),), (3, "x"), None, sizes=(1, 9), path=Path("p"))
+    assert isinstance(outer.rate, float)
     assert restore(Outer, LEAST, refuse) == Outer(2.0, True, Inner("n"))
 
 

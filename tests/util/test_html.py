@@ -108,13 +108,13 @@ def test_a_compiled_net_shows_the_formats_it_was_compiled_with(tmp_path: Path) -
     net.calibrate(np.random.default_rng(1).random((1, 1, 8, 8)))
     save(net, tmp_path / "d.chai")
     wanted = {p.name: p for p in placed(net)}
-    for found in placed(chai.Net(tmp_path / "d.chai")):
-        assert (found.engine, found.format, found.shapes) == (
-            wanted[found.name].engine,
-            wanted[found.name].format,
-            wanted[found.name].shapes,
+    for row in placed(chai.Net(tmp_path / "d.chai")):
+        assert (row.engine, row.format, row.shapes) == (
+            wanted[row.name].engine,
+            wanted[row.name].format,
+            wanted[row.name].shapes,
         )
-        assert found.reason == wanted[found.name].reason
+        assert row.reason == wanted[row.name].reason
     assert sum(p.macs for p in placed(chai.Net(tmp_path / "d.chai")) if p.engine == "fpga") == sum(
         p.macs for p in wanted.values() if p.engine == "fpga"
     )
@@ -174,8 +174,8 @@ def test_times_are_shown_with_their_shares() -> None:
 
 def rectangles(picture: str) -> list[tuple[float, float, float, str]]:
     """x, y, width and words of each bar of a timeline."""
-    found = re.findall(r'<rect x="([^"]+)" y="([^"]+)" width="([^"]+)"[^>]*><title>([^<]*)', picture)
-    return [(float(x), float(y), float(width), unescape(words)) for x, y, width, words in found]
+    matches = re.findall(r'<rect x="([^"]+)" y="([^"]+)" width="([^"]+)"[^>]*><title>([^<]*)', picture)
+    return [(float(x), float(y), float(width), unescape(words)) for x, y, width, words in matches]
 
 
 def test_a_timeline_is_to_scale_with_a_lane_for_each_engine() -> None:
@@ -197,10 +197,10 @@ def test_a_timeline_is_to_scale_with_a_lane_for_each_engine() -> None:
 
 def test_steps_too_short_to_be_seen_are_drawn_together() -> None:
     steps = [StepTime(f"s{i}", "conv", "fpga", 0.001, 0, 0, begin=i * 0.001) for i in range(10_000)]
-    found = rectangles(timeline(PerfInfo(tuple(steps), 10.0)))
-    assert 300 < len(found) <= 350
-    assert sum(int(words.rpartition("(")[2].partition(")")[0]) for *_, words in found) == 10_000
-    assert all(x + width <= following + 0.02 for (x, _, width, _), (following, *_) in pairwise(found))
+    bars = rectangles(timeline(PerfInfo(tuple(steps), 10.0)))
+    assert 300 < len(bars) <= 350
+    assert sum(int(words.rpartition("(")[2].partition(")")[0]) for *_, words in bars) == 10_000
+    assert all(x + width <= following + 0.02 for (x, _, width, _), (following, *_) in pairwise(bars))
 
 
 def test_a_long_step_keeps_its_name_beside_short_ones() -> None:
@@ -306,11 +306,11 @@ def test_pictures_for_several_inputs_are_refused(tmp_path: Path) -> None:
 def test_a_check_shows_each_layer_and_the_agreement() -> None:
     from chai.evaluate.compare import check
 
-    found = check("digits", None, [np.random.default_rng(1).random((4, 1, 8, 8))], bound_db=200)
-    page = Page(found._repr_html_())
+    report = check("digits", None, [np.random.default_rng(1).random((4, 1, 8, 8))], bound_db=200)
+    page = Page(report._repr_html_())
     assert page.safe
-    assert [row[0] for row in page.rows[1:]] == [layer.name for layer in found.measured]
+    assert [row[0] for row in page.rows[1:]] == [layer.name for layer in report.measured]
     shown = {row[0]: row for row in page.rows}
-    (conv,) = (layer for layer in found.layers if layer.name == "inception_a/3x3")
+    (conv,) = (layer for layer in report.layers if layer.name == "inception_a/3x3")
     assert shown.get(conv.inside or conv.name, ["", "", "", ""])[3:5] == [conv.decibels, "below the bound"]
-    assert f"prob: top-1 agreement {found.agreements[0].top1}/4" in page.text
+    assert f"prob: top-1 agreement {report.agreements[0].top1}/4" in page.text

@@ -31,20 +31,20 @@ def resident_files() -> int:
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.int64])
 def test_what_is_put_is_read_again(dtype: type) -> None:
     rng, shelf = np.random.default_rng(0), Shelf()
-    given = [rng.integers(-100, 100, shape).astype(dtype) for shape in ((3, 5, 7), (1,), (), (0, 4), (2, 3))]
-    stored = [shelf.put(array) for array in given]
+    arrays = [rng.integers(-100, 100, shape).astype(dtype) for shape in ((3, 5, 7), (1,), (), (0, 4), (2, 3))]
+    stored = [shelf.put(array) for array in arrays]
     shelf.rest()
-    for a, b in zip(given, stored):
+    for a, b in zip(arrays, stored):
         assert a.dtype == b.dtype and a.shape == b.shape
         np.testing.assert_array_equal(a, b)
 
 
 def test_what_is_put_may_be_changed_and_does_not_change_what_was_given() -> None:
-    shelf, given = Shelf(), np.arange(6.0).reshape(2, 3).T
-    stored = shelf.put(given)
+    shelf, array = Shelf(), np.arange(6.0).reshape(2, 3).T
+    stored = shelf.put(array)
     stored[...] = 0
     shelf.rest()
-    assert not stored.any() and given[2, 1] == 5
+    assert not stored.any() and array[2, 1] == 5
 
 
 def test_arrays_that_rest_need_no_memory() -> None:

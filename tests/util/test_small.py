@@ -22,11 +22,11 @@ def test_rounded_up_is_the_least_multiple_that_is_enough(value: int, step: int) 
 @FEW
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh"))))
 def test_groups_are_what_a_naive_search_reaches(pairs: list[tuple[str, str]]) -> None:
-    found = UnionFind()
+    finder = UnionFind()
     for name, other in pairs:
-        group = found.root(other)
-        found.join(name, other)
-        assert found.root(name) == group  # the group of the other gives the name
+        group = finder.root(other)
+        finder.join(name, other)
+        assert finder.root(name) == group  # the group of the other gives the name
     groups = [{name} for name in "abcdefgh"]
     for pair in pairs:
         first, second = (next(g for g in groups if name in g) for name in pair)
@@ -34,5 +34,5 @@ def test_groups_are_what_a_naive_search_reaches(pairs: list[tuple[str, str]]) ->
             groups.remove(second)
             first |= second
     for name in "abcdefgh":
-        same = {other for other in "abcdefgh" if found.root(other) == found.root(name)}
+        same = {other for other in "abcdefgh" if finder.root(other) == finder.root(name)}
         assert same == next(g for g in groups if name in g)

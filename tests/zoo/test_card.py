@@ -75,8 +75,8 @@ def test_a_cards_preprocessing_can_be_replaced() -> None:
 
 @pytest.mark.parametrize("text", ["", 'title = "x"', 'title = "x"\n\n\n', "[preprocess]", "[preprocess]\nscale = 9"])
 def test_a_card_gets_preprocessing(text: str) -> None:
-    found = cards.parse_card(cards.with_preprocess(text, HOW, Path("x.toml")), Path("x.toml"))
-    assert found.preprocess == HOW and found.title == ("x" if "title" in text else "")
+    card = cards.parse_card(cards.with_preprocess(text, HOW, Path("x.toml")), Path("x.toml"))
+    assert card.preprocess == HOW and card.title == ("x" if "title" in text else "")
 
 
 def test_a_mean_image_has_no_place_in_a_card() -> None:

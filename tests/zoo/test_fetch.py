@@ -109,15 +109,15 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server()
-    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield made
-    if made.gate:
-        made.gate.set()
-    made.shutdown()
+    yield server
+    if server.gate:
+        server.gate.set()
+    server.shutdown()
     thread.join()
-    made.server_close()
+    server.server_close()
 
 
 @pytest.fixture(autouse=True)
@@ -306,8 +306,8 @@ def test_a_strange_note_is_not_believed(note: str, server: Server, tmp_path: Pat
 
 def test_a_wrong_digest_leaves_nothing_under_the_name(server: Server, tmp_path: Path) -> None:
     server.content[f"/{NAME}"] = b"?" * len(CONTENT)
-    found, wanted = hashlib.sha256(b"?" * len(CONTENT)).hexdigest(), hashlib.sha256(CONTENT).hexdigest()
-    with pytest.raises(FetchError, match=f"its sha256 is {found}, published is {wanted}; kept as {NAME}.wrong"):
+    actual, wanted = hashlib.sha256(b"?" * len(CONTENT)).hexdigest(), hashlib.sha256(CONTENT).hexdigest()
+    with pytest.raises(FetchError, match=f"its sha256 is {actual}, published is {wanted}; kept as {NAME}.wrong"):
         fetch.fetch(published(server.url()), tmp_path)
     assert left(tmp_path) == [f"{NAME}.wrong"]
     assert len(server.seen) == 1  # the same again would be as wrong

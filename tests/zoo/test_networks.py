@@ -178,8 +178,8 @@ def test_what_stays_on_the_host(name: str) -> None:
         sizes = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
         layer.blobs = [np.broadcast_to(np.float32(1), size) for size in sizes]
     rewritten = rewrite(graph)
-    found = partition(rewritten, shapes, overlay.load(), {}, {})
-    assert Counter(layer.type for layer in rewritten.layers if layer.name in found.reasons) == NETWORKS[name].host
+    parts = partition(rewritten, shapes, overlay.load(), {}, {})
+    assert Counter(layer.type for layer in rewritten.layers if layer.name in parts.reasons) == NETWORKS[name].host
     assert not {layer.type for layer in rewritten.layers} & {"BatchNorm", "Dropout"}  # taken in, dropped
 
 
@@ -200,22 +200,22 @@ def test_layers_are_those_of_the_published_file(name: str, tmp_path: Path) -> No
         assert member is not None
         (tmp_path / "published.prototxt").write_bytes(member.read())
     ours, theirs = graph_of(name).layers, read_graph(tmp_path / "published.prototxt").layers
-    found, wanted = ({layer.name: layer for layer in layers if layer.type != "Input"} for layers in (ours, theirs))
-    assert set(found) == set(wanted)
+    own, wanted = ({layer.name: layer for layer in layers if layer.type != "Input"} for layers in (ours, theirs))
+    assert set(own) == set(wanted)
     for key, layer in wanted.items():
-        assert (found[key].type, found[key].bottoms, found[key].tops) == (layer.type, layer.bottoms, layer.tops)
+        assert (own[key].type, own[key].bottoms, own[key].tops) == (layer.type, layer.bottoms, layer.tops)
         if key != "detection_out":  # its thresholds are everybody's own choice
-            assert alike(found[key].params) == alike(layer.params), key
+            assert alike(own[key].params) == alike(layer.params), key
 
 
 def test_the_pool_of_stride_1_is_darknets() -> None:
     net = chai.Net("yolov2_tiny", device="float", start_layer="pool6/padded", end_layer="pool6")
     (blob,) = net.inputs
     x = np.random.default_rng(0).standard_normal(net.shapes[blob]).astype(np.float32)
-    found = net.forward(x)["pool6"]
-    assert found.shape == x.shape
+    pooled = net.forward(x)["pool6"]
+    assert pooled.shape == x.shape
     for i, j in np.ndindex(13, 13):
-        assert np.array_equal(found[0, :, i, j], x[0, :, i : i + 2, j : j + 2].max((1, 2)))
+        assert np.array_equal(pooled[0, :, i, j], x[0, :, i : i + 2, j : j + 2].max((1, 2)))
 
 
 def noise(net: chai.Net) -> Any:

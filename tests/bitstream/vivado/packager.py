@@ -16,10 +16,10 @@ SIGNALS = {"clock": "clk", "reset": "rst", "interrupt": "intr"}
 
 def ports(verilog: str, top: str) -> dict[str, tuple[bool, int]]:
     """Ports of a module: whether each is an output, and its bits."""
-    found = re.search(rf"^module {top} \((.*?)^\);", verilog, re.M | re.S)
-    if found is None:
+    header = re.search(rf"^module {top} \((.*?)^\);", verilog, re.M | re.S)
+    if header is None:
         raise Refused(f"there is no module {top} in the files of the project")
-    return {name: (way == "output", int(high or 0) + 1) for way, high, name in _PORT.findall(found[1])}
+    return {name: (way == "output", int(high or 0) + 1) for way, high, name in _PORT.findall(header[1])}
 
 
 @dataclass

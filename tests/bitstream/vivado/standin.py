@@ -381,8 +381,8 @@ class Vivado:
 
     def _objects(self, what: str, pattern: str) -> Answer:
         """Objects of the core: one by itself, or a list of those that a pattern fits."""
-        found = self._core().found(what, pattern)
-        return tuple(found) if "*" in pattern else "".join(found)
+        objects = self._core().found(what, pattern)
+        return tuple(objects) if "*" in pattern else "".join(objects)
 
     def ipx_remove_memory_map(self, tcl: tkinter.Tk, words: list[str], options: dict[str, str]) -> str:
         if self._core().maps.pop(words[0], None) is None:
@@ -554,10 +554,10 @@ class Vivado:
 def matches(filter: str, values: dict[str, str]) -> bool:
     """Whether an object with these properties passes Vivado's filter: comparisons that are joined by &&."""
     for part in filter.split("&&") if filter else ():
-        found = re.fullmatch(r"\s*(\w+)\s*(==|=~)\s*(\S+)\s*", part)
-        if found is None:
+        comparison = re.fullmatch(r"\s*(\w+)\s*(==|=~)\s*(\S+)\s*", part)
+        if comparison is None:
             raise Refused(f"nothing shows a filter {part!r}")
-        name, how, wanted = found[1], found[2], found[3].strip('"')
+        name, how, wanted = comparison[1], comparison[2], comparison[3].strip('"')
         if name not in values:
             raise Refused(f"a filter asks for {name}, which the object does not have")
         if not (values[name] == wanted if how == "==" else fnmatchcase(values[name], wanted)):

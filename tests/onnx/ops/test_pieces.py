@@ -33,8 +33,8 @@ def test_concat(axis: int) -> None:
     ],
 )
 def test_split(sizes: list[int], attributes: dict[str, Any], opset: int) -> None:
-    given = len(set(sizes)) > 1 and opset == 13
-    pieces = one("Split", X, *([np.array(sizes)] if given else []), opset=opset, outputs=len(sizes), **attributes)
+    stated = len(set(sizes)) > 1 and opset == 13
+    pieces = one("Split", X, *([np.array(sizes)] if stated else []), opset=opset, outputs=len(sizes), **attributes)
     for piece, expected in zip(pieces, np.split(X, np.cumsum(sizes)[:-1], attributes["axis"])):
         np.testing.assert_array_equal(piece, expected)
 
