@@ -30,7 +30,9 @@ class PackedFilters:
         self._transform.write(plain(self.weights), self.array)
 
 
-_packed: WeakValueDictionary[tuple[int, int], PackedFilters] = WeakValueDictionary()  # the weights exist as long as they do
+_packed: WeakValueDictionary[tuple[int, int], PackedFilters] = (
+    WeakValueDictionary()
+)  # the weights exist as long as they do
 
 
 def packed(library: Library, weights: Array) -> PackedFilters:
