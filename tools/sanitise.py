@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
     "address": [
         "tests/kernels/test_native.py",
+        "tests/kernels/test_amx.py",
         "tests/kernels/test_conversions.py",
         "tests/kernels/test_device_blobs.py",
         "tests/kernels/test_floats.py",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..blob import Array, Shape, Wholes, codes_of
 from ..codegen.chain import inside
 from ..kernels.fast import form, kernel
-from ..kernels.native.library import library, state
+from ..kernels.native.library import description, library
 from ..kernels.native.program import ChannelRange, NativeProgram
 from ..kernels.native.table import Form
 from ..tasks import Task
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 # how many times the products of the unfolded input a plain one may take: where they are fast, moving codes costs more.
-# Measured on one AMD EPYC (family 26)
-MORE = {"avx512vnni": 1.3}
+# Measured on one AMD EPYC (family 26), which has no AMX
+MORE = {"amx": 1.3, "avx512vnni": 1.3}
 
 
 class InNumpy:
@@ -158,10 +158,7 @@ class Emulator(Device):
     word = "emulated"
 
     def status(self) -> tuple[bool, str]:
-        known = state()
-        if known.used is None:
-            return True, f"this host, kernels in numpy: {known.reason}"
-        return True, f"this host, kernels in C ({known.used.name})"
+        return True, f"this host, {description()}"
 
     def reads_plain(self, unfold: Unfold, channels: int) -> bool:
         used = library()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 
-from ..kernels.native.library import library
+from ..kernels.native.library import description, library
 from .base import Device
 
 
@@ -15,8 +15,7 @@ class FloatDevice(Device):
     def status(self) -> tuple[bool, str]:
         import numpy as np
 
-        used = library()
-        kernels = "" if used is None else f", kernels in C ({used.name})"
+        kernels = "" if library() is None else f", {description()}"
         return True, f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}{kernels}"
 
 

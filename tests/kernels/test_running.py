@@ -202,21 +202,23 @@ def changed(
     contents: Mapping[int, np.ndarray],
     changes: Sequence[tuple[str, int]],
     row: int,
+    by: library.Library | None = None,
 ) -> None:
     """Change fields of one row, and run the table if it passes the check."""
+    by = by or LIBRARY.variants[0]
     operations = (Operation * len(table))()
     ctypes.memmove(operations, table, ctypes.sizeof(operations))
     for name, value in changes:
         setattr(operations[row % len(operations)], name, value)
     operations[row % len(operations)].task = 0
-    if LIBRARY.variants[0].check(operations, sizes) >= 0:
+    if by.check(operations, sizes) >= 0:
         return
     if sum(o.images * o.out_height * o.out_width * max(o.channels, o.outputs) for o in operations) > 1 << 22:
         return  # allowed, and would take long
     lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
     for i, content in contents.items():
         lent[i][EDGE:-EDGE] = content.view(np.uint8)
-    LIBRARY.variants[0].run(operations, RunArguments(operations, 1, [memory[EDGE:-EDGE] for memory in lent]))
+    by.run(operations, RunArguments(operations, 1, [memory[EDGE:-EDGE] for memory in lent]))
     for memory in lent:
         assert (memory[:EDGE] == 0x5A).all()
         assert (memory[len(memory) - EDGE :] == 0x5A).all()

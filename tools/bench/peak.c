@@ -27,11 +27,15 @@ enum { ROUNDS = 200, TURNS = 20000 };
 
 #if defined __x86_64__
 #include <cpuid.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #define CLOBBERED "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm13"
 #define TWELVE(I) I("0") I("1") I("2") I("3") I("4") I("5") I("6") I("7") I("8") I("9") I("10") I("11")
 #define VNNI(i) "vpdpbusd %%zmm15, %%zmm14, %%zmm" i "\n"
 #define VNNI256(i) "%{vex%} vpdpbusd %%ymm15, %%ymm14, %%ymm" i "\n"
 #define PAIRS(i) "vpmaddubsw %%ymm15, %%ymm14, %%ymm13\nvpmaddwd %%ymm13, %%ymm14, %%ymm13\nvpaddd %%ymm13, %%ymm" i ", %%ymm" i "\n"
+#define TILES(i) "tdpbusd %%tmm7, %%tmm6, %%tmm" i "\n"
 #define FMA512(i) "vfmadd231ps %%zmm15, %%zmm14, %%zmm" i "\n"
 #define FMA256(i) "vfmadd231ps %%ymm15, %%ymm14, %%ymm" i "\n"
 
@@ -41,6 +45,19 @@ int main(void) {
         MEASURE("avx512vnni", 12 * 64, TWELVE(VNNI));
         MEASURE("float512", 12 * 16, TWELVE(FMA512));
     }
+#if defined __AMX_INT8__ /* flags that only processors with it ask for */
+    struct {
+        uint8_t palette, start, none[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } tiles = {.palette = 1};
+    for (int i = 0; i < 8; i++) tiles.bytes[i] = 64, tiles.rows[i] = 16;
+    if (!syscall(SYS_arch_prctl, 0x1023, 18)) { /* as chai/kernels/native/processor.c asks */
+        __asm__ volatile("ldtilecfg %0" ::"m"(tiles));
+        MEASURE("amx", 6 * 16384, TILES("0") TILES("1") TILES("2") TILES("3") TILES("4") TILES("5"));
+        __asm__ volatile("tilerelease");
+    }
+#endif
     unsigned a = 0, b, c, d;
     if (__builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4) & 1)
         MEASURE("avxvnni", 12 * 32, TWELVE(VNNI256));

@@ -16,7 +16,12 @@ from chai.util.lazy_numpy import np
 
 SIZES = {"cache": 1 << 17, "memory": 1 << 26}  # bytes of a copy: both sides in the second cache, and in none
 _TIMES = 6  # copies of the larger size
-_FLOAT = {"avx512vnni": "float512", "avxvnni": "float256", "avx2": "float256"}  # instructions of float32 of a variant
+_FLOAT = {  # instructions of float32 of a variant
+    "amx": "float512",
+    "avx512vnni": "float512",
+    "avxvnni": "float256",
+    "avx2": "float256",
+}
 
 
 class Roof(NamedTuple):
@@ -49,7 +54,8 @@ def peaks() -> dict[str, float]:
     try:
         with tempfile.TemporaryDirectory(prefix="chai-peak-") as folder:
             program = str(Path(folder, "peak"))
-            command = [*build.compiler(), "-O2", str(source), "-o", program]
+            amx = ["-mamx-tile", "-mamx-int8"] if library.variant("amx") else []
+            command = [*build.compiler(), "-O2", *amx, str(source), "-o", program]
             subprocess.run(command, check=True, capture_output=True)
             lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
     except build.Failed as error:

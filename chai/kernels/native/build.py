@@ -31,12 +31,18 @@ FLAGS = [
     "-Wall",
     "-Wextra",
 ]
-VARIANTS: dict[str, dict[str, list[str]]] = {  # of each machine, best first, with the compiler's flags
+_AVX512VNNI = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"]
+VARIANTS: dict[
+    str, dict[str, list[str]]
+] = {  # of each machine, best first, with the compiler's flags; the last are for tests
     "x86_64": {
-        "avx512vnni": ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"],
+        "amx": [*_AVX512VNNI, "-mamx-tile", "-mamx-int8"],
+        "avx512vnni": _AVX512VNNI,
         "avxvnni": ["-mavx2", "-mfma", "-mavxvnni"],
         "avx2": ["-mavx2", "-mfma"],
         "plain": [],
+        "amx_vnni": _AVX512VNNI,
+        "amx_plain": [],
     },
     "aarch64": {"dotprod": ["-march=armv8.2-a+dotprod"], "neon": [], "plain": []},
     "armv7l": {"neon": ["-mfpu=neon"], "plain": []},
@@ -45,6 +51,7 @@ ZIG = {  # of each machine: the system that its library runs on, at least, and w
     "x86_64": (
         "x86_64-linux-gnu.2.17",
         {
+            "amx": "x86_64_v4+avx512vnni+amx_tile+amx_int8",
             "avx512vnni": "x86_64_v4+avx512vnni",
             "avxvnni": "x86_64_v3+avxvnni",
             "avx2": "x86_64_v3",
@@ -129,7 +136,8 @@ def _build(target: str, cc: Sequence[str], variants: Mapping[str, Sequence[str]]
         for variant, flags in variants.items():
             object_file = f"{folder}/{variant}.o"
             defined = [f"-DVARIANT={variant}", f'-DSET="{variant}.h"']
-            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", f"{FOLDER}/variant.c", "-o", object_file])
+            source = "amx.c" if variant.startswith("amx") else "variant.c"
+            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", f"{FOLDER}/{source}", "-o", object_file])
             if problem:
                 sys.stderr.write(f"{variant} is left out: {problem}\n")
             else:

@@ -88,6 +88,7 @@ typedef struct {
 
 enum { STORED_ZERO = 128 }; /* a stored code of 0, as a byte */
 enum { LRN_SEGMENTS = 512 }; /* of the table of an LRN_CODES */
+enum { RUN_STEP = 64 };      /* bytes: of an input that a convolution may read, runs are multiples of it */
 enum { SPARE = 64 };        /* entries of a table beyond the last output, which a vector may read */
 
 enum { MAX_TAPS = 1024 };             /* of a kernel */
@@ -107,7 +108,6 @@ typedef struct {
 typedef struct {
     const char *name;
     int (*usable)(void);
-    int lanes;                                                      /* outputs per vector */
     int64_t (*packed)(const operation *);                           /* bytes of packed weights */
     int (*pack)(const operation *, const int8_t *, int64_t block_outputs, int64_t block_inputs, const int32_t *, uint8_t *);
     int (*quantize)(const float *, int64_t rows, int64_t size, const double *steps, int32_t largest, int8_t *, int64_t *, int64_t *,
@@ -115,6 +115,14 @@ typedef struct {
     int64_t (*items)(const operation *);                            /* pieces of work, in any order */
     void (*run)(const operation *, uint8_t *const *, int64_t item); /* one piece */
 } variant;
+
+#define JOINED(a, b) a##b
+#define NAMED(prefix, name) JOINED(prefix, name)
+#define TEXT(name) #name
+#define QUOTED(name) TEXT(name)
+
+/* Ask the system whether the process may use AMX's tiles, once; return 0, or the number of its error. */
+int amx_refusal(void);
 
 static inline float float_of(int64_t bits) {
     union {

@@ -66,7 +66,7 @@ static int valid_convolution(const table *t, const variant *v) {
     if (op->kind == DEPTHWISE && (op->group != op->channels || op->outputs != op->channels)) return 0;
     int64_t columns = op->kind == DEPTHWISE ? op->kernel_w : r.count / op->kernel_h;
     int64_t bytes = op->kind == DEPTHWISE ? op->channels
-                                          : op->channels - op->channels / op->group + ceil_div(r.bytes, 4) * 4;
+                                          : op->channels - op->channels / op->group + ceil_div(r.bytes, RUN_STEP) * RUN_STEP;
     area a = {-op->pad_h, (op->out_height - 1) * op->stride_h - op->pad_h + (op->kernel_h - 1) * op->dilation_h,
               -op->pad_w, (op->out_width - 1) * op->stride_w - op->pad_w + (columns - 1) * op->dilation_w, bytes};
     total last = {0, 0}; /* the offset of a tap is a number of 32 bits */

@@ -118,9 +118,15 @@ static int64_t convolution_items(const operation *op) {
     return op->group * ceil_div(vectors_of(op), block_vectors(op)) * ceil_div(pixels_of(op), piece_pixels(op));
 }
 
-static int64_t convolution_bytes(const operation *op) {
-    return op->group * vectors_of(op) * runs_of(op).dwords * LANES * 4;
-}
+/* The order of packed weights: runs, of perhaps more dwords than they need; vectors of a block and of a group. */
+typedef struct {
+    runs r;
+    int64_t block, vectors;
+} packing;
+
+static packing convolution_packing(const operation *op) { return (packing){runs_of(op), block_vectors(op), vectors_of(op)}; }
+static int64_t packed_bytes(const operation *op, packing p) { return op->group * p.vectors * p.r.dwords * LANES * 4; }
+static int64_t convolution_bytes(const operation *op) { return packed_bytes(op, convolution_packing(op)); }
 
 /* Of an output's weights: their sum, and that of their magnitudes. */
 typedef struct {
@@ -205,14 +211,15 @@ static int packs_single_channels(const operation *op, runs r) {
 /* Pack the weights of ``n`` outputs from ``o`` on of a group, and their bias; return whether float32 holds every sum.
 
    Four input channels of a tap are a dword of each output, or single ones a byte of it. */
-static inline __attribute__((always_inline)) int pack_outputs(const operation *op, const weight_view *view, runs r, int64_t g,
+static inline __attribute__((always_inline)) int pack_outputs(const operation *op, const weight_view *view, packing order, int64_t g,
                                                               int64_t o, int64_t n, int64_t output_stride, const int32_t *bias,
                                                               int8_t *packed, int32_t *packed_bias) {
     int64_t m = op->outputs / op->group, c = op->channels / op->group, kh = op->kernel_h, kw = op->kernel_w;
-    int64_t block = block_vectors(op), vectors = vectors_of(op), run = ceil_div(r.bytes, 4), panels = r.dwords * LANES * 4;
-    int64_t v = o / LANES, first = v / block * block, count = min(block, vectors - first);
+    runs r = order.r;
+    int64_t run = r.dwords / r.count, panels = r.dwords * LANES * 4;
+    int64_t v = o / LANES, first = v / order.block * order.block, count = min(order.block, order.vectors - first);
     int64_t tap_stride = view->block_inputs * view->block_outputs;
-    int8_t *base = packed + (g * vectors + first) * panels + ((v - first) * LANES + o % LANES) * 4;
+    int8_t *base = packed + (g * order.vectors + first) * panels + ((v - first) * LANES + o % LANES) * 4;
     int rows = r.bytes == c * kw && r.count == kh, single = packs_single_channels(op, r); /* rows of the kernel are runs */
     signed32 sum = {0}, magnitude = {0};
     for (int64_t i = 0; i < c; i += single ? 1 : 4) {
@@ -245,26 +252,30 @@ static inline __attribute__((always_inline)) int pack_outputs(const operation *o
 }
 
 /* Pack weights that are stored in blocks of channels, and the bias; return whether float32 holds every sum. */
-static int convolution_pack(const operation *op, const int8_t *weights, int64_t block_outputs, int64_t block_inputs,
-                            const int32_t *bias, int8_t *packed, int32_t *packed_bias) {
+static int pack_weights(const operation *op, packing p, const int8_t *weights, int64_t block_outputs, int64_t block_inputs,
+                        const int32_t *bias, int8_t *packed, int32_t *packed_bias) {
     weight_view w = weight_view_of(op, weights, block_outputs, block_inputs);
-    runs r = runs_of(op);
     int narrow = 1;
-    if (packs_single_channels(op, r) || op->outputs / op->group % LANES)
-        memset(packed, 0, convolution_bytes(op)); /* else everything is written */
+    if (packs_single_channels(op, p.r) || p.vectors * LANES > op->outputs / op->group || p.r.dwords > runs_of(op).dwords)
+        memset(packed, 0, packed_bytes(op, p)); /* else everything is written */
     for (int64_t g = 0, m = op->outputs / op->group; g < op->group; g++)
         for (int64_t o = 0, n; o < m; o += n) {
             n = outputs_together(&w, o, m);
             if (w.output_stride == 1 && n == LANES) /* constants make vectors of the loops */
-                narrow &= pack_outputs(op, &w, r, g, o, LANES, 1, bias, packed, packed_bias);
+                narrow &= pack_outputs(op, &w, p, g, o, LANES, 1, bias, packed, packed_bias);
             else if (w.output_stride == 1 && LANES > 8 && n == 8)
-                narrow &= pack_outputs(op, &w, r, g, o, 8, 1, bias, packed, packed_bias);
+                narrow &= pack_outputs(op, &w, p, g, o, 8, 1, bias, packed, packed_bias);
             else if (n == LANES)
-                narrow &= pack_outputs(op, &w, r, g, o, LANES, w.output_stride, bias, packed, packed_bias);
+                narrow &= pack_outputs(op, &w, p, g, o, LANES, w.output_stride, bias, packed, packed_bias);
             else
-                narrow &= pack_outputs(op, &w, r, g, o, n, w.output_stride, bias, packed, packed_bias);
+                narrow &= pack_outputs(op, &w, p, g, o, n, w.output_stride, bias, packed, packed_bias);
         }
     return narrow;
+}
+
+static int convolution_pack(const operation *op, const int8_t *weights, int64_t block_outputs, int64_t block_inputs,
+                            const int32_t *bias, int8_t *packed, int32_t *packed_bias) {
+    return pack_weights(op, convolution_packing(op), weights, block_outputs, block_inputs, bias, packed, packed_bias);
 }
 
 /* Pixels in order, of all images: the input of the first tap and the output. */

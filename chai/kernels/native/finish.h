@@ -42,6 +42,14 @@ static inline finish single_finish_of(const operation *op, const uint8_t *consta
     return f;
 }
 
+/* Return whether 32 bits hold every product of an integer of float32 and one of an operation's scales. */
+static inline int has_small_scales(const operation *op, const uint8_t *constants) {
+    const double *scale = (const double *)(constants + op->scale);
+    int small = 1;
+    for (int64_t o = 0; o < op->outputs; o++) small &= scale[o] < 64 && scale[o] > -64;
+    return small;
+}
+
 /* For limits_of() of an instruction set: the output's zero, and the clamp of stored codes. */
 #define LIMITS(f) limits_of((f)->add, (int)(f)->low + (f)->add, (int)(f)->high + (f)->add)
 

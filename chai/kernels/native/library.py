@@ -26,7 +26,7 @@ COMPLETE = 1  # a run: all operations are done
 PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
 ALIGNMENT = 64  # of memory that blobs share, and of each of them there
 _addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer  # a fifth of a short call is to find them
-SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
+SLOW = ("plain", "amx_vnni", "amx_plain")  # slower than numpy's sgemm: only if they are asked for
 
 
 _Progress = ctypes.c_int * 3  # of a table of one operation, see pool.h
@@ -149,6 +149,17 @@ def arithmetic() -> str:
     return "numpy" if used is None else used.name
 
 
+def description() -> str:
+    """Return the variant in use in words; ask the system for AMX if that is it."""
+    used = library()
+    if used is None:
+        return f"kernels in numpy: {state().reason}"
+    refusal = used.calls.chai_refusal() if used.name == "amx" else 0
+    if refusal:
+        return f"kernels in C (avx512vnni: the system refuses AMX, {os.strerror(refusal)})"
+    return f"kernels in C ({used.name})"
+
+
 def computing(call: Callable[..., T], *arguments: Any) -> T:
     """Return what ``call`` returns; meanwhile kernels of other threads leave this one a processor."""
     used = library()
@@ -171,7 +182,7 @@ def state() -> LibraryState:
     choice = env().kernels
     if choice == NONE:
         return LibraryState(variants, f"CHAI_KERNELS is {NONE}", None)
-    used = next((v for v in variants if v.name == choice or (not choice and v.name != SLOW)), None)
+    used = next((v for v in variants if v.name == choice or (not choice and v.name not in SLOW)), None)
     if choice and used is None:
         names = ", ".join([*(v.name for v in variants), NONE])
         raise UsageError(f"CHAI_KERNELS is {choice!r}; expected {names}", hint=reason or None)

@@ -23,6 +23,7 @@ from .table import (
     MAX_BLOCK_OUTPUTS,
     NOWHERE,
     POINT,
+    RUN_STEP,
     Constants,
     Extent,
     Form,
@@ -66,8 +67,8 @@ class _Blob:
 
     @property
     def bytes(self) -> int:
-        """Return its size; the last pixel may be read in whole dwords."""
-        return -(-(self.shape[0] * self.strides[0] + 4) // ALIGNMENT) * ALIGNMENT
+        """Return its size; runs of the last pixel may be read in whole steps."""
+        return -(-(self.shape[0] * self.strides[0] + RUN_STEP) // ALIGNMENT) * ALIGNMENT
 
     def put(self, offset: int) -> None:
         """Let its bytes begin at an offset in the arena."""

@@ -25,6 +25,9 @@ EXPORTED const char *chai_fields(void) { return FIELDS(FIELD); }
 EXPORTED const char *chai_variant(int i) { return i < COUNT ? variants[i]->name : 0; }
 EXPORTED int chai_usable(int i) { return variants[i]->usable(); }
 
+/* Return why the system refuses AMX, an error's number, or 0; ask it if no layer has. */
+EXPORTED int chai_refusal(void) { return amx_refusal(); }
+
 EXPORTED int64_t chai_packed(int i, const operation *op) { return variants[i]->packed(op); }
 
 /* Write weights and bias of a convolution into its constants; return whether no sum leaves the integers of float32. */

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STORED_ZERO = 128  # a stored code of 0, as a byte
 MAX_BLOCK_OUTPUTS = 64  # of a block of IN_PLACE, at most
+RUN_STEP = 64  # bytes: of an input that a convolution may read, runs are multiples of it
 SPARE = 64  # entries of a table beyond the last output, which a vector may read
 POINT = Window((1, 1), (1, 1), (0, 0))
 # element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer

@@ -43,8 +43,7 @@ static int pack(const operation *op, const int8_t *weights, int64_t block_output
                      ? depthwise_pack(op, weights, block_inputs, bias, scale, packed_weights, packed_bias)
                      : (is_winograd(op) ? winograd_pack : convolution_pack)(op, weights, block_outputs, block_inputs, bias,
                                                                             packed_weights, packed_bias);
-    for (int64_t o = 0; o < op->outputs; o++) narrow &= scale[o] < 64 && scale[o] > -64;
-    return narrow;
+    return narrow & has_small_scales(op, constants);
 }
 
 static int64_t sums_items(const operation *op) { return is_winograd(op) ? winograd_items(op) : convolution_items(op); }
@@ -108,10 +107,6 @@ static const kernel kernels[] = {
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
 static void run(const operation *op, uint8_t *const *buffers, int64_t item) { kernels[op->kind].run(op, buffers, item); }
 
-#define JOINED(a, b) a##b
-#define NAMED(prefix, name) JOINED(prefix, name)
-#define TEXT(name) #name
-#define QUOTED(name) TEXT(name)
 int NAMED(usable_, VARIANT)(void);
 const variant NAMED(variant_, VARIANT) = {
-    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, quantize, items, run};
+    QUOTED(VARIANT), NAMED(usable_, VARIANT), packed, pack, quantize, items, run};
