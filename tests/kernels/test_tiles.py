@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from chai.errors import DeviceError
 from chai.kernels import convolution as convolutions
 from chai.kernels.native import floats, library, single as singles
-from chai.kernels.native.packed import packed
+from chai.kernels.native.packed import ChannelTable, packed
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
 from chai.tasks.window import Filtering, Window
@@ -66,6 +66,54 @@ def test_tiles(
     assert np.array_equal(found, together)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("x", "weights", "group"),
+    [
+        ((2, 17, 14, 13), (18, 17, 3, 3), 1),
+        ((2, 7, 5, 13), (10, 7, 3, 3), 1),
+        ((2, 6, 9, 21), (6, 1, 3, 3), 6),
+        ((3, 21, 1, 1), (7, 21, 1, 1), 1),
+    ],
+)
+def test_a_table_does_what_layers_do_one_by_one(
+    variant: str, x: tuple[int, ...], weights: tuple[int, ...], group: int
+) -> None:
+    rng, outputs = np.random.default_rng(0), weights[0]
+    image, filters, bias, mean, factors, addends = (numbers(rng, *shape) for shape in (x, weights, *[(outputs,)] * 4))
+    window = WINDOW if weights[2] == 3 else Window((1, 1), (1, 1), (0, 0))
+    variance, divisor, lead = np.abs(numbers(rng, outputs)), np.array([3], np.float32), (-1, 1, 1)
+    with used(variant):
+        kernels = floats.floats()
+        assert kernels is not None
+        layer = kernels.product(x, filters, bias, Filtering(window, group))
+        before = convolutions.conv2d(image, filters, bias, Filtering(window, group))
+        assert layer.scaled is not None
+        for norm, scale in (
+            ((mean, variance, divisor, 1e-5), (factors, addends)),
+            (None, (factors,)),
+            ((mean, variance, np.zeros(1, np.float32), 1e-3), ()),
+        ):
+            for rectified in (False, True):
+                joined = layer.scaled(ChannelTable(outputs, bias, norm, scale), rectified)
+                assert joined.single is not None
+                for each in joined.packed:
+                    each.write()
+                found = joined.single.run(image, *joined.parameters)
+                wanted = before
+                if norm is not None:
+                    share = np.float32(1) / norm[2] if norm[2] else np.float32(0)
+                    factor = 1 / np.sqrt((variance * share + np.float32(norm[3])).astype(float)).astype(
+                        np.float32
+                    ).astype(float)
+                    wanted = (wanted - (mean * share).reshape(lead)) * factor.astype(np.float32).reshape(lead)
+                if scale:
+                    wanted = wanted * factors.reshape(lead)
+                if len(scale) > 1:
+                    wanted = wanted + addends.reshape(lead)
+                assert np.array_equal(found, np.maximum(wanted, 0) if rectified else wanted)
+
+
 @pytest.mark.skipif(len(FUSED) < 2, reason="this processor runs one variant with fused products")
 def test_variants_have_the_same_numbers() -> None:
     rng = np.random.default_rng(0)
@@ -79,7 +127,7 @@ def test_variants_have_the_same_numbers() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_sums_are_nearly_as_exact_as_those_of_all_products(variant: str) -> None:
+def test_beforeare_nearly_as_exact_as_those_of_all_products(variant: str) -> None:
     rng = np.random.default_rng(0)
     x, weights = np.maximum(numbers(rng, 1, 200, 14, 14), 0), numbers(rng, 16, 200, 3, 3)
     with used(variant), pytest.MonkeyPatch.context() as patch:

@@ -12,6 +12,7 @@ import pytest
 import chai
 from chai.kernels.native import chain
 from chai.kernels.native.chain import FloatChain
+from chai.kernels.native.table import Kind
 from chai.runtime.host import forward, steps
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
@@ -89,6 +90,23 @@ NETS = {
         bias Bias p -> q""",
         [12],
     ),
+    "sums that are scaled": (
+        f"""a Convolution data -> a : {conv(6, 3)}
+        norm BatchNorm a -> b
+        act ReLU b -> b
+        c Convolution b -> c : convolution_param {{ num_output: 6 kernel_size: 3 group: 6 bias_term: false }}
+        only Scale c -> c : scale_param {{ bias_term: false }}
+        d Convolution c -> d : {conv(4)}
+        scale Scale d -> e : scale_param {{ bias_term: true }}
+        later BatchNorm e -> e
+        f Convolution e -> f : {conv(7)}
+        once BatchNorm f -> g
+        twice Scale g -> h : scale_param {{ bias_term: true }}
+        product Eltwise g h -> p : eltwise_param {{ operation: PROD }}
+        full InnerProduct p -> i : inner_product_param {{ num_output: 5 }}
+        last BatchNorm i -> j""",
+        [14],
+    ),
     "factors that a branch computes": (
         f"a Convolution data -> a : {conv(5, 3)}\nm Pooling a -> m : pooling_param {{ pool: AVE global_pooling: true }}\n"
         f"f Flatten m -> f\nfull InnerProduct f -> e : inner_product_param {{ num_output: 5 }}\nact ReLU e -> e\n"
@@ -122,7 +140,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     run = FloatChain.run
 
     def counted(self: FloatChain, *arguments: Any) -> Any:
-        counts.append(len(self._links))
+        counts.append(len(self.links))
         return run(self, *arguments)
 
     monkeypatch.setattr(FloatChain, "run", counted)
@@ -204,27 +222,53 @@ def test_weights_are_those_of_the_pass(tmp_path: Path, taken: list[int]) -> None
     assert taken == [2] * 4
 
 
+def test_a_batch_norm_and_a_scale_are_computed_with_the_convolution_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless something else reads between them, or they follow each other the other way round."""
+    kinds: list[str] = []
+    run = FloatChain.run
+
+    def recorded(self: FloatChain, *arguments: Any) -> Any:
+        kinds.extend(Kind.name(operation.kind) for operation in self._table)
+        return run(self, *arguments)
+
+    monkeypatch.setattr(FloatChain, "run", recorded)
+    network(tmp_path, NETS["sums that are scaled"][0], batch=1).forward(images(1))
+    assert kinds == ["product", "product", "product", "normalise", "product", "scale", "times", "product"]
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_packed_weights_are_those_of_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     """Changed in place at any time after a program has them, in all sizes; as by layers one by one, which pack in each pass."""
-    lines = f"a Convolution data -> a : {conv(17, 3)}\nb Convolution a -> b : {conv(16, 3)}"
+    lines = f"""a Convolution data -> a : {conv(17, 3)}
+        norm BatchNorm a -> a
+        scale Scale a -> a : scale_param {{ bias_term: true }}
+        act ReLU a -> a
+        b Convolution a -> b : {conv(16, 3)}"""
+
+    def changed(net: chai.Net) -> list[Array]:
+        return [net.params["b"][0][3:5], *net.params["norm"], *net.params["scale"], net.params["a"][1]]
+
     net = network(tmp_path, lines, shape=(1, 19, 14, 15))
     if large:
         monkeypatch.setattr(steps, "SMALL", 1)
     rng = np.random.default_rng(0)
     batches = [rng.standard_normal((n, 19, 14, 15)).astype(np.float32) for n in (1, 3, 1)]
     found = [net.forward(batches[0])["b"]]
-    weights = net.params["b"][0]
+    held = changed(net)
     for x in batches:
-        weights[3:5] *= np.float32(-1.5)
+        for blob in held:
+            blob *= np.float32(1.25)
         found.append(net.forward(x)["b"])
-    net.graph.layer("b").blobs[0] = weights + 1
+    net.graph.layer("b").blobs[0] = net.params["b"][0] + 1
     found.append(net.forward(batches[0])["b"])
     other = network(tmp_path, lines, shape=(1, 19, 14, 15))
     monkeypatch.setattr(forward, "float_kernels", lambda: None)  # no chains
     wanted = [other.forward(batches[0])["b"]]
     for x in batches:
-        other.params["b"][0][3:5] *= np.float32(-1.5)
+        for blob in changed(other):
+            blob *= np.float32(1.25)
         wanted.append(other.forward(x)["b"])
     other.params["b"][0] += 1
     wanted.append(other.forward(batches[0])["b"])

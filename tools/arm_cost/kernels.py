@@ -10,7 +10,18 @@ from pathlib import Path
 
 from .debian import FOLDER, MACHINES, ROOT, Guest, Unavailable
 
-TESTS = ("native", "boxes", "floats", "conversions", "device_blobs", "softmax", "elements", "weights", "running")
+TESTS = (
+    "native",
+    "boxes",
+    "floats",
+    "tiles",
+    "conversions",
+    "device_blobs",
+    "softmax",
+    "elements",
+    "weights",
+    "running",
+)
 
 
 def main() -> int:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from ...blob import Array
 
 if TYPE_CHECKING:
-    from .packed import PackedFilters
+    from collections.abc import Callable
+
+    from .packed import ChannelTable, PackedFilters
     from .single import Single
 
 
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 class NativeLayer:
     """A layer in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
 
-    ``packed`` is the one of them that is to be written first, if there is one.
+    ``packed`` are those of them that are to be written first. ``scaled`` returns the layer with a ChannelTable instead of its
+    bias, and perhaps a ReLU.
 
     Without ``single`` its top has the numbers of its bottoms side by side, in each of ``parts`` equal parts; in 0 parts it is its
     bottom, in the same memory.
@@ -25,7 +28,8 @@ class NativeLayer:
     single: Single | None
     parameters: tuple[Array, ...] = ()
     parts: int = 0
-    packed: PackedFilters | None = None
+    packed: tuple[PackedFilters | ChannelTable, ...] = ()
+    scaled: Callable[[ChannelTable, bool], NativeLayer] | None = None
 
 
 @dataclass(eq=False, slots=True)

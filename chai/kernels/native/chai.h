@@ -66,7 +66,8 @@ enum kind {
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM; shift of other kinds of codes too; the first two are
                                                         the bits of a float32, except of SUM: the step of PACK,
-                                                        UNPACK, alpha and k of LRN, factors of PLUS, eps */ \
+                                                        UNPACK, alpha and k of LRN, factors of PLUS, eps; 1 if the bias of
+                                                        a PRODUCT or TILED is a ChannelTable (packed.py), else 0 */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
     F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */ \
     F(negative)                                      /* offset as of the following, or -1. Of SUM: what a leaky ReLU looks

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain as chained
 from math import gcd, prod
 from typing import NamedTuple
 
 from ...blob import Array, Shape
 from ...util.lazy_numpy import np
 from . import Link, NativeLayer
+from .joined import joined
 from .library import ALIGNMENT, Library, RunArguments, address, aligned
 from .order import OperationBlobs, arena, order
 from .single import OTHERS, SHARED, others, plain
@@ -59,22 +61,23 @@ class _Step(NamedTuple):
 class FloatChain:
     """Layers whose blobs have these shapes. ``kept`` blobs, those that are read outside, are arrays of their own.
 
-    ``reads`` and ``writes`` are the blobs that runs take and return, ``size`` the bytes of memory that one needs besides.
+    ``reads`` and ``writes`` are the blobs that runs take and return, ``links`` the layers, ``size`` the bytes of memory that one
+    needs besides.
     """
 
     def __init__(
         self, library: Library, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]
     ) -> None:
-        self._library, self._shapes, self._links = library, shapes, links
+        self._library, self._shapes, self.links = library, shapes, joined(links, kept)
         self._roots: dict[str, str] = {}
-        for link in links:
+        for link in self.links:
             alias = link.native.single is None and not link.native.parts
             self._roots.update((top, self._root(link.reads[0]) if alias else top) for top in link.writes)
         computed = {root for blob, root in self._roots.items() if root == blob}
         self.writes = [blob for blob in self._roots if blob in kept]
         self._results = dict.fromkeys(self._roots[blob] for blob in self.writes if self._roots[blob] in computed)
         self._users: dict[str, list[NativeLayer]] = {}
-        for link in links:
+        for link in self.links:
             for blob in dict.fromkeys((*map(self._root, link.reads), *map(self._root, link.writes))):
                 self._users.setdefault(blob, []).append(link.native)
         self.reads = dict.fromkeys(blob for blob in self._users if blob not in computed)
@@ -85,16 +88,15 @@ class FloatChain:
         self._parameters: list[Array] = []
         offsets, self.size = arena(uses, lambda blob: -(-self._bytes(blob) // ALIGNMENT) * ALIGNMENT, self._results)
         self._table: Table = (Operation * len(steps))(*(self._operation(step, offsets) for step in steps))
-        singles = [link.native.single for link in links]
+        singles = [link.native.single for link in self.links]
         self._shared = threads() > 1 and any(single is not None and single.ns >= SHARED for single in singles)
         if self._shared:
             order(self._table, uses, self._memory(offsets))
         aliased = [(self._root(blob), shapes[blob]) for blob in self.writes]
         self._aliases = [] if self.writes == [*self._results] else aliased
         self._frames: list[RunArguments] = []
-        for link in links:
-            if link.native.packed is not None:
-                link.native.packed.write()
+        for each in chained.from_iterable(link.native.packed for link in self.links):
+            each.write()
         library.verify(self._table, self._extents())
 
     def _root(self, blob: str) -> str:
@@ -106,7 +108,7 @@ class FloatChain:
 
     def _steps(self, computed: Collection[str]) -> Iterator[_Step]:
         """Yield the operations in order; note the blobs that need none to be joined."""
-        for i, link in enumerate(self._links):
+        for i, link in enumerate(self.links):
             single, parameters, parts = link.native.single, link.native.parameters, link.native.parts
             reads, writes = link.reads, link.writes
             if single is not None:
@@ -206,7 +208,7 @@ class FloatChain:
             frame = self._frames.pop()
         except IndexError:  # all are in use by other threads
             none = [None] * (1 + len(self._numbers))
-            frame = RunArguments(self._table, len(self._links), [*none, *self._parameters])
+            frame = RunArguments(self._table, len(self.links), [*none, *self._parameters])
         read = [plain(blobs[blob]) for blob in self.reads]
         new = [np.empty(self._shapes[blob], np.float32) for blob in self._results]
         frame.addresses[: 1 + len(self._numbers)] = [*map(address, (memory, *read, *new))]

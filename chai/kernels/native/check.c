@@ -134,7 +134,7 @@ static int valid_product(const table *t, int64_t taps) {
     add(&filter, taps, op->channels / op->group);
     add(&end, filter.value, 4 * op->outputs);
     return !filter.wrong && !end.wrong && end.value <= t->buffers[op->file].size &&
-           (op->bias < 0 || fits_constants(t, op->bias, op->outputs, 4)) &&
+           (op->bias < 0 ? !op->factor : fits_constants(t, op->bias, op->outputs * (op->factor ? 5 : 1), 4)) &&
            are_planes(t, PLACE_OF(op, input), op->channels, op->height, op->width, 0) &&
            are_planes(t, PLACE_OF(op, output), op->outputs, op->out_height, op->out_width, 1);
 }

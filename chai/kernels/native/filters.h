@@ -41,11 +41,7 @@ INLINE void filter(const operation *op, const float *rows, int64_t length, const
                 sums[r] = multiply_add(weight, next, sums[r]);
             }
         }
-    UNROLL for (int r = 0; r < lines; r++, out += op->out_width) {
-        if (end.bias) sums[r] += broadcast(*end.bias);
-        if (end.rectified) sums[r] = larger(sums[r], broadcast(0));
-        store_floats(out, sums[r], count);
-    }
+    UNROLL for (int r = 0; r < lines; r++, out += op->out_width) store_floats(out, ended(sums[r], &end, 0), count);
 }
 
 /* Compute rows of windows. */

@@ -21,11 +21,27 @@
 enum { FETCHED = 8 }; /* rows of weights that a block fetches for the next one: the processor does not see where they lie */
 enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
 
-/* What follows the products of a block: the bias of its first output, or NULL; and whether a ReLU makes sums below 0 to 0. */
+/* What follows the products of a block: the bias of its first output, or NULL; whether a ReLU makes sums below 0 to 0. With ``rows``,
+   so many numbers behind the bias each, what a BatchNorm and a Scale have for the output: mean, factor, factor, addend. */
 typedef struct {
     const float *bias;
     int rectified;
+    int64_t rows;
 } epilogue;
+
+/* Return what a BatchNorm and a Scale make of the sums of output m. Multiplied and added with a rounding each, as by these layers. */
+INLINE reals scaled(reals sum, const epilogue *end, int64_t m) {
+    const float *of = end->bias + m;
+    sum = (sum - broadcast(of[end->rows])) * broadcast(of[2 * end->rows]);
+    return sum * broadcast(of[3 * end->rows]) + broadcast(of[4 * end->rows]);
+}
+
+/* Return the sums of output m after its epilogue. */
+INLINE reals ended(reals sum, const epilogue *end, int64_t m) {
+    if (end->bias) sum += broadcast(end->bias[m]);
+    if (end->rows) sum = scaled(sum, end, m);
+    return end->rectified ? larger(sum, broadcast(0)) : sum;
+}
 
 /* Add the sums of the products of ``depth`` taps to the numbers in y, or to nothing if none has ``begun``. ``last`` pixels of the last vector count. */
 typedef void product(const float *w, int64_t row, const float *x, int64_t depth, float *y, int64_t plane, int64_t last, int begun,
@@ -50,6 +66,8 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
             UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
                 sums[m][v] += load_floats(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last); \
         if (end.bias) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] += broadcast(end.bias[m]); \
+        if (end.rows) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
+            sums[m][v] = scaled(sums[m][v], &end, m); \
         if (end.rectified) \
             UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] = larger(sums[m][v], broadcast(0)); \
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
@@ -203,9 +221,8 @@ INLINE void dots(const float *w, intptr_t row, const float *x, intptr_t depth, i
     (outputs == 1 ? add_one : add_some)(w, row, x, whole, sums);
     if (whole < depth) add_dots(w + whole, row, x + whole, depth - whole, outputs, sums);
     for (int m = 0; m < outputs; m++) {
-        y[m] = sum_of_lanes(sums[m]);
-        if (end.bias) y[m] += end.bias[m];
-        if (end.rectified && y[m] < 0) y[m] = 0;
+        reals all = ended(broadcast(sum_of_lanes(sums[m])), &end, m);
+        store_floats(y + m, all, 1);
     }
 }
 
@@ -230,7 +247,7 @@ static const float *weights_of(const operation *op, uint8_t *const *buffers) {
 }
 static epilogue epilogue_of(const operation *op, uint8_t *const *buffers, int64_t output) {
     const float *bias = op->bias < 0 ? 0 : (const float *)(buffers[op->constants] + op->bias) + output;
-    return (epilogue){bias, op->negative >= 0};
+    return (epilogue){bias, op->negative >= 0, op->factor ? op->outputs : 0};
 }
 static const float *input_of(const operation *op, uint8_t *const *buffers, int64_t n) {
     return (const float *)(buffers[op->input_buffer] + op->input_offset + n * op->input_image);
@@ -269,7 +286,7 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
     for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
         int64_t depth = min(PANEL_TAPS, s.depth - k);
         gather_panel(op, &s, x, first, count, across * WIDTH, k, k + depth, panel);
-        epilogue last = {0, 0};
+        epilogue last = {0, 0, 0};
         for (int64_t m = 0, i = 0; m < s.outputs; m += products[i].outputs) {
             while (products[i].outputs > s.outputs - m) i++;
             if (k + depth == s.depth) last = epilogue_of(op, buffers, g * s.outputs + m);

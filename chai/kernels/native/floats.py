@@ -11,7 +11,7 @@ from ...blob import Array, Shape
 from ...tasks.window import Filtering, Window
 from . import Link, NativeLayer
 from .library import Library, library
-from .packed import TERMS, packed
+from .packed import TERMS, ChannelTable, packed
 from .single import Single, plain
 from .table import Form, Kind
 
@@ -45,9 +45,16 @@ class Floats:
     def product(self, shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> NativeLayer:
         """Return the layer that ``convolved`` runs."""
         single = _product(self.library, filtering, shape, weights.shape, None if bias is None else bias.shape)
-        packs = packed(self.library, weights) if single.operation.kind == Kind.TILED else None
-        used = weights if packs is None else packs.array
-        return NativeLayer(single, (used,) if bias is None else (used, bias), packed=packs)
+        written = (packed(self.library, weights),) if single.operation.kind == Kind.TILED else ()
+        used = written[0].array if written else weights
+
+        def scaled(table: ChannelTable, rectified: bool) -> NativeLayer:
+            after = filtering._replace(rectified=rectified)
+            single = _product(self.library, after, shape, weights.shape, table.array.shape)
+            return NativeLayer(single, (used, table.array), packed=(*written, table))
+
+        arrays = (used,) if bias is None else (used, bias)
+        return NativeLayer(single, arrays, packed=written, scaled=None if filtering.rectified else scaled)
 
     def convolved(self, x: Array, weights: Array, bias: Array | None, filtering: Filtering) -> Array:
         """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
@@ -106,8 +113,8 @@ class Floats:
 
 def _run(layer: NativeLayer, x: Array) -> Array:
     assert layer.single is not None
-    if layer.packed is not None:
-        layer.packed.write()
+    for each in layer.packed:
+        each.write()
     return layer.single.run(plain(x), *map(plain, layer.parameters))
 
 
@@ -125,7 +132,8 @@ def _product(used: Library, filtering: Filtering, source: Shape, weights: Shape,
     ns = max(prod(target) * prod(weights[1:]) / RATE, size / BANDWIDTH)
     if _in_tiles(filtering, target, weights):
         kind, size = Kind.TILED, 4 * TERMS * weights[0] * weights[1]
-    form = Form(kind, window=window, group=group, rectified=rectified)
+    table = bias is not None and len(bias) > 1
+    form = Form(kind, window=window, group=group, rectified=rectified, numbers=(1.0,) if table else ())
     parameters = (size,) if bias is None else (size, 4 * prod(bias))
     return Single(used, form, source, target, parameters, ns)
 

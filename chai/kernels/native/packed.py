@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from ...blob import Array
@@ -28,6 +29,38 @@ class PackedFilters:
     def write(self) -> None:
         """Write the array."""
         self._transform.write(plain(self.weights), self.array)
+
+
+class ChannelTable:
+    """Five numbers for each output of a convolution, which follow its sum: bias; mean and factor of a BatchNorm; factor, addend.
+
+    ``norm`` are mean, variance and divisor of a BatchNorm, and its eps; ``scale`` the factors of a Scale, and its addends.
+    """
+
+    __slots__ = ("_bias", "_norm", "_scale", "array")
+
+    def __init__(
+        self, outputs: int, bias: Array | None, norm: tuple[Array, Array, Array, float] | None, scale: Sequence[Array]
+    ) -> None:
+        self._bias, self._norm, self._scale = bias, norm, scale
+        self.array = np.empty((5, outputs), np.float32)
+
+    def write(self) -> None:
+        """Write the array. Numbers of float64, which are rounded once, are those that the layers compute in float32."""
+        table, none = self.array, np.float32(-0.0)
+        table[:] = np.array([[none], [0], [1], [1], [none]])  # which change no sum
+        if self._bias is not None:
+            table[0] = self._bias
+        if self._norm is not None:
+            mean, variance, divisor, eps = self._norm
+            share = np.float32(1 / np.float64(divisor.item())) if divisor.item() else np.float32(0)
+            with np.errstate(all="ignore"):
+                deviation = np.sqrt((variance.reshape(-1) * share + np.float32(eps)).astype(np.float64)).astype(
+                    np.float32
+                )
+                table[1], table[2] = mean.reshape(-1) * share, 1 / deviation.astype(np.float64)
+        for row, array in enumerate(self._scale, 3):
+            table[row] = array.reshape(-1)
 
 
 _packed: WeakValueDictionary[tuple[int, int], PackedFilters] = (

@@ -97,9 +97,7 @@ static void put_tiles(const operation *op, const shape *s, float outputs[2][2][M
                 int64_t left = min(WIDTH, pixels - j);
                 reals sum = load_floats(rows[i] + 2 * t + j, left);
                 if (begun) sum += load_floats(to + j, left);
-                if (end.bias) sum += broadcast(*end.bias);
-                if (end.rectified) sum = larger(sum, broadcast(0));
-                store_floats(to + j, sum, left);
+                store_floats(to + j, ended(sum, &end, 0), left);
             }
         }
     }
@@ -131,11 +129,11 @@ static void tiled_run(const operation *op, uint8_t *const *buffers, int64_t item
             int64_t size = products[i].outputs * lanes;
             for (int f = 0; f < TERMS; f++)
                 products[i].across[across - 1](u + f * term + m * s.channels + c, s.channels, terms + f * step, depth, block + f * size,
-                                               lanes, WIDTH, 0, (epilogue){0, 0});
+                                               lanes, WIDTH, 0, (epilogue){0, 0, 0});
             for (int64_t j = 0; j < products[i].outputs; j++) {
                 float outputs[2][2][MAX_LANES];
                 for (int64_t v = 0; v < lanes; v += WIDTH) sum_terms(block + j * lanes + v, size, outputs, v);
-                epilogue end = c + depth < s.channels ? (epilogue){0, 0} : epilogue_of(op, buffers, g * s.outputs + m + j);
+                epilogue end = c + depth < s.channels ? (epilogue){0, 0, 0} : epilogue_of(op, buffers, g * s.outputs + m + j);
                 put_tiles(op, &s, outputs, first, count, y + (m + j) * plane, c > 0, end);
             }
         }

@@ -20,7 +20,7 @@ from .memory import Alive
 if TYPE_CHECKING:
     from ...kernels.native.chain import FloatChain
     from ...kernels.native.floats import Floats
-    from ...kernels.native.packed import PackedFilters
+    from ...kernels.native.packed import ChannelTable, PackedFilters
 
 SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together: their calls take a part of their time
 _weights = attrgetter("blobs")
@@ -125,7 +125,7 @@ class Together(NamedTuple):
     rows: Rows
     layers: Sequence[Layer]
     weights: Sequence[Array]
-    packed: Sequence[tuple[Layer, PackedFilters]]
+    packed: Sequence[tuple[Layer, PackedFilters | ChannelTable]]
     dropped: Sequence[str]
     memory: list[Array]
 
@@ -139,7 +139,7 @@ class Together(NamedTuple):
         rows = [step.layer.rows for step in steps if step.layer is not None]
         every = Rows(sum([each.bytes for each in rows]), lambda: chained.from_iterable(each.steps for each in rows))
         chain = kernels.chain(links, shapes, tops - finished)
-        packed = [(layer, link.native.packed) for layer, link in zip(layers, links) if link.native.packed is not None]
+        packed = [(layer, each) for layer, link in zip(layers, chain.links) for each in link.native.packed]
         return cls(chain, every, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory)
 
     @property
