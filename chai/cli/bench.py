@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 from ..blob import show
 from ..env import THREADS
 from ..errors import UsageError
-from ..evaluate.bench.engines import OPENCV, PeerEngine
+from ..evaluate.bench.engines import OPENCV, PeerEngine, unlike
 from ..zoo import is_compiled
 from . import options, output
 from .parsing import option, refuse, section
@@ -89,7 +89,8 @@ class BenchStart(TypedDict):
 class Bench(output.Schema):
     """Benchmark of a network: ``runs`` has one part per batch and number of threads, ``start`` figures of processes.
 
-    ``load`` is the machine's load before all, ``kernels`` the instructions that chai used, ``versions`` are the peers'.
+    ``load`` is the machine's load before all, ``kernels`` chai's, ``versions`` are the peers'. ``instructions`` are the sets that
+    each is known to use, the best first.
     """
 
     schema = "chai.bench/4"
@@ -101,6 +102,7 @@ class Bench(output.Schema):
     kernels: str
     processor: str
     versions: dict[str, str]
+    instructions: dict[str, list[str]]
     rounds: int
     load: float
     runs: list[BenchRun]
@@ -213,6 +215,7 @@ def measured(
             if not code:
                 times = min(args.rounds, STARTS)
                 figures["start"] = measure.started(programs, threads, times, Path(name, "byte code"), args.quiet)
+    output.say(*(f"warning: {sentence}" for sentence in unlike(figures["instructions"])))
     return code, figures
 
 
@@ -238,6 +241,8 @@ def report(figures: Mapping[str, Any]) -> None:
     output.result(f"{figures['network']}   {size}   {device}   {figures['processor']}   load {figures['load']:.1f}")
     rounds = figures["rounds"]
     output.result(f"ms per image; {rounds} interleaved rounds, each follows each other one equally often")
+    known = "; ".join(f"{name} {' '.join(used) or '?'}" for name, used in figures["instructions"].items())
+    output.result(f"instructions, as far as each says: {known}")
     if figures["random_weights"]:
         output.result("random weights, the same for all")
     for run in figures["runs"]:

@@ -17,7 +17,7 @@ from ..blob import Array, Shape
 from ..errors import ChaiError, UsageError
 from ..evaluate.bench import rounds, start
 from ..evaluate.bench.caffe import caffe, replaced
-from ..evaluate.bench.engines import Peer, PeerEngine, Subject, opened
+from ..evaluate.bench.engines import Peer, PeerEngine, Run, Subject, opened, sets
 from ..kernels.codes import warm_up
 from ..kernels.native.library import library, lost
 from ..net import Net
@@ -47,6 +47,7 @@ def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]
         code = 70
         try:
             os.close(reading)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # engines print there, too
             os.environ.update(dict.fromkeys(THREADS, str(threads)))
             if quiet:
                 logging.getLogger("chai").setLevel(logging.ERROR)
@@ -129,8 +130,20 @@ def run(
     if finish is not None:
         more, remarks = finish(passes, shapes, min(times["chai"]))
         figures, notes = figures | more, notes + remarks
-    versions = {name: str(getattr(sys.modules[engines[name].module], "__version__", "?")) for name in sorted(others)}
-    return {"network": {**_described(args, net, shapes), "versions": versions}, "run": figures, "notes": notes}
+    described = _described(args, net, shapes)
+    described |= _identified(engines, others, described["kernels"])
+    return {"network": described, "run": figures, "notes": notes}
+
+
+def _identified(engines: Mapping[str, PeerEngine], others: Mapping[str, Run], kernels: str) -> dict[str, Any]:
+    """Return the versions of the peers, and the sets of instructions of all."""
+    used = {name: sets(engines[name].instructions(run)) for name, run in others.items()}
+    return {
+        "versions": {
+            name: str(getattr(sys.modules[engines[name].module], "__version__", "?")) for name in sorted(others)
+        },
+        "instructions": {"chai": sets([kernels]), **used},
+    }
 
 
 def _of_times(times: Mapping[str, list[float]], images: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import chai
 from chai.errors import UsageError
 from chai.evaluate.bench import start
 from chai.evaluate.bench.caffe import caffe, replaced
-from chai.evaluate.bench.engines import OPENCV, PeerEngine, Subject, opened
+from chai.evaluate.bench.engines import OPENCV, PeerEngine, Subject, opened, sets, unlike
 from chai.parser.caffemodel import write_caffemodel
 from chai.util.paths import resource
 from tests.passes.common import network, prototxt
@@ -69,6 +69,32 @@ def test_code_in_a_folder_with_a_similar_name_is_not_chais_own(tmp_path: Path, m
     monkeypatch.setattr("chai.evaluate.bench.caffe.resource", lambda name: tmp_path / name)
     (tmp_path / "peers").mkdir()
     assert "xcustom_param" in caffe(net.graph, tmp_path / "peers")[0].read_text()
+
+
+def test_sets_of_instructions_are_found_in_names_of_kernels() -> None:
+    kernels = ["brgconv_avx512_amx_I8", "jit_avx512_f32", "unknown_f32", "AVX512-SKX", "jit_uni_I8"]
+    assert sets(kernels) == ["amx", "avx512"]
+    assert sets(["avx512vnni"]) == ["vnni", "avx512"]
+    assert sets(["avxvnni"]) == ["vnni"]
+    assert sets(["brgconv_avx512_bf16"]) == ["avx512", "bf16"]
+    assert sets(["numpy"]) == []
+
+
+@pytest.mark.parametrize(
+    ("chai", "peer", "more"),
+    [
+        (["vnni", "avx512"], ["amx", "avx512"], "amx"),
+        (["amx"], ["amx", "vnni", "avx512", "avx2"], ""),
+        (["vnni", "avx512"], ["avx512", "bf16"], "bf16"),
+        (["avx2"], ["vnni", "avx512"], "vnni, avx512"),
+        ([], ["avx2"], "avx2"),
+        (["vnni"], [], ""),
+    ],
+)
+def test_what_a_peer_uses_and_chai_does_not_is_said(chai: list[str], peer: list[str], more: str) -> None:
+    kernels = ", ".join(chai) or "numpy"
+    wanted = [f"other uses {more}, which chai's kernels ({kernels}) do not"] if more else []
+    assert [*unlike({"chai": chai, "other": peer})] == wanted
 
 
 def test_a_peer_that_is_missing_or_fails_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chai.errors import UsageError
-from chai.evaluate.bench.engines import Subject, opened
+from chai.evaluate.bench.engines import Subject, opened, sets
 from chai.fixed import Format
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
@@ -55,17 +55,22 @@ def test_opencv_computes_the_same_from_onnx(tmp_path: Path) -> None:
     assert wanted.std() > 0.01
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "ncnn"])
-def test_engines_that_read_no_caffe_compute_the_same(tmp_path: Path, name: str) -> None:
-    pytest.importorskip(name, reason='pip install "chai-fpga[peers]"')
+@pytest.mark.parametrize("module", ["onnxruntime", "openvino", "nncf", "ncnn", "MNN"])
+def test_engines_that_read_no_caffe_compute_the_same(tmp_path: Path, module: str) -> None:
+    """And the instructions that they tell of are ones that the processor has."""
+    pytest.importorskip(module, reason='pip install "chai-fpga[peers]"')
     net = network(tmp_path, LINES, SHAPE)
     wanted = net.forward(X)["n"]
-    peers = opened([name, f"{name} int8"], ENGINES, Subject(net.graph, ("", ""), {"data": X}, 1), tmp_path)
-    for peer, bound in zip(peers, (1e-5, 0.1)):
+    names = {"nncf": ["openvino nncf int8"], "MNN": ["mnn"]}.get(module, [module, f"{module} int8"])
+    for peer in opened(names, ENGINES, Subject(net.graph, ("", ""), {"data": X}, 1), tmp_path):
         assert not isinstance(peer.run, str), peer.run
         (value,) = peer.run()
         assert value.shape == wanted.shape
-        assert np.abs(value - wanted).max() < bound
+        assert np.abs(value - wanted).max() < (0.1 if "int8" in peer.name else 1e-5)
+        used = sets(ENGINES[peer.name].instructions(peer.run))
+        assert bool(used) == (module != "MNN")
+        flags = Path("/proc/cpuinfo").read_text().replace("asimd", "neon asimd")
+        assert all(name in flags for name in used)
 
 
 def test_files_of_ncnn_are_whole(tmp_path: Path) -> None:

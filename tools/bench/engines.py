@@ -1,13 +1,18 @@
-"""Engines that read other files than Caffe's: onnxruntime, OpenVINO and ncnn, in float32 and with 8-bit codes."""
+"""Engines that read other files than Caffe's: onnxruntime, OpenVINO, ncnn and MNN, in float32 and some with 8-bit codes."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from chai.errors import UsageError
 from chai.evaluate.bench.engines import OPENCV, PeerEngine
 from chai.offload.formats import calibrated, unsigned_blobs
 from chai.offload.headroom import Basis
@@ -38,17 +43,24 @@ def _onnxruntime(words: Sequence[str], feeds: Mapping[str, Array], threads: int)
 
 
 def _openvino(words: Sequence[str], feeds: Mapping[str, Array], threads: int) -> Run:
+    from functools import partial
+
     import openvino
 
     options = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = openvino.Core().compile_model(words[0], "CPU", options)
-    request = compiled.create_infer_request()
+    request = openvino.Core().compile_model(words[0], "CPU", options).create_infer_request()
 
-    def run() -> list[Array]:
+    def run(request: Any) -> list[Array]:
         results = request.infer(dict(feeds))
-        return [results[port] for port in compiled.outputs]
+        return [results[port] for port in request.model_outputs]
 
-    return run
+    return partial(run, request)
+
+
+def _primitives(run: Any) -> Iterable[str]:
+    """Return the names of the kernels that OpenVINO chose: brgconv_avx512_amx_I8, ..."""
+    operations = run.args[0].get_compiled_model().get_runtime_model().get_ops()
+    return [operation.get_rt_info()["primitiveType"].astype(str) for operation in operations]
 
 
 def _ncnn(words: Sequence[str], feeds: Mapping[str, Array], threads: int) -> Run:
@@ -126,15 +138,79 @@ def _formats(graph: Graph, shapes: Mapping[str, Shape], feeds: Mapping[str, Arra
     return {blob: format for blob, format in formats.items() if blob not in graph.output_blobs}
 
 
-def _both(name: str, files: Callable[..., Sequence[str]], open: Callable[..., Run]) -> dict[str, PeerEngine]:
-    """Return an engine in float32 and with codes."""
+def _nncf_file(subject: Subject, folder: Path) -> Sequence[str]:
+    """Quantise the float32 network as OpenVINO's own tool does, on the same inputs."""
+    import nncf
+    import openvino
+
+    model, path = openvino.Core().read_model(*_onnx_file(subject, folder, False)), folder / "nncf.xml"
+    images, mixed = nncf.Dataset([dict(subject.feeds)]), nncf.QuantizationPreset.MIXED
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        openvino.save_model(nncf.quantize(model, images, preset=mixed, subset_size=1), path)
+    return (str(path),)
+
+
+def _mnn_file(subject: Subject, folder: Path) -> Sequence[str]:
+    """Convert the float32 network with MNN's own tool; return its path, and the blobs of inputs and outputs as JSON."""
+    (onnx_file,), path = _onnx_file(subject, folder, False), folder / "net.mnn"
+    command = ["-f", "ONNX", "--modelFile", onnx_file, "--MNNModel", str(path), "--bizCode", "chai"]
+    code = "import sys; from MNN.tools.mnnconvert import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+    if not path.is_file():
+        raise UsageError(f"its converter failed: {(done.stderr or done.stdout).strip().splitlines()[-1:]}")
+    graph = rewrite(subject.graph)
+    return str(path), json.dumps([[*subject.feeds], [graph.latest[blob] for blob in graph.outputs]])
+
+
+def _mnn(words: Sequence[str], feeds: Mapping[str, Array], threads: int) -> Run:
+    import json
+
+    import MNN
+    import MNN.expr
+    import numpy as np
+
+    inputs, outputs = json.loads(words[1])
+    runtime = MNN.nn.create_runtime_manager(({"backend": "CPU", "numThread": threads, "precision": "high"},))
+    net = MNN.nn.load_module_from_file(words[0], inputs, outputs, runtime_manager=runtime)
+
+    def run() -> list[Array]:
+        values = [MNN.expr.const(feeds[blob], list(feeds[blob].shape), MNN.expr.NCHW) for blob in inputs]
+        return [np.array(MNN.expr.convert(top, MNN.expr.NCHW).read()) for top in net.forward(values)]
+
+    return run
+
+
+def _dispatched(*features: str) -> Callable[[Any], Iterable[str]]:
+    """Return what names the best of these features that the processor has, for an engine that takes it and tells nothing."""
+
+    def best(_: Any) -> Iterable[str]:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        flags = next((line.split() for line in lines if line.startswith(("flags", "Features"))), [])
+        return [feature for feature in features if feature in flags][:1]
+
+    return best
+
+
+def _both(
+    name: str,
+    files: Callable[..., Sequence[str]],
+    open: Callable[..., Run],
+    *instructions: Callable[[Any], Iterable[str]],
+) -> dict[str, PeerEngine]:
+    """Return an engine in float32 and with codes; what names the instructions of both, or of each."""
     kinds = {name: False, f"{name} int8": True}
-    return {kind: PeerEngine(name, "peers", partial(files, codes=codes), open) for kind, codes in kinds.items()}
+    return {
+        kind: PeerEngine(name, "peers", partial(files, codes=codes), open, instructions[codes and -1])
+        for kind, codes in kinds.items()
+    }
 
 
+_FLOATS, _CODES = ("avx512f", "avx2", "asimd"), ("avx512_vnni", "avx_vnni", "avx512f", "avx2", "asimddp", "asimd")
 ENGINES: dict[str, PeerEngine] = {
     "opencv": OPENCV,
-    **_both("onnxruntime", _onnx_file, _onnxruntime),
-    **_both("openvino", _onnx_file, _openvino),
-    **_both("ncnn", _ncnn_files, _ncnn),
+    **_both("onnxruntime", _onnx_file, _onnxruntime, _dispatched(*_FLOATS), _dispatched("amx_int8", *_CODES)),
+    **_both("openvino", _onnx_file, _openvino, _primitives),
+    "openvino nncf int8": PeerEngine("openvino", "peers", _nncf_file, _openvino, _primitives),
+    **_both("ncnn", _ncnn_files, _ncnn, _dispatched(*_FLOATS), _dispatched(*_CODES)),
+    "mnn": PeerEngine("MNN", "peers", _mnn_file, _mnn),
 }

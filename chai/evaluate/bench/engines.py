@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,17 @@ from ...errors import UsageError
 from ...graph import Graph
 
 Run: TypeAlias = Callable[[], Any]  # returns the outputs in the network's order
+SETS = (
+    "amx",
+    "vnni",
+    "avx512",
+    "avx2",
+    "bf16",
+    "fp16",
+    "dotprod",
+    "neon",
+)  # of instructions, as names of kernels have them
+IMPLIED = {"amx": ("vnni", "avx512", "avx2"), "vnni": ("avx2",), "avx512": ("avx2",), "dotprod": ("neon",)}
 
 
 class Subject(NamedTuple):
@@ -30,12 +42,29 @@ class PeerEngine:
     ``files(subject, folder)`` writes what it reads to ``folder`` and returns the words that ``open`` takes, names of files first.
     ``open(words, feeds, threads)`` returns a function that computes the outputs; it may raise anything. Its source also runs
     alone in a process (``start.source``), so it imports what it needs and uses nothing else of its module.
+    ``instructions(run)`` returns names of kernels or features that name the sets of instructions it uses.
     """
 
     module: str  # that ``open`` imports, for the version
     extra: str  # of chai, which installs it
     files: Callable[[Subject, Path], Sequence[str]]
     open: Callable[[Sequence[str], Mapping[str, Array], int], Run]
+    instructions: Callable[[Any], Iterable[str]] = lambda _: ()
+
+
+def sets(names: Iterable[str]) -> list[str]:
+    """Return the sets of instructions that are in some names, the best first."""
+    words = re.findall("|".join(SETS), " ".join(names).lower())
+    return [name for name in SETS if name in words]
+
+
+def unlike(instructions: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a sentence for each peer that uses instructions which chai does not, from the sets of each."""
+    own = {*instructions["chai"]}
+    own |= {name for known in own for name in IMPLIED.get(known, ())}
+    for peer, used in instructions.items():
+        if more := [name for name in used if name not in own]:
+            yield f"{peer} uses {', '.join(more)}, which chai's kernels ({', '.join(instructions['chai']) or 'numpy'}) do not"
 
 
 def _opencv(words: Sequence[str], feeds: Mapping[str, Array], threads: int) -> Run:
@@ -57,7 +86,14 @@ def _opencv(words: Sequence[str], feeds: Mapping[str, Array], threads: int) -> R
     return run
 
 
-OPENCV = PeerEngine("cv2", "bench", lambda subject, _: (*subject.files, *subject.graph.outputs), _opencv)
+def _features(_: Run) -> Iterable[str]:
+    """Return what OpenCV was compiled for and finds in the processor; it marks others with "?"."""
+    import cv2
+
+    return [name for name in cv2.getCPUFeaturesLine().split() if not name.endswith("?")]
+
+
+OPENCV = PeerEngine("cv2", "bench", lambda subject, _: (*subject.files, *subject.graph.outputs), _opencv, _features)
 
 
 class Peer(NamedTuple):
