@@ -130,19 +130,19 @@ def run(
     if finish is not None:
         more, remarks = finish(passes, shapes, min(times["chai"]))
         figures, notes = figures | more, notes + remarks
-    described = _described(args, net, shapes)
-    described |= _identified(engines, others, described["kernels"])
+    described = _described(args, net, shapes) | _identified(engines, others)
     return {"network": described, "run": figures, "notes": notes}
 
 
-def _identified(engines: Mapping[str, PeerEngine], others: Mapping[str, Run], kernels: str) -> dict[str, Any]:
+def _identified(engines: Mapping[str, PeerEngine], others: Mapping[str, Run]) -> dict[str, Any]:
     """Return the versions of the peers, and the sets of instructions of all."""
+    own = library()
     used = {name: sets(engines[name].instructions(run)) for name, run in others.items()}
     return {
         "versions": {
             name: str(getattr(sys.modules[engines[name].module], "__version__", "?")) for name in sorted(others)
         },
-        "instructions": {"chai": sets([kernels]), **used},
+        "instructions": {"chai": sets([] if own is None else [own.name]), **used},
     }
 
 
