@@ -146,6 +146,13 @@ def _check_array(document: Document) -> None:
     if value["buffers"]["accumulators"]["word_bits"] < bits:
         message = f"buffers.accumulators.word_bits: {array['outputs']} sums of wide_bits have {bits} bits"
         raise document.error(message, ("buffers", "accumulators", "word_bits"))
+    window, pool = value["window"], value["buffers"]["pool"]["word_bits"]
+    if window["write_bytes"] != window["read_bytes"]:
+        message = f"window: it writes {window['write_bytes']} bytes a cycle, expected as many as it reads, {window['read_bytes']}"
+        raise document.error(message, ("window", "write_bytes"))
+    if pool != 16 * window["read_bytes"]:
+        message = f"buffers.pool.word_bits: {pool}, expected 16 for each of {window['read_bytes']} channels"
+        raise document.error(message, ("buffers", "pool", "word_bits"))
     opcodes: dict[int, str] = {}
     for kind, limits in value["tasks"].items():
         if limits["opcode"] in opcodes:

@@ -61,10 +61,15 @@ class Requant(NamedTuple):
 
 
 class WindowRate(NamedTuple):
-    """Bytes that the window engine reads and writes in each cycle."""
+    """Bytes that the window engine reads and writes in each cycle: a word of each plane of those that go side by side."""
 
     read_bytes: int
     write_bytes: int
+
+    @property
+    def planes(self) -> int:
+        """Return the planes that go side by side."""
+        return self.read_bytes // BEAT
 
 
 class Overhead(NamedTuple):

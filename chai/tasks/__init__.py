@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..blob import Array, Shape, View
 from ..errors import DeviceError
 from ..overlay import EXACT, Overlay, TaskLimits
-from ..overlay.layout import word_bytes
+from ..overlay.layout import planes, word_bytes
 from ..overlay.sections import BEAT
 from ..util.lazy_numpy import np
 from ..util.paths import modules
+from ..util.rounding import ceil_div
 from .waits import Waits, of_window
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Task:
     engine: ClassVar[str] = "window"  # or "array"
     in_parts: ClassVar[bool] = False  # True if several Tasks of the kind may write one blob together
     operands: ClassVar[int] = 1  # blobs that a descriptor of the kind reads
+    side_by_side: ClassVar[bool] = True  # False if the window engine takes one plane of a blob at a time
     table: ClassVar[slice | None] = None  # the axes of the output, of whose elements each has a record of the table
     inputs: tuple[str, ...]
     output: str
@@ -143,9 +145,20 @@ class Task:
         return ceil(busy) + overlay.overhead.task_cycles
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate cycles on the engine without memory traffic: by default at the rate of the window engine."""
-        read, written = self.moved(overlay, shapes)
-        return max(read / overlay.window.read_bytes, written / overlay.window.write_bytes)
+        """Estimate cycles on the engine without memory traffic: by default of the window engine and its port.
+
+        The engine takes a word of each plane that goes side by side, the port reads a beat.
+        """
+        read, _ = self.moved(overlay, shapes)
+        blobs = [shapes[blob][1:] for blob in self.inputs]
+        blobs.append((self.channels(shapes)[1], *shapes[self.output][2:]))
+        return max(read / BEAT, *(self.words_at_once(overlay, (self.batch(shapes), *shape)) for shape in blobs))
+
+    def words_at_once(self, overlay: Overlay, shape: Shape) -> int:
+        """Return the words of a blob of this shape, where those of planes that go side by side count as one."""
+        images, channels, *size = shape
+        at_once = overlay.window.planes if self.side_by_side else 1
+        return images * ceil_div(planes(channels, overlay.layout), at_once) * prod(size)
 
     def moving_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles of the memory at its full rate."""

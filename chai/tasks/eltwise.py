@@ -124,7 +124,8 @@ class Eltwise(Task):
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate a cycle for each product of a word in the lanes: one of a PROD, two of a sum, four of a leaky one."""
         products = (1 if self.operation == "PROD" else 2) * (1 if self.negative is None else 2)
-        computing = self.moved(overlay, shapes)[1] / overlay.window.write_bytes * products
+        shape = self.batch(shapes), *shapes[self.output][1:]
+        computing = self.words_at_once(overlay, shape) * products
         return max(computing, super().working_cycles(overlay, shapes))
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:

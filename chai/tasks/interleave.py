@@ -42,6 +42,7 @@ class Interleave(Task):
     """
 
     kind = "interleave"
+    side_by_side = False
     rows: int
     apart: int
 

@@ -69,6 +69,7 @@ class LRNTask(Task):
     """
 
     kind = "lrn"
+    side_by_side = False
     local_size: int
     bases: Array
     slopes: Array

@@ -41,6 +41,7 @@ class UpsampleTask(Task):
     """
 
     kind = "upsample"
+    side_by_side = False
     factors: tuple[int, int]
     spread: bool = False
     requantization: Requantization | None = None

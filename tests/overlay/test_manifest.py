@@ -326,6 +326,16 @@ def refusal_at(folder: Path, marked: str, message: str) -> None:
             '@[\n      { "name": "edition"',
             "descriptor: there is no unsigned field 'version'",
         ),
+        (
+            '"read_bytes": 8, "write_bytes": 8',
+            '"read_bytes": 16, "write_bytes": @8',
+            "window: it writes 8 bytes a cycle, expected as many as it reads, 16",
+        ),
+        (
+            '"pool": { "word_bits": 128',
+            '"pool": { "word_bits": @256',
+            "buffers.pool.word_bits: 256, expected 16 for each of 8 channels",
+        ),
         ('"dsp": { "array": 192', '"dsp": { "array": @200', "dsp.array: 384 products a cycle take 192 DSPs, found 200"),
         ('{ "array": 192, "requant": 8 }', '@{ "array": 192, "requant": 80 }', "dsp: 192 + 80 DSPs, the part has 220"),
         ('"chain": 4', '"chain": @8', "array.chain: sums of 8 products do not fit 17 bits"),

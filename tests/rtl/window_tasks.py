@@ -49,9 +49,9 @@ def clamp(random: Random, zero: int) -> tuple[int, int]:
     return random.choice([(-128, 127), (zero, 127), (-32, 31), (zero, zero + 63)])
 
 
-def images(random: Random) -> tuple[int, int]:
+def images(random: Random, overlay: Overlay) -> tuple[int, int]:
     """A batch and channels: seldom whole planes."""
-    return random.choice([1, 1, 2, 3]), random.choice([3, 8, random.randint(1, 30)])
+    return random.choice([1, 1, 2, 3]), random.choice([3, 8, random.randint(1, 30 * overlay.window.planes)])
 
 
 def larger(random: Random, shape: tuple[int, ...], step: int) -> tuple[int, int]:
@@ -66,7 +66,7 @@ def pool(random: Random, overlay: Overlay) -> Case:
     """A maximum or average over windows with Caffe's geometry: every window has a pixel of the image."""
     most = next(dict(s.limits)["kernel_max"] for s in overlay.tasks if s.kind == "pool")
     average, zero, target = random.random() < 0.6, random.choice(ZEROS), random.choice(ZEROS)
-    batch, channels = images(random)
+    batch, channels = images(random, overlay)
     sizes, out = [], []
     if random.random() < 0.2:
         sizes = [random.choice([7, random.randint(1, 24)]) for _ in range(2)]
@@ -113,7 +113,7 @@ def factor(random: Random, overlay: Overlay) -> int:
 
 
 def eltwise(random: Random, overlay: Overlay) -> Case:
-    batch, channels = images(random)
+    batch, channels = images(random, overlay)
     shape = batch, channels, random.randint(1, 12), random.randint(1, 12)
     zero = random.choice(ZEROS)
     factors, negative = ((factor(random, overlay), factor(random, overlay)) for _ in range(2))
@@ -144,7 +144,7 @@ def pair(random: Random, overlay: Overlay) -> Case:
 
 def upsample(random: Random, overlay: Overlay) -> Case:
     """Copies of pixels, or zeros around them; at times more than a run of words in a row."""
-    batch, channels = images(random)
+    batch, channels = images(random, overlay)
     most = next(dict(s.limits)["factor_max"] for s in overlay.tasks if s.kind == "upsample")
     factors = random.choice([(2, 2), (random.randint(1, most), random.randint(1, most))])
     shape = batch, channels, random.randint(1, 6), random.choice([random.randint(1, 12), random.randint(60, 140)])
@@ -182,7 +182,7 @@ def interleave(random: Random, overlay: Overlay) -> Case:
 
 def copy(random: Random, overlay: Overlay) -> Case:
     step = overlay.layout.channels_per_word
-    batch, channels = images(random)
+    batch, channels = images(random, overlay)
     shape = batch, channels, random.randint(1, 12), random.randint(1, 12)
     first = step * random.randint(0, 2)
     whole = batch, first + channels + random.randint(0, 12), *shape[2:]

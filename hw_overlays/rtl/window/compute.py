@@ -15,6 +15,8 @@ from .elements import Elements
 from .fetch import any_of, has_vectors
 from .lrn import LRN
 from .pool import Pool
+from .side_by_side import Groups
+from .unit import lanes_of
 from .whole import Whole
 
 OPERATION = "operation"  # the field that an overlay has which computes more than sums
@@ -22,6 +24,8 @@ OPERATION = "operation"  # the field that an overlay has which computes more tha
 
 class Compute(wiring.Component):
     """One Task at a time: the next one begins when the codes of the last one are out of the lanes.
+
+    A word is one of each plane that goes side by side. Of a Task that takes one plane at a time, the first of them counts.
 
     ``task``    descriptors
     ``first``, ``second``  words of the inputs
@@ -36,9 +40,9 @@ class Compute(wiring.Component):
 
     def __init__(self, overlay: Overlay, opcodes: dict[str, int], record: data.Layout) -> None:
         self.overlay = overlay
-        self.step = overlay.layout.channels_per_word
+        self.lanes = lanes_of(overlay)
         self.opcodes = opcodes
-        word = stream.Signature(8 * self.step)
+        word = stream.Signature(8 * self.lanes)
         super().__init__(
             {
                 "task": In(stream.Signature(descriptor(overlay))),
@@ -56,7 +60,7 @@ class Compute(wiring.Component):
                 "segment": In(1),
                 "room": In(1),
                 "claim": Out(1),
-                "word": Out(8 * self.step),
+                "word": Out(8 * self.lanes),
                 "write": Out(1),
                 "works": Out(1),
                 "starved": Out(1),
@@ -71,7 +75,7 @@ class Compute(wiring.Component):
         m.submodules.whole = whole = Whole(self.overlay)
         m.submodules.elements = elements = Elements(self.overlay)
         has_lrn = "lrn" in self.overlay.kinds
-        m.submodules.lanes = lanes = Requantise(self.overlay, self.step, self.overlay.accumulator_bits)
+        m.submodules.lanes = lanes = Requantise(self.overlay, self.lanes, self.overlay.accumulator_bits)
         now = register(self.task.payload.shape(), "now")
         sides = Cat(now.kernel_h == now.input_height, now.kernel_w == now.input_width)
         covers = later(m, sides.all() & (now.pad_h == 0) & (now.pad_w == 0), "covers")  # the window covers the image
@@ -114,9 +118,9 @@ class Compute(wiring.Component):
         # -- into the lanes, through a register
         record, bank = self.record, Signal()  # which table of codes: that of each Task that has one in turn
         factor = later(m, elements.multiplier, "factor")
-        for lane in range(self.step):
+        for lane in range(self.lanes):
             code, multiplier = elements.values[lane], factor
-            if has_lrn:
+            if has_lrn and lane < len(lrn.values):
                 code = Mux(norms, lrn.factors[lane], code)
                 multiplier = Mux(norms, later(m, lrn.values[lane], f"value_{lane}"), factor)
             sums = Mux(pools, Mux(pool.valid, pool.sums[lane], whole.sums[lane]), code)
@@ -145,11 +149,11 @@ class Compute(wiring.Component):
         valid, aside = Signal(LATENCY + 1), Signal(LATENCY + 1)
         m.d.sync += valid.eq(Cat(any_of(unit.valid for unit in chosen), valid))
         m.d.sync += aside.eq(Cat(elements.aside, aside))
-        codes, below = register(lanes.codes.shape(), "codes"), register(self.step, "below")
+        codes, below = register(lanes.codes.shape(), "codes"), register(self.lanes, "below")
         with m.If(aside[-1]):
             m.d.sync += [codes.eq(lanes.codes), below.eq(lanes.below)]
         m.d.comb += self.write.eq(valid[-1])
-        for lane in range(self.step):
+        for lane in range(self.lanes):
             first = Mux(maximum, codes[lane] > lanes.codes[lane], pairs & now.leaky & ~below[lane])
             choice = Mux(first, codes[lane], lanes.codes[lane])
             m.d.comb += self.word.word_select(lane, 8).eq(choice)
@@ -168,8 +172,8 @@ class Compute(wiring.Component):
         """Begin plane after plane of a Task in its unit, images of an LRN, and the next Task after the last code."""
         # left, the current ones included
         planes, images = register(16, "planes"), register(16, "images")
-        of_image = Mux(norms, 1, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1))
-        of_image = later(m, Mux(repeats, now.tiles, of_image), "of_image")
+        groups = Groups(self.overlay, Const(0), now.input_channels).count
+        of_image = later(m, Mux(repeats, now.tiles, Mux(norms, 1, groups)), "of_image")
         some, last_plane = images != 0, later(m, planes == 1, "last_plane")
         begins, over = Signal(), Signal()  # the next plane may begin; all have
         under_way = Signal(8)  # codes that are claimed and not yet written

@@ -9,7 +9,7 @@ from chai.overlay import Overlay
 
 from ..ports import BEAT
 from ..streams import later, levels, product, register
-from .unit import unit_ports
+from .unit import lanes_of, unit_ports
 
 VALUE = signed(9)  # a code without its zero point
 PRODUCT = signed(2 * 9)
@@ -29,16 +29,16 @@ class Elements(wiring.Component):
     """
 
     def __init__(self, overlay: Overlay) -> None:
-        self.step = overlay.layout.channels_per_word
+        self.lanes = lanes_of(overlay)
         self.has_products = "operation" in overlay.descriptor.values
         self.has_spread = "spread" in overlay.descriptor.values
         factor = signed(overlay.requant.mult_bits + 1)
         super().__init__(
             unit_ports(overlay)
             | {
-                "second": In(stream.Signature(8 * self.step)),
+                "second": In(stream.Signature(8 * self.lanes)),
                 **dict.fromkeys(("pairs", "vector", "times", "maximum", "repeats"), In(1)),
-                "values": Out(data.ArrayLayout(PRODUCT, self.step)),
+                "values": Out(data.ArrayLayout(PRODUCT, self.lanes)),
                 "multiplier": Out(factor),
                 "more": Out(1),
                 "aside": Out(1),
@@ -97,7 +97,7 @@ class Elements(wiring.Component):
         blank = (task.spread & self.repeats & (~begins | below)) if self.has_spread else Const(0)
         delay = 1 + (levels(Signal(VALUE)) if self.has_products else 0)
         second = turn[0] & self.pairs
-        for channel in range(self.step):
+        for channel in range(self.lanes):
             codes = (stream.payload.word_select(channel, 8) for stream in (self.first, self.second))
             values = [value(code, zero) for code, zero in zip(codes, (task.input_zero, task.second_zero))]
             x = later(m, Mux(blank, 0, Mux(second, values[1], values[0])).as_signed(), f"x_{channel}")

@@ -11,10 +11,11 @@ from ..descriptor import descriptor
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
 from ..ports import BEAT, ReadPort, address_bits
 from ..streams import Slice, counted, later, register
+from .side_by_side import Groups, PlaneRuns, Queues, mask, one_by_one
 from .table import BEATS, RECORDS
 from .walk import RUN, Walk
 
-WORDS = 512  # of each input's queue: beats in flight and waiting
+WORDS = 512  # of each queue of an input: beats in flight and waiting
 REQUESTS = 32  # in flight
 
 
@@ -27,11 +28,22 @@ class To(enum.Enum, shape=2):
     LOOKUP = 3
 
 
-ROUTE = data.StructLayout({"to": To, "beats": range(RUN + 1)})
+def route_layout(planes: int) -> data.StructLayout:
+    """Return the layout of what comes of a request: ``beats`` of a ``plane`` of its group.
+
+    ``ends``    it is the group's last plane
+    ``spread``  there is a beat for each plane of all groups instead
+    """
+    return data.StructLayout(
+        {"to": To, "beats": range(RUN + 1), "plane": range(planes), "ends": int(planes > 1), "spread": int(planes > 1)}
+    )
 
 
 class Fetch(wiring.Component):
     """Requests a run only where there is room for all of it, so that no beat waits and the order of runs is free.
+
+    Of planes that go side by side there is a run each in turn, and a word when each has one. The last plane of a group, or the
+    only one, also fills the queues of those that the group does not have: whatever comes after need not know how many there are.
 
     ``task``     descriptors; the next one is taken when all runs of the last one are requested
     ``reached``  1 if the Tasks that the current one waits for had finished a cycle before; ``waits`` if it has to wait
@@ -44,9 +56,10 @@ class Fetch(wiring.Component):
     def __init__(self, overlay: Overlay, opcodes: dict[str, int]) -> None:
         self.overlay, self.bits = overlay, address_bits(overlay)
         self.looks, self.lookup_at = Signal(), Signal(self.bits)  # whether to ask for a table of codes, and where
-        self.step = overlay.layout.channels_per_word
+        self.step, self.planes = overlay.layout.channels_per_word, overlay.window.planes
         self.opcodes = opcodes
         layout = descriptor(overlay)
+        words = stream.Signature(64 * self.planes)
         super().__init__(
             {
                 "task": In(stream.Signature(layout)),
@@ -56,8 +69,8 @@ class Fetch(wiring.Component):
                 "input": Out(ReadPort(self.bits)),
                 "work": Out(stream.Signature(layout)),
                 "entries": Out(ENTRIES),
-                "first": Out(stream.Signature(64)),
-                "second": Out(stream.Signature(64)),
+                "first": Out(words),
+                "second": Out(words),
                 "begin": Out(1),
                 "count": Out(30),
                 "keeps": Out(1),
@@ -74,17 +87,20 @@ class Fetch(wiring.Component):
         m.submodules.first_walk = first = Walk(self.bits)
         m.submodules.second_walk = second = Walk(self.bits)
         m.submodules.table_walk = table = Walk(self.bits)
-        m.submodules.first_queue = first_queue = fifo.SyncFIFOBuffered(width=64, depth=WORDS)
-        m.submodules.second_queue = second_queue = fifo.SyncFIFOBuffered(width=64, depth=WORDS)
-        m.submodules.routes = routes = fifo.SyncFIFOBuffered(width=ROUTE.size, depth=REQUESTS)
-        self._walks(m, first, second, table)
+        m.submodules.first_queue = first_queue = Queues(self.planes, WORDS)
+        m.submodules.second_queue = second_queue = Queues(self.planes, WORDS)
+        layout = route_layout(self.planes)
+        m.submodules.routes = routes = fifo.SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
+        m.submodules.first_runs = first_runs = PlaneRuns(self.bits, self.planes)
+        m.submodules.second_runs = second_runs = PlaneRuns(self.bits, self.planes)
+        self._walks(m, first, second, table, {first: first_runs, second: second_runs})
 
         # room: what is not yet asked for
         room = {To.FIRST: Signal(range(WORDS + 1), init=WORDS), To.SECOND: Signal(range(WORDS + 1), init=WORDS)}
         room[To.TABLE] = Signal(range(BEATS * RECORDS + 1))
         more = {
-            To.FIRST: first_queue.r_rdy & first_queue.r_en,
-            To.SECOND: second_queue.r_rdy & second_queue.r_en,
+            To.FIRST: first_queue.taken[0],
+            To.SECOND: second_queue.taken[0],
             To.TABLE: self.freed * BEATS,
         }
         # the inputs of a pair take turns; a vector, which has few runs, is before the other
@@ -92,7 +108,7 @@ class Fetch(wiring.Component):
         m.submodules.request_slice = cut = Slice(self.input.request.payload.shape())  # the port's ``ready`` comes late
         wiring.connect(m, cut.output, wiring.flipped(self.input.request))
         request = cut.input
-        chosen = {To.TABLE: table.runs, To.FIRST: first.runs, To.SECOND: second.runs}
+        chosen = {To.TABLE: table.runs, To.FIRST: first_runs.runs, To.SECOND: second_runs.runs}
         two = (self.now.opcode == self.opcodes[kind] for kind in ("eltwise", "interleave"))
         pair = later(m, any_of(two), "pair")
         vector = later(m, pair & self.now.vector, "vector") if has_vectors(self.overlay) else Const(0)
@@ -107,17 +123,20 @@ class Fetch(wiring.Component):
             m.d.sync += takes[To.LOOKUP].eq(1)
         with m.If(takes[To.LOOKUP]):
             m.d.comb += [request.payload.address.eq(self.lookup_at), request.payload.beats.eq(LOOKUP_BEATS)]
-            m.d.comb += routes.w_data.eq(ROUTE.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS}))
+            m.d.comb += routes.w_data.eq(layout.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS}))
             with m.If(request.ready):
                 m.d.sync += self.looks.eq(0)
         chosen_before = chosen_before | self.looks
         # runs of the table are before those of the inputs, though it takes some cycles until the next one is offered
         table_first = later(m, ~table.area.ready & (room[To.TABLE] >= RUN), "table_first")
-        second_first = later(m, vector & second.runs.valid & (room[To.SECOND] >= RUN), "second_first")
+        second_first = later(m, vector & second_runs.runs.valid & (room[To.SECOND] >= RUN), "second_first")
         for to, runs in chosen.items():
-            name = to.name.lower()
+            name, needs = to.name.lower(), runs.payload.beats
+            if to is not To.TABLE and self.planes > 1:  # the first plane's run makes room in all queues
+                of_groups = (needs + self.planes - 1) >> (self.planes.bit_length() - 1)
+                needs = Mux(vector if to is To.SECOND else 0, of_groups, Mux(runs.payload.plane == 0, needs, 0))
             # a run is offered some cycles after the last one is taken: by then its room is known
-            fits = later(m, runs.valid & (room[to] >= runs.payload.beats), f"fits_{name}")
+            fits = later(m, runs.valid & (room[to] >= needs), f"fits_{name}")
             own_turn = Mux(vector, second_first == (to is To.SECOND), turn == to)
             in_turn = 1 if to is To.TABLE else own_turn & ~table_first
             wants, taken = runs.valid & fits & in_turn, takes[to] & request.ready
@@ -126,15 +145,19 @@ class Fetch(wiring.Component):
             chosen_before = chosen_before | wants
             m.d.comb += runs.ready.eq(taken)
             change = Signal(signed(len(runs.payload.beats) + 2), name=f"change_{name}")
-            m.d.sync += [change.eq(more[to] - Mux(taken, runs.payload.beats, 0)), room[to].eq(room[to] + change)]
+            m.d.sync += [change.eq(more[to] - Mux(taken, needs, 0)), room[to].eq(room[to] + change)]
             with m.If(takes[to]):
                 m.d.comb += [
                     request.payload.address.eq(runs.payload.address),
                     request.payload.beats.eq(runs.payload.beats),
-                    routes.w_data.eq(ROUTE.const({"to": to})),
+                    routes.w_data.eq(layout.const({"to": to})),
                 ]
-                m.d.comb += data.View(ROUTE, routes.w_data).beats.eq(runs.payload.beats)
+                its_route = data.View(layout, routes.w_data)
+                m.d.comb += its_route.beats.eq(runs.payload.beats)
             if to is not To.TABLE:
+                with m.If(takes[to]):
+                    m.d.comb += [its_route.plane.eq(runs.payload.plane), its_route.ends.eq(runs.payload.ends)]
+                    m.d.comb += its_route.spread.eq(vector if to is To.SECOND else 0)
                 with m.If(taken):
                     m.d.sync += turn.eq(Mux(pair & ~vector & (turn == To.FIRST), To.SECOND, To.FIRST))
         with m.If(self.begin):
@@ -142,13 +165,16 @@ class Fetch(wiring.Component):
 
         # beats go where the oldest request wants them
         arrived, taken = self.input.data, Signal()
-        there, route, last = counted(m, routes, ROUTE, taken)
+        there, route, last = counted(m, routes, layout, taken)
         m.d.comb += [arrived.ready.eq(there), self.beat.eq(arrived.payload), taken.eq(arrived.valid & there)]
-        m.d.comb += [
-            first_queue.w_en.eq(taken & (route.to == To.FIRST)),
-            second_queue.w_en.eq(taken & (route.to == To.SECOND)),
-            self.write.eq(taken & (route.to == To.TABLE)),
-        ]
+        m.d.comb += self.write.eq(taken & (route.to == To.TABLE))
+        plane = Signal.like(route.plane)  # of a beat of all groups
+        with m.If(taken & route.spread):
+            m.d.sync += plane.eq(Mux(last, 0, plane + 1))
+        fills = route.ends & (~route.spread | last)
+        of_beat = mask(Mux(route.spread, plane, route.plane), fills, self.planes)
+        for queue, to in ((first_queue, To.FIRST), (second_queue, To.SECOND)):
+            m.d.comb += queue.write.eq(Mux(taken & (route.to == to), of_beat, 0))
         # another Task may be here, and this one in the next part, before its table has come: they take turns as they come
         entries, bank, beat = self.entries, Signal(init=1), Signal.like(self.entries.beat)
         m.d.comb += entries.write.eq(taken & (route.to == To.LOOKUP))
@@ -157,19 +183,20 @@ class Fetch(wiring.Component):
             m.d.sync += [beat.eq(beat + 1), bank.eq(bank ^ last)]  # a table has as many beats as ``beat`` has values
         cut_valid = {name: Signal(name=f"{name}_there") for name in ("first", "second")}
         for name, queue, out in (("first", first_queue, self.first), ("second", second_queue, self.second)):
-            m.d.comb += queue.w_data.eq(arrived.payload)
+            m.d.comb += [word.eq(arrived.payload) for word in queue.come]
             # the memory's output register, and one that cuts the way of ``ready``
-            m.submodules[f"{name}_slice"] = cut = Slice(64)
+            m.submodules[f"{name}_slice"] = cut = Slice(64 * self.planes)
             wiring.connect(m, cut.output, wiring.flipped(out))
             free = ~cut.input.valid | cut.input.ready
-            m.d.comb += queue.r_en.eq(free)
-            held = register(64, f"{name}_held")
+            every = queue.there.all()
+            m.d.comb += queue.taken.eq(Mux(free & every, queue.all, 0))
+            held = register(64 * self.planes, f"{name}_held")
             with m.If(free):
-                m.d.sync += [cut_valid[name].eq(queue.r_rdy), held.eq(queue.r_data)]
+                m.d.sync += [cut_valid[name].eq(every), held.eq(queue.words)]
             m.d.comb += [cut.input.valid.eq(cut_valid[name]), cut.input.payload.eq(held)]
         return m
 
-    def _walks(self, m: Module, first: Walk, second: Walk, table: Walk) -> None:
+    def _walks(self, m: Module, first: Walk, second: Walk, table: Walk, runs: dict[Walk, PlaneRuns]) -> None:
         """Start the walks of a Task: the inputs when the Tasks before them have finished, the table when it is free."""
         now = register(self.now.shape(), "now")
         m.d.comb += self.now.eq(now)
@@ -189,6 +216,8 @@ class Fetch(wiring.Component):
             & first.area.ready
             & second.area.ready
             & table.area.ready
+            & runs[first].idle
+            & runs[second].idle
         )
         taken = self.task.valid & ready
         m.d.comb += [self.task.ready.eq(ready), self.work.valid.eq(hand), self.work.payload.eq(now)]
@@ -206,20 +235,30 @@ class Fetch(wiring.Component):
             m.d.sync += hand.eq(0)
 
         planes = later(m, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1), "planes")
+        groups = Groups(self.overlay, one_by_one(now.opcode, self.opcodes), now.input_channels)
+        count, size, rest = (later(m, getattr(groups, name), f"groups_{name}") for name in ("count", "size", "rest"))
         # an upsample reads the rows of all planes one by one, an interleave those of the next two parts in between
         rows = later(m, kinds["upsample"] | kinds["interleave"], "rows")
         vector = later(m, now.vector, "is_vector") if has_vectors(self.overlay) else Const(0)
         words = {first: Mux(rows, now.input_width, now.input_pitch // BEAT)}
         words[second] = Mux(vector, planes, words[first])
-        counts = {first: Mux(rows, now.tiles, planes)}
+        counts = {first: Mux(rows, now.tiles, count)}
         # a vector is the words of all planes
         counts[second] = Mux(vector, 1, counts[first])
-        pitch, times = Mux(rows, now.input_width * BEAT, now.input_pitch), Mux(rows, now.stride_h, 1)
+        pitch = Mux(rows, now.input_width * BEAT, groups.pitch(now.input_pitch))
+        times = Mux(rows, now.stride_h, 1)
         for walk, address, image in ((first, now.input, now.input_image), (second, now.second, now.second_image)):
             blob = walk.area.payload
             m.d.comb += [blob.address.eq(address), blob.pitch.eq(pitch), blob.image.eq(image), blob.times.eq(times)]
             m.d.comb += [blob.words.eq(words[walk]), blob.planes.eq(counts[walk]), blob.images.eq(now.batch)]
             m.d.comb += [blob.across.eq(norms), blob.hop.eq(now.weights_block)]
+            whole = vector if walk is second else 0  # one piece
+            m.d.comb += [
+                runs[walk].size.eq(Mux(whole, 1, size)),
+                runs[walk].rest.eq(Mux(whole, 1, rest)),
+                runs[walk].pitch.eq(now.input_pitch),
+            ]
+            wiring.connect(m, walk.runs, runs[walk].groups)
             # the table of codes is asked for first, so that it is there before a word of the Task
             m.d.comb += walk.area.valid.eq(start[walk] & self.reached & ~soon & ~self.looks)
         m.d.comb += self.waits.eq((start[first] | start[second]) & ~self.reached)
@@ -231,7 +270,7 @@ class Fetch(wiring.Component):
             self.keeps.eq(later(m, kinds["lrn"] | (now.output_pitch // BEAT <= RECORDS), "few")),
             records.address.eq(now.table),
             records.words.eq(self.count * BEATS),
-            records.planes.eq(Mux(self.keeps, 1, planes)),
+            records.planes.eq(Mux(self.keeps, 1, count)),
             records.images.eq(Mux(self.keeps, 1, now.batch)),
             records.times.eq(1),
             table.area.valid.eq(start[table] & ~table_used),

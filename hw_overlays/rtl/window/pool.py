@@ -14,7 +14,7 @@ from chai.overlay import Overlay
 from ..streams import later
 from .reduce import SUM, Bank, Taps, levels_of, taps_of
 from .scan import BANKS, STEP, Scan
-from .unit import unit_ports
+from .unit import lanes_of, unit_ports
 
 
 class Pool(wiring.Component):
@@ -26,7 +26,7 @@ class Pool(wiring.Component):
 
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
-        self.channels = overlay.layout.channels_per_word
+        self.channels = lanes_of(overlay)
         self.ports = unit_ports(overlay)
         sums = data.ArrayLayout(SUM, self.channels)
         super().__init__(self.ports | {"prepare": In(1), "soon": Out(1), "sums": Out(sums)})

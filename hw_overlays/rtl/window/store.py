@@ -1,17 +1,23 @@
 """Store: codes to memory, word by word, with zeros in the channels after a blob's last."""
 
-from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import fifo, stream, wiring
+from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
 from ..descriptor import descriptor
 from ..ports import BEAT, WritePort, address_bits
-from ..streams import Slice, later, register
+from ..streams import Slice, counted, later, register
+from .side_by_side import Groups, PlaneRuns, Queues, mask, one_by_one, plane_run
 from .walk import RUN, Walk
 
-WORDS = 64  # that wait for the port
+REQUESTS = 8  # runs whose words go to the port next
+
+
+def waiting_words(planes: int) -> int:
+    """Return the words of a plane that wait for the port, where runs of so many planes follow each other."""
+    return RUN if planes == 1 else 4 * RUN
 
 
 class Store(wiring.Component):
@@ -19,19 +25,23 @@ class Store(wiring.Component):
 
     ``task``   the descriptor; taken after the last word of the last one
     ``claim``  makes sure of room for a word that will come; ``room`` if there is some
-    ``word``   codes of all channels, with ``write``, in the order of the claims
+    ``word``   codes of all channels of the planes that go side by side, with ``write``, in the order of the claims
+
+    A queue has the words of each of these planes, whose runs are written one after the other. The last one's also take what the
+    queues of planes have that a group does not have.
     """
 
     def __init__(self, overlay: Overlay, opcodes: dict[str, int]) -> None:
         self.opcodes = opcodes
         self.bits = address_bits(overlay)
-        self.step = overlay.layout.channels_per_word
+        self.overlay, self.planes = overlay, overlay.window.planes
+        self.lanes = overlay.layout.channels_per_word * self.planes
         super().__init__(
             {
                 "task": In(stream.Signature(descriptor(overlay))),
                 "room": Out(1),
                 "claim": In(1),
-                "word": In(8 * self.step),
+                "word": In(8 * self.lanes),
                 "write": In(1),
                 "output": Out(WritePort(self.bits)),
             }
@@ -43,40 +53,45 @@ class Store(wiring.Component):
         m.submodules.walk = walk = Walk(self.bits)
         m.submodules.request_slice = cut = Slice(self.output.request.payload.shape())  # the port's ``ready`` comes late
         wiring.connect(m, cut.output, wiring.flipped(self.output.request))
-        m.submodules.queue = queue = fifo.SyncFIFOBuffered(width=64, depth=WORDS)
-        new, area, runs, request, output = self.task.payload, walk.area.payload, walk.runs, cut.input, self.output
-        planes = (new.output_channels + self.step - 1) >> (self.step.bit_length() - 1)
-        tag = register(new.tag.shape(), "tag")
+        m.submodules.runs = plane_runs = PlaneRuns(self.bits, self.planes)
+        most = waiting_words(self.planes)
+        m.submodules.queues = queues = Queues(self.planes, most)
+        new, area, runs, request = self.task.payload, walk.area.payload, plane_runs.runs, cut.input
+        wiring.connect(m, walk.runs, plane_runs.groups)
+        groups = Groups(self.overlay, one_by_one(new.opcode, self.opcodes), new.output_channels)
+        planes, tag = groups.count, register(new.tag.shape(), "tag")
+        room, leaves = self._leave(m, runs, queues)
         m.d.comb += [
             area.address.eq(new.output),
-            area.pitch.eq(new.output_pitch),
+            area.pitch.eq(groups.pitch(new.output_pitch)),
             area.image.eq(new.output_image),
             area.words.eq(new.output_pitch // BEAT),
             area.planes.eq(planes),
             area.images.eq(new.batch),
             area.across.eq(new.opcode == self.opcodes["lrn"]),
             area.times.eq(1),
-            request.valid.eq(runs.valid),
+            request.valid.eq(runs.valid & room),
             request.payload.address.eq(runs.payload.address),
             request.payload.beats.eq(runs.payload.beats),
             request.payload.last.eq(runs.payload.last),
             request.payload.tag.eq(tag),
-            runs.ready.eq(request.ready),
-            output.data.valid.eq(queue.r_rdy),
-            output.data.payload.eq(queue.r_data),
-            queue.r_en.eq(output.data.ready),
+            runs.ready.eq(request.ready & room),
         ]
 
-        claimed = Signal(range(WORDS + 1))
-        m.d.comb += self.room.eq(claimed < WORDS - 3)  # two more claims may come before this is seen
-        m.d.sync += claimed.eq(claimed + later(m, self.claim, "claim") - (queue.r_rdy & queue.r_en))
+        claimed = Signal(range(most + 1))
+        m.d.comb += self.room.eq(claimed < most - 3)  # two more claims may come before this is seen
+        m.d.sync += claimed.eq(claimed + later(m, self.claim, "claim") - leaves)
 
         # left: of the run of words in a plane, of the plane (its last runs), of the image, of the Task; the current one included
         # and of the current runs: their length, and whether that is one word
         words, rest, length = (register(area.words.shape(), name) for name in ("words", "rest", "length"))
         planes_left, images = register(area.planes.shape(), "planes_left"), Signal.like(area.images)
         whole = register(area.shape(), "whole")  # the sizes to begin with
-        tail = register(range(self.step), "tail")  # channels in the last plane, 0 for all
+        of_planes = {
+            name: register(signal.shape(), name) for name, signal in groups.of_planes(new.output_pitch).items()
+        }
+        m.d.comb += [getattr(plane_runs, name).eq(signal) for name, signal in of_planes.items()]
+        tail = register(range(self.lanes), "tail")  # channels in the last plane, or group of them, 0 for all
         flags = "last_word", "last_plane", "last_run", "short"
         last_word, last_plane, last_run, short = (register(1, name) for name in flags)
         first_length = later(m, Mux(whole.across & (whole.words > RUN), RUN, whole.words), "first_length")
@@ -86,11 +101,13 @@ class Store(wiring.Component):
         next_length = later(m, Mux(rest <= 2 * RUN, (rest - RUN)[: RUN.bit_length()], RUN), "next_length")
         next_short, next_last = later(m, rest == RUN + 1, "next_short"), later(m, rest <= 2 * RUN, "next_last")
         idle = later(m, images == 0, "idle")
-        m.d.comb += [walk.area.valid.eq(self.task.valid & idle), self.task.ready.eq(walk.area.ready & idle)]
+        free = idle & plane_runs.idle
+        m.d.comb += [walk.area.valid.eq(self.task.valid & free), self.task.ready.eq(walk.area.ready & free)]
         begins = Signal(2)  # what follows from a Task is in registers two cycles later
         m.d.sync += begins.eq(Cat(self.task.valid & self.task.ready, begins))
         with m.If(self.task.valid & self.task.ready):
-            m.d.sync += [whole.eq(area), images.eq(new.batch), tail.eq(new.output_channels), tag.eq(new.tag)]
+            m.d.sync += [whole.eq(area), images.eq(new.batch), tail.eq(groups.tail), tag.eq(new.tag)]
+            m.d.sync += [of_planes[name].eq(value) for name, value in groups.of_planes(new.output_pitch).items()]
             # an image begins as after the last word of the one before
             m.d.sync += [flag.eq(1) for flag in (last_word, last_plane, last_run)]
         next_word = Mux(last_plane, Mux(last_run, first_length, next_length), length)
@@ -113,9 +130,32 @@ class Store(wiring.Component):
             m.d.sync += images.eq(images - 1)
         arrived = Signal()
         m.d.sync += arrived.eq(self.write)
-        m.d.comb += queue.w_en.eq(arrived)
+        m.d.comb += queues.write.eq(arrived.replicate(self.planes))
         word = later(m, self.word, "word_later")
-        for i in range(self.step):
+        for i in range(self.lanes):
             beyond = later(m, last_plane & (tail != 0) & (tail <= i), f"beyond_{i}")
-            m.d.comb += queue.w_data.word_select(i, 8).eq(Mux(beyond, 0, word.word_select(i, 8)))
+            m.d.comb += queues.come.as_value().word_select(i, 8).eq(Mux(beyond, 0, word.word_select(i, 8)))
         return m
+
+    def _leave(self, m: Module, runs: stream.Interface, queues: Queues) -> tuple[Value, Value]:
+        """Lead words to the port, run by run; return whether a run may be asked for, and whether the last queue's word leaves."""
+        port = self.output.data
+        if self.planes == 1:
+            m.d.comb += [port.valid.eq(queues.there), port.payload.eq(queues.words[0])]
+            m.d.comb += queues.taken.eq(queues.there & port.ready)
+            return Const(1, 1), queues.taken
+        layout = plane_run(self.bits, self.planes)
+        layout = data.StructLayout({name: layout.members[name] for name in ("beats", "plane", "ends")})
+        m.submodules.routes = routes = fifo.SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
+        asked, taken = data.View(layout, routes.w_data), Signal()
+        m.d.comb += [asked[name].eq(runs.payload[name]) for name in layout.members]
+        m.d.comb += routes.w_en.eq(runs.valid & runs.ready)
+        there, route, _ = counted(m, routes, layout, taken)
+        wanted = mask(route.plane, route.ends, self.planes)
+        m.d.comb += [
+            port.valid.eq(there & ((queues.there & wanted) == wanted)),
+            port.payload.eq(queues.words[route.plane]),
+            taken.eq(port.valid & port.ready),
+            queues.taken.eq(Mux(taken, wanted, 0)),
+        ]
+        return routes.w_rdy, queues.taken[-1]

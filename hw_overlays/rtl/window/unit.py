@@ -8,12 +8,17 @@ from chai.overlay import Overlay
 from ..descriptor import descriptor
 
 
+def lanes_of(overlay: Overlay) -> int:
+    """Return the channels of the planes that go side by side."""
+    return overlay.layout.channels_per_word * overlay.window.planes
+
+
 def unit_ports(overlay: Overlay) -> dict[str, object]:
     """Return the members of a unit's signature.
 
     ``task``     the descriptor, which stays
     ``ready``    1 if ``start``, for one cycle, may begin a plane
-    ``first``    words of the input; all words of the plane are taken
+    ``first``    words of the input, of all planes that go side by side; all words of the plane are taken
     ``room``     1 if there is room for one more result; ``claim`` takes it, some cycles before ``valid`` gives the result
     ``starved``  1 if the unit waits for words, ``held`` if it waits for room, ``works`` if it goes on
     """
@@ -21,7 +26,7 @@ def unit_ports(overlay: Overlay) -> dict[str, object]:
         "task": In(descriptor(overlay)),
         "ready": Out(1),
         "start": In(1),
-        "first": In(stream.Signature(8 * overlay.layout.channels_per_word)),
+        "first": In(stream.Signature(8 * lanes_of(overlay))),
         "room": In(1),
         "claim": Out(1),
         "valid": Out(1),

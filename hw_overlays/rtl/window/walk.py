@@ -21,8 +21,8 @@ def area(bits: int) -> data.StructLayout:
 
 
 def run(bits: int) -> data.StructLayout:
-    """Return the layout of a run: ``beats`` from ``address``; ``last`` is that of its area."""
-    return data.StructLayout({"address": unsigned(bits), "beats": range(RUN + 1), "last": 1})
+    """Return the layout of a run: ``beats`` from ``address``; in an image's ``tail``, its last plane; the ``last`` of an area."""
+    return data.StructLayout({"address": unsigned(bits), "beats": range(RUN + 1), "tail": 1, "last": 1})
 
 
 class Walk(wiring.Component):
@@ -66,6 +66,7 @@ class Walk(wiring.Component):
             self.runs.valid.eq(offered),
             runs.address.eq(now.address),
             runs.beats.eq(later(m, Mux(row_ends, now.words[: len(runs.beats)], RUN), "beats")),
+            runs.tail.eq(image_ends),
             runs.last.eq(later(m, plane_ends & image_ends & last_image, "last")),
         ]
         with m.If(~busy):

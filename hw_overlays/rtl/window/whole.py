@@ -9,16 +9,16 @@ from chai.overlay import Overlay
 from ..ports import BEAT
 from ..streams import later, register
 from .reduce import combined
-from .unit import unit_ports
+from .unit import lanes_of, unit_ports
 
 
 class Whole(wiring.Component):
     """Global pooling: one result a plane, ``sums`` with ``valid``; ``soon`` is 1 in the cycle before."""
 
     def __init__(self, overlay: Overlay) -> None:
-        self.step = overlay.layout.channels_per_word
+        self.lanes = lanes_of(overlay)
         self.sum = signed(overlay.accumulator_bits)
-        super().__init__(unit_ports(overlay) | {"soon": Out(1), "sums": Out(data.ArrayLayout(self.sum, self.step))})
+        super().__init__(unit_ports(overlay) | {"soon": Out(1), "sums": Out(data.ArrayLayout(self.sum, self.lanes))})
 
     def elaborate(self, platform: object) -> Module:
         """Return the register and the counter of words."""
@@ -41,7 +41,7 @@ class Whole(wiring.Component):
         m.d.sync += self.valid.eq(self.claim)
         with m.If(self.works):
             m.d.sync += [words.eq(words - 1), begun.eq(1), last.eq(words == 2), busy.eq(~last)]
-            for channel in range(self.step):
+            for channel in range(self.lanes):
                 code = self.first.payload.word_select(channel, 8).as_signed()
                 total = totals[channel]
                 m.d.sync += total.eq(Mux(begun, combined(self.task.average, total, code), code))

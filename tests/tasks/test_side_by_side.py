@@ -1,0 +1,28 @@
+"""What the cycle model says of a window engine that takes planes side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from chai import overlay as overlays
+from chai.fixed import Requantization
+from chai.tasks.eltwise import Eltwise
+from chai.tasks.upsample import UpsampleTask
+
+
+@pytest.mark.parametrize(("planes", "groups"), [(1, 5), (2, 3), (4, 2)])
+def test_the_last_group_of_planes_takes_as_long_as_a_whole_one(planes: int, groups: int) -> None:
+    """A leaky sum multiplies four times for each pixel of a group; an upsample takes one plane after the other."""
+    z2 = overlays.load()
+    overlay = replace(z2, window=z2.window._replace(read_bytes=8 * planes, write_bytes=8 * planes))
+    shapes = dict.fromkeys(("x", "z", "y"), (3, 35, 7, 9))
+    r = Requantization(np.array(1), 9, -128, 127)
+    leaky = Eltwise(("x", "z"), "y", ("sum",), (300, 200), (30, 20), r)
+    port = 2 * 3 * 5 * 63  # which reads a word of each blob for each pixel and plane
+    assert leaky.working_cycles(overlay, shapes) == max(port, 4 * 3 * groups * 63)
+    upsample = UpsampleTask(("x",), "y", ("upsample",), (2, 2), False, None, 0)
+    shapes["y"] = (3, 35, 14, 18)
+    assert upsample.working_cycles(overlay, shapes) == 3 * 5 * 4 * 63
