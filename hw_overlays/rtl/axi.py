@@ -267,15 +267,17 @@ class AxiWriter(Component):
             m.d.sync += [axi.awvalid.eq(taken), address.eq(burst.payload.address), length.eq(burst.payload.length)]
 
         # a beat never comes before its address: ``open`` bursts may have beats
-        open, may, loads, ends = Signal(range(IN_FLIGHT + 1)), Signal(), Signal(), Signal()
+        open, some = Signal(range(IN_FLIGHT + 1)), Signal()
+        may, loads, ends = Signal(), Signal(), Signal()
         there, _, last = counted(m, lengths, run, loads)
         m.d.comb += [
-            may.eq((~axi.wvalid | axi.wready) & there & (open != 0)),
+            may.eq((~axi.wvalid | axi.wready) & there & some),
             loads.eq(may & (client.data.valid | self.stop)),
             ends.eq(loads & last),
             client.data.ready.eq(may & ~self.stop),
         ]
-        m.d.sync += open.eq(open + (axi.awvalid & axi.awready) - ends)
+        opens = axi.awvalid & axi.awready
+        m.d.sync += [open.eq(open + opens - ends), some.eq(opens | Mux(ends, open[1:].any(), some))]
         word = register(axi.wdata.shape(), "word")
         m.d.comb += axi.wdata.eq(word)
         with m.If(~axi.wvalid | axi.wready):

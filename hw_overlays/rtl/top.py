@@ -11,6 +11,7 @@ from .fetch import ENGINES
 from .ports import Stall, address_bits
 from .registers import AxiLite, address_bits as register_bits
 from .resets import with_reset
+from .streams import Slice
 
 READS = ("m0", "m1", "m2", "m3")  # memory ports that read, and that write
 WRITES = ("m0", "m3")
@@ -73,12 +74,16 @@ class Accelerator(Component):
             m.submodules[f"{port}_reader"] = with_reset(m, reader, f"{port}_reader", control.clear_memory)
             connect(m, reader.axi, flipped(getattr(self, f"{port}_read")))
             for i, client in enumerate(clients[port]):
-                connect(m, client, getattr(reader, f"client{i}"))
+                asked = getattr(reader, f"client{i}")
+                connect(m, client.request, asked.request)
+                registered(m, asked.data, client.data, f"{port}_data{i}", control.clear_memory)
             m.d.comb += reader.stop.eq(control.stop)
         for port, writer, engine in zip(writers, writers.values(), (array, window)):
             m.submodules[f"{port}_writer"] = with_reset(m, writer, f"{port}_writer", control.clear_memory)
             connect(m, writer.axi, flipped(getattr(self, f"{port}_write")))
-            connect(m, engine.output, writer.client)
+            connect(m, engine.output.request, writer.client.request)
+            registered(m, engine.output.data, writer.client.data, f"{port}_output", control.clear_memory)
+            m.d.comb += engine.output.finished.eq(writer.client.finished)
             m.d.comb += writer.stop.eq(control.stop)
 
         channels = [reader.axi for reader in readers.values()], [writer.axi for writer in writers.values()]
@@ -93,3 +98,11 @@ class Accelerator(Component):
                     m.d.comb += getattr(control, f"{channel}_failed")[number].eq(parts[port].error)
                     m.d.comb += getattr(control, f"{channel}_tags")[number].eq(parts[port].tag)
         return m
+
+
+def registered(m: Module, source: object, sink: object, name: str, reset: Value) -> None:
+    """Connect a stream of beats through registers: a port's ``valid`` and ``ready`` come late."""
+    cut = Slice(source.payload.shape())
+    m.submodules[name] = with_reset(m, cut, name, reset)
+    connect(m, source, cut.input)
+    connect(m, cut.output, sink)

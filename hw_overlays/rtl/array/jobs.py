@@ -90,7 +90,10 @@ class Jobs(wiring.Component):
         plan = self.plan
         at = self._position()
         ends, job = self._follow(m, at)
-        acts = self._acts(m, ends)
+        acts = {name: register(1, f"act_{name}") for name in ACTS}
+        steps = Signal()  # the acts are those of a step
+        m.d.sync += [*(act.eq(0) for act in acts.values()), steps.eq(0)]
+        self._step(m, at, ends, acts, steps)
         settle, offer = register(range(SETTLE + 1), "settle"), register(self.layout, "offer")
         m.d.comb += self.jobs.payload.eq(offer)
         with m.FSM():
@@ -99,10 +102,12 @@ class Jobs(wiring.Component):
                 with m.If(self.start):
                     m.next = "START"
             with m.State("START"):
-                m.d.sync += [act.eq(name in ("first_image", "first_block")) for name, act in acts.items()]
+                m.d.sync += [
+                    *(act.eq(name in ("first_image", "first_block")) for name, act in acts.items()),
+                    steps.eq(1),
+                ]
                 m.next = "STEP"
             with m.State("STEP"):
-                self._step(m, at, ends, acts)
                 m.d.sync += settle.eq(SETTLE)
                 m.next = "SETTLE"
             with m.State("SETTLE"):
@@ -115,11 +120,14 @@ class Jobs(wiring.Component):
             with m.State("TAKEN"):
                 with m.If(self.jobs.ready):
                     m.d.sync += self.jobs.valid.eq(0)
-                    m.next = "STEP"
                     with m.If(offer.last):
                         m.d.sync += [at.task.ring.eq(ends.next_ring), at.task.chunk.eq(ends.next_chunk)]
                         m.d.comb += self.taken.eq(1)
                         m.next = "IDLE"
+                    with m.Else():
+                        m.d.sync += steps.eq(1)
+                        self._act(m, ends, acts)
+                        m.next = "STEP"
         return m
 
     def _position(self) -> SimpleNamespace:
@@ -188,6 +196,7 @@ class Jobs(wiring.Component):
             "again": at.again,
         }
         m.d.comb += [job[name].eq(value) for name, value in job_fields.items()]
+        segment_step = kept("segment_step", Mux(plan.depthwise, plan.input_width, plan.group_words))
         size = product(m, plan.output_pitch, planes, bits, "size")
         nexts = {
             "next_words": next_words,
@@ -196,15 +205,25 @@ class Jobs(wiring.Component):
             "next_image": kept("next_image", at.image.output + plan.output_image, bits),
             "next_row": kept("next_row", at.row_output + plan.output_step * BEAT, bits),
             "next_plane": kept("next_plane", at.plane_output + size, bits),
+            "next_tops": kept("next_tops", at.tops - plan.tile_rows, len(at.tops)),
+            "next_y": kept("next_y", at.y + plan.tile_step, SIDE),
+            "next_x": kept("next_x", at.x + plan.tile_width, SIDE),
+            "next_columns": kept("next_columns", at.columns - plan.tile_columns, len(at.columns)),
+            "next_tile": kept("next_tile", at.tile_output + plan.tile_columns * BEAT, bits),
+            "next_left": kept("next_left", at.left - channels, len(at.left)),
+            "next_segment": kept("next_segment", at.segment + Mux(plan.depthwise, 1, plan.blocks), len(at.segment)),
+            "next_segment_words": kept("next_segment_words", at.segment_words + segment_step, log2(depth)),
+            # where an image begins
+            "first_words": kept("first_words", -plan.pad_words),
+            "first_y": kept("first_y", -plan.pad_h),
+            "first_x": kept("first_x", -plan.pad_w),
         }
         flags = {"row_end": row_end, "group_end": group_end, "blocks_end": blocks_end}
-        flags |= {"tiles_end": tiles_end, "images_end": images_end, "channels": channels}
+        flags |= {"tiles_end": tiles_end, "images_end": images_end}
         return SimpleNamespace(**nexts, **flags), job
 
-    def _acts(self, m: Module, ends: SimpleNamespace) -> dict[str, Signal]:
-        """Return which parts of the position the next step sets."""
-        acts = {name: register(1, f"act_{name}") for name in ACTS}
-        m.d.sync += [act.eq(0) for act in acts.values()]
+    def _act(self, m: Module, ends: SimpleNamespace, acts: dict[str, Signal]) -> None:
+        """Choose which parts of the position the next step sets."""
 
         def set_(*names: str) -> None:
             m.d.sync += [acts[name].eq(1) for name in names]
@@ -226,25 +245,27 @@ class Jobs(wiring.Component):
             set_("next_block", "first_image")
         with m.Else():
             set_("next_block", "same_image")
-        return acts
 
-    def _step(self, m: Module, at: SimpleNamespace, ends: SimpleNamespace, acts: dict[str, Signal]) -> None:
+    def _step(
+        self, m: Module, at: SimpleNamespace, ends: SimpleNamespace, acts: dict[str, Signal], steps: Signal
+    ) -> None:
         """Set the position of the next job."""
         plan = self.plan
-        m.d.sync += at.again.eq(acts["next_block"] & ~acts["first_image"] & ~acts["same_image"])
+        with m.If(steps):
+            m.d.sync += at.again.eq(acts["next_block"] & ~acts["first_image"] & ~acts["same_image"])
         with m.If(acts["next_tile"]):
             m.d.sync += [
-                at.columns.eq(at.columns - plan.tile_columns),
-                at.x.eq(at.x + plan.tile_width),
-                at.tile_output.eq(at.tile_output + plan.tile_columns * BEAT),
+                at.columns.eq(ends.next_columns),
+                at.x.eq(ends.next_x),
+                at.tile_output.eq(ends.next_tile),
             ]
             with m.If(ends.row_end):
                 m.d.sync += [
-                    at.tops.eq(at.tops - plan.tile_rows),
+                    at.tops.eq(ends.next_tops),
                     at.columns.eq(plan.output_width),
                     at.words.eq(ends.next_words),
-                    at.y.eq(at.y + plan.tile_step),
-                    at.x.eq(-plan.pad_w),
+                    at.y.eq(ends.next_y),
+                    at.x.eq(ends.first_x),
                     at.chunk.eq(ends.next_chunk),
                     at.row_output.eq(ends.next_row),
                     at.tile_output.eq(ends.next_row),
@@ -253,9 +274,9 @@ class Jobs(wiring.Component):
             m.d.sync += [
                 at.tops.eq(plan.output_height),
                 at.columns.eq(plan.output_width),
-                at.words.eq(-plan.pad_words),
-                at.y.eq(-plan.pad_h),
-                at.x.eq(-plan.pad_w),
+                at.words.eq(ends.first_words),
+                at.y.eq(ends.first_y),
+                at.x.eq(ends.first_x),
                 at.row_output.eq(0),
                 at.tile_output.eq(0),
             ]
@@ -270,11 +291,8 @@ class Jobs(wiring.Component):
             m.d.sync += [at.groups.eq(plan.groups), at.left.eq(plan.outputs), at.plane_output.eq(0)]
             m.d.sync += [at.segment.eq(0), at.segment_words.eq(0)]
         with m.If(acts["next_block"]):
-            m.d.sync += [at.left.eq(at.left - ends.channels), at.plane_output.eq(ends.next_plane)]
+            m.d.sync += [at.left.eq(ends.next_left), at.plane_output.eq(ends.next_plane)]
             with m.If(ends.group_end):
                 m.d.sync += [at.groups.eq(at.groups - 1), at.left.eq(plan.outputs)]
-            with m.If(plan.depthwise):
-                m.d.sync += [at.segment.eq(at.segment + 1), at.segment_words.eq(at.segment_words + plan.input_width)]
-            with m.Elif(ends.group_end):
-                m.d.sync += [at.segment.eq(at.segment + plan.blocks)]
-                m.d.sync += at.segment_words.eq(at.segment_words + plan.group_words)
+            with m.If(plan.depthwise | ends.group_end):
+                m.d.sync += [at.segment.eq(ends.next_segment), at.segment_words.eq(ends.next_segment_words)]

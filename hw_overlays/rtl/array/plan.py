@@ -114,7 +114,8 @@ class Planner(wiring.Component):
         below = later(m, (task.kernel_h - 1)[:8], "below")
         rest = later(m, products["reach"] - task.stride_h + 1, "rest")
         height = later(m, (products["tile_step"] + rest)[:16], "height")
-        own = {"groups": plan.groups, "blocks": plan.blocks, "below": below, "tile_height": height}
+        groups, blocks = later(m, plan.groups, "groups_later"), later(m, plan.blocks, "blocks_later")
+        own = {"groups": groups, "blocks": blocks, "below": below, "tile_height": height}
         factors = own | products
         a, b, step = register(16, "a"), register(16, "b"), register(range(len(PRODUCTS)), "step")
         result, settle = product(m, a, b, 32, "product"), register(range(levels(b) + 1), "settle")

@@ -182,6 +182,12 @@ class Compute(wiring.Component):
         none = (under_way == 0) & ~claim
         m.d.sync += [begins.eq(0), over.eq(0)]
         settle = Signal(range(4))  # from a new Task until what follows from it is in registers
+        for unit, choice in chosen.items():
+            m.d.comb += unit.start.eq(choice & unit.ready & begins)
+            with m.If(unit.start):
+                m.d.sync += planes.eq(planes - 1)
+                with m.If(last_plane):
+                    m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.task.ready.eq(1)
@@ -199,11 +205,6 @@ class Compute(wiring.Component):
             with m.State("PLANES"):
                 m.d.sync += [begins.eq(some), over.eq(~some)]
                 for unit, choice in chosen.items():
-                    m.d.comb += unit.start.eq(choice & unit.ready & begins)
-                    with m.If(unit.start):
-                        m.d.sync += planes.eq(planes - 1)
-                        with m.If(last_plane):
-                            m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
                     with m.If(choice & unit.ready & over & none):
                         m.d.comb += self.done_with.eq(averages | norms)
                         m.next = "IDLE"

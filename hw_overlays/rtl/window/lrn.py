@@ -157,7 +157,9 @@ class Scan(wiring.Component):
                     m.d.sync += [self.takes.eq(arrives & more), arrives.eq(more)]
         with m.If(next_part):
             m.d.sync += [length.eq(part), left.eq(part), planes.eq(of_image), whole.eq(one_plane)]
-            m.d.sync += [rest.eq(rest - RUN), more.eq(another)]
+            m.d.sync += more.eq(another)
+        with m.If(later(m, next_part, "part_begun")):  # no other part begins in the cycles after that
+            m.d.sync += rest.eq(rest - RUN)
         with m.If(begins):
             m.d.sync += [self.busy.eq(1), self.leaves.eq(0), arrives.eq(1), self.takes.eq(1), now.eq(0)]
             m.d.sync += [steps.eq(part), ends.eq(one_word)]
