@@ -36,9 +36,11 @@ SCRIPT = """
 from pyosys import libyosys as ys
 design = ys.Design()
 ys.run_pass("read_rtlil top.il", design)
+ys.run_pass("scratchpad -copy abc9.script.{flow} abc9.script", design)
 ys.run_pass("synth_xilinx -family {family} -flatten -noiopad -abc9 -top top {steps}", design)
 ys.run_pass("select top; write_json -selected netlist.json", design)
 """
+FLOW = "flow3"  # of ABC: more rounds than by default, for fewer levels and fewer look-up tables
 FAMILIES = {"zynq7000": "xc7", "zynqmp": "xcup -uram"}
 # LUTs and registers (DS190, DS891, DS987); DSPs and RAMs are in the manifest
 SIZES = {
@@ -95,7 +97,7 @@ TO_DSPS = "-run begin:coarse"
 
 def netlist(text: str, family: str, steps: str = "") -> Module:
     """Return the module that RTLIL becomes, as yosys writes JSON; ``TO_DSPS`` ends when DSPs are chosen, in seconds."""
-    script = SCRIPT.format(family=FAMILIES[family], steps=steps)
+    script = SCRIPT.format(family=FAMILIES[family], steps=steps, flow=FLOW)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(text)
         subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -154,7 +156,7 @@ def written(page: str, overlay: Overlay, lines: str, begin: str = BEGIN, end: st
     """Return a page with new lines between its marks."""
     before, rest = page.split(begin.format(overlay.name), 1)
     _, after = rest.split(end, 1)
-    command = f"{pyosys_version()}, `synth_xilinx -family {FAMILIES[overlay.family]} -abc9`."
+    command = f"{pyosys_version()}, `synth_xilinx -family {FAMILIES[overlay.family]} -abc9`, `{FLOW}` of ABC."
     return f"{before}{begin.format(overlay.name)}\n{lines}\n{command}\n\n{end}{after}"
 
 

@@ -20,8 +20,13 @@ LUTS, CHAINS = 3, 1  # of a path that is shallow
 FAN_OUT = 512  # of a reset
 DSP_REGISTERS = ("AREG", "BREG", "CREG", "DREG", "ADREG", "MREG", "PREG")
 
-# registers that work once a Task or for an access to the registers: nothing waits for them
-ONCE = ("array.planner.", "control.registers.", "control.fetch.cause")
+# registers that change once a Task (plans, descriptors, the Task that an error names), or for an access to the registers:
+# nothing waits for them
+ONCE = (
+    *("array.planner.", "array.plan_", "control.registers.", "control.fetch.", "control.oldest", "control.fault_"),
+    *("control.ERROR", "control.IRQ", "control.CHAIN", "bus__rdata"),
+)
+ONCE_IN_LANES = (".half", ".less", ".beyond")  # what a Task's shift is, in bits: in each lane of requantisation
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,8 @@ class Summary:
 
     def is_once(self, end: End) -> bool:
         """Return whether an end works once a Task or register access."""
-        return self.name(end).startswith(ONCE)
+        name = plain(self.name(end))
+        return name.startswith(ONCE) or name.endswith(ONCE_IN_LANES)
 
     def times(self, scale: float) -> list[tuple[float, End]]:
         """Return all ends with the time of their slowest path, slowest first."""
