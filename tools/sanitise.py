@@ -33,6 +33,7 @@ TESTS = {
         "tests/kernels/test_conversions.py",
         "tests/kernels/test_device_blobs.py",
         "tests/kernels/test_floats.py",
+        "tests/kernels/test_tiles.py",
         "tests/kernels/test_elements.py",
         "tests/kernels/test_pixels.py",
         "tests/kernels/test_softmax.py",

@@ -294,8 +294,45 @@ def test_large_blobs_are_computed_one_by_one(tmp_path: Path, monkeypatch: pytest
     network(tmp_path, lines, batch=1).forward(images(1))
     assert taken == together
     taken.clear()
-    network(tmp_path, lines, batch=2).forward(images(2))
+    monkeypatch.setattr(steps, "SMALL", 4 * 6 * 5 * 7 - 1)
+    network(tmp_path, lines, batch=1).forward(images(1))
     assert taken == [1, 1, 1, 4]  # together after the pool
+
+
+@pytest.mark.parametrize("lines", [lines for lines, _ in NETS.values()], ids=NETS)
+def test_images_whose_blobs_are_large_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str
+) -> None:
+    """Every bit is that of layers one by one; a layer that mixes images takes all of them."""
+    x = images(3)
+    wanted = one_by_one(tmp_path, lines, x, monkeypatch)
+    monkeypatch.setattr(steps, "SMALL", 4 * 2 * 3 * 5 * 7)  # two images of the input
+    for keep in ("outputs", "all"):
+        net = network(tmp_path, lines, keep=keep, batch=3)
+        for _ in range(2):
+            net.forward(x)
+            assert all(np.array_equal(value, wanted[name]) for name, value in net.blobs.items())
+
+
+def test_which_layers_run_for_one_image_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[int]
+) -> None:
+    """Those of images whose blobs are small, unless all images are, or need all weights for each pixel."""
+    counts: list[int] = []
+    run = FloatChain.run
+
+    def counted(self: FloatChain, blobs: Any, memory: Array, images: int = 1) -> Any:
+        counts.append(images)
+        return run(self, blobs, memory, images)
+
+    monkeypatch.setattr(FloatChain, "run", counted)
+    monkeypatch.setattr(steps, "SMALL", 4 * 3 * 6 * 5 * 7 - 1)  # less than three images after the convolution have
+    network(tmp_path, NETS["a chain"][0], batch=3).forward(images(3))
+    assert (taken, counts) == ([4, 4], [3, 1])  # a pool reads what is large, and writes what is not
+    taken.clear(), counts.clear()
+    monkeypatch.setattr(steps, "SMALL", 4 * 3 * 3 * 5 * 7 - 1)  # nor the input
+    network(tmp_path, NETS["joined images"][0], batch=3).forward(images(3))
+    assert counts == [3, 6]  # before and after the Concat, in which they are not apart
 
 
 def test_layers_of_large_blobs_are_in_c_but_where_numpy_overwrites_one(

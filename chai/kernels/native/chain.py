@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain as chained
 from math import gcd, prod
+from operator import add
 from typing import NamedTuple
 
 from ...blob import Array, Shape
@@ -202,19 +203,33 @@ class FloatChain:
         """Return memory for a run of this chain, or of a smaller one."""
         return aligned(self.size)
 
-    def run(self, blobs: Mapping[str, Array], memory: Array) -> tuple[list[Array], Sequence[float]]:
-        """Return the blobs of ``writes`` and the milliseconds of each link, in memory of any content."""
+    def run(self, blobs: Mapping[str, Array], memory: Array, images: int = 1) -> tuple[list[Array], Sequence[float]]:
+        """Return the blobs of ``writes`` and the milliseconds of each link, in memory of any content.
+
+        Blobs may have so many times the ``images`` of this chain: it runs for one part after the other.
+        """
         try:
             frame = self._frames.pop()
         except IndexError:  # all are in use by other threads
             none = [None] * (1 + len(self._numbers))
             frame = RunArguments(self._table, len(self.links), [*none, *self._parameters])
         read = [plain(blobs[blob]) for blob in self.reads]
-        new = [np.empty(self._shapes[blob], np.float32) for blob in self._results]
-        frame.addresses[: 1 + len(self._numbers)] = [*map(address, (memory, *read, *new))]
-        times = self._library.run(self._table, frame, threads() if self._shared else 1)
+        new = [np.empty(_times(self._shapes[blob], images), np.float32) for blob in self._results]
+        begins, parts = (
+            [*map(address, (memory, *read, *new))],
+            [0, *(array.nbytes // images for array in (*read, *new))],
+        )
+        times: Sequence[float] = ()
+        for i in range(images):
+            frame.addresses[: len(begins)] = [begin + i * part for begin, part in zip(begins, parts)]
+            ms = self._library.run(self._table, frame, threads() if self._shared else 1)
+            times = [*map(add, times, ms)] if times else ms
         self._frames.append(frame)
         if not self._aliases:
             return new, times
         arrays = dict(zip(self._numbers, (*read, *new)))
-        return [arrays[root].reshape(shape) for root, shape in self._aliases], times
+        return [arrays[root].reshape(_times(shape, images)) for root, shape in self._aliases], times
+
+
+def _times(shape: Shape, images: int) -> Shape:
+    return shape if images == 1 else (images * shape[0], *shape[1:])

@@ -17,7 +17,7 @@ from ..renewing import Written
 from ..times import RunTimes, Steps, Times
 from .layer import PreparedLayer, check_weights
 from .memory import Alive
-from .steps import Alone, Together, Values, native, together
+from .steps import Alone, Together, Values, native, of_one_image, together
 
 
 class _Kept:
@@ -60,7 +60,7 @@ class HostPass:
         varying: set[str] = set()  # blobs whose shapes are known in the pass only
         for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):
             dropped, spare, compute = [blob for blob in finished if blob not in keep], "", None
-            in_c = None
+            in_c = single = None
             if prepared is not None:
                 layer = prepared.layer
                 if layer.dynamic or not varying.isdisjoint(layer.bottoms):
@@ -75,7 +75,8 @@ class HostPass:
                     new.update(set(layer.tops) - self._custom)
                 if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
                     in_c = NativeLayer(None) if i == computed else native(prepared, rectified=computed > i)
-            steps.append(Alone(prepared, compute, spare, dropped, in_c))
+                    single = of_one_image(prepared, in_c, computed > i)
+            steps.append(Alone(prepared, compute, spare, dropped, in_c, single))
         return _Kept(steps if kernels is None else [*together(steps, kernels, self.shapes, self._memory)])
 
     def run(

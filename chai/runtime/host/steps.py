@@ -64,7 +64,7 @@ class Alone(NamedTuple):
     """A layer, or a source of inputs, whose ``layer`` is None; ``dropped`` blobs have no readers after it.
 
     ``compute`` replaces its forward. It may overwrite ``spare`` if nothing else is in the same memory.
-    ``native`` computes the same in C.
+    ``native`` computes the same in C; ``single``, if all bottoms and tops have several images, that of one of them.
     """
 
     layer: PreparedLayer | None
@@ -72,12 +72,22 @@ class Alone(NamedTuple):
     spare: str
     dropped: Sequence[str]
     native: NativeLayer | None = None
+    single: NativeLayer | None = None
+
+    @property
+    def images(self) -> int:
+        """Return the number of images that run one after the other: several if their blobs are too large to run as one."""
+        return 1 if self.single is None or self.layer is None or self._largest <= SMALL else self.layer.bottoms[0][0]
 
     @property
     def small(self) -> bool:
         """Return whether it can run in C together with others."""
-        blobs = () if self.layer is None else (*self.layer.bottoms, *self.layer.tops)
-        return self.native is not None and max(map(prod, blobs), default=0) <= SMALL // 4
+        return self.native is not None and self._largest // self.images <= SMALL
+
+    @property
+    def _largest(self) -> int:
+        """Return the bytes of its largest blob."""
+        return 0 if self.layer is None else 4 * max(map(prod, (*self.layer.bottoms, *self.layer.tops)), default=0)
 
     @property
     def in_c(self) -> bool:
@@ -117,7 +127,7 @@ class Together(NamedTuple):
     """Consecutive layers that run as one ``chain``.
 
     ``weights`` are the arrays that it reads, ``packed`` copies of some, which are written again where a program may have changed
-    them. ``memory`` has arrays for what is inside a chain, one for each pass at a time,
+    them. It runs for each of several ``images``. ``memory`` has arrays for what is inside a chain, one for each pass at a time,
     which the chains of all steps share.
     """
 
@@ -128,6 +138,7 @@ class Together(NamedTuple):
     packed: Sequence[tuple[Layer, PackedFilters | ChannelTable]]
     dropped: Sequence[str]
     memory: list[Array]
+    images: int
 
     @classmethod
     def of(cls, steps: Sequence[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: list[Array]) -> Together:
@@ -135,12 +146,17 @@ class Together(NamedTuple):
         layers = [step.layer.layer for step in steps if step.layer is not None]
         finished = {blob for step in steps for blob in step.dropped}
         tops = {top for layer in layers for top in layer.tops}
-        links = [Link(step.native, layer.bottoms, layer.tops) for step, layer in zip(steps, layers) if step.native]
+        images = steps[0].images
+        natives = [step.native if images == 1 else step.single for step in steps]
+        links = [Link(native, layer.bottoms, layer.tops) for native, layer in zip(natives, layers) if native]
+        if images > 1:
+            blobs = {*tops, *chained.from_iterable(layer.bottoms for layer in layers)}
+            shapes = {blob: (1, *shapes[blob][1:]) for blob in blobs}
         rows = [step.layer.rows for step in steps if step.layer is not None]
         every = Rows(sum([each.bytes for each in rows]), lambda: chained.from_iterable(each.steps for each in rows))
         chain = kernels.chain(links, shapes, tops - finished)
         packed = [(layer, each) for layer, link in zip(layers, chain.links) for each in link.native.packed]
-        return cls(chain, every, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory)
+        return cls(chain, every, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory, images)
 
     @property
     def fixed(self) -> bool:
@@ -163,7 +179,7 @@ class Together(NamedTuple):
             memory = self._memory()
             if alive is not None:
                 alive.add(chain, memory[: chain.size])
-            arrays, times = chain.run(values.blobs, memory)
+            arrays, times = chain.run(values.blobs, memory, self.images)
         except MemoryError as error:
             raise short_of_memory(self.layers[-1]) from error
         for blob, array in zip(chain.writes, arrays):
@@ -195,11 +211,28 @@ def native(prepared: PreparedLayer, rectified: bool) -> NativeLayer | None:
     return form if form is not None and all(map(is_plain, form.parameters)) else None
 
 
+def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: bool) -> NativeLayer | None:
+    """Return what computes a layer in C for one of several images; None if they are not apart in ``form``, that of all.
+
+    Nor if each pixel needs all parameters anew: all images meet the rows of an inner product's weights, which are read once.
+    """
+    shapes = (*prepared.bottoms, *prepared.tops)
+    images = shapes[0][0] if shapes and shapes[0] else 0
+    if form is None or images < 2 or any(not shape or shape[0] != images for shape in shapes):
+        return None
+    if form.single is None:
+        return NativeLayer(None, parts=min(form.parts, 1)) if form.parts in (0, images) else None
+    of = form.single.operation
+    if of.images != images or len({*prepared.bottoms}) > 1 or (form.parameters and of.out_height * of.out_width == 1):
+        return None
+    return prepared.layer.native(tuple([(1, *bottom[1:]) for bottom in prepared.bottoms]), rectified)
+
+
 def together(
     steps: Iterable[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: list[Array]
 ) -> Iterator[Alone | Together]:
     """Yield steps, those in C as chains: with small blobs all that follow each other as one, with large ones each on its own."""
-    for small, group in groupby(steps, attrgetter("small")):
+    for (small, _), group in groupby(steps, attrgetter("small", "images")):
         some = [*group]
         for part in [some] if small else [[step] for step in some]:
             if any(step.in_c for step in part):
