@@ -163,11 +163,11 @@ def lonely() -> None:
             frame = self._frame(self._memory)
             memory = frame.buffers[0]
             assert memory is not None
-            inside = []
+            inside, beyond = [], table.RUN_STEP - 4 if self._library.name.startswith("amx") else 3
             for blob in self._blobs.values():
                 (rows, columns), (_, offset, image, _, row, pixel) = blob.border, blob.place
                 begin = offset - rows * row - columns * pixel
-                inside.append((begin, begin + blob.shape[0] * image + 3))
+                inside.append((begin, begin + blob.shape[0] * image + beyond))
             poison(memory, inside)
             self._frames.append(frame)
         return run(self, blobs)

@@ -13,16 +13,7 @@ from ...errors import UsageError
 from ...graph import Graph
 
 Run: TypeAlias = Callable[[], Any]  # returns the outputs in the network's order
-SETS = (
-    "amx",
-    "vnni",
-    "avx512",
-    "avx2",
-    "bf16",
-    "fp16",
-    "dotprod",
-    "neon",
-)  # of instructions, as names of kernels have them
+SETS = ("amx", "vnni", "avx512", "avx2", "bf16", "dotprod", "neon")  # of instructions, as names of kernels have them
 IMPLIED = {"amx": ("vnni", "avx512", "avx2"), "vnni": ("avx2",), "avx512": ("avx2",), "dotprod": ("neon",)}
 
 
