@@ -22,6 +22,7 @@ from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
+from chai.tasks.lrn import FACTOR_BITS, SEGMENTS, LRNTask
 from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
@@ -496,3 +497,25 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
         assert len(times) == 4
         for blob in ("whole", "y"):
             assert np.array_equal(found[blob], wanted[blob])
+
+
+# -- LRN
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("size", [1, 3, 5, 15])
+@pytest.mark.parametrize(
+    "channels", [1, 5, 63, 64, 65, 71, 130]
+)  # of pieces of 64, and windows beyond one and the blob
+def test_lrn_of_codes(variant: str, size: int, channels: int) -> None:
+    """Steep and flat lines of the table, the largest sums, and shifts that leave nothing."""
+    rng = np.random.default_rng(channels)
+    most = 1 << FACTOR_BITS
+    ends = rng.integers(0, most, (2, SEGMENTS))
+    ends[0, ::3], ends[1, ::3] = most // 2, most - 1
+    bases, slopes = ends[0], np.clip(ends[1] - ends[0], -(most // 2) + 1, most // 2 - 1)
+    x = codes(rng, 2, channels, 3, 5)
+    x[0, :, 1], x[0, :, 2] = -128, 0
+    for shift, zero in ((0, 0), (19, 0), (18, -128), (27, 0), (28, -128), (40, 0)):
+        r = Requantization(np.array(1), shift, *clamps(rng, zero), None, zero)
+        same(variant, LRNTask(("x",), "y", ("l",), size, bases, slopes, r, zero), x)

@@ -9,7 +9,7 @@ from ..native.table import POINT, Form, Kind, fits
 
 def form(task: LRNTask) -> Form | None:
     """Return an LRN as an operation."""
-    if not fits(task.requantization):
+    if not fits(task.requantization) or np.abs(task.slopes).max(initial=0) >= 1 << 17:
         return None
     window = POINT._replace(kernel=(task.local_size, 1))
     table = np.concatenate([task.bases, task.slopes])
