@@ -90,6 +90,7 @@ class Project:
             "pll_mhz": PLL_MHZ[family],
             "protocol": PROTOCOLS[family],
             "address_bits": overlay.address_bits,
+            "data_bits": 8 * overlay.ports.bytes,
             "registers": overlay.registers.window,
             "jobs": self.jobs,
         }

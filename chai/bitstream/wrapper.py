@@ -13,18 +13,18 @@ from ..overlay import Overlay
 PROTOCOLS = {"zynq7000": "AXI3", "zynqmp": "AXI4"}
 READERS, WRITERS = ("m0", "m1", "m2", "m3"), ("m0", "m3")
 
-# (name, bits, whether the master drives it); A is the bits of an address, L those of a length
+# (name, bits, whether the master drives it); A is the bits of an address, L those of a length, D and S of a beat and its strobes
 Signals = list[tuple[str, "int | str", bool]]
 _ADDRESS: Signals = [("addr", "A", True), ("len", "L", True), ("size", 3, True), ("burst", 2, True), ("cache", 4, True),
             ("prot", 3, True), ("valid", 1, True), ("ready", 1, False)]  # fmt: skip
 _READ_DATA: Signals = [
-    ("rdata", 64, False),
+    ("rdata", "D", False),
     ("rresp", 2, False),
     ("rlast", 1, False),
     ("rvalid", 1, False),
     ("rready", 1, True),
 ]
-_WRITE_DATA: Signals = [("wdata", 64, True), ("wstrb", 8, True), ("wlast", 1, True), ("wvalid", 1, True), ("wready", 1, False),
+_WRITE_DATA: Signals = [("wdata", "D", True), ("wstrb", "S", True), ("wlast", 1, True), ("wvalid", 1, True), ("wready", 1, False),
                ("bresp", 2, False), ("bvalid", 1, False), ("bready", 1, True)]  # fmt: skip
 _LITE: Signals = [("awaddr", "A", False), ("awprot", 3, False), ("awvalid", 1, False), ("awready", 1, True),
          ("wdata", 32, False), ("wstrb", 4, False), ("wvalid", 1, False), ("wready", 1, True),
@@ -43,8 +43,8 @@ def module(overlay: Overlay) -> str:
 def wrapper(overlay: Overlay) -> str:
     """Return the Verilog of the module around the core, ``NAME_core``."""
     name, axi3 = module(overlay), PROTOCOLS[overlay.family] == "AXI3"
-    length = (overlay.burst_beats - 1).bit_length()
-    bits, window = overlay.address_bits, (overlay.registers.window - 1).bit_length()
+    bits: dict[int | str, int] = {"A": overlay.address_bits, "D": 8 * overlay.ports.bytes, "S": overlay.ports.bytes}
+    length, window = ((size - 1).bit_length() for size in (overlay.burst_beats, overlay.registers.window))
     ports = ["input wire aclk", "input wire aresetn", "output wire interrupt"]
     links = [".clk(aclk)", ".rst(reset)", ".interrupt(interrupt)"]
     unused, fixed = [], []
@@ -53,14 +53,14 @@ def wrapper(overlay: Overlay) -> str:
         links.append(f".bus__{signal}(s_axi_{signal})")
     for master, channel in _masters():
         address, data, ids, driven = _CHANNELS[channel]
-        for signal, width, out in [(address + each, bits, out) for each, bits, out in _ADDRESS] + data:
+        for signal, width, out in [(address + each, width, out) for each, width, out in _ADDRESS] + data:
             port, core = f"{master}_{signal}", f"{master}_{channel}__{signal}"
             if width == "L":
                 ports.append(_port(port, 4 if axi3 else 8, out))
                 links.append(f".{core}({port}[{length - 1}:0])")
                 fixed += [] if axi3 else [f"{port}[7:{length}] = {8 - length}'d0"]
                 continue
-            ports.append(_port(port, bits if width == "A" else width, out))
+            ports.append(_port(port, bits.get(width) or width, out))
             links.append(f".{core}({port})")
         ports += [_port(f"{master}_{address}lock", 2 if axi3 else 1, True), _port(f"{master}_{address}qos", 4, True)]
         fixed += [f"{master}_{address}lock = {2 if axi3 else 1}'d0", f"{master}_{address}qos = 4'd0"]
@@ -70,7 +70,7 @@ def wrapper(overlay: Overlay) -> str:
             links.append(f".{master}_{channel}__{each}(unused_{master}_{each})")
     lines = [
         f"// {overlay.title}: overlay {overlay.name}, build {overlay.build:08x}",
-        f"// m0 and m3 read and write, m1 and m2 only read; {PROTOCOLS[overlay.family]}, 64 bits,"
+        f"// m0 and m3 read and write, m1 and m2 only read; {PROTOCOLS[overlay.family]}, {bits['D']} bits,"
         f" at most {overlay.burst_beats} beats",
         "/* verilator lint_off SYMRSVDWORD */  // interrupt, a word of C++ libraries",
         "`default_nettype none",

@@ -27,8 +27,9 @@ FETCH = 200  # cycles of the first descriptor besides the latency, fitted to net
 class Effort:
     """The waits of a Task on its ``engine``, and the share of the memory's rate that it uses while it works.
 
-    ``rate``   of a port that reads: beats a cycle
-    ``queue``  beats that the port may have accepted before the Task's first ones
+    ``rate``   of a port that reads: words a cycle
+    ``queue``  words that the port may have accepted before the Task's first ones
+    ``stored`` words of constants that are stored in a cycle
     """
 
     engine: str
@@ -36,6 +37,7 @@ class Effort:
     waits: Waits
     rate: float = 1.0
     queue: int = 0
+    stored: int = 1
 
     @property
     def cycles(self) -> float:
@@ -43,7 +45,7 @@ class Effort:
         return sum(self.waits[:3])
 
     def lead(self, other: float) -> float:
-        """Return the cycles until its first rows are there, while its port has so many beats of constants to read.
+        """Return the cycles until its first rows are there, while its port has so many words of constants to read.
 
         Those that the port has accepted are first, then they take turns.
         """
@@ -53,10 +55,10 @@ class Effort:
 def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
     """Return the effort of a Task; it moves its bytes evenly over the time in which it works."""
     moving, waits = task.moving_cycles(overlay, shapes), task.waits(overlay, shapes)
-    port, burst = overlay.memory_port, overlay.burst_beats
-    rate, queue = (port.rates(burst)[0], port.reads.bursts_min * burst) if port else (1.0, 0)
+    port = overlay.memory_port
+    rate, queue = overlay.rates()[0], port.reads.bursts_min * overlay.burst_words if port else 0
     load = min(1.0, moving / waits.work)
-    return Effort(task.engine, load, waits._replace(work=max(waits.work, moving)), rate, queue)
+    return Effort(task.engine, load, waits._replace(work=max(waits.work, moving)), rate, queue, overlay.ports.words)
 
 
 class Engines:
@@ -146,15 +148,17 @@ class _Line:
     def _fetch(self, now: float) -> None:
         """Ask for the constants of the next Task that has none."""
         if self._to_fetch:
-            constants = self._efforts[self._to_fetch.popleft()].waits.constants
-            self._fetched.append(max(now, self._fetched[-1] if self._fetched else 0.0) + constants)
+            one = self._efforts[self._to_fetch.popleft()]
+            begin = max(now, self._fetched[-1] if self._fetched else 0.0)
+            self._fetched.append(begin + one.waits.constants / one.stored)
 
     def begin(self, engines: Engines, after: Sequence[Finished], done: Finished) -> None:
         """Let the next Task lead if those that it waits for have finished, and work if its engine is free."""
         self._lead(engines.now, after, done)
         if self._leads and self._leads[1] <= engines.now + INSTANT and engines.free(self._engine):
             i, waits = self._leads[0], self._efforts[self._leads[0]].waits
-            there = max(self._fetched.popleft(), engines.now + waits.constants - waits.held)
+            stored = self._efforts[i].stored
+            there = max(self._fetched.popleft(), engines.now + (waits.constants - waits.held) / stored)
             engines.start(i, there if waits.constants else 0.0)
             self._leads = None
             self._lead(engines.now, after, done)
@@ -163,7 +167,7 @@ class _Line:
         if self._leads is None and self._queue and after[self._queue[0]] | done == done:
             i = self._queue.popleft()
             busy = max(0.0, self._fetched[-1] - now) / CONSTANT_PORTS if self._fetched else 0.0
-            self._leads = i, now + self._efforts[i].lead(busy)
+            self._leads = i, now + self._efforts[i].lead(busy * self._efforts[i].stored)
 
     def worked(self, number: int, now: float) -> None:
         """Let a Task end that has worked."""

@@ -13,7 +13,7 @@ from ..util.data.schema import validate
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
 from . import host_model
-from .sections import HOST_MODEL
+from .sections import BEAT, HOST_MODEL
 
 NO_ARCHITECTURES = ("overlay", HOST_MODEL)  # what else has a schema
 
@@ -128,6 +128,8 @@ def _check_registers(document: Document) -> None:
 
 def _check_array(document: Document) -> None:
     value = document.value
+    if value.get("ports", {}).get("bytes", BEAT) > BEAT and value["family"] == "zynq7000":
+        raise document.error(f"ports.bytes: memory ports of a Zynq-7000 have {BEAT}", ("ports", "bytes"))
     array, dsp, has = value["array"], value["dsp"], value["resources"]
     macs = array["inputs"] * array["outputs"] * array["lanes"]
     if macs != dsp["array"] * value["macs_per_dsp"]:

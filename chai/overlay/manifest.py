@@ -22,6 +22,8 @@ from ..util.paths import shipped
 from ..util.suggest import did_you_mean
 from .sections import (
     HOST_MODEL,
+    NARROW,
+    RUN,
     Array,
     BoardModel,
     Dsp,
@@ -31,6 +33,7 @@ from .sections import (
     OnChipBuffers,
     Overhead,
     PortLimits,
+    PortSize,
     Record,
     RegisterMap,
     Requant,
@@ -103,6 +106,7 @@ class Overlay:
     table: Record
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
     memory_port: PortLimits | None = None  # None: it has room for any number of bursts
+    ports: PortSize = NARROW
     unsigned: bool = False
     wide_bits: int | None = None
     coherent: bool = False
@@ -134,9 +138,19 @@ class Overlay:
         return 32 if self.family == "zynq7000" else 40
 
     @property
-    def burst_beats(self) -> int:
-        """Return the most beats of 64 bits in a burst: AXI3's 16, or 32, which an UltraScale+ makes 16 of 128 bits."""
+    def burst_words(self) -> int:
+        """Return the most words in a burst: AXI3's 16 beats of 64 bits, or as many as 16 of 128 bits, an UltraScale+'s own."""
         return 16 if self.family == "zynq7000" else 32
+
+    @property
+    def burst_beats(self) -> int:
+        """Return the most beats in a burst."""
+        return self.burst_words // self.ports.words
+
+    def rates(self, run: float = RUN) -> tuple[float, float]:
+        """Return the words a cycle that a memory port reads and writes, in runs of so many words."""
+        port = self.memory_port
+        return port.rates(self.ports, self.burst_words, run) if port else (self.ports.words, self.ports.words)
 
     @property
     def build(self) -> int:
@@ -147,6 +161,11 @@ class Overlay:
     def macs(self) -> int:
         """Return the multiply-accumulates per clock cycle."""
         return self.array.inputs * self.array.outputs * self.array.lanes
+
+    @property
+    def planes_at_once(self) -> int:
+        """Return the planes whose codes of a pixel leave the array together."""
+        return -(-self.requant.lanes // self.layout.channels_per_word)
 
     @property
     def accumulator_bound(self) -> int:

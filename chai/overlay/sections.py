@@ -7,7 +7,7 @@ from functools import cached_property
 from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
-BEAT = 8  # bytes of a beat of each memory port
+BEAT = 8  # bytes of a word: 8 codes of a pixel, and a beat of a memory port of 64 bits
 PAGE = 4096  # bytes, at whose end a burst ends
 RUN = 64  # beats that the window engine reads or writes in one piece, at most
 ANSWER = 18  # cycles from a response to the first beat of the burst it makes room for: fitted to SqueezeNet
@@ -79,6 +79,20 @@ class Overhead(NamedTuple):
     tile_cycles: int
 
 
+class PortSize(NamedTuple):
+    """The accelerator's side of its memory ports: ``bytes`` of a beat."""
+
+    bytes: int = BEAT
+
+    @property
+    def words(self) -> int:
+        """Return the words of a beat."""
+        return self.bytes // BEAT
+
+
+NARROW = PortSize()  # those of a manifest that does not say
+
+
 class ChannelLimits(NamedTuple):
     """Room of a channel of a memory port.
 
@@ -106,18 +120,19 @@ class PortLimits(NamedTuple):
     reads: ChannelLimits
     writes: ChannelLimits
 
-    def rates(self, burst: int, run: float = RUN) -> tuple[float, float]:
-        """Return the shares of cycles with a beat of reads and of writes, in runs of so many beats, cut into bursts.
+    def rates(self, ports: PortSize, burst: int, run: float = RUN) -> tuple[float, float]:
+        """Return the words a cycle that a port reads and writes, in runs of so many words, cut into bursts of so many.
 
         As many bursts as have room are on their way; the next one begins when the first has ended. What is read has its
         room in the FIFO before it comes; what is written is in the FIFO as a whole before it goes, and the next burst's
         address and first beat follow the response. A burst ends with its run and at each 4 KB.
         """
-        beats = run / (ceil(run / burst) + run * BEAT / PAGE * (1 - 1 / burst))  # of a burst
+        words = run / (ceil(run / burst) + run * BEAT / PAGE * (1 - 1 / burst))  # of a burst
+        beats = words / ports.words
         issued = self.latency_cycles + beats  # cycles from there to the end
         reads = min(self.reads.bursts_min, self.reads.issued, self.reads.fifo_bytes // (burst * BEAT)) / issued
         writes = min(self.writes.bursts_min / (issued + beats + ANSWER), self.writes.issued / issued)
-        return min(1.0, beats * reads), min(1.0, beats * writes)
+        return min(ports.words, words * reads), min(ports.words, words * writes)
 
 
 class OnChipBuffer(NamedTuple):

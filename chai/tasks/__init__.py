@@ -168,10 +168,9 @@ class Task:
 
     def port_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles of the busiest memory port, which has room for few bursts; 0 for one with room for any number."""
-        port, burst = overlay.memory_port, overlay.burst_beats
-        if port is None:
+        if overlay.memory_port is None:
             return 0.0
-        (reads, writes), (_, written) = port.rates(burst), self.moved(overlay, shapes)
+        (reads, writes), (_, written) = overlay.rates(), self.moved(overlay, shapes)
         return max(self.read_by_port(overlay, shapes) / reads, written / writes) / BEAT
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:

@@ -32,7 +32,7 @@ from ..util.rounding import ceil_div, round_up
 from . import Task
 from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .pooling import PooledCodes
-from .tiling import Convolved, array_cycles, array_waits, beyond_ring, tiling, weight_traffic
+from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, tiling, weight_traffic
 from .unfold import Unfold
 from .waits import Waits
 from .window import POINT, Window
@@ -148,7 +148,8 @@ class Conv(Task):
         if reason or self.pooling is None:
             return reason
         columns = tiling(overlay, window, weights, group, source).columns
-        return self.pooling.excluded(overlay, self.limits(overlay), weights[0], window.sizes(source[2:]), columns)
+        drained = drained_planes(overlay, weights, group)
+        return self.pooling.excluded(self.limits(overlay), drained, window.sizes(source[2:]), columns)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         kernel, stride, pad, dilation = map(max, self.window)
@@ -181,10 +182,10 @@ class Conv(Task):
         return overlay.limits(cls.kind, ConvLimits)
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate cycles of the array, or of its memory ports: a word of all inputs a cycle, and one of constants."""
+        """Estimate cycles of the array, or of its memory ports: a beat of all inputs a cycle, and one of constants."""
         read, _ = self.moved(overlay, shapes)
         constants = self.constant_traffic(overlay, shapes)
-        ports = max(read / overlay.array.inputs, constants / overlay.layout.channels_per_word)
+        ports = max(read / (overlay.array.inputs * overlay.ports.words), constants / overlay.ports.bytes)
         return max(float(array_cycles(overlay, self._convolved(shapes))), ports)
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..blob import Array
-from ..overlay import Overlay, TaskLimits
-from ..overlay.layout import planes
+from ..overlay import TaskLimits
 from ..util.lazy_numpy import np
 from .window import Window
 
@@ -42,16 +41,13 @@ class PooledCodes:
         rows, columns = ((self.out[i] - 1) * stride[i] - pad[i] + self.window.kernel[i] - size[i] for i in range(2))
         return rows, columns
 
-    def excluded(
-        self, overlay: Overlay, limits: TaskLimits | None, channels: int, size: Sequence[int], columns: int
-    ) -> str | None:
-        """Return why it cannot follow a convolution of so many channels of this size, in tiles of so many columns.
+    def excluded(self, limits: TaskLimits | None, planes: int, size: Sequence[int], columns: int) -> str | None:
+        """Return why it cannot follow a convolution of so many planes of this size, in tiles of so many columns.
 
         ``limits`` are those of the convolution's kind. None if it can.
         """
         kernel, stride, pad, dilation = self.window
-        held = planes(channels, overlay.layout) * self.out[1]
-        for name, value in {"pool_kernel": max(kernel), "pool_columns": held}.items():
+        for name, value in {"pool_kernel": max(kernel), "pool_columns": planes * self.out[1]}.items():
             if value > (most := getattr(limits, f"{name}_max", 0)):
                 return f"{name} {value} is more than the overlay's {most}"
         if columns < size[1] or dilation != (1, 1):

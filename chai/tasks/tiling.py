@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..blob import Shape
 from ..overlay import Overlay
+from ..overlay.layout import planes
 from ..overlay.sections import BEAT
 from ..overlay.weights import is_depthwise, weight_bytes
 from ..util.rounding import ceil_div
@@ -137,7 +138,7 @@ class TileBlock(NamedTuple):
     """A tile for a block of outputs: what the array computes at a time.
 
     ``computes``, ``drains``  cycles
-    ``run``, ``written``  beats that are written in one piece, and of all planes
+    ``run``, ``written``  words that are written in one piece, and of all planes
     ``times``  that there is such a job, one after the other
     """
 
@@ -168,13 +169,30 @@ class Convolved(NamedTuple):
         return tiling(overlay, self.window, self.weights, self.group, self.source)
 
 
+def blocks(overlay: Overlay, weights: Shape, group: int) -> list[tuple[int, int]]:
+    """Return (channels, number) of the blocks of outputs: full ones, and the last of each group."""
+    array, deep = overlay.array, is_depthwise(weights, group)
+    block = min(array.inputs, array.outputs) if deep else array.outputs
+    groups, channels = (1, weights[0]) if deep else (group, weights[0] // group)
+    return [(size, groups * times) for size, times in pieces(channels, block) if times]
+
+
+def sweeps(overlay: Overlay, channels: int) -> int:
+    """Return how often the pixels of a tile are drained for a block of so many outputs."""
+    return ceil_div(planes(channels, overlay.layout), overlay.planes_at_once)
+
+
+def drained_planes(overlay: Overlay, weights: Shape, group: int) -> int:
+    """Return the planes of all outputs, and those without outputs that leave the array with some."""
+    every = blocks(overlay, weights, group)
+    return overlay.planes_at_once * sum(sweeps(overlay, channels) * times for channels, times in every)
+
+
 def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
-    """Yield the jobs of each tile of an image, which is a block of outputs each: full ones, and the last of a group."""
+    """Yield the jobs of each tile of an image, which is a block of outputs each."""
     tile, (oh, ow) = conv.tiling(overlay), conv.window.sizes(conv.source[2:])
     taps, _ = passes(overlay, conv.weights, conv.group)
-    array, lanes = overlay.array, overlay.requant.lanes
-    block = min(array.inputs, array.outputs) if conv.deep else array.outputs
-    groups, channels = (1, conv.weights[0]) if conv.deep else (conv.group, conv.weights[0] // conv.group)
+    array, every = overlay.array, blocks(overlay, conv.weights, conv.group)
     rows_left = oh
     while rows_left > 0:
         rows = min(tile.rows, rows_left)
@@ -185,11 +203,15 @@ def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
             each = 2 if conv.wide else 1  # cycles of a sum in the lanes
             drains = pooling.drained(rows, (oh, ow), not rows_left, each) if pooling else each * plane
             run, written = (pooling.out[1], pooling.out[0] * pooling.out[1] * rows / oh) if pooling else (plane, plane)
-            full, rest = divmod(channels, block)
-            sizes = [(block, full)] * bool(full) + [(rest, 1)] * bool(rest)
             yield [
-                TileBlock(computes, planes * drains, run, ceil(planes * written), across * groups * times)
-                for planes, times in ((ceil_div(size, lanes), times) for size, times in sizes)
+                TileBlock(
+                    computes,
+                    sweeps(overlay, channels) * drains,
+                    run,
+                    ceil(planes(channels, overlay.layout) * written),
+                    across * times,
+                )
+                for channels, times in every
             ]
 
 
@@ -214,19 +236,19 @@ def pieces(length: int, size: int) -> list[tuple[int, int]]:
 
 
 def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
-    """Return the waits of a convolution with so many beats of constants.
+    """Return the waits of a convolution with so many words of constants.
 
     Its input comes by tiles, and a tile's by words of the array's inputs, with which the array begins. It waits for more of
     it where that takes longer than what the array does meanwhile: all blocks of outputs, or one if they are the outer loop.
     """
-    port, burst, tile = overlay.memory_port, overlay.burst_beats, conv.tiling(overlay)
+    tile = conv.tiling(overlay)
     images, _, height, width = conv.source
     stride, words = conv.window.stride[0], row_words(overlay, conv.weights, conv.group, width) // width
     every = list(jobs(overlay, conv))
     written = sum(job.written * job.times for some in every for job in some)
     one_by_one = tile.stays in (IMAGE, IMAGES)
     first = min(height, tile.rows * stride + conv.window.extent(0) - stride - conv.window.pad[0]) * width
-    reads = port.rates(burst, first)[0] if port else 1.0
+    reads = overlay.rates(first)[0]
     inputs = 1 if conv.deep else ceil_div(conv.weights[1], overlay.array.inputs)
     lead = START + latency(overlay) + first / reads
     lead += max(0.0, (words - 1) * (first / reads - every[0][0].computes / inputs))
@@ -235,7 +257,7 @@ def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
         meanwhile = busy[0] if one_by_one else sum(cycles * job.times for cycles, job in zip(busy, some))
         lead += max(0.0, words * tile.rows * stride * width / reads - meanwhile)
     last = every[-1][-1]
-    writes = port.rates(burst, last.run)[1] if port else 1.0
+    writes = overlay.rates(last.run)[1]
     drained = max(last.drains, last.written / writes)
     return Waits(
         lead,

@@ -18,13 +18,13 @@ START, DRAIN = (
 
 
 class Waits(NamedTuple):
-    """The cycles of a Task and, of the array, the beats that a port reads for it.
+    """The cycles of a Task and, of the array, the words that a port reads for it.
 
     ``lead``   from the finish of the Tasks that it waits for to the first product
     ``work``   from there to the last product, if all input and constants are there
     ``tail``   from there to its finish
-    ``first``  beats in ``lead`` of a port that also reads constants
-    ``constants``, ``held``  beats of those, and as many as may be there before the Task works
+    ``first``  words in ``lead`` of a port that also reads constants
+    ``constants``, ``held``  words of those, and as many as may be there before the Task works
     """
 
     lead: float

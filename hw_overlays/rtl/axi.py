@@ -1,51 +1,55 @@
-"""AXI masters of 64 bits for ReadPort and WritePort, within AXI3's limits and AXI4's.
+"""AXI masters of 64 or 128 bits for ReadPort and WritePort, within AXI3's limits and AXI4's.
 
-A burst has 16 beats, or 32, or fewer at the end of a run and of a page of 4 KB: a port of the processor has room for few
-bursts, so none is shorter than it must be. One of up to 32 ends where 128 bits end, since the port makes it one of 16 times
-128 bits. All transactions have ID 0, so data and responses come in order.
+A burst has 16 beats, or 32 of 64 bits, or fewer at the end of a run and of a page of 4 KB: a port of the processor has room
+for few bursts, so none is shorter than it must be. One of up to 32 ends where 128 bits end, since the port makes it one of
+16 times 128 bits. All transactions have ID 0, so data and responses come in order.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
 from chai.overlay import sections
 
+from .beats import WORD, Aligned, place
 from .ports import BEAT, TAG, ReadPort, WritePort
 from .streams import counted, later, register
 
 BURST = 16  # beats at most, for AXI3
-PAGE = sections.PAGE // BEAT  # beats
 IN_FLIGHT = 32  # bursts per channel: 150 cycles of latency take 10 whole ones, or more where runs are short
-SIZE = 3  # log2 of the bytes of a beat
 INCREMENTING = 1
 CACHE = 0b0011  # modifiable, bufferable: ports of Zynq's DDR expect it
 OKAY = 0
 
 
 class AxiRead(Signature):
-    """The channels AR and R, with AXI's names."""
+    """The channels AR and R, with AXI's names, for bursts of so many beats of so many words."""
 
-    def __init__(self, bits: int, burst: int = BURST) -> None:
+    def __init__(self, bits: int, burst: int = BURST, words: int = 1) -> None:
+        self.burst, self.words = burst, words
         super().__init__(
             {
                 "araddr": Out(bits), "arlen": Out(log2(burst)), "arsize": Out(3), "arburst": Out(2), "arcache": Out(4),
                 "arprot": Out(3), "arid": Out(1), "arvalid": Out(1), "arready": In(1),
-                "rdata": In(64), "rresp": In(2), "rlast": In(1), "rid": In(1), "rvalid": In(1), "rready": Out(1),
+                "rdata": In(words * WORD), "rresp": In(2), "rlast": In(1), "rid": In(1), "rvalid": In(1), "rready": Out(1),
             }
         )  # fmt: skip
 
 
 class AxiWrite(Signature):
-    """The channels AW, W and B, with AXI's names."""
+    """The channels AW, W and B, with AXI's names, for bursts of so many beats of so many words."""
 
-    def __init__(self, bits: int, burst: int = BURST) -> None:
+    def __init__(self, bits: int, burst: int = BURST, words: int = 1) -> None:
+        self.burst, self.words = burst, words
         super().__init__(
             {
                 "awaddr": Out(bits), "awlen": Out(log2(burst)), "awsize": Out(3), "awburst": Out(2), "awcache": Out(4),
                 "awprot": Out(3), "awid": Out(1), "awvalid": Out(1), "awready": In(1),
-                "wdata": Out(64), "wstrb": Out(8), "wid": Out(1), "wlast": Out(1), "wvalid": Out(1), "wready": In(1),
+                "wdata": Out(words * WORD), "wstrb": Out(words * BEAT), "wid": Out(1), "wlast": Out(1),
+                "wvalid": Out(1), "wready": In(1),
                 "bresp": In(2), "bid": In(1), "bvalid": In(1), "bready": Out(1),
             }
         )  # fmt: skip
@@ -56,23 +60,23 @@ def log2(power: int) -> int:
     return power.bit_length() - 1
 
 
-def burst_layout(bits: int, burst: int) -> data.StructLayout:
-    """Return a burst: address, beats - 1, whether it is the last one of a run with ``last``, and the run's tag."""
-    return data.StructLayout({"address": bits, "length": range(burst), "last": 1, "tag": TAG})
+def burst_layout(bits: int, burst: int, words: int) -> data.StructLayout:
+    """Return a burst: address, beats - 1, its ``place``, whether it is the last one of a run with ``last``, the run's tag."""
+    return data.StructLayout({"address": bits, "length": range(burst), "place": place(words), "last": 1, "tag": TAG})
 
 
 class Splitter(Component):
-    """Cuts runs of beats into bursts, one every other cycle. ``stop``: forget the rest of a run and take no other.
+    """Cuts runs into bursts of beats of so many ``words``, one every other cycle.
 
-    A burst that is offered stays, as AXI demands.
+    ``stop``: forget the rest of a run and take no other. A burst that is offered stays, as AXI demands.
     """
 
-    def __init__(self, bits: int, beats: int) -> None:
-        self.bits, self.beats = bits, beats
+    def __init__(self, bits: int, beats: int, words: int = 1) -> None:
+        self.bits, self.beats, self.words = bits, beats, words
         super().__init__(
             {
                 "request": In(stream.Signature(WritePort(bits).request)),
-                "burst": Out(stream.Signature(burst_layout(bits, beats))),
+                "burst": Out(stream.Signature(burst_layout(bits, beats, words))),
                 "stop": In(1),
             }
         )
@@ -82,7 +86,8 @@ class Splitter(Component):
         request, out = self.request, self.burst
         # what is left of it: its address, and the beats after the first
         run, offer = register(request.payload.shape(), "run"), register(out.payload.shape(), "offer")
-        page, beat = run.address[3 + log2(PAGE) :], run.address[3 : 3 + log2(PAGE)]
+        size, pages = log2(self.words * BEAT), log2(sections.PAGE)
+        page, beat = run.address[pages:], run.address[size:pages]
         # beats after the first, of the next burst: of a whole one, up to the end of the page, up to the end of the run
         more, ends = register(range(self.beats), "more"), register(1, "ends")
         low, high = beat[: len(more)], beat[len(more) :]
@@ -91,7 +96,14 @@ class Splitter(Component):
         left = run.beats
         rest, short = left[: len(more)], ~left[len(more) :].any()
         others = left + ~Cat(more, Const(0, len(left) - len(more)))  # left - more - 1, with one adder
-        next_address = Cat(Const(0, 3), Cat(beat, page) + more + 1)
+        next_address = Cat(Const(0, size), Cat(beat, page) + more + 1)
+        asked, here = request.payload, register(place(self.words), "here")
+        span = asked.beats - 1
+        if self.words > 1:
+            skips = asked.address[log2(BEAT)]
+            span = (asked.beats - ~skips) >> 1
+            with m.If(request.valid & request.ready):
+                m.d.sync += [here.begins.eq(1), here.skips.eq(skips), here.leaves.eq(asked.beats[0] ^ skips)]
 
         m.d.comb += out.payload.eq(offer)
         with m.If(out.ready):
@@ -99,7 +111,7 @@ class Splitter(Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += request.ready.eq(~self.stop)
-                m.d.sync += [run.eq(request.payload), left.eq(request.payload.beats - 1)]
+                m.d.sync += [run.eq(request.payload), left.eq(span)]
                 with m.If(request.valid & ~self.stop):
                     m.next = "CUT"
             with m.State("CUT"):
@@ -111,13 +123,15 @@ class Splitter(Component):
                 with m.If(~out.valid):
                     m.d.sync += [
                         out.valid.eq(~self.stop),
-                        offer.address.eq(Cat(Const(0, 3), beat, page)),  # whatever a wrong pitch has made of it
+                        offer.address.eq(Cat(Const(0, size), beat, page)),  # whatever a wrong pitch has made of it
                         offer.length.eq(more),
                         offer.last.eq(run.last & ends),
                         offer.tag.eq(run.tag),
                         run.address.eq(next_address),
                         left.eq(others),
                     ]
+                    if self.words > 1:
+                        m.d.sync += [offer.place.eq(here), offer.place.ends.eq(ends), here.begins.eq(0)]
                     m.next = "CUT"
                     with m.If(ends | self.stop):
                         m.next = "IDLE"
@@ -127,6 +141,7 @@ class Splitter(Component):
 class AxiReader(Component):
     """Answers ReadPorts over one pair of channels, burst by burst; those that have one take turns.
 
+    ``clients``  words of each one's groups: one, or as many as a beat has
     ``stop``   forget requests, and drop the data that still arrives
     ``idle``   no transaction is open
     ``error``  1 for one cycle after a beat that comes with an error; ``tag`` is that of its request
@@ -134,12 +149,12 @@ class AxiReader(Component):
     Clients must take their data without waiting for one another: a beat that is not taken holds up those of all.
     """
 
-    def __init__(self, bits: int, clients: int = 1, burst: int = BURST) -> None:
-        self.bits, self.clients, self.burst = bits, clients, burst
+    def __init__(self, bits: int, clients: Sequence[int] = (1,), burst: int = BURST, words: int = 1) -> None:
+        self.bits, self.clients, self.burst, self.words = bits, clients, burst, words
         super().__init__(
             {
-                **{f"client{i}": In(ReadPort(bits)) for i in range(clients)},
-                "axi": Out(AxiRead(bits, burst)),
+                **{f"client{i}": In(ReadPort(bits, each)) for i, each in enumerate(clients)},
+                "axi": Out(AxiRead(bits, burst, words)),
                 "stop": In(1),
                 "idle": Out(1),
                 "error": Out(1),
@@ -150,13 +165,14 @@ class AxiReader(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         axi = self.axi
-        layout = data.StructLayout({"client": max(1, (self.clients - 1).bit_length()), "tag": TAG})
+        count = len(self.clients)
+        layout = data.StructLayout({"client": max(1, (count - 1).bit_length()), "tag": TAG, "place": place(self.words)})
         m.submodules.owners = owners = SyncFIFOBuffered(width=layout.size, depth=IN_FLIGHT)
         owner, new_owner = data.View(layout, owners.r_data), register(layout, "new_owner")
         m.d.comb += owners.w_data.eq(new_owner)
         splitters = []
-        for i in range(self.clients):
-            m.submodules[f"splitter{i}"] = splitter = Splitter(self.bits, self.burst)
+        for i in range(count):
+            m.submodules[f"splitter{i}"] = splitter = Splitter(self.bits, self.burst, self.words)
             request = getattr(self, f"client{i}").request
             m.d.comb += [
                 splitter.request.payload.address.eq(request.payload.address),
@@ -175,9 +191,9 @@ class AxiReader(Component):
         m.d.sync += remembers.eq(0)
         m.d.comb += owners.w_en.eq(remembers)
         valid = Cat(splitter.burst.valid for splitter in splitters)
-        last = Signal(range(self.clients), init=self.clients - 1)
+        last = Signal(range(count), init=count - 1)
         after = Cat(has & (last < i) for i, has in enumerate(valid))
-        m.d.comb += [axi.arsize.eq(SIZE), axi.arburst.eq(INCREMENTING), axi.arcache.eq(CACHE)]
+        m.d.comb += [axi.arsize.eq(log2(self.words * BEAT)), axi.arburst.eq(INCREMENTING), axi.arcache.eq(CACHE)]
         address, length = register(axi.araddr.shape(), "address"), register(axi.arlen.shape(), "length")
         m.d.comb += [axi.araddr.eq(address), axi.arlen.eq(length)]
         with m.If(axi.arready):
@@ -192,17 +208,32 @@ class AxiReader(Component):
                         remembers.eq(~self.stop),
                         new_owner.client.eq(i),
                         new_owner.tag.eq(splitter.burst.payload.tag),
+                        new_owner.place.eq(splitter.burst.payload.place),
                         axi.arvalid.eq(~self.stop),
                         address.eq(splitter.burst.payload.address),
                         length.eq(splitter.burst.payload.length),
                     ]
 
         # the data channel
-        taken = Signal()
-        for i in range(self.clients):
-            stream = getattr(self, f"client{i}").data
+        taken, first = Signal(), Signal(init=1)  # of a burst
+        if self.words > 1:
+            with m.If(axi.rvalid & axi.rready):
+                m.d.sync += first.eq(axi.rlast)
+        for i, words in enumerate(self.clients):
+            groups = getattr(self, f"client{i}").data
             mine = owners.r_rdy & (owner.client == i)  # a beat may come before its owner is out of the queue
-            m.d.comb += [stream.payload.eq(axi.rdata), stream.valid.eq(axi.rvalid & mine & ~self.stop)]
+            if self.words > 1:
+                m.submodules[f"aligned{i}"] = aligned = Aligned(words)
+                connect(m, aligned.groups, flipped(groups))
+                stream = aligned.beats
+                m.d.comb += [stream.payload[name].eq(owner.place[name]) for name in ("skips", "leaves")]
+                m.d.comb += stream.payload.begins.eq(owner.place.begins & first)
+                m.d.comb += stream.payload.ends.eq(owner.place.ends & axi.rlast)
+                m.d.comb += stream.payload.words.eq(axi.rdata)
+            else:
+                stream = groups
+                m.d.comb += stream.payload.eq(axi.rdata)
+            m.d.comb += stream.valid.eq(axi.rvalid & mine & ~self.stop)
             with m.If(mine & stream.ready):
                 m.d.comb += taken.eq(1)
         m.d.comb += [
@@ -215,19 +246,19 @@ class AxiReader(Component):
 
 
 class AxiWriter(Component):
-    """Answers a WritePort over one set of channels.
+    """Answers a WritePort of ``width`` words, one or as many as a beat has, over one set of channels.
 
     ``stop``   forget requests, and end the bursts that are open with beats that write nothing
     ``idle``   no transaction is open
     ``error``  1 for one cycle after a response that is an error; ``tag`` is that of its request
     """
 
-    def __init__(self, bits: int, burst: int = BURST) -> None:
-        self.bits, self.burst = bits, burst
+    def __init__(self, bits: int, burst: int = BURST, words: int = 1, width: int = 1) -> None:
+        self.bits, self.burst, self.words, self.width = bits, burst, words, width
         super().__init__(
             {
-                "client": In(WritePort(bits)),
-                "axi": Out(AxiWrite(bits, burst)),
+                "client": In(WritePort(bits, width)),
+                "axi": Out(AxiWrite(bits, burst, words)),
                 "stop": In(1),
                 "idle": Out(1),
                 "error": Out(1),
@@ -238,23 +269,26 @@ class AxiWriter(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         axi, client = self.axi, self.client
-        m.submodules.splitter = splitter = Splitter(self.bits, self.burst)
-        layout, run = data.StructLayout({"last": 1, "tag": TAG}), data.StructLayout({"beats": range(self.burst + 1)})
+        m.submodules.splitter = splitter = Splitter(self.bits, self.burst, self.words)
+        layout = data.StructLayout({"last": 1, "tag": TAG})
+        run = data.StructLayout({"beats": range(self.burst + 1), "place": place(self.words)})
         # of the bursts that wait for their beats, of those that wait for their responses, thus at least as many
         m.submodules.lengths = lengths = SyncFIFO(width=run.size, depth=IN_FLIGHT)
         m.submodules.lasts = lasts = SyncFIFO(width=layout.size, depth=IN_FLIGHT)
         room = later(m, lasts.level < IN_FLIGHT, "room")
         oldest, newest = data.View(layout, lasts.r_data), data.View(layout, lasts.w_data)
+        length_of = data.View(run, lengths.w_data)
         connect(m, flipped(client.request), splitter.request)
         m.d.comb += splitter.stop.eq(self.stop)
 
-        m.d.comb += [axi.awsize.eq(SIZE), axi.awburst.eq(INCREMENTING), axi.awcache.eq(CACHE)]
+        m.d.comb += [axi.awsize.eq(log2(self.words * BEAT)), axi.awburst.eq(INCREMENTING), axi.awcache.eq(CACHE)]
         burst, taken = splitter.burst, Signal()  # one every other cycle
         m.d.comb += [
             burst.ready.eq(~axi.awvalid & room),
             taken.eq(burst.valid & burst.ready & ~self.stop),
             lengths.w_en.eq(taken),
-            lengths.w_data.eq(burst.payload.length + 1),
+            length_of.beats.eq(burst.payload.length + 1),
+            length_of.place.eq(burst.payload.place),
             lasts.w_en.eq(taken),
             newest.last.eq(burst.payload.last),
             newest.tag.eq(burst.payload.tag),
@@ -269,10 +303,11 @@ class AxiWriter(Component):
         # a beat never comes before its address: ``open`` bursts may have beats
         open, some = Signal(range(IN_FLIGHT + 1)), Signal()
         may, loads, ends = Signal(), Signal(), Signal()
-        there, _, last = counted(m, lengths, run, loads)
+        there, now, last = counted(m, lengths, run, loads)
+        beat, strobes, more = self._beat(m, now, last, loads)
         m.d.comb += [
             may.eq((~axi.wvalid | axi.wready) & there & some),
-            loads.eq(may & (client.data.valid | self.stop)),
+            loads.eq(may & (client.data.valid & ~more | self.stop)),
             ends.eq(loads & last),
             client.data.ready.eq(may & ~self.stop),
         ]
@@ -281,8 +316,8 @@ class AxiWriter(Component):
         word = register(axi.wdata.shape(), "word")
         m.d.comb += axi.wdata.eq(word)
         with m.If(~axi.wvalid | axi.wready):
-            m.d.sync += [axi.wvalid.eq(loads), word.eq(client.data.payload), axi.wlast.eq(last)]
-            m.d.sync += axi.wstrb.eq(Mux(self.stop, 0, (1 << BEAT) - 1))
+            m.d.sync += [axi.wvalid.eq(loads), word.eq(beat), axi.wlast.eq(last)]
+            m.d.sync += axi.wstrb.eq(Mux(self.stop, 0, strobes))
 
         m.d.comb += [
             axi.bready.eq(1),
@@ -295,3 +330,21 @@ class AxiWriter(Component):
             self.tag.eq(oldest.tag),
         ]
         return m
+
+    def _beat(self, m: Module, run: data.View, last: Value, loads: Value) -> tuple[Value, Value, Value]:
+        """Return the next beat, which of its bytes are written, and whether it takes another word of the client's."""
+        client = self.client.data
+        if self.words == 1:
+            return client.payload, Const((1 << BEAT) - 1), Const(0)
+        first = Signal(init=1)  # of a burst
+        with m.If(loads):
+            m.d.sync += first.eq(last)
+        skips, leaves = run.place.begins & first & run.place.skips, run.place.ends & last & run.place.leaves
+        strobes = Cat((~skips).replicate(BEAT), (~leaves).replicate(BEAT))
+        if self.width == self.words:
+            return client.payload, strobes, Const(0)
+        upper, low = Signal(), register(WORD, "low")  # the beat has its lower word
+        more = ~(upper | skips | leaves)
+        with m.If(client.valid & client.ready):
+            m.d.sync += [upper.eq(more), low.eq(client.payload)]
+        return Cat(Mux(leaves, client.payload, low), client.payload), strobes, more

@@ -13,7 +13,7 @@ from chai.overlay import Overlay
 
 from .descriptor import descriptor
 
-BEAT = 8  # bytes of a beat: every memory port has 64 bits
+BEAT = 8  # bytes of a word, and of a beat of a port that is one word wide
 BEATS_BITS = 16  # of the length of a request
 PORTS = 4  # memory ports: m0 to m3
 TAG = 16  # bits of a descriptor's tag
@@ -35,35 +35,45 @@ def address_bits(overlay: Overlay) -> int:
     return overlay.address_bits
 
 
-class ReadPort(Signature):
-    """A port that reads runs of beats.
+def result_words(overlay: Overlay) -> int:
+    """Return the words of the array's WritePort: single ones, unless several planes leave it together."""
+    return overlay.ports.words if overlay.planes_at_once > 1 else 1
 
-    ``request``  byte address (a multiple of 8) and number of beats, at least 1; a run may cross any boundary. ``tag`` is
-                 that of the Task, for an error
-    ``data``     the beats of all requests in order; any latency. A beat that is not taken holds up the later ones
+
+class ReadPort(Signature):
+    """A port that reads runs of words of 8 bytes, ``words`` of them at a time.
+
+    ``request``  byte address (a multiple of 8) and number of words (``beats``), at least 1; a run may cross any boundary.
+                 ``tag`` is that of the Task, for an error
+    ``data``     the words of all requests in order, any latency; each run begins with a new group, of which only the last
+                 one may have fewer words. A group that is not taken holds up the later ones
     """
 
-    def __init__(self, bits: int = 32) -> None:
+    def __init__(self, bits: int = 32, words: int = 1) -> None:
+        self.words = words
         self.request = data.StructLayout({"address": unsigned(bits), "beats": unsigned(BEATS_BITS), "tag": TAG})
-        super().__init__({"request": Out(stream.Signature(self.request)), "data": In(stream.Signature(unsigned(64)))})
+        group = stream.Signature(unsigned(8 * BEAT * words))
+        super().__init__({"request": Out(stream.Signature(self.request)), "data": In(group)})
 
 
 class WritePort(Signature):
-    """A port that writes runs of whole beats.
+    """A port that writes runs of words of 8 bytes, in beats of ``words``.
 
     ``request``   as of a ReadPort; ``last`` marks the last run of a Task
-    ``data``      the beats of all requests in order; they may come before, with or after their request
+    ``data``      the beats of all requests in order, as they are in memory: the first and the last one of a run may have
+                  words that are not of it, which are not written. They may come before, with or after their request
     ``finished``  1 for one cycle when the write responses of a run with ``last`` and of all before it have arrived
     """
 
-    def __init__(self, bits: int = 32) -> None:
+    def __init__(self, bits: int = 32, words: int = 1) -> None:
+        self.words = words
         self.request = data.StructLayout(
             {"address": unsigned(bits), "beats": unsigned(BEATS_BITS), "last": 1, "tag": TAG}
         )
         super().__init__(
             {
                 "request": Out(stream.Signature(self.request)),
-                "data": Out(stream.Signature(unsigned(64))),
+                "data": Out(stream.Signature(unsigned(8 * BEAT * words))),
                 "finished": In(1),
             }
         )
@@ -98,15 +108,15 @@ def array_ports(overlay: Overlay) -> dict[str, object]:
     ``odd``        reads the others (port 2); not there if a word is one plane
     ``output``     writes results (port 0)
     """
-    bits = address_bits(overlay)
+    bits, words = address_bits(overlay), overlay.ports.words
     planes = overlay.array.inputs // overlay.layout.channels_per_word
-    odd = {"odd": Out(ReadPort(bits))} if planes > 1 else {}
+    odd = {"odd": Out(ReadPort(bits, words))} if planes > 1 else {}
     return engine_ports(overlay) | {
-        "constants": Out(ReadPort(bits)),
-        "constants_too": Out(ReadPort(bits)),
-        "even": Out(ReadPort(bits)),
+        "constants": Out(ReadPort(bits, words)),
+        "constants_too": Out(ReadPort(bits, words)),
+        "even": Out(ReadPort(bits, words)),
         **odd,
-        "output": Out(WritePort(bits)),
+        "output": Out(WritePort(bits, result_words(overlay))),
     }
 
 

@@ -31,17 +31,17 @@ class Accelerator(Component):
     def __init__(self, overlay: Overlay, array: Component, window: Component) -> None:
         self.overlay = overlay
         self.engines = {"array": array, "window": window}
-        bits, burst = address_bits(overlay), overlay.burst_beats
+        bits, beats = address_bits(overlay), (overlay.burst_beats, overlay.ports.words)
         members: dict[str, object] = {"bus": In(AxiLite(register_bits(overlay))), "interrupt": Out(1)}
-        members |= {f"{port}_read": Out(AxiRead(bits, burst)) for port in READS}
-        members |= {f"{port}_write": Out(AxiWrite(bits, burst)) for port in WRITES}
+        members |= {f"{port}_read": Out(AxiRead(bits, *beats)) for port in READS}
+        members |= {f"{port}_write": Out(AxiWrite(bits, *beats)) for port in WRITES}
         for engine in ENGINES:
             members |= {f"{engine}_finished": Out(1), f"{engine}_mac": Out(1), f"{engine}_stall": Out(Stall)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bits, burst = address_bits(self.overlay), self.overlay.burst_beats
+        bits, beats = address_bits(self.overlay), (self.overlay.burst_beats, self.overlay.ports.words)
         m.submodules.control = control = Control(self.overlay, len(READS), len(WRITES))
         connect(m, flipped(self.bus), control.bus)
         m.d.comb += self.interrupt.eq(control.interrupt)
@@ -68,8 +68,15 @@ class Accelerator(Component):
         }
         if hasattr(array, "odd"):
             clients["m2"] = [array.odd]
-        readers = {port: AxiReader(bits, len(clients[port]), burst) for port in READS if port in clients}
-        writers = {port: AxiWriter(bits, burst) for port in WRITES}
+        readers = {
+            port: AxiReader(bits, [client.signature.words for client in clients[port]], *beats)
+            for port in READS
+            if port in clients
+        }
+        writers = {
+            port: AxiWriter(bits, *beats, engine.output.signature.words)
+            for port, engine in zip(WRITES, (array, window))
+        }
         for port, reader in readers.items():
             m.submodules[f"{port}_reader"] = with_reset(m, reader, f"{port}_reader", control.clear_memory)
             connect(m, reader.axi, flipped(getattr(self, f"{port}_read")))

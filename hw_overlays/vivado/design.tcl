@@ -57,7 +57,7 @@ proc processor_of_zynq7000 {board} {
 }
 
 proc processor_of_zynqmp {} {
-  global mhz
+  global mhz data_bits
   create_bd_cell -type ip -vlnv [newest zynq_ultra_ps_e] processor
   apply_bd_automation -rule xilinx.com:bd_rule:zynq_ultra_ps_e -config {apply_board_preset "1" } [get_bd_cells processor]
   set_property -dict [list \
@@ -68,10 +68,10 @@ proc processor_of_zynqmp {} {
     CONFIG.PSU__USE__S_AXI_GP3 {1} \
     CONFIG.PSU__USE__S_AXI_GP4 {1} \
     CONFIG.PSU__USE__S_AXI_GP5 {1} \
-    CONFIG.PSU__SAXIGP2__DATA_WIDTH {64} \
-    CONFIG.PSU__SAXIGP3__DATA_WIDTH {64} \
-    CONFIG.PSU__SAXIGP4__DATA_WIDTH {64} \
-    CONFIG.PSU__SAXIGP5__DATA_WIDTH {64} \
+    CONFIG.PSU__SAXIGP2__DATA_WIDTH $data_bits \
+    CONFIG.PSU__SAXIGP3__DATA_WIDTH $data_bits \
+    CONFIG.PSU__SAXIGP4__DATA_WIDTH $data_bits \
+    CONFIG.PSU__SAXIGP5__DATA_WIDTH $data_bits \
     CONFIG.PSU__USE__IRQ0 {1} \
     CONFIG.PSU__FPGA_PL0_ENABLE {1} \
     CONFIG.PSU__CRL_APB__PL0_REF_CTRL__SRCSEL {IOPLL} \

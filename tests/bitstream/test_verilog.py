@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from chai.devices.rtlsim.simulation import Simulation
 from chai.devices.rtlsim.tools import missing, yosys
 from chai.env import env
 from chai.overlay import Overlay
+from chai.overlay.sections import PortSize
 from tests.rtl.manifests import small
 
 # in Verilog of another tool: wires that nothing reads, registers with a first value, operands that are widened
@@ -86,23 +88,29 @@ def lint(folder: Path, *options: str) -> str:
     return "\n".join(said) + f"ended with {done.returncode}" * bool(done.returncode)
 
 
-@pytest.mark.parametrize("name", ["pynq-z2", "kv260"])  # AXI3 and AXI4
+@pytest.mark.parametrize("name", ["pynq-z2", "kv260", "wide"])  # AXI3 and AXI4, and that of 128 bits
 def test_the_wrapper_is_clean(name: str, tmp_path: Path) -> None:
     """Widths and directions of the core's ports are those of the RTL's own signature."""
-    overlay = overlays.load(name)
+    overlay = small(tmp_path, 16, 16, 1, board="kv260", wide=True) if name == "wide" else overlays.load(name)
     (tmp_path / "chai_array.v").write_text(wrapper(overlay))
     (tmp_path / "chai_array_core.v").write_text(black_box(overlay))
     assert lint(tmp_path, "-Wno-fatal") == ""
-    (tmp_path / "chai_array.v").write_text(wrapper(overlay).replace("[63:0] m2_rdata", "[31:0] m2_rdata"))
+    wide = f"[{8 * overlay.ports.bytes - 1}:0] m2_rdata"
+    (tmp_path / "chai_array.v").write_text(wrapper(overlay).replace(wide, "[31:0] m2_rdata"))
     assert "WIDTH" in lint(tmp_path)
 
 
 def test_protocols_are_those_of_the_processors_ports() -> None:
     z2, kv260 = wrapper(overlays.load("pynq-z2")), wrapper(overlays.load("kv260"))
-    for text, length, lock, address in ((z2, "[3:0]", "[1:0] ", "[31:0]"), (kv260, "[7:0]", "", "[39:0]")):
+    wide = wrapper(replace(overlays.load("kv260"), ports=PortSize(16)))
+    for text, length, lock, address, data in (
+        (z2, "[3:0]", "[1:0] ", "[31:0]", "[63:0]"),
+        (kv260, "[7:0]", "", "[39:0]", "[63:0]"),
+        (wide, "[7:0]", "", "[39:0]", "[127:0]"),
+    ):
         for port in ("m0", "m1", "m2", "m3"):
             assert f"output wire {length} {port}_arlen" in text and f"output wire {lock}{port}_arlock" in text
-            assert f"output wire {address} {port}_araddr" in text
+            assert f"output wire {address} {port}_araddr" in text and f"input wire {data} {port}_rdata" in text
         assert re.findall(r"output wire \[\d+:0\] (m\d)_awaddr", text) == ["m0", "m3"]
 
 

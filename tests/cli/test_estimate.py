@@ -106,7 +106,8 @@ def convolved(overlay: Overlay, n: list[int]) -> int:
             computed += busy + overlay.overhead.tile_cycles
     again = 1 if h * row <= ring or weights <= overlay.buffers.weights.bytes else ceil(oh / tall)
     constants = weights * again + 16 * m
-    computed = max(computed, Fraction(words(h, w, c), ins), Fraction(constants, 8))
+    at_once = overlay.ports.words
+    computed = max(computed, Fraction(words(h, w, c), ins * at_once), Fraction(constants, 8 * at_once))
     bytes_moved = words(h, w, c) + words(oh, ow, m) + constants
     moved = bytes_moved * Fraction(overlay.clock_mhz) / Fraction(overlay.memory_mb_per_s)
     return ceil(computed + moved if turns else max(computed, moved)) + overlay.overhead.task_cycles

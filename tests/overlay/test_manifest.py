@@ -337,6 +337,11 @@ def refusal_at(folder: Path, marked: str, message: str) -> None:
             "buffers.pool.word_bits: 256, expected 16 for each of 8 channels",
         ),
         ('"dsp": { "array": 192', '"dsp": { "array": @200', "dsp.array: 384 products a cycle take 192 DSPs, found 200"),
+        (
+            '"memory_port": {',
+            '"ports": { "bytes": @16 },\n  "memory_port": {',
+            "ports.bytes: memory ports of a Zynq-7000 have 8",
+        ),
         ('{ "array": 192, "requant": 8 }', '@{ "array": 192, "requant": 80 }', "dsp: 192 + 80 DSPs, the part has 220"),
         ('"chain": 4', '"chain": @8', "array.chain: sums of 8 products do not fit 17 bits"),
         ('"chain": 4', '"chain": @3', "array.chain: 16 inputs are not whole chains of 3"),

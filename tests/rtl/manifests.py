@@ -18,10 +18,12 @@ def small(
     ring: int = 1024,
     weights: int = 256,
     board: str = "pynq-z2",
+    wide: bool = False,
 ) -> Overlay:
     """An overlay whose manifest is written to a folder; ``pixels``, ``ring`` and ``weights`` are words of its memories.
 
-    The overlay ``board`` has the processor, and so the memory ports.
+    The overlay ``board`` has the processor, and so the memory ports. ``wide`` ones have 128 bits, and the codes of all
+    outputs of a pixel leave the array together.
     """
     manifest = json.loads(overlays.load().path.read_text())
     manifest |= {key: json.loads(overlays.load(board).path.read_text())[key] for key in ("family", "memory_port")}
@@ -32,6 +34,9 @@ def small(
     for name, (bits, depth) in sizes.items():
         copies = 1 if name == "weights" else lanes
         manifest["buffers"][name] |= {"word_bits": bits, "depth": depth, "copies": copies}
+    if wide:
+        manifest["ports"] = {"bytes": 16}
+        manifest["requant"]["lanes"] = manifest["dsp"]["requant"] = outputs
     manifest["name"] = f"array-{inputs}x{outputs}x{lanes}"
     path = folder / "overlay.json"
     path.write_text(json.dumps(manifest))

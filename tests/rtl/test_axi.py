@@ -18,28 +18,33 @@ from chai.devices.rtlsim.tools import missing
 from chai.errors import DeviceError
 from chai.hw_overlays.rtl.axi import IN_FLIGHT, AxiRead, AxiReader, AxiWrite, AxiWriter, Splitter
 from chai.hw_overlays.rtl.ports import ReadPort, WritePort
-from chai.overlay.sections import ChannelLimits, PortLimits
+from chai.overlay.sections import ChannelLimits, PortLimits, PortSize
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
 
 
 class Masters(wiring.Component):
-    """A reader with two clients and a writer."""
+    """A reader with two clients and a writer, with beats of so many words; one client and the writer's have ``width``."""
 
-    reads: Out(AxiRead(32))
-    writes: Out(AxiWrite(32))
-    client0: In(ReadPort())
-    client1: In(ReadPort())
-    client: In(WritePort())
-    stop: In(1)
-    clear: In(1)
-    idle: Out(1)
-    failed: Out(1)
+    def __init__(self, words: int = 1, width: int = 1) -> None:
+        self.words, self.width = words, width
+        super().__init__(
+            {
+                "reads": Out(AxiRead(32, words=words)),
+                "writes": Out(AxiWrite(32, words=words)),
+                "client0": In(ReadPort(words=width)),
+                "client1": In(ReadPort()),
+                "client": In(WritePort(words=width)),
+                **{name: In(1) for name in ("stop", "clear")},
+                **{name: Out(1) for name in ("idle", "failed")},
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
-        reader, writer = AxiReader(32, clients=2), AxiWriter(32)
+        words, width = self.words, self.width
+        reader, writer = AxiReader(32, (width, 1), words=words), AxiWriter(32, words=words, width=width)
         m.submodules.reader = ResetInserter(self.clear)(reader)
         m.submodules.writer = ResetInserter(self.clear)(writer)
         connect(m, flipped(self.client0), reader.client0)
@@ -61,6 +66,16 @@ def masters() -> str:
     return rtlil(Masters())
 
 
+WIDTHS = (1, 1), (2, 1), (2, 2)  # words of a beat, and of a client's group
+
+
+@pytest.fixture(scope="module", params=WIDTHS, ids=lambda pair: "{}-{}".format(*pair))
+def wide(request: pytest.FixtureRequest) -> tuple[str, int, PortSize]:
+    """Masters of each width, the words of the wide client, and the ports."""
+    words, width = request.param
+    return rtlil(Masters(words, width)), width, PortSize(8 * words)
+
+
 def runs(chosen: random.Random, count: int, size: int) -> list[tuple[int, int]]:
     """Addresses and lengths: short ones, and some across many boundaries."""
     found = []
@@ -74,8 +89,19 @@ def words(memory: np.ndarray, asked: list[tuple[int, int]]) -> list[int]:
     return [int(word) for at, beats in asked for word in memory[at : at + 8 * beats].view("<u8")]
 
 
+def ungrouped(groups: list[int], asked: list[tuple[int, int]], width: int) -> list[int]:
+    """The words of runs that come in groups of ``width``."""
+    found, at = [], 0
+    for _, beats in asked:
+        found += [groups[at + i // width] >> 64 * (i % width) & (1 << 64) - 1 for i in range(beats)]
+        at += -(-beats // width)
+    assert at == len(groups)
+    return found
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_clients_get_their_data_in_order(masters: str, seed: int) -> None:
+def test_clients_get_their_data_in_order(wide: tuple[str, int, PortSize], seed: int) -> None:
+    masters, width, _ = wide
     chosen = random.Random(seed)
     memory = np.random.default_rng(seed).integers(0, 256, 1 << 14, dtype=np.uint8)
     pause = chosen.choice([0, 40, 190])
@@ -92,11 +118,20 @@ def test_clients_get_their_data_in_order(masters: str, seed: int) -> None:
     simulation.tick(200_000 if pause > 100 else 60_000)
     assert simulation.get("idle")
     for i in range(2):
-        assert list(got[i]) == words(memory, asked[i])
+        assert ungrouped(list(got[i]), asked[i], 1 if i else width) == words(memory, asked[i])
+
+
+def beats_of(words: np.ndarray, address: int, width: int) -> list[bytes]:
+    """Beats of so many words, as they are in memory; what is not of the run is noise."""
+    before, after = address // 8 % width, -(address // 8 + words.size) % width
+    noise = np.random.default_rng(0).integers(0, 1 << 63, before + after, dtype=np.uint64)
+    whole = np.concatenate([noise[:before], words, noise[before:]])
+    return [row.tobytes() for row in whole.reshape(-1, width)]
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_runs_are_written_and_the_last_one_is_told(masters: str, seed: int) -> None:
+def test_runs_are_written_and_the_last_one_is_told(wide: tuple[str, int, PortSize], seed: int) -> None:
+    masters, width, _ = wide
     chosen = random.Random(100 + seed)
     noise = np.random.default_rng(seed)
     memory = noise.integers(0, 256, 1 << 15, dtype=np.uint8)
@@ -113,7 +148,7 @@ def test_runs_are_written_and_the_last_one_is_told(masters: str, seed: int) -> N
         expected[address : address + 8 * count] = given.view(np.uint8)
         last = i % 8 == 7
         requests.feed(address | count << 32 | last << 48)
-        beats.feed(*map(int, given))
+        beats.feed(*beats_of(given, address, width))
         if last:
             simulation.run("client__finished", 400_000)
             assert simulation.get("idle")
@@ -122,18 +157,22 @@ def test_runs_are_written_and_the_last_one_is_told(masters: str, seed: int) -> N
     assert told[1] == 3
 
 
-def test_a_whole_run_takes_a_beat_per_cycle_at_150_cycles_of_latency(masters: str) -> None:
+@pytest.mark.parametrize("address", [0, 8])
+def test_a_whole_run_takes_a_beat_per_cycle_at_150_cycles_of_latency(
+    wide: tuple[str, int, PortSize], address: int
+) -> None:
+    masters, width, _ = wide
     simulation = Simulation(masters)
-    simulation.memory(0, np.zeros(1 << 14, np.uint8))
+    simulation.memory(0, np.zeros(1 << 15, np.uint8))
     simulation.axi_reads("reads", 150, 150)
     simulation.axi_writes("writes", 150, 150)
-    simulation.source("client0__request").feed(0 | 1024 << 32)
-    simulation.source("client__request").feed(0x2000 | 1024 << 32 | 1 << 48)
-    simulation.source("client__data").feed(*range(1024))
+    simulation.source("client0__request").feed(address | 1024 << 32)
+    simulation.source("client__request").feed(0x4000 + address | 1024 << 32 | 1 << 48)
+    simulation.source("client__data").feed(*beats_of(np.arange(1024, dtype=np.uint64), address, width))
     got = simulation.sink("client0__data")
     cycles = simulation.run("client__finished", 2000)
-    assert len(list(got)) == 1024
-    assert cycles < 1024 + 150 + 20
+    assert len(list(got)) == 1024 // width
+    assert cycles < 1024 // width + 150 + 20
 
 
 ZYNQ = ChannelLimits(bursts_min=14, bursts_max=70, issued=8, fifo_bytes=1024)
@@ -142,11 +181,15 @@ SMALL = ChannelLimits(bursts_min=2, bursts_max=4, issued=2, fifo_bytes=256)
 
 @pytest.mark.parametrize("limits", [ZYNQ, SMALL, ZYNQ._replace(bursts_min=4), ZYNQ._replace(fifo_bytes=512)])
 @pytest.mark.parametrize("write", [False, True])
-def test_a_port_with_little_room_holds_a_run_up(masters: str, limits: ChannelLimits, write: bool) -> None:
+def test_a_port_with_little_room_holds_a_run_up(
+    wide: tuple[str, int, PortSize], limits: ChannelLimits, write: bool
+) -> None:
     """As many bursts as have room are on their way at a time: the model's rate, which the cycle model uses.
 
     A long run is written up to 10 % faster than the model says, which counts the answers to bursts as networks have them.
     """
+    masters, width, ports = wide
+    limits = limits._replace(fifo_bytes=limits.fifo_bytes * ports.words)
     simulation = Simulation(masters)
     memory = np.random.default_rng(0).integers(0, 256, 1 << 15, dtype=np.uint8)
     expected = memory.copy()
@@ -157,7 +200,7 @@ def test_a_port_with_little_room_holds_a_run_up(masters: str, limits: ChannelLim
     words = expected.view("<u8")[: 8 * 256]
     if write:
         simulation.source("client__request").feed(0x4000 | words.size << 32 | 1 << 48)
-        simulation.source("client__data").feed(*map(int, words))
+        simulation.source("client__data").feed(*beats_of(words, 0, width))
     else:
         simulation.source("client0__request").feed(words.size << 32)
     simulation.tick(50)
@@ -169,10 +212,11 @@ def test_a_port_with_little_room_holds_a_run_up(masters: str, limits: ChannelLim
     if write:
         assert np.array_equal(memory[0x4000:].view("<u8"), words)
     else:
-        assert np.array_equal(np.array(list(got), np.uint64), words)
+        assert ungrouped(list(got), [(0, words.size)], width) == words.tolist()
     assert most <= limits.bursts_min
-    rate = PortLimits(150, 0, 0, limits, limits).rates(16)[write]
-    assert words.size / rate * (0.89 if write else 0.97) < cycles < words.size / rate * 1.06 + 150
+    rate = min(width, PortLimits(150, 0, 0, limits, limits).rates(ports, 16 * ports.words)[write])
+    least = (0.89 if write else 0.97) - 0.03 * (ports.words - 1)  # no burst ends at the pages that the model assumes
+    assert words.size / rate * least < cycles < words.size / rate * 1.06 + 150
 
 
 @pytest.mark.parametrize(("most", "right"), [(IN_FLIGHT, True), (IN_FLIGHT - 1, False)])
@@ -217,26 +261,33 @@ def test_nothing_moves_while_memory_refreshes_itself(masters: str) -> None:
 
 
 @pytest.mark.parametrize("address", [0, 0x48, 0xF08, 0xFF8, 0x1FC8])
-@pytest.mark.parametrize("burst", [16, 32])
-def test_no_burst_is_shorter_than_it_must_be(address: int, burst: int) -> None:
+@pytest.mark.parametrize(("burst", "wide"), [(16, 1), (32, 1), (16, 2)])
+def test_no_burst_is_shorter_than_it_must_be(address: int, burst: int, wide: int) -> None:
     """Ends are those of the run, of pages, and with 32 beats the first one's at an even beat."""
-    simulation = Simulation.of(Splitter(32, burst))
+    simulation = Simulation.of(Splitter(32, burst, wide))
     simulation.source("request").feed(address | 600 << 32 | 1 << 48 | 0xABCD << 49)
     bursts = simulation.sink("burst")
     simulation.tick(200)
-    expected, beat, end = [], address // 8, address // 8 + 600
+    size = 8 * wide
+    expected, first, end = [], address // size, -(-(address + 8 * 600) // size)
+    beat = first
     while beat < end:
-        length = min(burst - (burst == 32 and beat % 2), 512 - beat % 512, end - beat)
-        expected.append((beat * 8, length, beat + length == end, 0xABCD))
+        length = min(burst - (burst == 32 and beat % 2), 4096 // size - beat % (4096 // size), end - beat)
+        place = beat == first, beat + length == end, address % size != 0, (address + 8 * 600) % size != 0
+        expected.append((beat * size, length, place if wide > 1 else (), beat + length == end, 0xABCD))
         beat += length
-    bits = burst.bit_length() - 1
-    fields = ((0, 32), (32, bits), (32 + bits, 1), (33 + bits, 16))
-    found = [tuple(each >> at & (1 << width) - 1 for at, width in fields) for each in bursts]
-    assert [(at, more + 1, bool(last), tag) for at, more, last, tag in found] == expected
+    fields = (32, burst.bit_length() - 1, *(1 for _ in expected[0][2]), 1, 16)
+    found = []
+    for each in bursts:
+        values = [each >> sum(fields[:i]) & (1 << width) - 1 for i, width in enumerate(fields)]
+        at, more, *place, last, tag = values
+        found.append((at, more + 1, tuple(map(bool, place)), bool(last), tag))
+    assert found == expected
 
 
 @pytest.mark.parametrize("at", [3, 37, 90, 260, 400])
-def test_a_stop_ends_what_is_open_and_forgets_the_rest(masters: str, at: int) -> None:
+def test_a_stop_ends_what_is_open_and_forgets_the_rest(wide: tuple[str, int, PortSize], at: int) -> None:
+    masters, width, _ = wide
     memory = np.full(1 << 14, 7, np.uint8)
     simulation = Simulation(masters, at)
     simulation.memory(0, memory)
@@ -245,7 +296,8 @@ def test_a_stop_ends_what_is_open_and_forgets_the_rest(masters: str, at: int) ->
     simulation.source("client0__request").feed(*(i << 7 | 100 << 32 for i in range(9)))
     simulation.source("client__request").feed(0x2000 | 900 << 32 | 1 << 48)
     data = simulation.source("client__data")
-    data.feed(*range(at // 3))  # then no more: the burst that is open has to be filled
+    words = np.arange(at // 3 // width * width, dtype=np.uint64)
+    data.feed(*beats_of(words, 0, width))  # then no more: the burst that is open has to be filled
     simulation.sink("client0__data")
     simulation.tick(at)
     simulation.set("stop", 1)
@@ -260,7 +312,7 @@ def test_a_stop_ends_what_is_open_and_forgets_the_rest(masters: str, at: int) ->
     simulation.tick(100)
     assert np.array_equal(memory, before)
     written = memory[0x2000:].view("<u8")
-    assert set(written[at // 3 :]) == {0x0707070707070707}  # beats that fill a burst write nothing
+    assert set(written[words.size :]) == {0x0707070707070707}  # beats that fill a burst write nothing
 
 
 @pytest.mark.parametrize("write", [False, True])

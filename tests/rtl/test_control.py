@@ -360,8 +360,8 @@ def test_a_stuck_port_is_named_and_every_further_start_is_refused(text: str, kin
 @pytest.mark.slow  # another accelerator to compile
 def test_an_ultrascale_copies_in_bursts_of_32_beats() -> None:
     """From an odd beat on, through ports with room for 8 bursts, and across pages."""
-    bench = Bench(rtlil(accelerator(overlays.load("kv260"))), 4, (150, 150))
-    port = overlays.load("kv260").memory_port
+    bench = Bench(rtlil(accelerator(overlays.load("zcu104"))), 4, (150, 150))
+    port = overlays.load("zcu104").memory_port
     assert port
     for name, channel in bench.accelerator.channels.items():
         channel.limit(port.reads if name.endswith("read") else port.writes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -96,6 +98,8 @@ def test_lanes_share_the_pixels_of_a_tile_but_not_the_drain() -> None:
     window = Window((3, 3), (1, 1), (1, 1))
     assert array_cycles(kv260, Convolved(window, (64, 32, 3, 3), 1, (1, 32, 25, 41))) == 2 * (18 * 257 + 8)
     assert array_cycles(kv260, Convolved(plain(1), (64, 32, 1, 1), 1, (1, 32, 25, 41))) == 2 * (4 * 25 * 41 + 8)
+    wide = replace(kv260, requant=kv260.requant._replace(lanes=32))
+    assert array_cycles(wide, Convolved(plain(1), (64, 32, 1, 1), 1, (1, 32, 25, 41))) == 2 * (25 * 41 + 8)
 
 
 def test_groups_begin_in_words_of_their_own() -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ...blob import Array
 from ...errors import DeviceError
-from ...overlay.sections import BEAT, ChannelLimits
+from ...overlay.sections import ChannelLimits
 from ...util.lazy_numpy import np
 from .building import library, rtlil
 
@@ -208,7 +208,7 @@ class AxiChannel(_PortModel):
 
     def limit(self, limits: ChannelLimits, refuse: bool = False) -> None:
         """Hold READY down as a port of the processor does; or ``refuse`` what it has no room for, which is an error."""
-        numbers = limits.bursts_max, limits.bursts_min, limits.issued, limits.fifo_bytes // BEAT
+        numbers = limits.bursts_max, limits.bursts_min, limits.issued, limits.fifo_bytes
         self._library.rtl_limit(self._handle, self._number, *numbers, refuse)
 
     def fail(self, kind: str, after: int = 0) -> None:

@@ -1,6 +1,7 @@
 // DDR at AXI ports, and a checker of what the masters do: AXI3's limits, bursts, boundaries, order, stable payloads.
 #pragma once
 
+#include <array>
 #include "models.h"
 
 // Bytes per cycle that all ports share, in 1/256: a port that asks when none are left waits. Memory that refreshes itself
@@ -31,7 +32,7 @@ struct Channel {
     std::string name;
     Port valid, ready;
     std::vector<Port> payload;
-    std::vector<uint64_t> offered;
+    std::vector<std::vector<uint8_t>> offered;
     bool waited = false;
 
     Channel(const Design &design, const std::string &prefix, const std::string &channel,
@@ -39,16 +40,16 @@ struct Channel {
         : name(prefix + "__" + channel), valid(design.port(name + "valid")), ready(design.port(name + "ready")) {
         for (const std::string &field : fields)
             payload.push_back(design.port(name + field));
-        offered.resize(payload.size());
+        for (const Port &port : payload)
+            offered.emplace_back(port.bytes);
     }
 
     bool take() {
         bool now = valid.get();
         bool changed = false;
         for (size_t i = 0; i < payload.size(); i++) {
-            uint64_t value = payload[i].get();
-            changed |= value != offered[i];
-            offered[i] = value;
+            changed |= std::memcmp(payload[i].data, offered[i].data(), payload[i].bytes) != 0;
+            std::memcpy(offered[i].data(), payload[i].data, payload[i].bytes);
         }
         if (waited && (!now || changed))
             throw Failure(name + ": VALID or a payload changed before READY");
@@ -57,26 +58,31 @@ struct Channel {
     }
 };
 
+constexpr unsigned WIDEST = 16;  // bytes of a beat
+
+using Bytes = std::array<uint8_t, WIDEST>;
+
 struct Burst {
     uint64_t address;
     unsigned beats, id;
     uint64_t due = 0;
     unsigned moved = 0, response = 0;  // beats; an error that a test asked for
     bool late = false, failed = false, silent = false;
-    std::vector<std::pair<uint64_t, uint64_t>> kept = {};  // (address, bytes) of whole beats that are written late
+    std::vector<std::pair<uint64_t, Bytes>> kept = {};  // (address, bytes) of whole beats that are written late
 };
 
 inline std::vector<std::string> address_fields() { return {"addr", "len", "size", "burst", "id"}; }
 
-inline Burst burst_of(const Channel &channel) {
+// `size` bytes in a beat
+inline Burst burst_of(const Channel &channel, unsigned size) {
     uint64_t address = channel.payload[0].get();
     unsigned beats = unsigned(channel.payload[1].get()) + 1, id = unsigned(channel.payload[4].get());
     const std::string what = channel.name + ": " + about(address, beats);
-    if (channel.payload[2].get() != 3 || channel.payload[3].get() != 1)
-        throw Failure(what + ": not an incrementing burst of 8 bytes a beat");
-    if (address % 8)
+    if (1u << channel.payload[2].get() != size || channel.payload[3].get() != 1)
+        throw Failure(what + ": not an incrementing burst of " + std::to_string(size) + " bytes a beat");
+    if (address % size)
         throw Failure(what + ": not aligned");
-    if (address / 4096 != (address + 8 * beats - 1) / 4096)
+    if (address / 4096 != (address + size * beats - 1) / 4096)
         throw Failure(what + " cross a boundary of 4 KB");
     return {address, beats, id};
 }
@@ -86,14 +92,14 @@ inline Burst burst_of(const Channel &channel) {
 struct Limits {
     unsigned bursts = 0, whole = 0;  // that are open: of any length, and of the longest
     unsigned issued = 0;             // to memory, and not complete there
-    unsigned beats = 0;              // of the FIFO
+    unsigned bytes = 0;              // of the FIFO
     bool refuse = false;             // a burst beyond them is an error of the master: READY does not hold it back
 
     bool opens(size_t open, unsigned beats, unsigned longest) const {
         return !bursts || (open < bursts && beats + longest <= longest * whole);
     }
     bool issues(unsigned bursts) const { return !issued || bursts < issued; }
-    bool holds(unsigned filled, unsigned more) const { return !beats || filled + more <= beats; }
+    bool holds(unsigned filled, unsigned more) const { return !bytes || filled + more <= bytes; }
 };
 
 // What goes wrong with the burst that comes after `after` others, and with all later ones if the port gets stuck.
@@ -122,12 +128,14 @@ struct AxiChannel : Model {
     Bandwidth &bandwidth;
     Manner manner;
     Channel address;
+    unsigned size;  // bytes of a beat
     Limits limits;
     Fault fault;
 
     AxiChannel(const Design &design, const Memory &memory, Bandwidth &bandwidth, const std::string &name,
-               const char *channel, Manner manner)
-        : memory(memory), bandwidth(bandwidth), manner(manner), address(design, name, channel, address_fields()) {}
+               const char *channel, const char *data, Manner manner)
+        : memory(memory), bandwidth(bandwidth), manner(manner), address(design, name, channel, address_fields()),
+          size(design.port(name + data).width / 8) {}
 
     virtual size_t open() const = 0;  // bursts
 
@@ -146,7 +154,7 @@ struct AxiChannel : Model {
             return false;
         if (!limits.opens(open(), beats, longest()))
             throw Failure(address.name + ": " + std::to_string(open()) + " bursts are open, and the port takes no more");
-        bursts.push_back(burst_of(address));
+        bursts.push_back(burst_of(address, size));
         beats += bursts.back().beats;
         bursts.back().silent = fault.silent();
         bursts.back().response = fault.next();
@@ -156,7 +164,7 @@ struct AxiChannel : Model {
 
 struct AxiReads : AxiChannel {
     struct Beat {
-        uint64_t value;
+        Bytes bytes;
         unsigned response, id, length;  // of the burst, with its last beat; else 0
     };
 
@@ -166,7 +174,7 @@ struct AxiReads : AxiChannel {
     bool offering = false;
 
     AxiReads(const Design &design, const Memory &memory, Bandwidth &bandwidth, const std::string &name, Manner manner)
-        : AxiChannel(design, memory, bandwidth, name, "ar", manner), data(design.port(name + "__rdata")),
+        : AxiChannel(design, memory, bandwidth, name, "ar", "__rdata", manner), data(design.port(name + "__rdata")),
           response(design.port(name + "__rresp")), last(design.port(name + "__rlast")), id(design.port(name + "__rid")),
           valid(design.port(name + "__rvalid")), ready(design.port(name + "__rready")) {}
 
@@ -177,7 +185,7 @@ struct AxiReads : AxiChannel {
         arrive(random, now);
         if (!offering && !fifo.empty() && !manner.paused(random)) {
             const Beat &beat = fifo.front();
-            data.set(beat.value);
+            std::memcpy(data.data, beat.bytes.data(), size);
             response.set(beat.response);
             last.set(beat.length != 0);
             id.set(beat.id);
@@ -192,14 +200,14 @@ struct AxiReads : AxiChannel {
     void sample(Random &random, uint64_t now) override {
         if (offering && ready.get()) {
             offering = false;
-            filled--;
+            filled -= size;
             beats -= fifo.front().length;
             ending -= fifo.front().length != 0;
             fifo.pop_front();
         }
         take_address(waiting);
-        while (!waiting.empty() && limits.issues(unsigned(issued.size())) && limits.holds(filled, waiting.front().beats)) {
-            filled += waiting.front().beats;
+        while (!waiting.empty() && limits.issues(unsigned(issued.size())) && limits.holds(filled, size * waiting.front().beats)) {
+            filled += size * waiting.front().beats;
             waiting.front().due = now + manner.latency(random);
             issued.push_back(waiting.front());
             waiting.pop_front();
@@ -207,19 +215,23 @@ struct AxiReads : AxiChannel {
     }
 
   private:
-    unsigned filled = 0;  // beats of the FIFO that are there or on the way
+    unsigned filled = 0;  // bytes of the FIFO that are there or on the way
     size_t ending = 0;    // bursts whose last beat is in the FIFO
 
     // Let the next beat come from memory.
     void arrive(Random &random, uint64_t now) {
-        if (issued.empty() || issued.front().due > now || issued.front().silent || !bandwidth.take(now, 8))
+        if (issued.empty() || issued.front().due > now || issued.front().silent || !bandwidth.take(now, size))
             return;
         Burst &burst = issued.front();
-        const uint8_t *bytes = memory.find(burst.address, 8);
-        Beat beat{random.next(), burst.response ? burst.response : bytes ? 0u : 2u, burst.id, 0};
-        if (bytes && !burst.response)
-            std::memcpy(&beat.value, bytes, 8);
-        burst.address += 8;
+        Beat beat{{}, burst.response ? burst.response : 2, burst.id, 0};
+        for (unsigned at = 0; at < size; at += 8) {  // a run may begin and end within a beat, and memory with it
+            const uint64_t noise = random.next();
+            const uint8_t *bytes = memory.find(burst.address + at, 8);
+            std::memcpy(&beat.bytes[at], bytes && !burst.response ? static_cast<const void *>(bytes) : &noise, 8);
+            if (bytes)
+                beat.response = burst.response;
+        }
+        burst.address += size;
         if (++burst.moved == burst.beats) {
             beat.length = burst.beats;
             issued.pop_front();
@@ -239,7 +251,7 @@ struct AxiWrites : AxiChannel {
     bool offering = false, offered = false;  // a response; a beat, in the cycle before
 
     AxiWrites(const Design &design, const Memory &memory, Bandwidth &bandwidth, const std::string &name, Manner manner)
-        : AxiChannel(design, memory, bandwidth, name, "aw", manner),
+        : AxiChannel(design, memory, bandwidth, name, "aw", "__wdata", manner),
           data(design, name, "w", {"data", "strb", "last", "id"}), response(design.port(name + "__bresp")),
           id(design.port(name + "__bid")), valid(design.port(name + "__bvalid")),
           ready(design.port(name + "__bready")) {}
@@ -249,7 +261,7 @@ struct AxiWrites : AxiChannel {
     void drive(Random &random, uint64_t now) override {
         drive_address(random);
         // without a FIFO a beat is taken when memory takes it
-        bool room = limits.beats ? limits.holds(filled, 1) : bandwidth.take(now, offered ? 8 : 0);
+        bool room = limits.bytes ? limits.holds(filled, size) : bandwidth.take(now, offered ? size : 0);
         data.ready.set(!manner.paused(random) && room && !fault.deaf());
         leave(random, now);
         if (!offering && !written.empty() && written.front().due <= now && !written.front().silent &&
@@ -257,7 +269,7 @@ struct AxiWrites : AxiChannel {
             Burst &burst = written.front();
             for (auto &beat : burst.kept)
                 if (!burst.response)
-                    std::memcpy(memory.find(beat.first, 8), &beat.second, 8);
+                    std::memcpy(memory.find(beat.first, size), beat.second.data(), size);
             response.set(burst.response ? burst.response : burst.failed ? 2 : 0);
             id.set(burst.id);
             answered = burst.beats;
@@ -280,14 +292,14 @@ struct AxiWrites : AxiChannel {
     }
 
   private:
-    unsigned filled = 0;    // beats in the FIFO
+    unsigned filled = 0;    // bytes in the FIFO
     unsigned answered = 0;  // beats of the burst whose response is offered
 
     // Let the next beat of the oldest whole burst go to memory.
     void leave(Random &random, uint64_t now) {
-        if (waiting.empty() || !limits.issues(unsigned(written.size())) || !bandwidth.take(now, 8))
+        if (waiting.empty() || !limits.issues(unsigned(written.size())) || !bandwidth.take(now, size))
             return;
-        filled--;
+        filled -= size;
         if (++waiting.front().moved == waiting.front().beats)
             end(waiting, random, now);
     }
@@ -307,21 +319,25 @@ struct AxiWrites : AxiChannel {
             throw Failure(data.name + ": WLAST is wrong" + where);
         if (data.payload[3].get() != burst.id)
             throw Failure(data.name + ": WID is not AWID" + where);
-        const uint64_t value = data.payload[0].get();
+        Bytes value{};
+        std::memcpy(value.data(), data.payload[0].data, size);
         const unsigned strobe = unsigned(data.payload[1].get());
-        uint8_t *bytes = memory.find(burst.address, 8);
-        burst.failed |= !bytes && strobe;
-        if (bytes && (burst.late || burst.response) && strobe == 0xFF)
+        if ((burst.late || burst.response) && strobe + 1 == 1u << size && memory.find(burst.address, size))
             burst.kept.push_back({burst.address, value});
         else
-            for (int i = 0; bytes && i < 8; i++)
-                if (strobe >> i & 1)
-                    bytes[i] = uint8_t(value >> 8 * i);
-        burst.address += 8;
-        filled += limits.beats != 0;
+            for (unsigned i = 0; i < size; i++)
+                if (strobe >> i & 1) {
+                    uint8_t *byte = memory.find(burst.address + i, 1);
+                    burst.failed |= !byte;
+                    if (byte)
+                        *byte = value[i];
+                }
+        burst.address += size;
+        if (limits.bytes)
+            filled += size;
         if (burst.moved < burst.beats)
             return;
-        if (!limits.beats)
+        if (!limits.bytes)
             return end(bursts, random, now);
         burst.moved = 0;
         waiting.push_back(burst);

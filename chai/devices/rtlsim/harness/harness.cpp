@@ -126,8 +126,8 @@ void rtl_refresh(void *handle, unsigned period, unsigned pause) {
 }
 
 // Limit what a model of an AXI channel has room for; see Limits.
-void rtl_limit(void *handle, int model, unsigned bursts, unsigned whole, unsigned issued, unsigned beats, int refuse) {
-    axi_channel(handle, model).limits = {bursts, whole, issued, beats, refuse != 0};
+void rtl_limit(void *handle, int model, unsigned bursts, unsigned whole, unsigned issued, unsigned bytes, int refuse) {
+    axi_channel(handle, model).limits = {bursts, whole, issued, bytes, refuse != 0};
 }
 
 // Let a model of an AXI channel fail after so many more bursts; see Fault.

@@ -3,6 +3,7 @@
 // A model sets its inputs of the design before a cycle (`drive`) and sees the settled values at its end (`sample`).
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include "design.h"
@@ -99,10 +100,13 @@ struct Reader : Model {
         request.ready.set(!manner.paused(random));
         if (!data.offering && !runs.empty() && runs.front().due <= now && !manner.paused(random)) {
             Run &run = runs.front();
-            std::memcpy(data.payload.data, memory.at(request.name, run.address, 8), 8);
+            const uint64_t words = std::min<uint64_t>(run.beats, data.payload.width / 64);
+            if (8 * words < data.payload.bytes)  // the last words of a run
+                std::memset(data.payload.data, int(random.below(256)), data.payload.bytes);
+            std::memcpy(data.payload.data, memory.at(request.name, run.address, 8 * words), 8 * words);
             data.offering = true;
-            run.address += 8;
-            if (!--run.beats)
+            run.address += 8 * words;
+            if (!(run.beats -= words))
                 runs.pop_front();
         } else if (!data.offering) {
             data.payload.set(random.next());
@@ -120,30 +124,34 @@ struct Reader : Model {
     }
 };
 
-// The memory of a WritePort: a run reaches memory when its response does.
+// The memory of a WritePort: a run reaches memory when its response does. Its words are where they are in beats of memory.
 struct Writer : Model {
     const Memory &memory;
     Manner manner;
     Taking request, data;
     Port finished;
     std::deque<Run> runs;
-    std::deque<uint64_t> beats;
+    std::deque<std::vector<uint8_t>> beats;
+    uint64_t size;  // bytes of a beat
 
     Writer(const Design &design, const Memory &memory, const std::string &prefix, Manner manner)
         : memory(memory), manner(manner), request(design, prefix + "__request"), data(design, prefix + "__data"),
-          finished(design.port(prefix + "__finished")) {}
+          finished(design.port(prefix + "__finished")), size(data.payload.width / 8) {}
+
+    uint64_t spans(const Run &run) const { return (run.address % size + 8 * run.beats + size - 1) / size; }
 
     void drive(Random &random, uint64_t now) override {
         bool ended = false;
-        if (!runs.empty() && runs.front().beats <= beats.size()) {
+        if (!runs.empty() && spans(runs.front()) <= beats.size()) {
             Run &run = runs.front();
             if (!run.due)
                 run.due = now + manner.latency(random);
             if (run.due <= now) {
                 uint8_t *bytes = memory.at(request.name, run.address, 8 * run.beats);
-                for (uint64_t i = 0; i < run.beats; i++, bytes += 8) {
-                    std::memcpy(bytes, &beats.front(), 8);
-                    beats.pop_front();
+                for (uint64_t i = run.address % size / 8, last = i + run.beats; i < last; i++, bytes += 8) {
+                    std::memcpy(bytes, &beats.front()[8 * i % size], 8);
+                    if ((i + 1) * 8 % size == 0 || i + 1 == last)
+                        beats.pop_front();
                 }
                 ended = run.last;
                 runs.pop_front();
@@ -153,18 +161,19 @@ struct Writer : Model {
         request.ready.set(!manner.paused(random));
         uint64_t asked = 0;
         for (const Run &run : runs)
-            asked += run.beats;
+            asked += spans(run);
         data.ready.set(asked > beats.size() && !manner.paused(random));  // the strictest port: no beat before its request
     }
 
     void sample(Random &, uint64_t) override {
+        const uint8_t *payload = static_cast<const uint8_t *>(data.payload.data);
         if (request.take()) {
             Run run = request_of(request, 1, 0);
             memory.at(request.name, run.address, 8 * run.beats);
             runs.push_back(run);
         }
         if (data.take())
-            beats.push_back(data.payload.get());
+            beats.emplace_back(payload, payload + size);
     }
 };
 
