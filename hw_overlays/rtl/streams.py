@@ -1,6 +1,6 @@
 """Registers that cut long paths: in streams, and of values that have some cycles to settle."""
 
-from amaranth.hdl import Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.data import View
 from amaranth.lib.wiring import Component, In, Out
@@ -69,17 +69,33 @@ def levels(b: Value) -> int:
     return max(1, (len(Value.cast(b)) - 1).bit_length())
 
 
-def counted(m: Module, queue: object, layout: object, taken: Value) -> tuple[Signal, Signal, Signal]:
+def counted(m: Module, queue: object, layout: object, taken: Value) -> tuple[Signal, Signal, Value]:
     """Count the beats of the runs in a queue; ``taken`` is 1 for each beat.
 
     Return whether there is a run, the run (whose ``beats`` are at least 1), and whether its next beat is the last one.
     """
+    there, run, last, _ = counted_pairs(m, queue, layout, taken, None)
+    return there, run, last
+
+
+def counted_pairs(
+    m: Module, queue: object, layout: object, taken: Value, wanted: Value | None
+) -> tuple[Signal, Signal, Value, Value]:
+    """Count the same where two beats are taken if that is ``wanted`` and the run has them.
+
+    Return what ``counted`` does, of what is taken next, and whether that is two beats.
+    """
     there, last, run = Signal(name="run_there"), register(1, "run_last"), register(layout, "run")
     left = register(run.beats.shape(), "run_left")
-    head = View(layout, queue.r_data)
-    m.d.comb += queue.r_en.eq(~there | (taken & last))
+    head, pair, ends = View(layout, queue.r_data), Const(0), last
+    if wanted is not None:
+        two = register(1, "run_two")
+        pair = wanted & ~last
+        ends = Mux(pair, two, last)
+        m.d.sync += two.eq(Mux(queue.r_en, head.beats == 2, Mux(taken, left == 3 + pair, two)))
+    m.d.comb += queue.r_en.eq(~there | (taken & ends))
     with m.If(taken):
-        m.d.sync += [left.eq(left - 1), last.eq(left == 2)]
+        m.d.sync += [left.eq(left - 1 - pair), last.eq(left == 2 + pair)]
     with m.If(queue.r_en):
         m.d.sync += [there.eq(queue.r_rdy), run.eq(head), left.eq(head.beats), last.eq(head.beats == 1)]
-    return there, run, last
+    return there, run, ends, pair

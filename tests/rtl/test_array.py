@@ -18,6 +18,7 @@ from chai.fixed import Requantization
 from chai.hw_overlays.rtl.ports import Stall
 from chai.overlay import Overlay
 from chai.overlay.records import unpack
+from chai.overlay.sections import PortSize
 from chai.tasks import tiling
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
@@ -28,11 +29,23 @@ if missing():
     pytest.skip(missing(), allow_module_level=True)
 
 SMALL = small(16, 16)
+
+
+def wide(overlay: Overlay, lanes: int) -> Overlay:
+    """An overlay with ports of 128 bits, where the codes of so many channels of a pixel leave the array together."""
+    return replace(overlay, ports=PortSize(16), requant=overlay.requant._replace(lanes=lanes))
+
+
+WIDE = wide(replace(small(16, 16, lanes=2), wide_bits=None), 16)  # and narrow sums, as kv260
 OVERLAYS = (
     *(small(8, 8), SMALL, small(8, 24, 32, 256, 64)),
     *(small(8, 8, lanes=2), small(8, 16, 16, 256, 64, lanes=5), small(16, 16, lanes=3)),
+    *(WIDE, wide(SMALL, 8), wide(small(16, 32, 32, 256, 64), 16), wide(small(16, 32, 32, 256, 64, lanes=3), 32)),
 )
-ROOMY = [o for o in OVERLAYS if o.array.inputs * o.buffers.input.depth >= 3 * 512]  # three rows of 512 channels
+ROOMY = [
+    o for o in OVERLAYS if o.wide_bits and o.array.inputs * o.buffers.input.depth >= 3 * 512
+]  # three rows of 512 channels
+FIRST = [o if o in (SMALL, WIDE) else pytest.param(o, marks=pytest.mark.slow) for o in OVERLAYS]
 LATENCIES = (1, 1), (1, 20), (150, 150), (1, 300)
 
 
@@ -60,13 +73,12 @@ def test_chains_of_random_tasks_are_their_definitions(part: int) -> None:
     assert len(stays) >= 3
 
 
-def test_chains_on_lanes_without_wide_sums() -> None:
-    """Two of them, as kv260 has four."""
+def test_chains_with_wide_ports_and_narrow_sums() -> None:
     for seed in range(12):
-        run(replace(small(8, 8, lanes=2), wide_bits=None), 6000 + seed)
+        run(WIDE, 6000 + seed)
 
 
-@pytest.mark.parametrize("overlay", [SMALL, *(pytest.param(o, marks=pytest.mark.slow) for o in OVERLAYS if o != SMALL)])
+@pytest.mark.parametrize("overlay", FIRST)
 def test_codes_go_through_tables(overlay: Overlay) -> None:
     """Those of some of the Tasks, each through its own; tables come while codes of the Tasks before go through theirs."""
     for seed in range(8):
@@ -102,7 +114,7 @@ def test_wide_sums_are_exact(overlay: Overlay) -> None:
     bench.run((1, 40))
 
 
-@pytest.mark.parametrize("overlay", [SMALL, *(pytest.param(o, marks=pytest.mark.slow) for o in OVERLAYS if o != SMALL)])
+@pytest.mark.parametrize("overlay", FIRST)
 def test_codes_are_pooled_before_they_are_written(overlay: Overlay) -> None:
     """Those of most Tasks, of several images, tiles and blocks in every order, some through tables, some read by the next one."""
     stays, several, beyond = set(), 0, set()

@@ -3,7 +3,7 @@
 Small maps need a beat of weights in nearly each cycle, and a port of the processor has too few bursts open for that.
 """
 
-from amaranth import Cat, Module, Mux, Signal, unsigned
+from amaranth import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..beats import WORD
 from ..descriptor import table_fields, table_record
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
@@ -27,9 +28,10 @@ COUNT = 16  # bits of a count of words, which runs over all Tasks
 SIDES = ("memory", "memory_too")  # ports, which take requests in turns
 
 
-STORE = data.StructLayout(
-    {"payload": 64, "weights": 1, "table": 1, "lookup": 1, "slot": 1, "narrow": 1, "beat": BEATS_BITS, "end": 1}
-)
+def store_layout(words: int) -> data.StructLayout:
+    """Return what has come: a group of so many words, of what it is, and its number (of a table of codes, a word's)."""
+    flags = dict.fromkeys(("weights", "table", "lookup", "slot", "narrow", "end"), 1)
+    return data.StructLayout({"payload": words * WORD, **flags, "beat": BEATS_BITS})
 
 
 class Constants(wiring.Component):
@@ -41,8 +43,8 @@ class Constants(wiring.Component):
     ``word``, ``weights``  read a word (its count): two cycles later
     ``tables``, ``tables_used``  tables that have come and that are drained, of all Tasks
     ``slot``             of the plan; ``entries`` are beats of its table of codes
-    ``plane``, ``records``  read the records of a plane of 8 channels (the table's number, and the plane's in its block):
-                         in the next cycle
+    ``plane``, ``records``  read the records of a plane, or of all that leave the array together (the table's number, and
+                         theirs in its block): in the next cycle
     """
 
     def __init__(self, overlay: Overlay) -> None:
@@ -50,10 +52,15 @@ class Constants(wiring.Component):
         array, weights = overlay.array, overlay.buffers.weights
         self.depth = weights.depth * weights.banks
         self.step = overlay.layout.channels_per_word
-        self.parts = array.outputs // self.step  # beats of a word, and planes of a block
+        self.parts = array.outputs // self.step  # words of 8 bytes of one of weights
+        self.words, self.lanes = overlay.ports.words, overlay.requant.lanes
         log2(self.depth)  # addresses wrap around
         if array.outputs % self.step or weights.word_bits != 8 * array.outputs or array.outputs < array.inputs:
             raise ValueError(f"array of {array.inputs} x {array.outputs}: outputs are no whole planes, or too few")
+        if array.inputs % (self.words * self.step) or array.outputs % (self.words * self.step):
+            raise ValueError(
+                f"array of {array.inputs} x {array.outputs}: no whole beats of {overlay.ports.bytes} bytes"
+            )
         self.record = table_fields(overlay, overlay.array_bits)
         super().__init__(
             {
@@ -69,9 +76,9 @@ class Constants(wiring.Component):
                 "tables": Out(COUNT),
                 "tables_used": In(COUNT),
                 "table": In(range(TABLES)),
-                "plane": In(range(self.parts)),
-                "records": Out(data.ArrayLayout(self.record, self.step)),
-                **{name: Out(ReadPort(address_bits(overlay))) for name in SIDES},
+                "plane": In(range(array.outputs // self.lanes)),
+                "records": Out(data.ArrayLayout(self.record, self.lanes)),
+                **{name: Out(ReadPort(address_bits(overlay), self.words)) for name in SIDES},
             }
         )
 
@@ -82,23 +89,28 @@ class Constants(wiring.Component):
         m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
         # in the store a beat is a cycle later
-        beat, taken, store = register(BEATS_BITS, "beat"), Signal(), register(STORE, "store")
+        beat, taken, stored = register(BEATS_BITS, "beat"), Signal(), Signal()
+        store = register(store_layout(self.words), "store")
         there, run, last = counted(m, fifo, layout, taken)
-        with m.If(taken):
+        with m.If(stored):
             m.d.sync += beat.eq(beat + 1)
         with m.If(fifo.r_en):
             m.d.sync += beat.eq(0)
         m.d.sync += [store.weights.eq(taken & ~run.table & ~run.lookup), store.table.eq(taken & run.table)]
-        m.d.sync += [store.lookup.eq(taken & run.lookup), store.slot.eq(run.slot)]
+        m.d.sync += [store.lookup.eq(stored & run.lookup), store.slot.eq(run.slot)]
         m.d.sync += [store.narrow.eq(run.narrow), store.beat.eq(beat), store.end.eq(taken & last & run.table)]
+        half = run.lookup & ~beat[0] if self.words > 1 else Const(0)  # codes go into their tables a word at a time
+        m.d.comb += taken.eq(stored & ~half)
         for side, name in enumerate(SIDES):
             stream = getattr(self, name).data
-            m.d.comb += stream.ready.eq(there & (run.side == side))
-            with m.If(stream.ready):
-                m.d.comb += taken.eq(stream.valid)
+            mine = there & (run.side == side)
+            m.d.comb += stream.ready.eq(mine & ~half)
+            with m.If(mine):
+                m.d.comb += stored.eq(stream.valid)
                 m.d.sync += store.payload.eq(stream.payload)
         m.d.comb += [self.entries.write.eq(store.lookup), self.entries.bank.eq(store.slot)]
-        m.d.comb += [self.entries.beat.eq(store.beat), self.entries.codes.eq(store.payload)]
+        m.d.comb += self.entries.beat.eq(store.beat)
+        m.d.comb += self.entries.codes.eq(store.payload.word_select(store.beat[: log2(self.words)], WORD))
         self._store_weights(m, store)
         self._store_tables(m, store)
         return m
@@ -148,7 +160,7 @@ class Constants(wiring.Component):
         )
         run = Signal(layout)
         m.d.comb += [
-            run.beats.eq(port.beats),
+            run.beats.eq(port.beats >> log2(self.words)),  # groups
             run.narrow.eq(plan.depthwise),
             run.side.eq(side),
             run.slot.eq(self.slot),
@@ -249,14 +261,15 @@ class Constants(wiring.Component):
         m.submodules.weights_ring = ring = Memory(
             shape=unsigned(8 * array.outputs), depth=self.depth, init=[], attrs=style
         )
-        reader, writer = ring.read_port(), ring.write_port(granularity=64)
-        part = Signal(range(self.parts))
-        last = Mux(store.narrow, array.inputs // self.step, self.parts) - 1
+        size, groups = self.words * WORD, self.parts // self.words
+        reader, writer = ring.read_port(), ring.write_port(granularity=size)
+        part = Signal(range(groups))
+        last = Mux(store.narrow, array.inputs // self.step // self.words, groups) - 1
         m.d.comb += [
             reader.addr.eq(self.word),
             self.weights.eq(later(m, reader.data, "weights_read")),  # the memory's output register
             writer.addr.eq(self.written),
-            writer.data.eq(Cat(store.payload for _ in range(self.parts))),
+            writer.data.eq(store.payload.replicate(groups)),
             writer.en.eq(store.weights << part),
         ]
         with m.If(store.weights):
@@ -265,22 +278,25 @@ class Constants(wiring.Component):
                 m.d.sync += [part.eq(0), self.written.eq(self.written + 1)]
 
     def _store_tables(self, m: Module, store: data.View) -> None:
-        beat = store.beat
-        entry = data.View(table_record(self.overlay), Cat(held := register(64, "held"), store.payload))
-        with m.If(store.table):
-            m.d.sync += held.eq(store.payload)
+        whole = Const(1)  # a record has come
+        record, beat = store.payload, store.beat
+        if self.words == 1:
+            record, beat, whole = Cat(held := register(WORD, "held"), store.payload), store.beat[1:], store.beat[0]
+            with m.If(store.table):
+                m.d.sync += held.eq(store.payload)
+        entry = data.View(table_record(self.overlay), record)
         with m.If(store.end):
             m.d.sync += self.tables.eq(self.tables + 1)
         slot = self.tables[: log2(TABLES)]
-        lane, plane = beat[1 : 1 + log2(self.step)], beat[1 + log2(self.step) :][: len(self.plane)]
-        for i in range(self.step):
+        lane, plane = beat[: log2(self.lanes)], beat[log2(self.lanes) :][: len(self.plane)]
+        for i in range(self.lanes):
             m.submodules[f"table_{i}"] = memory = Memory(shape=self.record, depth=TABLES << len(self.plane), init=[])
             reader, writer = memory.read_port(), memory.write_port()
             m.d.comb += [
                 reader.addr.eq(Cat(self.plane, self.table)),
                 self.records[i].eq(reader.data),
                 writer.addr.eq(Cat(plane, slot)),
-                writer.en.eq(store.table & beat[0] & (lane == i)),
+                writer.en.eq(store.table & whole & (lane == i)),
             ]
             m.d.comb += [writer.data[name].eq(entry[name]) for name in self.record.members]
 

@@ -1,6 +1,9 @@
-"""The way out: sums of a job to codes, plane by plane, each a single run of beats; of pooled ones, a run for each row."""
+"""The way out: sums of a job to codes, plane by plane, each a single run of words; of pooled ones, a run for each row.
 
-from amaranth import Cat, Module, Mux, Signal
+Several planes of a pixel may go together: the manifest's ``requant.lanes``.
+"""
+
+from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -10,13 +13,14 @@ from chai.overlay import Overlay
 
 from ..descriptor import table_fields
 from ..lookup import ENTRIES
-from ..ports import WritePort, address_bits
+from ..ports import WritePort, address_bits, result_words
 from ..requantise import LATENCY, Requantise
 from ..streams import later, register
 from .constants import COUNT, TABLES
 from .jobs import job
 from .plan import log2, plan
 from .pooling import Maxima, Sweep, alone, columns_of
+from .writer import Writer, planes_of
 
 SETTLE = 4  # cycles from a new job until what follows from it is in registers
 BEATS = 32  # on the way from the accumulators to the port
@@ -39,11 +43,14 @@ class Drain(wiring.Component):
         self.overlay = overlay
         array = overlay.array
         self.step = overlay.layout.channels_per_word
-        if overlay.requant.lanes != self.step:
-            raise ValueError(f"{overlay.requant.lanes} requantisation lanes, expected {self.step}: a plane's channels")
+        self.lanes, self.planes = overlay.requant.lanes, overlay.planes_at_once
+        if self.lanes != self.step << log2(self.planes) or array.outputs % self.lanes:
+            raise ValueError(
+                f"{self.lanes} requantisation lanes: expected 1, 2 or 4 planes of {self.step} among the outputs"
+            )
         depth = overlay.buffers.accumulators.depth
-        self.parts = array.outputs // self.step
-        self.requantise = Requantise(overlay, self.step, overlay.array_bits)
+        self.parts = array.outputs // self.lanes
+        self.requantise = Requantise(overlay, self.lanes, overlay.array_bits)
         self.pools = columns_of(overlay) > 0
         sums = self.requantise.sums.shape()
         super().__init__(
@@ -57,13 +64,13 @@ class Drain(wiring.Component):
                 "sums": In(data.ArrayLayout(sums.elem_shape, array.outputs)),
                 "table": Out(range(TABLES)),
                 "plane": Out(range(self.parts)),
-                "records": In(data.ArrayLayout(table_fields(overlay, overlay.array_bits), self.step)),
+                "records": In(data.ArrayLayout(table_fields(overlay, overlay.array_bits), self.lanes)),
                 "tables": In(COUNT),
                 "entries": In(ENTRIES),
                 "drained": Out(COUNT),
                 "ended": Out(1),
                 "waits": Out(1),
-                "memory": Out(WritePort(address_bits(overlay))),
+                "memory": Out(WritePort(address_bits(overlay), result_words(overlay))),
             }
         )
 
@@ -71,7 +78,7 @@ class Drain(wiring.Component):
         """Return the counters of runs and of beats, and the lanes that they feed."""
         m = Module()
         plan, job = self.plan, self.jobs.payload
-        planes = later(m, (job.channels + (self.step - 1)) >> log2(self.step), "planes")
+        planes = later(m, (job.channels + (self.lanes - 1)) >> log2(self.lanes), "planes")
         m.d.comb += [self.slot.eq(job.slot), self.bank.eq(job.bank)]
         # a job's counters are set while what follows from it comes into registers
         settle, settled = Signal(range(SETTLE + 1), init=SETTLE), Signal()
@@ -81,7 +88,8 @@ class Drain(wiring.Component):
             m.d.sync += [settle.eq(SETTLE), settled.eq(0)]
         part, last_part = register(range(self.parts), "part"), register(1, "last_part")
         sweep = self._sweep(m, self.jobs.valid & (settle == SETTLE - 2), last_part)
-        all_asked = self._ask(m, planes, settled, sweep.runs)
+        runs, words = self._output(m)
+        all_asked = self._ask(m, planes, settled, sweep.runs, runs)
 
         rule = register(self.requantise.rule.shape(), "rule")
         left, end, single = register(len(job.pixels), "left"), register(1, "end"), later(m, job.pixels == 1, "single")
@@ -121,14 +129,23 @@ class Drain(wiring.Component):
             m.d.sync += [part.eq(0), last_part.eq(planes == 1)]
         with m.If(~settled | (reading & plane_end)):
             m.d.sync += [left.eq(job.pixels), end.eq(single), self.lane.eq(0), self.address.eq(0)]
-        written = self.memory.data.valid & self.memory.data.ready
+        written = words.valid & words.ready
         writes = reading & (~plan.pooled | (place.ends & place.ends_row))
         m.d.sync += flying.eq(flying + writes - written)
         m.d.comb += self.waits.eq(self.memory.data.valid & ~self.memory.data.ready)
         chosen = Mux(plan.pooled, place.as_value(), alone(self.overlay).as_value())
-        channels = later(m, job.channels - (part << log2(self.step)), "channels")
-        self._lanes(m, rule, part, channels, reading, chosen)
+        channels = later(m, job.channels - (part << log2(self.lanes)), "channels")
+        fifo = self._lanes(m, rule, part, channels, reading, chosen)
+        m.d.comb += [words.valid.eq(fifo.r_rdy), words.payload.eq(fifo.r_data), fifo.r_en.eq(words.ready)]
         return m
+
+    def _output(self, m: Module) -> tuple[stream.Interface, stream.Interface]:
+        """Return what takes runs and words: the port, or what leads several planes to it."""
+        if self.planes == 1:
+            return self.memory.request, self.memory.data
+        m.submodules.writer = writer = Writer(self.overlay)
+        wiring.connect(m, writer.memory, wiring.flipped(self.memory))
+        return writer.runs, writer.codes
 
     def _sweep(self, m: Module, begins: Value, last_part: Value) -> Sweep:
         """Return the way through the rows of a job's planes if they are pooled. Without the unit nothing drives it."""
@@ -140,16 +157,16 @@ class Drain(wiring.Component):
             m.d.comb += [sweep.begins.eq(begins & plan.pooled), sweep.last_part.eq(last_part)]
         return sweep
 
-    def _ask(self, m: Module, planes: Value, settled: Value, rows: stream.Interface) -> Value:
+    def _ask(self, m: Module, planes: Value, settled: Value, rows: stream.Interface, port: stream.Interface) -> Value:
         """Request a run for each plane, ahead of the beats or late; return whether all of a job's are requested.
 
         ``rows`` are the runs of pooled planes, the last of which may still wait when the next job has begun.
         """
-        plan, job, port = self.plan, self.jobs.payload, self.memory.request
+        plan, job = self.plan, self.jobs.payload
         bits = len(port.payload.address)
         asked, output = register(range(self.parts + 1), "asked"), register(bits, "output")
         last, done = later(m, asked == planes - 1, "last_run"), Signal()
-        following = later(m, (output + plan.output_pitch)[:bits], "next_output")
+        following = later(m, (output + (plan.output_pitch << log2(self.planes)))[:bits], "next_output")
         waits = Signal()  # for these two
         asks = settled & ~done & ~waits & ~plan.pooled & ~rows.valid
         m.d.comb += [
@@ -160,6 +177,9 @@ class Drain(wiring.Component):
             port.payload.tag.eq(plan.tag),
             rows.ready.eq(port.ready),
         ]
+        if self.planes > 1:
+            some = later(m, planes_of(self.overlay, job.channels - (asked << log2(self.lanes))), "asked_planes")
+            m.d.comb += [port.payload.pitch.eq(plan.output_pitch), port.payload.planes.eq(some)]
         with m.If(rows.valid):
             m.d.comb += port.payload.eq(rows.payload)
         m.d.sync += waits.eq(asks & port.ready)
@@ -169,16 +189,17 @@ class Drain(wiring.Component):
             m.d.sync += [asked.eq(0), output.eq(job.output), done.eq(0)]
         return done
 
-    def _lanes(self, m: Module, rule: Value, part: Value, channels: Value, reading: Value, place: Value) -> None:
+    def _lanes(
+        self, m: Module, rule: Value, part: Value, channels: Value, reading: Value, place: Value
+    ) -> SyncFIFOBuffered:
+        """Take sums through the lanes, and their maxima if the Task has them; return the queue of words."""
         m.submodules.requantise = lanes = self.requantise
-        m.submodules.beats = fifo = SyncFIFOBuffered(width=8 * self.step, depth=BEATS)
+        m.submodules.beats = fifo = SyncFIFOBuffered(width=8 * self.lanes, depth=BEATS)
         # with the sums that are read; channels beyond the last one are zeros
-        chosen, some = later(m, part, "part", 2), Cat(channels > k for k in range(self.step))
+        chosen, some = later(m, part, "part", 2), Cat(channels > k for k in range(self.lanes))
         sums = register(lanes.sums.shape(), "sums")
-        with m.Switch(chosen):
-            for i in range(self.parts):
-                with m.Case(i):
-                    m.d.sync += [sums[k].eq(self.sums[i * self.step + k]) for k in range(self.step)]
+        of_parts = Array(Cat(self.sums[i * self.lanes + k] for k in range(self.lanes)) for i in range(self.parts))
+        m.d.sync += sums.as_value().eq(of_parts[chosen] if self.parts > 1 else of_parts[0])
         m.d.comb += [
             lanes.sums.eq(sums),
             lanes.choice.looks.eq(later(m, self.plan.lookup, "looks", 3)),  # as long as the sums take
@@ -187,23 +208,20 @@ class Drain(wiring.Component):
             lanes.more.eq(later(m, reading & rule.wide, "second", 3)),
             lanes.entries.eq(self.entries),
         ]
-        for k in range(self.step):
+        for k in range(self.lanes):
             for name in ("bias", "multiplier", "negative"):
                 m.d.comb += getattr(lanes, name)[k].eq(later(m, self.records[k][name], f"{name}_{k}"))
         valid, some = later(m, reading, "valid", LATENCY + 3), later(m, some, "some", LATENCY + 2)
-        word = Cat(Mux(some[k], lanes.codes[k], 0) for k in range(self.step))
-        m.d.comb += [
-            fifo.w_en.eq(valid),
-            fifo.w_data.eq(word),
-            self.memory.data.valid.eq(fifo.r_rdy),
-            self.memory.data.payload.eq(fifo.r_data),
-            fifo.r_en.eq(self.memory.data.ready),
-        ]
-        if self.pools:
-            m.submodules.maxima = maxima = Maxima(self.overlay)
-            m.d.comb += [maxima.valid.eq(valid), maxima.codes.as_value().eq(word)]
-            m.d.comb += maxima.place.as_value().eq(later(m, place, "place", LATENCY + 3))
-            m.d.comb += [fifo.w_en.eq(maxima.write), fifo.w_data.eq(maxima.word.as_value())]
+        word = Cat(Mux(some[k], lanes.codes[k], 0)[:8] for k in range(self.lanes))
+        m.d.comb += [fifo.w_en.eq(valid), fifo.w_data.eq(word)]
+        place = later(m, place, "place", LATENCY + 3)
+        for i in range(self.planes if self.pools else 0):
+            m.submodules[f"maxima_{i}"] = maxima = Maxima(self.overlay)
+            codes = 8 * self.step
+            m.d.comb += [maxima.valid.eq(valid), maxima.codes.as_value().eq(word.word_select(i, codes))]
+            m.d.comb += [maxima.place.as_value().eq(place), fifo.w_en.eq(maxima.write)]
+            m.d.comb += fifo.w_data.word_select(i, codes).eq(maxima.word.as_value())
+        return fifo
 
 
 def complete_job(overlay: Overlay) -> data.StructLayout:

@@ -4,7 +4,7 @@ A tile's new rows are a chunk. Its planes come one after the other, each in a si
 with the first ones; a segment is the part of a chunk in one word of all planes.
 """
 
-from amaranth import Module, Mux, Signal, signed, unsigned
+from amaranth import Const, Module, Mux, Signal, signed, unsigned
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -13,8 +13,9 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..beats import WORD
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
-from ..streams import counted, later, register
+from ..streams import counted_pairs, later, register
 from .plan import WORDS, log2, plan, ram_style
 
 CHUNKS = 16  # bits of a count of chunks, which runs over all Tasks
@@ -45,7 +46,7 @@ class Loader(wiring.Component):
 
     def __init__(self, overlay: Overlay, index: int) -> None:
         self.overlay, self.index = overlay, index
-        self.depth = overlay.buffers.input.depth
+        self.depth, self.words = overlay.buffers.input.depth, overlay.ports.words
         self.planes = overlay.array.inputs // overlay.layout.channels_per_word
         log2(self.depth)  # addresses wrap around
         if self.planes not in (1, 2):
@@ -62,8 +63,8 @@ class Loader(wiring.Component):
                 "chunks": Out(CHUNKS),
                 "segments": Out(13),
                 "address": In(data.ArrayLayout(range(self.depth), lanes)),
-                "data": Out(data.ArrayLayout(64, lanes)),
-                "memory": Out(ReadPort(address_bits(overlay))),
+                "data": Out(data.ArrayLayout(WORD, lanes)),
+                "memory": Out(ReadPort(address_bits(overlay), self.words)),
             }
         )
 
@@ -227,36 +228,59 @@ class Loader(wiring.Component):
                     m.next = "IDLE"
 
     def _store(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
-        m.submodules.ring = memory = Memory(
-            shape=unsigned(64), depth=self.depth, init=[], attrs=ram_style(self.overlay.buffers.input)
-        )
-        writer = memory.write_port()
-        for lane in range(self.overlay.array.lanes):  # synthesis makes a copy for each port that reads
-            reader = memory.read_port()
-            m.d.comb += reader.addr.eq(self.address[lane])
-            m.d.comb += self.data[lane].eq(later(m, reader.data, f"data_{lane}"))  # the memory's output register
-        stream = self.memory.data
-        taken = Signal()
-        there, segment, last = counted(m, fifo, layout, taken)
+        """Store a group of words in a cycle, or one word where a row of the image ends between two."""
+        groups, taken = self.memory.data, Signal()
         address, columns = register(range(self.depth), "place"), register(13, "columns")
         row_end = register(1, "row_end")
+        half, row_pair = Signal(), register(1, "row_pair")  # the group's first word is stored; a row has two more words
+        wanted = ~half & ~row_end if self.words > 1 else None
+        there, segment, last, pair = counted_pairs(m, fifo, layout, taken, wanted)
         m.d.comb += [
-            stream.ready.eq(there & ~segment.empty),
-            taken.eq(there & (segment.empty | stream.valid)),
-            writer.addr.eq(address),
-            writer.data.eq(stream.payload),
-            writer.en.eq(stream.valid & stream.ready),
+            groups.ready.eq(there & ~segment.empty),
+            taken.eq(there & (segment.empty | groups.valid)),
         ]
+        ends, payload = row_end, groups.payload
+        if self.words > 1:
+            ends, payload = Mux(pair, row_pair, row_end), Mux(half, payload[WORD:], payload)
+            done = pair | half | last
+            m.d.comb += groups.ready.eq(there & ~segment.empty & done)
+            with m.If(taken):
+                m.d.sync += half.eq(~done)
+        self._banks(m, address, payload, pair, groups.valid & there & ~segment.empty)
         with m.If(taken):
             m.d.sync += [
-                address.eq(address + Mux(row_end, segment.gap, 1)),
-                columns.eq(Mux(row_end, segment.width, columns - 1)),
-                row_end.eq(Mux(row_end, segment.width == 1, columns == 2)),
+                address.eq(address + pair + Mux(ends, segment.gap, 1)),
+                columns.eq(Mux(ends, segment.width, columns - 1 - pair)),
+                row_end.eq(Mux(ends, segment.width == 1, columns == 2 + pair)),
+                row_pair.eq(Mux(ends, segment.width == 2, columns == 3 + pair)),
             ]
         with m.If(fifo.r_en):
             head = data.View(layout, fifo.r_data)
-            m.d.sync += [address.eq(head.address), columns.eq(head.width), row_end.eq(head.width == 1)]
+            m.d.sync += [address.eq(head.address), columns.eq(head.width)]
+            m.d.sync += [row_end.eq(head.width == 1), row_pair.eq(head.width == 2)]
         with m.If(taken & last):
             m.d.sync += self.segments.eq(self.segments + 1)
             with m.If(segment.last):
                 m.d.sync += [self.segments.eq(0), self.chunks.eq(self.chunks + 1)]
+
+    def _banks(self, m: Module, address: Value, payload: Value, pair: Value, writes: Value) -> None:
+        """Write a word, or two if they are a ``pair``, and read one for each lane; of two banks one has even addresses."""
+        style, bank = ram_style(self.overlay.buffers.input), log2(self.words)
+        read: list[list[Value]] = [[] for _ in self.data]
+        for number in range(self.words):
+            name = f"ring_{number}" if bank else "ring"
+            m.submodules[name] = memory = Memory(shape=unsigned(WORD), depth=self.depth >> bank, init=[], attrs=style)
+            writer = memory.write_port()
+            second = Const(0) if number == 0 and not bank else address[:bank] != number  # of the pair
+            m.d.comb += [
+                writer.addr.eq((address + (second if number == 0 else 0)) >> bank),
+                writer.data.eq(Mux(second, payload[-WORD:], payload[:WORD])),
+                writer.en.eq(writes & (~second | pair)),
+            ]
+            for lane, words in enumerate(read):  # synthesis makes a copy for each port that reads
+                reader = memory.read_port()
+                m.d.comb += reader.addr.eq(self.address[lane] >> bank)
+                words.append(later(m, reader.data, f"data_{lane}_{number}"))  # the memory's output register
+        for lane, words in enumerate(read):
+            upper = later(m, self.address[lane][:bank], f"upper_{lane}", 2)
+            m.d.comb += self.data[lane].eq(Mux(upper, words[-1], words[0]) if bank else words[0])

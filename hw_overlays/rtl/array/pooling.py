@@ -17,18 +17,19 @@ from chai.overlay import Overlay
 from chai.tasks.conv import Conv
 from chai.tasks.pooling import GAP
 
-from ..ports import BEATS_BITS, TAG, address_bits
+from ..ports import address_bits
 from ..streams import later, register
 from .jobs import job
-from .plan import plan
+from .plan import log2, plan
+from .writer import planes_of, run_of
 
 SIDE = 3  # bits of sizes of a window
 
 
 def columns_of(overlay: Overlay) -> int:
-    """Return the columns of unfinished windows that the unit holds, of 8 channels each; 0 without the unit."""
+    """Return the columns of unfinished windows of each plane that leaves the array with others; 0 without the unit."""
     limits = Conv.limits(overlay)
-    return getattr(limits, "pool_columns_max", 0)
+    return getattr(limits, "pool_columns_max", 0) // overlay.planes_at_once
 
 
 def place_of(overlay: Overlay) -> data.StructLayout:
@@ -60,8 +61,8 @@ class Sweep(wiring.Component):
     """
 
     def __init__(self, overlay: Overlay) -> None:
-        self.bits = address_bits(overlay)
-        run = data.StructLayout({"address": self.bits, "beats": BEATS_BITS, "last": 1, "tag": TAG})
+        self.overlay, self.bits, self.planes = overlay, address_bits(overlay), overlay.planes_at_once
+        run = run_of(overlay)
         super().__init__(
             {
                 "plan": In(plan(overlay)),
@@ -121,7 +122,7 @@ class Sweep(wiring.Component):
             after.fresh.eq(ends & ~laps),
             after.offset.eq(now.offset + written),
         ]
-        next_plane = later(m, (plane + plan.output_pitch)[:bits], "next_plane")
+        next_plane = later(m, (plane + (plan.output_pitch << log2(self.planes)))[:bits], "next_plane")
         next_base = later(m, (base + plan.pooled_width)[: len(base)], "next_base")
         first = register(state, "first")  # of an image
         m.d.sync += [first.until.eq(plan.pool_kernel_h - plan.pool_pad_h), first.fresh.eq(1), first.offset.eq(0)]
@@ -140,6 +141,14 @@ class Sweep(wiring.Component):
         m.d.comb += [place.fresh_row.eq(now.fresh), place.ends_row.eq(ends), place.laps_row.eq(laps)]
         run = self.runs.payload
         offered = register(run.shape(), "offered")  # stays while ``runs`` is valid
+        if self.planes > 1:
+            left = register(job.channels.shape(), "channels_left")  # this plane's and those with it included
+            with m.If(row_ended & last):
+                m.d.sync += left.eq(left - self.overlay.requant.lanes)
+            with m.If(self.begins):
+                m.d.sync += left.eq(job.channels)
+            with m.If(~self.runs.valid):
+                m.d.sync += [offered.planes.eq(planes_of(self.overlay, left)), offered.pitch.eq(plan.output_pitch)]
         with m.If(~self.runs.valid):
             m.d.sync += [offered.address.eq(plane + now.offset), offered.beats.eq(plan.pooled_width)]
             m.d.sync += [offered.last.eq(job.last & self.last_part & last), offered.tag.eq(plan.tag)]

@@ -8,10 +8,12 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 import chai
 from chai import overlay as overlays
+from chai.codegen.compile import chain
 from chai.devices.rtlsim import program, verilator
 from chai.devices.rtlsim.tools import missing
 from chai.offload.schedule import DeviceStep
 from tests.conftest import need_models, report
+from tests.rtl.manifests import small
 
 from .simulators import check_agreement
 
@@ -19,6 +21,7 @@ if missing():
     pytest.skip(missing(), allow_module_level=True)
 
 pytestmark = pytest.mark.slow
+Factory = pytest.TempPathFactory
 
 
 def forward(name: str, batch: int, device: str, overlay: str = overlays.default) -> chai.Net:
@@ -42,15 +45,28 @@ def forward(name: str, batch: int, device: str, overlay: str = overlays.default)
     ],
 )
 def test_every_blob_equals_the_emulator(name: str, batch: int, overlay: str) -> None:
+    check_blobs(name, batch, overlay)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("cifar_resnet20", 2), ("squeezenet_v1.1", 1)])
+def test_ports_of_128_bits_and_planes_side_by_side(name: str, batch: int, tmp_path_factory: Factory) -> None:
+    folder = tmp_path_factory.getbasetemp() / "wide"  # the same for each network: it compiles once
+    folder.mkdir(exist_ok=True)
+    wide = small(folder, 16, 16, 1, pixels=512, ring=8192, weights=2048, board="zcu104", wide=True)
+    check_blobs(name, batch, str(wide.path))
+
+
+def check_blobs(name: str, batch: int, overlay: str) -> None:
+    """Compare all blobs of a network with the emulator's, and report the cycles of the chain and of the model."""
     nets = [forward(name, batch, device, overlay) for device in ("emulator", "rtlsim")]
     assert nets[0].blobs.keys() == nets[1].blobs.keys()
     for blob, values in nets[0].blobs.items():
         assert np.array_equal(nets[1].blobs[blob], values), blob
-    steps = [step for step in nets[1].schedule.steps if isinstance(step, DeviceStep)]
-    simulated = program.accelerator(chai.overlay.load(overlay))
-    report(
-        f"{name}, {batch} images, {overlay}: {len(steps)} segments, {simulated.registers.cycles():,} cycles in the last"
-    )
+    net, known = nets[1], chai.overlay.load(overlay)
+    (*_, step) = [step for step in net.schedule.steps if isinstance(step, DeviceStep) and step.tasks]
+    modelled = chain(step.work(known, net.offload.plan.device_shapes, net.schedule.views)).cycles
+    cycles = program.accelerator(known).registers.cycles()
+    report(f"{name}, {batch} images, {known.name}: {cycles:,} cycles in the last segment, modelled {modelled:,}")
 
 
 @pytest.mark.skipif(verilator.found() is None, reason="Verilator is not installed")
