@@ -50,7 +50,7 @@ class Converter:
             refusal = self._convert(record, opset)
             if refusal is not None:
                 refusals.append(refusal)
-                self._lost.update(name for name in record.outputs if self.draft.steps(name) is None)
+                self._lost.update(name for name in record.outputs if name not in self.draft.steps)
         if refusals:
             raise error_of(self.model.path, refusals, len(self.model.nodes))
         self._outputs()
@@ -93,7 +93,7 @@ class Converter:
     def _output(self, value: ValueInfo) -> None:
         if value.name in self._measured:
             self._measure(value.name, self._measured[value.name])
-        if value.dtype not in ("float32", "type 0", *((*WHOLE, "bool") if self.draft.is_whole(value.name) else ())):
+        if value.dtype not in ("float32", "type 0", *((*WHOLE, "bool") if value.name in self.draft.whole else ())):
             raise Refused(f"it has {value.dtype} numbers; networks return float32")
         blob = self.draft.live(value.name)
         if blob in self.draft.graph.inputs:  # an output is a blob of its own
@@ -112,7 +112,7 @@ class Converter:
             node.result("Reduction", sizes, operation="PROD")
         else:
             node.name(0, cut(node, sizes, 0, start, end))
-        self.draft.whole_numbers(name)
+        self.draft.whole.add(name)
 
     def _outputs(self) -> None:
         for value in self.model.outputs:
@@ -169,7 +169,7 @@ class Converter:
         if not self._lost.isdisjoint(record.inputs):  # what it reads is not known: nothing more can be said
             self._lost.update(record.outputs)
             return
-        codes = next(filter(None, map(self.draft.steps, record.inputs)), None)
+        codes = next(filter(None, map(self.draft.steps.get, record.inputs)), None)
         if codes is not None and record.operator not in _ON_CODES:
             raise Refused("it computes with codes, of which only the numbers are known")
         node = OnnxNode(record, opset, self.draft)
@@ -185,7 +185,7 @@ class Converter:
             self._custom(record)
         if codes is not None and record.operator != "DequantizeLinear":
             for name in filter(None, record.outputs):
-                self.draft.encode(name, codes)
+                self.draft.steps[name] = codes
 
     def _check(self, record: NodeRecord) -> None:
         """Raise ParseError for a value that is written twice, or read before it is written."""
@@ -228,7 +228,7 @@ class Converter:
 
     def _custom(self, record: NodeRecord) -> None:
         """Add the custom layer of a node: attributes are its named arguments, constants its trained parameters."""
-        bottoms = [self.draft.blob(name) for name in record.inputs if name and name not in self.draft.constants]
+        bottoms = [self.draft.blobs[name] for name in record.inputs if name and name not in self.draft.constants]
         blobs = [TrainedBlob(c, c.shape) for c in map(self.draft.constants.get, record.inputs) if c is not None]
         name = self.draft.unique(record.label)
 

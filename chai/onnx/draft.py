@@ -38,10 +38,13 @@ class LayerDraft:
 class Draft:
     """A Graph under construction: values are blobs, constants or codes, by their names in the file.
 
-    ``graph``      the layers so far
+    ``graph``      the layers so far;  ``writers``  by the blob that each writes
     ``stored``     their trained parameters
     ``constants``  values that are known
     ``blobs``      blob ids of the values that layers compute
+    ``steps``      of values that are codes: what these stand for
+    ``whole``      values that are whole numbers, as float32
+    ``nonnegative``  blobs that cannot be negative
     """
 
     def __init__(self, model: Model) -> None:
@@ -51,30 +54,22 @@ class Draft:
         self.constants = dict(model.tensors)
         self.blobs: dict[str, str] = {}
         self._shapes: dict[str, Shape] = {}
-        self._writers: dict[str, Layer] = {}
+        self.writers: dict[str, Layer] = {}
         self._reads = Counter(name for node in model.nodes for name in node.inputs)
         self._reads.update(value.name for value in model.outputs)
         self._names: set[str] = set()
         self._spare = limits().folded_numbers + model.size // 4
-        self._nonnegative: set[str] = set()  # blobs
-        self._whole: set[str] = set()  # values that are whole numbers, as float32
-        self._steps: dict[str, CodeSteps] = {}  # of values that are codes
+        self.nonnegative: set[str] = set()
+        self.whole: set[str] = set()
+        self.steps: dict[str, CodeSteps] = {}
         self._formats: dict[str, Format] = {}  # of blobs that are codes in the file
         self._thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer
-
-    def constant(self, name: str) -> Constant | None:
-        """Return a constant by its name; None if layers compute it."""
-        return self.constants.get(name)
 
     def shape(self, name: str) -> Shape:
         """Return the shape of a value or blob."""
         if name in self.constants:
             return self.constants[name].shape
         return self._shapes[self.blobs.get(name, name)]
-
-    def blob(self, name: str) -> str:
-        """Return the blob of a value that layers compute."""
-        return self.blobs[name]
 
     def live(self, name: str) -> str:
         """Return the blob of a value; a constant becomes the top of a Parameter layer."""
@@ -86,26 +81,10 @@ class Draft:
             self.add(name, LayerDraft("Parameter", (), (name,), blobs, {"shape": BlobShape(constant.shape)}))
         return self.blobs[name]
 
-    def whole_numbers(self, name: str) -> None:
-        """Let a value be known to be whole numbers."""
-        self._whole.add(name)
-
-    def is_whole(self, name: str) -> bool:
-        """Return whether a value is known to be whole numbers."""
-        return name in self._whole
-
     def define(self, name: str, constant: Constant) -> None:
         """Let a value be a constant."""
         if name:
             self.constants[name] = constant
-
-    def steps(self, name: str) -> CodeSteps | None:
-        """Return what the codes of a value stand for; None if it has none."""
-        return self._steps.get(name)
-
-    def encode(self, name: str, steps: CodeSteps) -> None:
-        """Let a value be codes."""
-        self._steps[name] = steps
 
     def format(self, name: str, format: Format) -> None:
         """Let the blob of a value have a format."""
@@ -113,21 +92,9 @@ class Draft:
         if own != format:
             raise Refused(f"its input has steps of {own.step:g} already, which cannot be {format.step:g}, too")
 
-    def nonnegative(self, blob: str) -> bool:
-        """Return whether a blob cannot be negative."""
-        return blob in self._nonnegative
-
-    def writer(self, blob: str) -> Layer | None:
-        """Return the layer that writes a blob."""
-        return self._writers.get(blob)
-
     def used(self, name: str) -> bool:
         """Return whether a node reads a value, or it is an output."""
         return self._reads[name] > 0
-
-    def rename(self, name: str, blob: str) -> None:
-        """Let a value be another name of a blob."""
-        self.blobs[name] = blob
 
     def claim(self, count: int) -> None:
         """Count numbers that are computed. Raises Refused if they are too many."""
@@ -169,9 +136,9 @@ class Draft:
             check_shape(layer, shape)
             if prod(shape) == 0:
                 raise Refused(f"a blob of shape {show(shape)}, without numbers")
-            self._shapes[top], self.blobs[top], self._writers[top] = shape, top, layer
-        if not layer.source and layer.nonnegative([bottom in self._nonnegative for bottom in bottoms]):
-            self._nonnegative.update(tops)
+            self._shapes[top], self.blobs[top], self.writers[top] = shape, top, layer
+        if not layer.source and layer.nonnegative([bottom in self.nonnegative for bottom in bottoms]):
+            self.nonnegative.update(tops)
         if layer.weighted and blobs and isinstance(blobs[0].constant, DecodedTensor):
             self._thresholds[layer.name] = _thresholds(blobs[0], blobs[0].constant)
         self.graph.layers.append(layer)

@@ -48,7 +48,7 @@ class OnnxNode:
 
     def is_constant(self, index: int) -> bool:
         """Return whether an input is a constant."""
-        return self.has(index) and self.draft.constant(self.inputs[index]) is not None
+        return self.has(index) and self.inputs[index] in self.draft.constants
 
     def constant(self, index: int, what: str) -> Array:
         """Return the numbers of a constant input. Raises Refused, which calls it ``what``, if a layer computes it."""
@@ -69,14 +69,14 @@ class OnnxNode:
         return TrainedBlob(constant, constant.shape)
 
     def _constant(self, index: int, what: str) -> Constant:
-        constant = self.draft.constant(self.inputs[index]) if self.has(index) else None
+        constant = self.draft.constants.get(self.inputs[index]) if self.has(index) else None
         if constant is None:
             raise Refused(f"its {what} is computed by other nodes, or fed; expected a constant in the file")
         return constant
 
     def dtype(self, index: int) -> str:
         """Return the type of an input's numbers."""
-        constant = self.draft.constant(self.inputs[index]) if self.has(index) else None
+        constant = self.draft.constants.get(self.inputs[index]) if self.has(index) else None
         return "float32" if constant is None else constant.dtype
 
     def integers(self, name: str, index: int | None = None, default: Sequence[int] | None = None) -> list[int] | None:
@@ -124,12 +124,12 @@ class OnnxNode:
 
     def name(self, index: int, blob: str) -> None:
         """Let an output be another name of a blob."""
-        self.draft.rename(self.record.outputs[index], blob)
+        self.draft.blobs[self.record.outputs[index]] = blob
 
     def whole_numbers(self, index: int) -> None:
         """Say that an output holds whole numbers."""
         if self.record.outputs[index]:
-            self.draft.whole_numbers(self.record.outputs[index])
+            self.draft.whole.add(self.record.outputs[index])
 
     def constant_blob(self, array: Array) -> str:
         """Return a blob of these numbers."""
@@ -139,7 +139,7 @@ class OnnxNode:
 
     def same(self, blob: str) -> None:
         """Let the node's first output be another name of a blob."""
-        self.draft.rename(self.outputs[0], blob)
+        self.draft.blobs[self.outputs[0]] = blob
 
     def reshaped(self, blob: str, shape: Sequence[int], final: bool = True) -> str:
         """Return a blob's numbers in another shape; with ``final`` as the node's first output.

@@ -26,9 +26,9 @@ def quantize(node: OnnxNode) -> None:
         return
     blob = node.input()
     node.same(blob)
-    node.draft.encode(node.outputs[0], steps)  # known even if it is refused: the nodes after it are judged, too
+    node.draft.steps[node.outputs[0]] = steps  # known even if it is refused: the nodes after it are judged, too
     format = steps.format
-    if format.unsigned and not node.draft.nonnegative(blob):  # saturation at 0 is a ReLU
+    if format.unsigned and blob not in node.draft.nonnegative:  # saturation at 0 is a ReLU
         node.result("ReLU", blob, relu6=abs(format.value / 6 - 1) < SIX)
     node.draft.format(node.outputs[0], format)
 
@@ -36,7 +36,7 @@ def quantize(node: OnnxNode) -> None:
 @operator("DequantizeLinear")
 def dequantize(node: OnnxNode) -> None:
     name = node.inputs[0] if node.inputs else ""
-    codes = node.draft.constant(name)
+    codes = node.draft.constants.get(name)
     own = codes.dtype if codes is not None else "uint8"
     steps = _steps(node, node.dtype(2) if node.has(2) else own)
     if codes is not None:
@@ -44,7 +44,7 @@ def dequantize(node: OnnxNode) -> None:
             raise Refused(f"codes of type {codes.dtype} with a zero point of type {steps.dtype}")
         node.draft.define(node.outputs[0], DecodedTensor(codes, steps))
         return
-    encoded = node.draft.steps(name)
+    encoded = node.draft.steps.get(name)
     if encoded is None:
         raise Refused("its input has no codes that a node of the file makes")
     if not node.has(2):

@@ -21,7 +21,7 @@ def cast(node: OnnxNode) -> None:
     dtype = type_name(node.attributes.integer("to", 0))
     if node.operator == "CastLike":
         dtype = node.dtype(1)
-    whole = node.draft.is_whole(node.inputs[0])
+    whole = node.inputs[0] in node.draft.whole
     if dtype not in FLOATS and not (whole and dtype in WHOLE):
         raise Refused(f"a cast to {dtype}: layers compute float32")
     node.same(node.input())
@@ -52,10 +52,10 @@ def _shuffled(node: OnnxNode, target: list[int]) -> tuple[str, int]:
 
     The layers that were added for the nodes before are dropped if nothing else reads them.
     """
-    turned = node.draft.writer(node.input())
+    turned = node.draft.writers.get(node.input())
     if turned is None or turned.type != "Permute" or turned.params.order != (0, 2, 1, 3, 4):
         return "", 0
-    split = node.draft.writer(turned.bottoms[0])
+    split = node.draft.writers.get(turned.bottoms[0])
     if split is None or split.type != "Reshape":
         return "", 0
     source = node.shape_of(split.bottoms[0])
