@@ -8,7 +8,6 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import runtime
 from .artifact.opening import opened
 from .blob import Array, Shape, show
 from .devices.base import Device
@@ -42,9 +41,9 @@ if TYPE_CHECKING:
     from .offload.schedule import Schedule
     from .parser.stored import Stored
     from .passes.infer_shapes import Renewed
-    from .runtime import PerfInfo
     from .runtime.execution import Execution
     from .runtime.lanes import Readiness
+    from .runtime.perf import PerfInfo
     from .zoo.card import Card
 
     Feeds = dict[str, Any]  # arrays, or Pictures on an overlay
@@ -199,7 +198,9 @@ class Net(Shared):
     @property
     def perf(self) -> PerfInfo:
         """Return the times of the last pass."""
-        return runtime.PerfInfo.of(self._last.times)
+        from .runtime.perf import PerfInfo  # most passes show no times
+
+        return PerfInfo.of(self._last.times)
 
     @property
     def params(self) -> dict[str, list[Array]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import devices, runtime
+from .. import devices
 from ..env import env
 from ..errors import UsageError
 from ..util.interpreter import Uncollected
@@ -30,4 +30,6 @@ def opened(options: Options, partial: bool) -> Source:
 
         with Uncollected():
             return CompiledSource(options, device)
-    return runtime.PrototxtSource(options, device, partial)
+    from ..runtime.source import PrototxtSource  # a compiled network needs neither parser nor planner
+
+    return PrototxtSource(options, device, partial)

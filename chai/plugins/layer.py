@@ -18,9 +18,10 @@ from ..util.suggest import did_you_mean
 from . import arguments, failure
 from .definition import CustomType, Implementation, takes_self
 from .fields import CustomParams, constants, fixed_fields
-from .frame import Formats, Frame
+from .frame import Formats, Frame, candidates
 from .loading import lookup, places
 from .registry import Registry
+from .selection import reason
 from .xchange import xChangeLayer
 
 FRAMES = 8  # number of sets of input sizes whose frames are kept
@@ -193,7 +194,7 @@ class CustomLayer(Layer):
 
     def of_numbers(self, x: Array) -> Array:
         # a frame of its own: numbers of any shape, whatever top_dim says
-        frame = self.turn.run(self._new_frame, (x.shape,), (x.shape,), None)
+        frame = self.turn.run(Frame, self, (x.shape,), (x.shape,), None)
         return self.clamped(frame.run((x,)), self.clamps)[0]
 
     def frame(self, bottoms: tuple[Shape, ...], formats: Formats | None = None) -> Frame:
@@ -208,13 +209,8 @@ class CustomLayer(Layer):
             if len(self._frames) == FRAMES:
                 del self._frames[next(iter(self._frames))]
             bottoms, formats, _ = key
-            self._frames[key] = self._new_frame(bottoms, self.shapes(*bottoms), formats)
+            self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
         return self._frames[key]
-
-    def _new_frame(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...], formats: Formats | None) -> Frame:
-        from .frame import Frame
-
-        return Frame(self, bottoms, tops, formats)
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
@@ -238,13 +234,9 @@ class CustomLayer(Layer):
     def implementation(self, bottoms: tuple[Shape, ...]) -> str | None:
         if len(self.custom.implementations) == 1:
             return None
-        from .selection import reason
-
         return reason(self.custom, self._candidates(bottoms))
 
     def _candidates(self, bottoms: tuple[Shape, ...], codes: bool = False) -> list[Implementation]:
-        from .frame import candidates
-
         return candidates(self, bottoms, self.shapes(*bottoms), codes)
 
     def enter(self, net: object, autotune: bool, jit: bool) -> None:

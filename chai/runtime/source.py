@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .. import zoo
 from ..blob import Array, Shape
 from ..errors import UsageError
 from ..fixed import SCHEMES, Format
@@ -19,6 +18,7 @@ from ..passes.cut import cut_sized
 from ..passes.infer_shapes import Renewed
 from ..util.data import malloc
 from ..zoo.card import Card
+from ..zoo.card_file import read_card
 from ..zoo.locate import locate, read_network
 from .host.forward import HostPass
 from .prototxt.formats import NetworkFormats
@@ -200,7 +200,7 @@ class PrototxtSource:
 
     @cached_property
     def card(self) -> Card:
-        return zoo.read_card(self.graph.path)
+        return read_card(self.graph.path)
 
     def batch(self, shapes: Mapping[str, Shape]) -> int:
         return next((shapes[b][0] for b in self.graph.inputs if shapes.get(b)), 1)

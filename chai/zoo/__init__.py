@@ -1,22 +1,13 @@
-"""Find networks: shipped ones, published weights, and files that a user names.
-
-Cards are loaded when they are first used: a pass needs none.
-"""
+"""Find networks: shipped ones, published weights, and files that a user names."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from os import stat
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from .card import Card as Card
-    from .card_file import read_card as read_card
-
-__all__ = ["Card", "is_compiled", "is_onnx", "read_card"]
 
 
 def is_compiled(path: str | Path) -> bool:
@@ -37,10 +28,3 @@ def is_onnx(path: str | Path) -> bool:
             return starts_like_onnx(file.read(HEAD))
     except OSError:  # the name of a shipped network, for one
         return False
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'chai.zoo' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(".card" if name == "Card" else ".card_file", __name__), name)
-    return value

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import zoo
 from ..blob import Shape
 from ..env import env
 from ..errors import UsageError
@@ -19,6 +18,7 @@ from ..util.interpreter import Uncollected
 from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import is_compiled, is_onnx, networks
+from .card_file import read_card
 from .fetch import fetched, source_of
 
 log = logger("chai.weights")
@@ -143,7 +143,7 @@ def read_network(
         return graph, stored
     from ..detect.attach import with_head  # which few networks need
 
-    return with_head(graph, detect, zoo.read_card(graph.path).detect, sizes or {}), stored
+    return with_head(graph, detect, read_card(graph.path).detect, sizes or {}), stored
 
 
 def _read_network(

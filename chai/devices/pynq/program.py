@@ -9,6 +9,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from ... import overlay as overlays
 from ...blob import Array
 from ...codegen.compile import executable
 from ...driver.memory import NONE, BlobSet, NoRoom
@@ -119,8 +120,6 @@ class Pynq(Device):
     alone = True
 
     def status(self) -> tuple[bool, str]:
-        from ... import overlay as overlays
-
         reason = obstacle()
         if reason:
             return False, reason
