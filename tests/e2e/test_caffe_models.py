@@ -20,10 +20,10 @@ def network(name: str) -> chai.Net:
     return chai.Net(*files, device="float", keep="all", custom=folder)  # one has Python layers
 
 
-def worst(found: np.ndarray, wanted: np.ndarray, absolute: float, relative: np.ndarray | float) -> float:
+def worst(values: np.ndarray, wanted: np.ndarray, absolute: float, relative: np.ndarray | float) -> float:
     """The largest difference in units of its tolerance."""
-    assert found.shape == wanted.shape
-    difference = np.abs(found.astype(np.float64) - wanted)
+    assert values.shape == wanted.shape
+    difference = np.abs(values.astype(np.float64) - wanted)
     return float((difference / (absolute + relative)).max(initial=0))
 
 
@@ -62,10 +62,10 @@ def test_every_blob_equals_caffe(name: str) -> None:
         kept = np.load(case / "intermediate.npz") if (case / "intermediate.npz").exists() else None
         limit = {(r["layer"], r["top"]): 2e-5 * max(abs(r["min"]), abs(r["max"])) for r in rows}
         for row in rows:
-            found = top(net, row["layer"], row["top"])
-            assert list(found.shape) == row["shape"], row["layer"]
-            spread = 1e-4 * row["l2"] / np.sqrt(max(1, found.size))
-            exact = found.astype(np.float64)
+            values = top(net, row["layer"], row["top"])
+            assert list(values.shape) == row["shape"], row["layer"]
+            spread = 1e-4 * row["l2"] / np.sqrt(max(1, values.size))
+            exact = values.astype(np.float64)
             for key, value in (("mean", exact.mean()), ("std", exact.std())):
                 ratio = max(ratio, abs(value - row[key]) / spread if spread else float(value != row[key]))
             ratio = max(ratio, abs(np.linalg.norm(exact) - row["l2"]) / (1e-4 * row["l2"]) if row["l2"] else 0.0)
@@ -95,10 +95,10 @@ def test_detections_row_for_row(name: str) -> None:
     for case in cases(name):
         outputs = net.forward(np.load(case / "input.npy"))
         wanted = np.load(case / "ref.npz")["detection_out"]
-        found = outputs["detection_out"]
-        assert found.shape == wanted.shape
-        assert np.array_equal(found[..., :2], wanted[..., :2])  # image and label, in the same order
-        assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        detections = outputs["detection_out"]
+        assert detections.shape == wanted.shape
+        assert np.array_equal(detections[..., :2], wanted[..., :2])  # image and label, in the same order
+        assert np.allclose(detections, wanted, rtol=1e-4, atol=1e-4)
 
 
 FORMS = ["v1", "v1_resaved_as_v2", "v2", "v2_double", "v2_legacyshape", "v2_unknownfields", "v2_unpacked"]
@@ -110,8 +110,8 @@ def test_all_forms_of_one_network_agree(text: str, weights: str) -> None:
     folder = need_models() / "format_variants"
     net = chai.Net(folder / f"lenet_{text}.prototxt", folder / f"lenet_{weights}.caffemodel", device="float")
     references = np.load(folder / "ref.npz")
-    found = net.forward(references["input"])["prob"]
-    assert np.allclose(found, references[f"{weights[:2]}_prob"], rtol=1e-4, atol=1e-4)
+    scores = net.forward(references["input"])["prob"]
+    assert np.allclose(scores, references[f"{weights[:2]}_prob"], rtol=1e-4, atol=1e-4)
 
 
 def test_weights_of_the_training_net_fit_its_deploy_net_by_layer_name() -> None:
@@ -134,9 +134,9 @@ def test_the_gemm_variant_gives_the_same_probabilities() -> None:
     custom = chai.Net("googlenet_gemm", folder / "weights.caffemodel", device="float")
     for case in cases("googlenet"):
         data = np.load(case / "input.npy")
-        wanted, found = plain.forward(data)["prob"], custom.forward(data)["prob"]
-        assert np.abs(found - wanted).max() < 1e-5
-        assert worst(found, np.load(case / "ref.npz")["prob"], 1e-4, 1e-4 * np.abs(wanted)) <= 1
+        wanted, scores = plain.forward(data)["prob"], custom.forward(data)["prob"]
+        assert np.abs(scores - wanted).max() < 1e-5
+        assert worst(scores, np.load(case / "ref.npz")["prob"], 1e-4, 1e-4 * np.abs(wanted)) <= 1
     assert [s.name for s in chai.getPerfInfo(custom).custom] == ["loss3/classifier"]
     assert chai.getPerfInfo(plain).custom == ()
 

@@ -85,9 +85,9 @@ def path(tmp_path: Path) -> Path:
 def test_float_is_the_loops(path: Path, seed: int) -> None:
     net = chai.Net(path, device="float", keep="all")
     params, x = weights(net), numbers(1, 3, 40, 56, seed=seed)
-    rois, worth, found = head(x, params)
+    rois, worth, scores = head(x, params)
     assert 5 < len(rois) < MOST
-    close(net.forward(x, IMAGE)["fc"], found, 1e-4)
+    close(net.forward(x, IMAGE)["fc"], scores, 1e-4)
     close(net.blobs["rois"], rois)
     close(net.blobs["worth"], worth)
 
@@ -105,10 +105,10 @@ def test_the_emulator_runs_what_has_a_known_size(path: Path) -> None:
     for seed in range(3):
         x = numbers(1, 3, 40, 56, seed=seed)
         exact = head(x, params)[1]
-        found = net.forward(x, IMAGE)["fc"]
+        scores = net.forward(x, IMAGE)["fc"]
         rois, worth = net.blobs["rois"], net.blobs["worth"]
         sizes.add(len(rois))
-        close(found, classes(net.blobs["half"], rois, params), 1e-4)
+        close(scores, classes(net.blobs["half"], rois, params), 1e-4)
         wanted = proposals(net.blobs["marks"], net.blobs["delta"], (*IMAGE[0], IMAGE[0, 2]), RATIOS, SCALES, **OPTIONS)
         close(rois, wanted[0])
         close(worth, wanted[1])

@@ -22,8 +22,8 @@ TUTORIAL = DOCUMENT[DOCUMENT.index("## Tutorial") : DOCUMENT.index("## Layers th
 
 def block(begin: str) -> str:
     """The one code block of the tutorial that begins so."""
-    (found,) = [b for b in re.findall(r"```\w*\n(.*?)```", TUTORIAL, re.DOTALL) if b.startswith(begin)]
-    return str(found)
+    (code,) = [b for b in re.findall(r"```\w*\n(.*?)```", TUTORIAL, re.DOTALL) if b.startswith(begin)]
+    return str(code)
 
 
 @pytest.fixture
@@ -64,14 +64,14 @@ def test_the_command_of_the_tutorial_finds_the_camel(tmp_path: Path, step1: Path
     ms = r"(\d+\.\d{6}) ms"
     report = re.search(r"\[INFOx\] Total.*", done.stderr, re.DOTALL)
     assert report, done.stderr
-    found = re.fullmatch(
+    lines = re.fullmatch(
         r"\[INFOx\] Total Number of Custom layers : 1\n\n\[INFOx\] Custom Layer - 1 : loss3/classifier\n"
         rf"\[PERFM\] Unpack layer Latency : {ms}\n\[PERFM\] Custom layer Latency : {ms}\n"
         rf"\[PERFM\] Pack   layer Latency : {ms}\n\s*",
         report.group(),
     )
-    assert found, report.group()
-    unpack, custom, pack = map(float, found.groups())
+    assert lines, report.group()
+    unpack, custom, pack = map(float, lines.groups())
     assert unpack >= 0 and custom > 0 and pack == 0
     assert re.sub(r"\d+\.\d{6}", "0", block("[INFOx]")) == re.sub(r"\d+\.\d{6}", "0", report.group().rstrip() + "\n")
 
@@ -82,11 +82,11 @@ def test_the_layer_runs_on_the_host_between_eight_bits_and_softmax(
     folder = need_models() / "googlenet"
     with chai.Net(step1, folder / "weights.caffemodel", device="emulator") as net:
         data = np.load(folder / "cases" / "camel" / "input.npy")
-        found = net.forward(data)["prob"]
+        scores = net.forward(data)["prob"]
         perf = chai.getPerfInfo(net)
         engines = net.schedule.engines()
         assert net.offload.partition.reasons["loss3/classifier"] == "a custom layer"
-    assert found.argmax() == 354 and found.max() > 0.9
+    assert scores.argmax() == 354 and scores.max() > 0.9
     assert engines[0] == "host:Pack"
     assert engines[-4:] == ["fpga:Pooling", "host:Unpack", "host:gemm", "host:Softmax"]
     assert {e for e in engines if e.startswith("host:")} == {

@@ -26,13 +26,13 @@ def test_boxes_of_a_batch() -> None:
         [2, 1, 0.5, 0, 0, 1, 1],  # of a picture that was not asked for
     ]
     value = np.array(rows, np.float32).reshape(1, 1, -1, 7)
-    found = detections(value, {0: whole(40, 30), 1: PictureWindow(10, 0, 50, 30, 60, 30)}, 1)
+    boxes = detections(value, {0: whole(40, 30), 1: PictureWindow(10, 0, 50, 30, 60, 30)}, 1)
     wanted = [
         [0, 2, 0.8, 0, 0, 40, 30],
         [0, 0, 0.3, 4, 6, 20, 12],
         [1, 1, 0.9, 0, 0, 30, 30],
     ]
-    assert found.dtype == np.float32 and np.allclose(found, wanted, atol=1e-5)
+    assert boxes.dtype == np.float32 and np.allclose(boxes, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_boxes_of_a_batch() -> None:
     ids=["none", "background", "score", "corner", "outside", "empty"],
 )
 def test_rows_without_a_box(row: list[float]) -> None:
-    found = detections(np.array([row], np.float32), {0: whole(4, 3)}, 1)
-    assert found.shape == (0, 7)
+    boxes = detections(np.array([row], np.float32), {0: whole(4, 3)}, 1)
+    assert boxes.shape == (0, 7)
 
 
 def test_infinite_corners_are_those_of_the_picture() -> None:
-    found = detections(np.array([[0, 1, 0.9, -inf, 0, inf, 1]], np.float32), {0: whole(4, 3)}, 1)
-    assert found.tolist() == [[0, 0, np.float32(0.9), 0, 0, 4, 3]]
+    boxes = detections(np.array([[0, 1, 0.9, -inf, 0, inf, 1]], np.float32), {0: whole(4, 3)}, 1)
+    assert boxes.tolist() == [[0, 0, np.float32(0.9), 0, 0, 4, 3]]
 
 
 def test_names_begin_with_the_first_class() -> None:
@@ -83,8 +83,8 @@ def letterboxed(pixels: Any, height: int, width: int) -> Any:
 @pytest.mark.parametrize("channels", [3, 1])
 def test_letterbox(size: tuple[int, int], channels: int) -> None:
     pixels = np.random.default_rng(size[0]).integers(0, 256, (*size, 3)[: 2 + (channels == 3)], np.uint8)
-    found = Preprocess(resize="letterbox").resized(Image.fromarray(pixels), (1, channels, 24, 36))
-    assert np.abs(found.astype(int) - letterboxed(pixels, 24, 36)).max() <= 1
+    resized = Preprocess(resize="letterbox").resized(Image.fromarray(pixels), (1, channels, 24, 36))
+    assert np.abs(resized.astype(int) - letterboxed(pixels, 24, 36)).max() <= 1
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(8, 90), st.integers(8, 90))
@@ -96,8 +96,8 @@ def test_a_box_in_a_letterbox_is_where_its_pixels_came_from(width: int, height: 
     top, left = (high - inner[0]) // 2, (wide - inner[1]) // 2
     corners = [left / wide, top / high, (left + inner[1]) / wide, (top + inner[0]) / high]
     row = np.array([[0, 0, 0.5, *corners]], np.float32)
-    found = detections(row, {0: window})[0, 3:]
-    assert found.tolist() == pytest.approx([0, 0, width, height], abs=1e-3 * max(width, height))
+    box = detections(row, {0: window})[0, 3:]
+    assert box.tolist() == pytest.approx([0, 0, width, height], abs=1e-3 * max(width, height))
 
 
 @pytest.mark.parametrize(

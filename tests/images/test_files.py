@@ -17,11 +17,11 @@ from tests.images.test_preprocess import picture
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "I;16", "1", "LA"])
 def test_every_mode_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
     if mode == "I;16":
-        made = Image.fromarray((np.arange(143, dtype=np.uint16) * 400).reshape(11, 13))
+        image = Image.fromarray((np.arange(143, dtype=np.uint16) * 400).reshape(11, 13))
     else:
-        made = picture().convert(mode)
+        image = picture().convert(mode)
     path = tmp_path / ("x.jpg" if mode == "CMYK" else "x.png")
-    made.save(path)
+    image.save(path)
     item = Preprocess()(files.read(path), (1, 3, 11, 13))
     assert item.shape == (3, 11, 13)
     if mode == "I;16":

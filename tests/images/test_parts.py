@@ -109,15 +109,15 @@ def test_colours_are_pillows(tmp_path: Path, mode: str) -> None:
     for progressive in (False, True):
         data = encoded("JPEG", PICTURE.convert(mode), progressive=progressive, icc_profile=b"no profile" * 9000)
         (tmp_path / "x.jpg").write_bytes(data)
-        found = files.read(tmp_path / "x.jpg")
-        assert found.mode == mode
-        assert np.array_equal(np.asarray(found), np.asarray(Image.open(BytesIO(data))))
+        image = files.read(tmp_path / "x.jpg")
+        assert image.mode == mode
+        assert np.array_equal(np.asarray(image), np.asarray(Image.open(BytesIO(data))))
 
 
 def scans(count: int, picture: Image.Image = PICTURE) -> bytes:
     """A progressive JPEG of so many scans: its last one is repeated, after a comment with the marker of the end."""
     data = encoded("JPEG", picture, progressive=True, subsampling=0)
-    starts = [found.start() for found in re.finditer(rb"\xff\xda", data)]
+    starts = [mark.start() for mark in re.finditer(rb"\xff\xda", data)]
     return data[:-2] + (segment(0xFE, b"\xff\xd9") + data[starts[-1] : -2]) * (count - len(starts)) + data[-2:]
 
 

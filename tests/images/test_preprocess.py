@@ -42,9 +42,9 @@ def naive_bilinear(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 @pytest.mark.parametrize("size", [(5, 7), (23, 17), (11, 29), (1, 2), (11, 13)])
 def test_bilinear_is_caffes(size: tuple[int, int]) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (11, 13, 3)).astype(np.float32)
-    found = kernels.bilinear(pixels, size)
-    assert found.shape == (*size, 3)
-    assert np.abs(found - naive_bilinear(pixels, size)).max() <= 0.5 + 1e-3  # rounded to whole values
+    resized = kernels.bilinear(pixels, size)
+    assert resized.shape == (*size, 3)
+    assert np.abs(resized - naive_bilinear(pixels, size)).max() <= 0.5 + 1e-3  # rounded to whole values
 
 
 def test_a_one_pixel_image_can_grow() -> None:
@@ -134,8 +134,8 @@ def test_a_photo_becomes_nearly_the_blob_that_opencv_makes(case: str) -> None:
     from chai.util.paths import resource
 
     way = read_card(resource("prototxt", "googlenet.prototxt")).preprocess
-    found = way(files.read(folder / "images" / file), (1, 3, 224, 224))
+    blob = way(files.read(folder / "images" / file), (1, 3, 224, 224))
     wanted = np.load(folder / "cases" / case / "input.npy")[0]
-    difference = np.abs(found - wanted)
+    difference = np.abs(blob - wanted)
     assert difference.max() <= 4  # JPEG decoders and 11-bit resize weights differ by a few of 255 here and there
     assert difference.mean() < 0.3

@@ -34,14 +34,14 @@ def naive_smooth(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def test_two_views_of_a_slightly_larger_crop() -> None:
     how = Preprocess(resize=(101, 103), crop=(56, 63), channels="RGB", mean=(3, 4, 5), scale=0.5)
     image = picture(101, 103)
-    found = views(image, how, (1, 3, 56, 63))
+    items = views(image, how, (1, 3, 56, 63))
     part = np.asarray(image, float)[18 : 18 + 64, 15 : 15 + 72]  # 8/7 of the input
-    for item, way in zip(found, (naive_bilinear, naive_smooth)):
+    for item, way in zip(items, (naive_bilinear, naive_smooth)):
         wanted = (way(part, (56, 63)) - [3, 4, 5]) * 0.5
         assert item.dtype == np.float32 and item.shape == (3, 56, 63)
         assert np.abs(item - wanted.transpose(2, 0, 1)).max() <= 0.51  # rounded to whole values once, or for each axis
-    assert np.abs(found[0] - found[1]).max() > 5
-    assert found[0].std() > 1.1 * found[1].std()
+    assert np.abs(items[0] - items[1]).max() > 5
+    assert items[0].std() > 1.1 * items[1].std()
 
 
 def test_an_image_without_a_margin_is_seen_as_it_is() -> None:
@@ -52,7 +52,7 @@ def test_an_image_without_a_margin_is_seen_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "resize", "found"),
+    ("size", "resize", "shown"),
     [
         ((120, 130), (120, 130), True),
         ((130, 120), (120, 130), False),
@@ -61,10 +61,10 @@ def test_an_image_without_a_margin_is_seen_as_it_is() -> None:
     ],
 )
 def test_images_of_exactly_that_size(
-    tmp_path: Path, size: tuple[int, int], resize: tuple[int, int] | None, found: bool
+    tmp_path: Path, size: tuple[int, int], resize: tuple[int, int] | None, shown: bool
 ) -> None:
     picture(*size).save(tmp_path / "a.png")
     (tmp_path / "bad.png").write_bytes(b"none")
     np.save(tmp_path / "a.npy", np.zeros((3, 120, 130), np.float32))
     files = [tmp_path / name for name in ("a.png", "bad.png", "a.npy")]
-    assert resized(files, Preprocess(resize=resize)) == files[:1] * found
+    assert resized(files, Preprocess(resize=resize)) == files[:1] * shown

@@ -95,8 +95,8 @@ def cut(page: str, start: str, end: str) -> str:
 def network(folder: Path, lines: str, shape: tuple[int, ...], custom: Any = None, **options: Any) -> chai.Net:
     """A network on the host, its layers by ``prototxt``'s lines."""
     (folder / "net.prototxt").write_text(prototxt(lines, shape))
-    given = folder / "layers.xml" if custom is None else custom
-    return chai.Net(folder / "net.prototxt", **{"device": "float", "custom": given, **options})
+    types = folder / "layers.xml" if custom is None else custom
+    return chai.Net(folder / "net.prototxt", **{"device": "float", "custom": types, **options})
 
 
 def noise(shape: tuple[int, ...], seed: int = 0) -> Array:

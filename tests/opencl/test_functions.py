@@ -69,7 +69,7 @@ def scales(x: Any) -> dict[str, float]:
 
 def register(**options: Any) -> Any:
     """Hard swish in both types, as TIM-VX's page has it."""
-    given: dict[str, Any] = {
+    definition: dict[str, Any] = {
         "args": {"inputTail": 0.0, "outputZP": 0.0},
         "select": kernel_of,
         "scalars": scales,
@@ -78,18 +78,18 @@ def register(**options: Any) -> Any:
         "override": True,
         **options,
     }
-    return chai.custom.opencl("hswish", HSWISH, **given)
+    return chai.custom.opencl("hswish", HSWISH, **definition)
 
 
 @runs
 def test_images_scalars_and_a_kernel_for_each_type(tmp_path: Path) -> None:
     """On the overlay's codes nothing is packed or unpacked around the kernel."""
-    made = register()
-    with network(tmp_path, "h hswish data -> y : some_param { outputZP: 0.5 }", SHAPE, made) as net:
+    hard_swish = register()
+    with network(tmp_path, "h hswish data -> y : some_param { outputZP: 0.5 }", SHAPE, hard_swish) as net:
         np.testing.assert_allclose(net.forward(X)["y"], hswish(X) + 0.5, rtol=1e-5, atol=1e-5)
     conv = "convolution_param { num_output: 4 kernel_size: 3 pad: 1 }"
     lines = f"a Convolution data -> a : {conv}\nh hswish a -> b\nc Convolution b -> y : {conv}"
-    with network(tmp_path, lines, SHAPE, made, device="emulator", keep="all") as net:
+    with network(tmp_path, lines, SHAPE, hard_swish, device="emulator", keep="all") as net:
         net.forward(X)
         assert [net.partition.engine(name) for name in "ahc"] == ["fpga", "host", "fpga"]
         assert [c.type for c in net.schedule.conversions] == ["Pack", "Unpack"]  # of the network's ends
@@ -110,14 +110,14 @@ def test_rows_of_check_for_each_kernel(tmp_path: Path) -> None:
 def test_trained_parameters_a_file_and_an_error_in_it(tmp_path: Path) -> None:
     """Between bottoms and tops; sizes as numbers, scalars as sizes of the input."""
     (tmp_path / "scale.cl").write_text(SCALE)
-    made = chai.custom.opencl(
+    custom = chai.custom.opencl(
         "scaled", tmp_path / "scale.cl", args={"n": "I.F", "factor": 0.5}, global_size=[12], local_size=lambda x: (4,)
     )
-    layer = CustomLayer(made, name="s", type="scaled", bottoms=("x",), tops=("y",), blobs=[noise((3,), 1)])
+    layer = CustomLayer(custom, name="s", type="scaled", bottoms=("x",), tops=("y",), blobs=[noise((3,), 1)])
     x = noise((2, 3, 2))
-    (found,) = layer.forward(x)
+    (top,) = layer.forward(x)
     expected = np.resize(layer.blobs[0], 12) * x.reshape(-1) * np.float32(0.5)
-    np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-6)
+    np.testing.assert_allclose(top.reshape(-1), expected, rtol=1e-6)
     layer.close()
     for source, place in (
         (tmp_path / "scale.cl", rf"{tmp_path}/scale.cl:3: "),
@@ -125,8 +125,8 @@ def test_trained_parameters_a_file_and_an_error_in_it(tmp_path: Path) -> None:
     ):
         (tmp_path / "scale.cl").write_text(SCALE.replace("y[get", "z[get"))
         text = source if isinstance(source, Path) else SCALE.replace("y[get", "z[get")
-        made = chai.custom.opencl("broken", text, args={"n": 3, "factor": 0.5}, replace=True)
-        layer = CustomLayer(made, name="s", type="broken", bottoms=("x",), tops=("y",), blobs=[noise((3,), 1)])
+        custom = chai.custom.opencl("broken", text, args={"n": 3, "factor": 0.5}, replace=True)
+        layer = CustomLayer(custom, name="s", type="broken", bottoms=("x",), tops=("y",), blobs=[noise((3,), 1)])
         with pytest.raises(PluginError, match=place + ".*error: use of undeclared identifier 'z'"):
             layer.forward(x)
         layer.close()
@@ -165,8 +165,8 @@ def test_each_image_of_a_batch(tmp_path: Path) -> None:
 @runs
 def test_numbers_are_for_all_images(tmp_path: Path) -> None:
     """Those of one image leave the others out, which is an error, not zeros."""
-    made = register(global_size=(7, 5, 3))
-    with network(tmp_path, "h hswish data -> y", SHAPE, made) as net:
+    hard_swish = register(global_size=(7, 5, 3))
+    with network(tmp_path, "h hswish data -> y", SHAPE, hard_swish) as net:
         np.testing.assert_allclose(net.forward(X[:1])["y"], hswish(X[:1]), rtol=1e-5, atol=1e-5)
         with pytest.raises(PluginError, match="it writes nothing into top 0 of image 1, the batch is 2"):
             net.forward(X)
@@ -175,32 +175,32 @@ def test_numbers_are_for_all_images(tmp_path: Path) -> None:
 @runs
 def test_a_part_of_an_image_that_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has zeros there, whatever the last pass left, and CHAI_CHECK names the first place."""
-    made = register(global_size=lambda x: (6, *SHAPE[2:3], 6))
-    with network(tmp_path, "h hswish data -> y", SHAPE, made) as net:
+    hard_swish = register(global_size=lambda x: (6, *SHAPE[2:3], 6))
+    with network(tmp_path, "h hswish data -> y", SHAPE, hard_swish) as net:
         for data in (X, -X):
-            found = net.forward(data)["y"]
-            np.testing.assert_allclose(found[..., :6], hswish(data)[..., :6], rtol=1e-5, atol=1e-5)
-            assert not found[..., 6].any()
+            top = net.forward(data)["y"]
+            np.testing.assert_allclose(top[..., :6], hswish(data)[..., :6], rtol=1e-5, atol=1e-5)
+            assert not top[..., 6].any()
     monkeypatch.setenv("CHAI_CHECK", "1")
     env.cache_clear()
     error = pytest.raises(PluginError, match=r"nothing into 30 of 210 elements of top 0, first \(0, 0, 0, 6\)")
-    with network(tmp_path, "h hswish data -> y", SHAPE, made) as net, error:
+    with network(tmp_path, "h hswish data -> y", SHAPE, hard_swish) as net, error:
         net.forward(X)
 
 
 def layer_of(source: str = SCALE, **options: Any) -> CustomLayer:
     """A layer on one input of SHAPE, without OpenCL."""
-    given = {"args": {"n": 3, "factor": 0.5}, "replace": True, **options}
-    made = chai.custom.opencl("scaled", source, **given)
-    return CustomLayer(made, name="s", type="scaled", bottoms=("x",), tops=("y",), blobs=[noise((3,))])
+    definition = {"args": {"n": 3, "factor": 0.5}, "replace": True, **options}
+    custom = chai.custom.opencl("scaled", source, **definition)
+    return CustomLayer(custom, name="s", type="scaled", bottoms=("x",), tops=("y",), blobs=[noise((3,))])
 
 
 def test_it_is_an_ordinary_type(registry: plugins.Registry, tmp_path: Path) -> None:
-    made = register(version="7")
-    assert registry.find("hswish") is made and made.version == "7"
-    assert re.search(r"test_functions.py:\d+", made.place)
+    hard_swish = register(version="7")
+    assert registry.find("hswish") is hard_swish and hard_swish.version == "7"
+    assert re.search(r"test_functions.py:\d+", hard_swish.place)
     with pytest.raises(PluginError, match="'hswish' is defined twice"):
-        network(tmp_path, "h hswish data -> y", SHAPE, {"hswish": made, "other": made}).close()
+        network(tmp_path, "h hswish data -> y", SHAPE, {"hswish": hard_swish, "other": hard_swish}).close()
         exec(compile('import chai\nchai.custom.opencl("hswish", "__kernel void a() {}")', "elsewhere.py", "exec"))
     with pytest.raises(PluginError, match="chai has a type of that name"):
         chai.custom.opencl("ReLU", SCALE)

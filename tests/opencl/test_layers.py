@@ -56,12 +56,12 @@ def test_every_built_in_define_in_a_kernel(tmp_path: Path) -> None:
     write(tmp_path, text, twice=kernel)
     top = "user_defined_layer: true xcustom_param { top_dim: 2 top_dim: 32 }"
     with network(tmp_path, f"l Twice data -> y : {top}", SHAPE) as net:
-        found = net.forward(X)["y"].reshape(-1)
+        numbers = net.forward(X)["y"].reshape(-1)
     input = [4, 2, 3, 5, 7, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4, 105, 1, 21, 3]
     output = [4, 2, 32, 1, 1, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4, 32, 1, 1, 1]
     expected = [1, 2, 2, 4, 0, 0, *input, *output, 2, 6, 10, 2, 2, 5, 77, 78]
-    assert list(found[: len(expected)]) == expected
-    assert not found[len(expected) :].any()
+    assert list(numbers[: len(expected)]) == expected
+    assert not numbers[len(expected) :].any()
 
 
 def test_formats(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_formats(tmp_path: Path) -> None:
     write(tmp_path, "".join(types), twice=copy)
     tops = "\n".join(f"{into} {into} data -> {into}" for into, _ in pairs)
     with network(tmp_path, tops, SHAPE) as net:
-        found = net.forward(X)
+        results = net.forward(X)
     sizes = dict(zip("BFYX", SHAPE))
     for into, out in pairs:
         memory = X.transpose(["BFYX".index(a) for a in into]).reshape(-1)
         expected = memory.reshape([sizes[a] for a in out]).transpose([out.index(a) for a in "BFYX"])
-        assert np.array_equal(found[into], expected), (into, out)
+        assert np.array_equal(results[into], expected), (into, out)
 
 
 def test_trained_parameters_and_a_second_input(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ __kernel void subtract(__global const float* src, __global float* dst, __global 
     )
     write(tmp_path, stages, mean=kernels)
     with network(tmp_path, "m Mean data -> y", SHAPE) as net:
-        found = net.forward(X)["y"]
-    np.testing.assert_allclose(found, X - X.mean(3, keepdims=True), rtol=1e-5, atol=1e-6)
+        top = net.forward(X)["y"]
+    np.testing.assert_allclose(top, X - X.mean(3, keepdims=True), rtol=1e-5, atol=1e-6)
 
 
 def test_an_output_that_is_numbered_after_the_input(tmp_path: Path) -> None:
@@ -248,8 +248,8 @@ __kernel void add(__global const float* x, __global const float* more, __global 
     (tmp_path / "net.prototxt").write_text(text)
     more = noise((1, 4), 1)
     with chai.Net(tmp_path / "net.prototxt", device="float", custom=path) as net:
-        found = net.forward(data=X, more=more)["y"]
-    assert np.array_equal(found, X + more[0, np.arange(105) % 4].reshape(3, 5, 7))
+        top = net.forward(data=X, more=more)["y"]
+    assert np.array_equal(top, X + more[0, np.arange(105) % 4].reshape(3, 5, 7))
     (tmp_path / "rule.py").write_text("import chai\n@chai.shape('Add')\ndef f(x): return [(6, 35)]\n")
     with pytest.raises(chai.ChaiError, match="called once for each of 2 images, but its top of 6x35 is not that of 2"):
         chai.Net(tmp_path / "net.prototxt", device="float", custom=[path, tmp_path / "rule.py"])
@@ -265,10 +265,10 @@ def test_vectors_of_half(tmp_path: Path) -> None:
     kernel = SHIFT.replace("to[i] =", f"half r = convert_half_rtz(0);\n{body}\nto[i] = r * 1.0h +")
     write(tmp_path, MVCL, shift=kernel)
     with network(tmp_path, "l Shift data -> y : some_param { by: 0.25 }", SHAPE) as net:
-        found = net.forward(X)["y"]
+        top = net.forward(X)["y"]
     assert "#define convert_half16_sat_rte convert_float16\n" in macros()
     expected = X + 5 * X.reshape(-1)[0] + np.float32(0.25) + np.arange(210).reshape(SHAPE) % 7
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(top, expected, rtol=1e-5, atol=1e-5)
 
 
 CONV = "convolution_param { num_output: 4 kernel_size: 3 pad: 1 }"

@@ -94,9 +94,9 @@ def test_reorg(tmp_path: Path, batch: int) -> None:
     x = noise((batch, 6, 10, 14))
     top = "user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 24 top_dim: 5 top_dim: 7 float_args: 2 }"
     with network(tmp_path, f"reorg ReorgYolo data -> y : {top}", x.shape) as net:
-        found = net.forward(x)["y"]
+        result = net.forward(x)["y"]
     expected = np.concatenate([x[:, :, i::2, j::2] for i in (0, 1) for j in (0, 1)], 1)
-    assert np.array_equal(found, expected)
+    assert np.array_equal(result, expected)
 
 
 @runs
@@ -124,10 +124,10 @@ def test_grn_by_lines(tmp_path: Path) -> None:
         for width in (24, 32, 26, 24):
             x = noise((1, 5, 3, width), width)
             try:
-                found = net.forward(x)["y"]
+                result = net.forward(x)["y"]
             except PluginError as error:
                 assert width == 26
                 expected = r"process of its kernel ended by SIG\w+: 'ocl_grn_line', work size 1 x 3, bottom 0 1x5x3x26"
                 assert re.search(expected, str(error))
             else:
-                np.testing.assert_allclose(found, normalized(x, 0.25), rtol=1e-6, atol=1e-6)
+                np.testing.assert_allclose(result, normalized(x, 0.25), rtol=1e-6, atol=1e-6)

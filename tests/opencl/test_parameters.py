@@ -26,10 +26,10 @@ kernel void fifth(constant float *c, __global T __attribute__((aligned(4))) *t) 
 
 
 def test_kernels() -> None:
-    found = kernels(SOURCE)
-    assert [*found] == ["first", "second", "fourth", "fifth"]
-    assert found["second"] == found["fourth"] == ()
-    assert [(p.name, p.pointer, p.image, p.written) for p in found["first"]] == [
+    signatures = kernels(SOURCE)
+    assert [*signatures] == ["first", "second", "fourth", "fifth"]
+    assert signatures["second"] == signatures["fourth"] == ()
+    assert [(p.name, p.pointer, p.image, p.written) for p in signatures["first"]] == [
         ("in", True, False, False),
         ("out", True, False, True),
         ("n", False, False, False),
@@ -38,7 +38,7 @@ def test_kernels() -> None:
         ("to", False, True, True),
         ("u", False, False, False),
     ]
-    assert [(p.name, p.written) for p in found["fifth"]] == [("c", False), ("t", True)]
+    assert [(p.name, p.written) for p in signatures["fifth"]] == [("c", False), ("t", True)]
     assert parameters(SOURCE, "fourth") == ()
     assert parameters("kernel void a(int b) {}", "a") == (KernelParameter("b", "int"),)
 

@@ -39,9 +39,9 @@ AFTER = "\nc Convolution y -> c : convolution_param { num_output: 4 kernel_size:
 
 def process(net: chai.Net, layer: str = "l") -> Process:
     """The worker of a network."""
-    found = net.graph.layer(layer).resources.of(runner)
-    assert isinstance(found, Process)
-    return found
+    worker = net.graph.layer(layer).resources.of(runner)
+    assert isinstance(worker, Process)
+    return worker
 
 
 def alive(pid: int) -> bool:
@@ -136,12 +136,12 @@ def test_a_worker_that_is_killed_in_a_stream(tmp_path: Path, device: str) -> Non
         results = []
         with pytest.raises(PluginError) as caught:
             results += [y["c"] for y in net.stream(batches())]
-        found = str(caught.value)
+        message = str(caught.value)
         expected = (
             r"layer 'l' \(custom type 'Twice'\) failed at .*layers.xml:1: the process of its kernel ended by SIGKILL"
         )
-        assert re.search(expected, found)
-        assert "'twice', work size 7 x 5 x 6, bottom 0 2x3x5x7, top 0 2x3x5x7" in found
+        assert re.search(expected, message)
+        assert "'twice', work size 7 x 5 x 6, bottom 0 2x3x5x7, top 0 2x3x5x7" in message
         assert soon(lambda: not left.threads)
         net.forward(X)  # in a new process
         assert np.array_equal(net.blobs["y"], 2 * X)

@@ -47,30 +47,30 @@ def test_a_system_without_that_file(cpuinfo: Path) -> None:
 
 def description(texts: dict[int, bytes]) -> ctypes.Array[ctypes.c_void_p]:
     """PoCL's description of a device: pointers to these texts, numbers that are no addresses, and zeros."""
-    made = (ctypes.c_void_p * POINTERS)()
-    made[2], made[3], made[5] = 1, 2**64 - 1, 2**47 - 8
+    pointers = (ctypes.c_void_p * POINTERS)()
+    pointers[2], pointers[3], pointers[5] = 1, 2**64 - 1, 2**47 - 8
     for i, text in texts.items():
         KEPT.append(ctypes.create_string_buffer(text, 64))
-        made[i] = ctypes.addressof(KEPT[-1])
-    return made
+        pointers[i] = ctypes.addressof(KEPT[-1])
+    return pointers
 
 
 KEPT: list[ctypes.Array[ctypes.c_char]] = []
 
 
 def test_every_pointer_to_the_unknown_name_is_changed_and_nothing_else(cpuinfo: Path) -> None:
-    made = description({0: b"generic", 7: b"generic-x86", 100: b"znver4", 101: b"generic", 511: b"a generic"})
-    before = list(made)
-    assert processor.name_processor(ctypes.addressof(made)) is True
-    changed = [i for i in range(POINTERS) if made[i] != before[i]]
+    device = description({0: b"generic", 7: b"generic-x86", 100: b"znver4", 101: b"generic", 511: b"a generic"})
+    before = list(device)
+    assert processor.name_processor(ctypes.addressof(device)) is True
+    changed = [i for i in range(POINTERS) if device[i] != before[i]]
     assert changed == [0, 101]
-    assert [ctypes.string_at(made[i]) for i in changed] == [b"haswell", b"haswell"]
+    assert [ctypes.string_at(device[i]) for i in changed] == [b"haswell", b"haswell"]
     assert [text.value for text in KEPT[-5:]] == [b"generic", b"generic-x86", b"znver4", b"generic", b"a generic"]
 
 
 def test_a_description_without_that_name_or_no_description_is_left_alone(cpuinfo: Path) -> None:
-    made = description({4: b"haswell"})
-    before = bytes(made)
-    assert processor.name_processor(ctypes.addressof(made)) is False
-    assert bytes(made) == before
+    device = description({4: b"haswell"})
+    before = bytes(device)
+    assert processor.name_processor(ctypes.addressof(device)) is False
+    assert bytes(device) == before
     assert processor.name_processor(0) is False  # no memory there

@@ -96,8 +96,8 @@ def test_a_changed_kernel_is_read_again(tmp_path: Path) -> None:
 )
 def test_defines(define: str, fields: str, expected: str, tmp_path: Path) -> None:
     write(tmp_path, XML.replace('type="float" param="factor" default="2.0"', define))
-    found = re.search("^#define FACTOR ?(.*)$", source(tmp_path, f"l Twice data -> y : {fields}"), re.MULTILINE)
-    assert found and found[1] == expected
+    line = re.search("^#define FACTOR ?(.*)$", source(tmp_path, f"l Twice data -> y : {fields}"), re.MULTILINE)
+    assert line and line[1] == expected
 
 
 def test_a_constant_with_its_value(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_built_in_defines(tmp_path: Path) -> None:
     write(tmp_path, text, twice=KERNEL.replace("target)", "target, const __global float* more)"))
     top = FLAG.format("top_dim: 2 top_dim: 11 top_dim: 13")
     lines = f"more Split data -> a b\nl Twice a b -> y : {top}"
-    found = source(tmp_path, lines, SHAPE, (2, 4, 1, 3))
-    defines = dict(re.findall(r"^#define (\w+) (.*)$", found.partition("// Defines")[0], re.MULTILINE))
+    code = source(tmp_path, lines, SHAPE, (2, 4, 1, 3))
+    defines = dict(re.findall(r"^#define (\w+) (.*)$", code.partition("// Defines")[0], re.MULTILINE))
     packed = {name: BLANKS.sub("", value) for name, value in defines.items()}
     arrays = {
         "GLOBAL_WORKSIZE": "size_t[]){6,2,",
@@ -164,7 +164,7 @@ def test_built_in_defines(tmp_path: Path) -> None:
         assert packed.pop(f"{tensor}_TYPE") == "float" and packed.pop(f"{tensor}_OFFSET") == "0"
     assert not packed
     for name in ("INPUT0_FORMAT_BFYX", "INPUT1_FORMAT_BFYX", "OUTPUT0_FORMAT_BYXF"):
-        assert f"\n#define {name}\n" in found
+        assert f"\n#define {name}\n" in code
 
 
 def test_the_shape_of_the_top(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_show_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "net.prototxt").write_text(prototxt("a ReLU data -> x\nb TanH x -> y", SHAPE))
     command = ["show", str(tmp_path / "net.prototxt"), "--custom", str(path), "--source"]
     assert main([*command, "a"]) == 0
-    found = capsys.readouterr().out
-    assert found.startswith("// Built-in defines\n#define NUM_INPUTS 1\n") and found.endswith(KERNEL)
+    printed = capsys.readouterr().out
+    assert printed.startswith("// Built-in defines\n#define NUM_INPUTS 1\n") and printed.endswith(KERNEL)
     assert main([*command, "b"]) == 2
     assert "layer 'b' (TanH) is not computed by OpenCL" in capsys.readouterr().err
     assert main([*command, "c"]) == 2
@@ -262,8 +262,8 @@ def test_show_lists_what_the_file_takes_off_the_overlay(tmp_path: Path, capsys: 
     (tmp_path / "net.prototxt").write_text(prototxt(lines, SHAPE))
     command = ["show", str(tmp_path / "net.prototxt"), "--overlay", "pynq-z2", "--custom", str(path)]
     assert main(command) == 0
-    found = capsys.readouterr().out
-    assert re.search(r"why host +a custom layer in place of the built-in ReLU: +a, b", found)
+    printed = capsys.readouterr().out
+    assert re.search(r"why host +a custom layer in place of the built-in ReLU: +a, b", printed)
 
 
 def test_start_without_a_worker(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ OPTIONS = {"mean": np.array([1, 2, 3]), "raw_scale": 255, "input_scale": 2, "cha
 def test_the_centre_alone(echo: Path) -> None:
     net = caffe.Classifier(str(echo), None, image_dims=(7, 8), **OPTIONS)
     images = [RNG.random((7, 8, 3)).astype(np.float32) for _ in range(4)]
-    found = net.predict(images, oversample=False)
+    scores = net.predict(images, oversample=False)
     wanted = [item(image, 2, 1, False) for image in images]  # (7 - 2) / 2 and (8 - 5) / 2, cut down
-    assert found.shape == (4, 30)
-    assert np.allclose(found, wanted, atol=1e-3)
+    assert scores.shape == (4, 30)
+    assert np.allclose(scores, wanted, atol=1e-3)
 
 
 def test_the_mean_over_ten_crops(echo: Path) -> None:
@@ -55,9 +55,9 @@ def test_the_mean_over_ten_crops(echo: Path) -> None:
     images = [RNG.random((7, 8, 3)).astype(np.float32) for _ in range(2)]
     places = [(0, 0), (0, 3), (5, 0), (5, 3), (2, 1)]
     wanted = [np.mean([item(im, y, x, m) for y, x in places for m in (False, True)], 0) for im in images]
-    found = net.predict(images)
-    assert found.shape == (2, 30)
-    assert np.allclose(found, wanted, atol=1e-3)
+    scores = net.predict(images)
+    assert scores.shape == (2, 30)
+    assert np.allclose(scores, wanted, atol=1e-3)
 
 
 def test_without_image_dims_images_take_the_nets_size(echo: Path) -> None:
@@ -74,8 +74,8 @@ def test_classifying_the_shipped_digits() -> None:
     net = caffe.Classifier("digits", None, image_dims=(8, 8))
     files = sorted(folder.glob("*.png"))[:40]
     images = [caffe.io.load_image(f, color=False) for f in files]
-    found = net.predict(images, oversample=False)
-    assert found.argmax(1).tolist() == [int(f.stem[-1]) for f in files]
+    scores = net.predict(images, oversample=False)
+    assert scores.argmax(1).tolist() == [int(f.stem[-1]) for f in files]
 
 
 def test_a_real_network_from_the_photo_on() -> None:
@@ -90,11 +90,11 @@ def test_a_real_network_from_the_photo_on() -> None:
     assert net.blobs["data"].num == 10
     cases = meta["cases"]
     photos = [caffe.io.load_image(folder / "images" / case["image"]) for case in cases.values()]
-    found = net.predict(photos, oversample=False)
+    scores = net.predict(photos, oversample=False)
     wanted = np.concatenate([np.load(folder / "cases" / name / "ref.npz")["prob"] for name in cases])
-    assert found.shape == wanted.shape == (9, 1000, 1, 1)
-    assert found.argmax(1).ravel().tolist() == wanted.argmax(1).ravel().tolist()
-    assert np.abs(found - wanted).max() < 0.01
+    assert scores.shape == wanted.shape == (9, 1000, 1, 1)
+    assert scores.argmax(1).ravel().tolist() == wanted.argmax(1).ravel().tolist()
+    assert np.abs(scores - wanted).max() < 0.01
     assert net.predict(photos[:1]).argmax(1).tolist() == [354]
 
 
@@ -106,11 +106,11 @@ def test_windows_in_the_order_they_were_given(echo: Path, tmp_path: Path) -> Non
     a, b = pictures
     windows = [(a, np.array([[1, 2, 3, 7], [7.0, 6.0, 9.0, 11.0]])), (b, [(2, 1, 4, 6), (0, 0, 2, 5)])]
     net = caffe.Detector(str(echo), None, **OPTIONS)
-    found = net.detect_windows(windows)
+    rows = net.detect_windows(windows)
     places = [(a, 1, 2), (a, 7, 6), (b, 2, 1), (b, 0, 0)]
-    assert [row["filename"] for row in found] == [name for name, _, _ in places]
-    assert [tuple(map(int, row["window"])) for row in found] == [(t, x, t + 2, x + 5) for _, t, x in places]
-    for row, (name, top, left) in zip(found, places):
+    assert [row["filename"] for row in rows] == [name for name, _, _ in places]
+    assert [tuple(map(int, row["window"])) for row in rows] == [(t, x, t + 2, x + 5) for _, t, x in places]
+    for row, (name, top, left) in zip(rows, places):
         assert np.allclose(row["prediction"], item(pictures[name] / 255, top, left, False), atol=1e-3)
     assert net.detect_windows([]) == []
 

@@ -20,9 +20,9 @@ IMAGE = RNG.random((5, 7, 3)).astype(np.float32)
 
 
 def transformer(shape: tuple[int, ...] = (2, 3, 5, 7)) -> caffe.io.Transformer:
-    made = caffe.io.Transformer({"data": shape})
-    made.set_transpose("data", (2, 0, 1))
-    return made
+    t = caffe.io.Transformer({"data": shape})
+    t.set_transpose("data", (2, 0, 1))
+    return t
 
 
 # -- Transformer
@@ -37,21 +37,21 @@ def test_every_step_in_caffes_order() -> None:
     t.set_raw_scale("data", 255)
     t.set_channel_swap("data", (2, 0, 1))
     before = IMAGE.copy()
-    found = t.preprocess("data", IMAGE)
-    assert found.shape == (3, 5, 7)
-    assert found.dtype == np.float32
+    item = t.preprocess("data", IMAGE)
+    assert item.shape == (3, 5, 7)
+    assert item.dtype == np.float32
     for k, y, x in np.ndindex(3, 5, 7):
         value = (float(IMAGE[y, x, (2, 0, 1)[k]]) * 255 - float(mean[k, y, x])) * 0.25
-        assert found[k, y, x] == pytest.approx(value, rel=1e-5, abs=1e-5)
+        assert item[k, y, x] == pytest.approx(value, rel=1e-5, abs=1e-5)
     assert np.array_equal(IMAGE, before)
-    assert np.allclose(t.deprocess("data", found), IMAGE, atol=1e-5)
-    assert np.array_equal(t.deprocess("data", found[None]), t.deprocess("data", found))
+    assert np.allclose(t.deprocess("data", item), IMAGE, atol=1e-5)
+    assert np.array_equal(t.deprocess("data", item[None]), t.deprocess("data", item))
 
 
 def test_steps_that_were_not_set_are_left_out() -> None:
     assert np.array_equal(caffe.io.Transformer({"data": (1, 5, 5, 7)}).preprocess("data", IMAGE), IMAGE)
-    found = transformer().preprocess("data", IMAGE)
-    assert all(found[k, y, x] == IMAGE[y, x, k] for k, y, x in np.ndindex(3, 5, 7))
+    item = transformer().preprocess("data", IMAGE)
+    assert all(item[k, y, x] == IMAGE[y, x, k] for k, y, x in np.ndindex(3, 5, 7))
 
 
 def test_images_of_another_size_are_resized_first() -> None:
@@ -71,9 +71,9 @@ def test_gray_images_there_and_back() -> None:
 def test_a_mean_per_channel() -> None:
     t = transformer()
     t.set_mean("data", np.array([1, 2, 3]))
-    found = t.preprocess("data", IMAGE)
+    item = t.preprocess("data", IMAGE)
     for k in range(3):
-        assert np.allclose(found[k], IMAGE[..., k] - (k + 1))
+        assert np.allclose(item[k], IMAGE[..., k] - (k + 1))
 
 
 def test_a_mean_image_of_another_size_is_resized() -> None:
@@ -127,12 +127,12 @@ def saved(folder: Path, pixels: np.ndarray) -> Path:
 
 def test_pictures_are_rgb_from_0_to_1(tmp_path: Path) -> None:
     rgb = RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    found = caffe.io.load_image(str(saved(tmp_path, rgb)))
-    assert found.dtype == np.float32
-    assert found.shape == (5, 7, 3)
-    assert all(found[i] == np.float32(int(rgb[i]) / 255) for i in np.ndindex(5, 7, 3))
+    image = caffe.io.load_image(str(saved(tmp_path, rgb)))
+    assert image.dtype == np.float32
+    assert image.shape == (5, 7, 3)
+    assert all(image[i] == np.float32(int(rgb[i]) / 255) for i in np.ndindex(5, 7, 3))
     alpha = np.dstack([rgb, RNG.integers(0, 256, (5, 7), dtype=np.uint8)])
-    assert np.array_equal(caffe.io.load_image(saved(tmp_path, alpha)), found)
+    assert np.array_equal(caffe.io.load_image(saved(tmp_path, alpha)), image)
     gray = caffe.io.load_image(saved(tmp_path, rgb), color=False)
     for y, x in np.ndindex(5, 7):
         r, g, b = (int(v) / 255 for v in rgb[y, x])
@@ -142,9 +142,9 @@ def test_pictures_are_rgb_from_0_to_1(tmp_path: Path) -> None:
 def test_gray_pictures_have_three_equal_channels_or_one(tmp_path: Path) -> None:
     levels = np.arange(35, dtype=np.uint8).reshape(5, 7) * 7
     path = saved(tmp_path, levels)
-    found = caffe.io.load_image(path)
-    assert all(found[y, x].tolist() == [np.float32(int(levels[y, x]) / 255)] * 3 for y, x in np.ndindex(5, 7))
-    assert np.array_equal(caffe.io.load_image(path, color=False), found[..., :1])
+    image = caffe.io.load_image(path)
+    assert all(image[y, x].tolist() == [np.float32(int(levels[y, x]) / 255)] * 3 for y, x in np.ndindex(5, 7))
+    assert np.array_equal(caffe.io.load_image(path, color=False), image[..., :1])
 
 
 def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
@@ -159,12 +159,12 @@ def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
 @given(st.tuples(*[st.integers(1, 13)] * 2), st.tuples(*[st.integers(1, 13)] * 2), st.integers(1, 4))
 def test_resizing(old: tuple[int, int], new: tuple[int, int], channels: int) -> None:
     image = np.random.default_rng(sum(old)).standard_normal((*old, channels)).astype(np.float32)
-    found = caffe.io.resize_image(image, new)
-    assert found.dtype == np.float32
-    assert np.allclose(found, naive_bilinear(image, new), atol=1e-5)
+    resized = caffe.io.resize_image(image, new)
+    assert resized.dtype == np.float32
+    assert np.allclose(resized, naive_bilinear(image, new), atol=1e-5)
     if old == new:
-        assert np.array_equal(found, image)
-    assert not np.shares_memory(found, image)
+        assert np.array_equal(resized, image)
+    assert not np.shares_memory(resized, image)
 
 
 def test_sizes_that_cannot_be() -> None:
@@ -178,15 +178,15 @@ def test_sizes_that_cannot_be() -> None:
 def test_ten_crops_of_each_image() -> None:
     """8x11 images, 3x4 crops: corners at rows 0 and 5, columns 0 and 7; the centre begins at (8 - 3) / 2 and (11 - 4) / 2."""
     images = RNG.random((2, 8, 11, 2)).astype(np.float32)
-    found = caffe.io.oversample(images, (3, 4))
-    assert found.shape == (20, 3, 4, 2)
-    assert found.dtype == np.float32
+    crops = caffe.io.oversample(images, (3, 4))
+    assert crops.shape == (20, 3, 4, 2)
+    assert crops.dtype == np.float32
     places = [(0, 0), (0, 7), (5, 0), (5, 7), (2, 3)]
     for n in range(2):
         for i, (top, left) in enumerate(places):
             for y, x, k in np.ndindex(3, 4, 2):
-                assert found[10 * n + i, y, x, k] == images[n, top + y, left + x, k]
-                assert found[10 * n + 5 + i, y, x, k] == images[n, top + y, left + 3 - x, k]
+                assert crops[10 * n + i, y, x, k] == images[n, top + y, left + x, k]
+                assert crops[10 * n + 5 + i, y, x, k] == images[n, top + y, left + 3 - x, k]
     with pytest.raises(chai.UsageError, match="crops of 9x4 from images of 8x11"):
         caffe.io.oversample(images, (9, 4))
 
@@ -246,8 +246,8 @@ def test_messages_are_protobufs_own(tmp_path: Path) -> None:
     net.layer.add(name="abs", type="AbsVal", bottom=["pool"], top=["abs"])
     (tmp_path / "net.prototxt").write_text(text_format.MessageToString(net))
     x = RNG.standard_normal((2, 3, 5, 7)).astype(np.float32)
-    made = caffe.Net(tmp_path / "net.prototxt", caffe.TEST)
-    assert made.forward(data=x)["abs"][1, 2, 0, 3] == np.abs(x[1, 2, :2, 3:5].max())
+    network = caffe.Net(tmp_path / "net.prototxt", caffe.TEST)
+    assert network.forward(data=x)["abs"][1, 2, 0, 3] == np.abs(x[1, 2, :2, 3:5].max())
     assert caffe_pb2.NetParameter is caffe_pb2.NetParameter
     with pytest.raises(AttributeError, match="no message or enum value 'NetParam'"):
         _ = caffe_pb2.NetParam

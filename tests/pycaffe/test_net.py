@@ -229,9 +229,9 @@ def test_detections_of_any_number() -> None:
     for case in sorted((folder / "cases").iterdir()):
         x, wanted = np.load(case / "input.npy"), np.load(case / "ref.npz")["detection_out"]
         net.blobs["data"].reshape(*x.shape)
-        found = net.forward(data=x)["detection_out"]
-        assert found.shape == net.blobs["detection_out"].shape == wanted.shape
-        assert np.allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        detections = net.forward(data=x)["detection_out"]
+        assert detections.shape == net.blobs["detection_out"].shape == wanted.shape
+        assert np.allclose(detections, wanted, rtol=1e-4, atol=1e-4)
 
 
 # -- inputs by keyword
@@ -269,12 +269,12 @@ def test_forward_all_runs_batches_and_fills_up_the_last(items: int) -> None:
     net = digits()
     net.blobs["data"].reshape(3, 1, 8, 8)
     x = np.random.default_rng(5).random((items, 1, 8, 8)).astype(np.float32)
-    found = net.forward_all(["pool/4x4"], data=x)
+    results = net.forward_all(["pool/4x4"], data=x)
     alone = chai.Net("digits", device="float", keep=["pool/4x4"])
-    assert {k: v.shape for k, v in found.items()} == {"prob": (items, 10), "pool/4x4": (items, 128, 1, 1)}
+    assert {k: v.shape for k, v in results.items()} == {"prob": (items, 10), "pool/4x4": (items, 128, 1, 1)}
     for i in range(items):
-        assert np.allclose(found["prob"][i], alone.forward(x[i : i + 1])["prob"][0], atol=1e-6)
-        assert np.allclose(found["pool/4x4"][i], alone.blobs["pool/4x4"][0], atol=1e-5)
+        assert np.allclose(results["prob"][i], alone.forward(x[i : i + 1])["prob"][0], atol=1e-6)
+        assert np.allclose(results["pool/4x4"][i], alone.blobs["pool/4x4"][0], atol=1e-5)
     with pytest.raises(chai.UsageError, match=r"expected the same number of items for every input, found \[0\]"):
         net.forward_all(data=x[:0])
 

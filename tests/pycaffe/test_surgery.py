@@ -61,17 +61,17 @@ def test_fully_connected_layers_become_convolutions(tmp_path: Path) -> None:
     exec(compile(SCRIPT, "surgery", "exec"), names)
     net, full = names["net"], names["net_full_conv"]
     image = np.random.default_rng(0).standard_normal((1, 3, 16, 22)).astype(np.float32)
-    found = full.forward(data=image)["fc7-conv"]
-    assert found.shape == (1, 5, 4, 6)
+    scores = full.forward(data=image)["fc7-conv"]
+    assert scores.shape == (1, 5, 4, 6)
     for y, x in np.ndindex(4, 6):  # pooling steps by two pixels
         part = image[:, :, 2 * y : 2 * y + 10, 2 * x : 2 * x + 12]
-        assert np.allclose(net.forward(data=part)["fc7"][0], found[0, :, y, x], atol=1e-5)
+        assert np.allclose(net.forward(data=part)["fc7"][0], scores[0, :, y, x], atol=1e-5)
     # read again: by pycaffe and chai, by chai's reader of caffemodels, and by protobuf with Caffe's schema
     for again in (
         caffe.Net(str(convolved), saved, caffe.TEST).forward(data=image),
         chai.Net(convolved, saved, device="float").forward(image),
     ):
-        assert np.array_equal(again["fc7-conv"], found)
+        assert np.array_equal(again["fc7-conv"], scores)
     stored = message_class("NetParameter").FromString(Path(saved).read_bytes())
     assert stored.name == "connected"
     assert [(v.name, v.type) for v in stored.layer] == [(v.name, v.type) for v in full.layers]
@@ -105,9 +105,9 @@ def test_a_trained_lenet_as_convolutions(tmp_path: Path) -> None:
     assert np.allclose(full.forward(data=x)["prob"][..., 0, 0], wanted, rtol=1e-4, atol=1e-7)
     large = np.pad(x, ((0, 0), (0, 0), (4, 4), (4, 0)))
     full.blobs["data"].reshape(*large.shape)
-    found = full.forward(data=large)["prob"]
-    assert found.shape == (1, 10, 3, 2)
-    assert np.allclose(found[..., 1, 1], wanted, rtol=1e-4, atol=1e-7)  # four pixels further: one step of the map
+    scores = full.forward(data=large)["prob"]
+    assert scores.shape == (1, 10, 3, 2)
+    assert np.allclose(scores[..., 1, 1], wanted, rtol=1e-4, atol=1e-7)  # four pixels further: one step of the map
 
 
 def test_one_filter_less_changes_one_map(tmp_path: Path) -> None:
