@@ -15,7 +15,8 @@ from chai import overlay as overlays
 from chai.fixed import Requantization
 from chai.overlay import Overlay
 from chai.tasks import Task
-from chai.tasks.conv import Affine, Conv
+from chai.tasks.affine import Affine
+from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool

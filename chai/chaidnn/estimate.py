@@ -25,7 +25,8 @@ from ..layers.pooling import Pooling
 from ..limits import limits
 from ..overlay import Overlay, default
 from ..tasks import Task
-from ..tasks.conv import Affine, Conv
+from ..tasks.affine import Affine
+from ..tasks.conv import Conv
 from ..tasks.eltwise import Eltwise as Addition
 from ..tasks.pool import Pool
 from ..tasks.window import Window

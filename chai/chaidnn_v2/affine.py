@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Array
-from ..tasks import conv
+from ..tasks import affine
 from ..util.lazy_numpy import np
 from .registers import wrapped
 
@@ -20,7 +20,7 @@ RESULT = 16  # bits of the shifted product
 
 
 @dataclass(frozen=True, eq=False)
-class ChaidnnAffine(conv.Affine):
+class ChaidnnAffine(affine.Affine):
     """t = (256 x - mean) g + (beta << p3), 32 bits that wrap; the code is t >> p, rounded down, 16 bits that wrap.
 
     In a Task the multiplier is 256 |g|, the weight the sign of g, and the bias (beta << p3) - mean g.

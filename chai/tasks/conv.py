@@ -1,8 +1,4 @@
-"""Conv: acc = sum of qx * qw + qb, requantised per output channel.
-
-A BatchNorm or Scale that is not folded into a convolution also becomes one (Affine): a 1x1 depthwise Conv with weights
-of +-largest.
-"""
+"""Conv: acc = sum of qx * qw + qb, requantised per output channel."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ from .pooling import PooledCodes
 from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, tiling, weight_traffic
 from .unfold import Unfold
 from .waits import Waits
-from .window import POINT, Window
+from .window import Window
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -77,14 +73,6 @@ class Sample(NamedTuple):
     prelu: bool = False
     wide: bool = False
     pooled: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class AffineLimits(TaskLimits):
-    """Limits of one multiplication and one addition per element."""
-
-    leaky: bool
-    prelu: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +166,7 @@ class Conv(Task):
         return int(images * (self.weights.size - self.zero_weights) * oh * ow)
 
     @classmethod
-    def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
+    def limits(cls, overlay: Overlay) -> TaskLimits | None:
         return overlay.limits(cls.kind, ConvLimits)
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
@@ -408,32 +396,3 @@ def _window(limits: ConvLimits, kernel: int, stride: int, pad: int, dilation: in
     """Return the square window within the overlay's limits that is closest to these sizes."""
     kernel, stride, pad = min(kernel, limits.kernel_max), min(stride, limits.stride_max), min(pad, limits.pad_max)
     return Window((kernel, kernel), (stride, stride), (pad, pad), (dilation, dilation))
-
-
-class Affine(Conv):
-    """One multiplication and one addition per element: a BatchNorm or Scale that could not be folded."""
-
-    kind = "affine"
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
-        return overlay.limits(cls.kind, AffineLimits)
-
-    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
-        if not is_depthwise(self.weights.shape, self.group) or self.window != POINT:
-            return "it is more than one multiplication and one addition per element"
-        return super().excluded(overlay, shapes)
-
-    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        return {**self._bends()}
-
-    def merge_key(self) -> Hashable | None:
-        return None
-
-    @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        if cls.limits(maker.overlay):
-            channels = maker.step + 3
-            for unsigned in ("", *maker.unsigned):
-                name = f"affine unsigned {unsigned}" if unsigned else "affine"
-                yield cls._probe(maker, name, Sample(channels, channels, POINT, channels, unsigned=unsigned))

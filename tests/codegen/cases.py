@@ -17,7 +17,8 @@ from chai.overlay import Overlay
 from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.tasks import Task
-from chai.tasks.conv import Affine, Conv
+from chai.tasks.affine import Affine
+from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import OPERATIONS, Eltwise
 from chai.tasks.fields import Operands, TaskConstants

@@ -23,7 +23,7 @@ from chai.limits import limits
 from chai.offload.schedule import DeviceStep
 from chai.overlay.records import unpack
 from chai.tasks import Task
-from chai.tasks.conv import Affine
+from chai.tasks.affine import Affine
 from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window

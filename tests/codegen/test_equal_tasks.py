@@ -11,7 +11,8 @@ import pytest
 
 from chai.codegen.encoding import equal
 from chai.fixed import Requantization
-from chai.tasks.conv import Affine, Conv
+from chai.tasks.affine import Affine
+from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 from tests.codegen.cases import Case, average, conv, copy, eltwise
 

@@ -12,7 +12,8 @@ from chai.codegen.encoding import equal
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.overlay import Overlay
-from chai.tasks.conv import Affine, Conv
+from chai.tasks.affine import Affine
+from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 
 from .cases import Z2, Case, average, conv, copy, eltwise, lrn

@@ -14,8 +14,8 @@ from chai import overlay as overlays
 from chai.fixed import Format
 from chai.layers.prelu import PReLU
 from chai.tasks import Task
+from chai.tasks.affine import Affine
 from chai.tasks.arithmetic import Arithmetic
-from chai.tasks.conv import Affine
 from tests.passes.common import AFFINE, CONV, GLOBAL, MAX, network
 
 SHAPE = (2, 8, 6, 7)

@@ -21,7 +21,8 @@ from chai.offload import scheduling
 from chai.offload.merge_parallel import Merged, merge_parallel
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
-from chai.tasks.conv import Affine, Conv
+from chai.tasks.affine import Affine
+from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window

@@ -19,7 +19,8 @@ from chai.hw_overlays.rtl.array.engine import ArrayEngine
 from chai.overlay import Overlay
 from chai.overlay.layout import DeviceBlob, Placed, blob_bytes, planes
 from chai.overlay.sections import Array as ArraySize, OnChipBuffer, OnChipBuffers
-from chai.tasks.conv import Affine, Conv
+from chai.tasks.affine import Affine
+from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands
 from chai.tasks.tiling import beyond_ring
 from chai.tasks.window import Window

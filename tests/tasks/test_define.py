@@ -16,7 +16,8 @@ from chai.blob import View
 from chai.errors import ModelError
 from chai.fixed import Format, Requantization
 from chai.kernels import codes as kernels
-from chai.tasks.conv import Affine, Conv
+from chai.tasks.affine import Affine
+from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.interleave import Interleave

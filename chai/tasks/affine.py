@@ -1,0 +1,58 @@
+"""Affine: one multiplication and one addition per element, of a BatchNorm or a Scale that is not folded into a convolution.
+
+It is a 1x1 depthwise Conv with weights of +-largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..blob import Shape
+from ..overlay import Overlay, TaskLimits
+from ..overlay.weights import is_depthwise
+from .conv import Conv, Sample
+from .window import POINT
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .probe import Maker, Probe
+
+
+@dataclass(frozen=True)
+class AffineLimits(TaskLimits):
+    """Limits of one multiplication and one addition per element."""
+
+    leaky: bool
+    prelu: bool = field(default=False, kw_only=True)
+
+
+class Affine(Conv):
+    """One multiplication and one addition per element: a BatchNorm or Scale that could not be folded."""
+
+    kind = "affine"
+
+    @classmethod
+    def limits(cls, overlay: Overlay) -> TaskLimits | None:
+        return overlay.limits(cls.kind, AffineLimits)
+
+    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
+        if not is_depthwise(self.weights.shape, self.group) or self.window != POINT:
+            return "it is more than one multiplication and one addition per element"
+        return super().excluded(overlay, shapes)
+
+    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
+        return {**self._bends()}
+
+    def merge_key(self) -> Hashable | None:
+        return None
+
+    @classmethod
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+        if cls.limits(maker.overlay):
+            channels = maker.step + 3
+            for unsigned in ("", *maker.unsigned):
+                name = f"affine unsigned {unsigned}" if unsigned else "affine"
+                yield cls._probe(maker, name, Sample(channels, channels, POINT, channels, unsigned=unsigned))
