@@ -160,7 +160,7 @@ class _Chains:
         if overlay.own is not None:
             program, entries = overlay.own.segment(work), [_entry(task) for task in step.tasks]
             counts, sections = overlay.own.saved(program)
-            for entry, task, instructions, cycles in zip(entries, step.tasks, counts, program.spent or ()):
+            for entry, task, instructions, cycles in zip(entries, step.tasks, counts, program.spent):
                 entry["channels"] = list(task.channels(shapes))
                 entry["macs"] = task.macs(*(shapes[blob] for blob in task.inputs))
                 entry["cycles"] = cycles

@@ -68,7 +68,10 @@ class Chain(HostBlobs):
         first = {piece.task: task for piece, task in zip(self.pieces, self.tasks) if not piece.first}
         return [replace(task, images=None) if task.images else task for _, task in sorted(first.items())]
 
-    spent = None
+    @property
+    def spent(self) -> list[int]:
+        """Return the clock cycles of each Task if nothing else runs."""
+        return [task.cycles(self.overlay, self.shapes) for task in self.tasks]
 
     @property
     def sizes(self) -> dict[int, int]:

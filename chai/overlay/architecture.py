@@ -20,8 +20,12 @@ class Sized(Protocol):
     def sizes(self) -> Mapping[int, int]: ...
 
     @property
-    def spent(self) -> Sequence[int] | None:
-        """Return the clock cycles of each Task, None where Tasks run beside each other."""
+    def tasks(self) -> Sequence[Any]:
+        """Return the Tasks as they are compiled: some in pieces, some joined."""
+
+    @property
+    def spent(self) -> Sequence[int]:
+        """Return the clock cycles of each of ``tasks``, some of which may run beside each other."""
 
     @property
     def regions(self) -> Any: ...

@@ -70,7 +70,7 @@ def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
 def placed(net: Network, segments: Sequence[Sized] = ()) -> list[LayerRow]:
     """Return a row for every layer of a network, at its current input sizes and formats. Runs no layer.
 
-    ``segments`` are its segments, if they are compiled: some know the cycles of their Tasks better than a Task does alone.
+    ``segments`` are its segments, if they are compiled: a pooling that is joined to a convolution has no cycles of its own then.
     """
     rows = described(net.graph, _shapes(net))
     if net.overlay is None:
@@ -201,11 +201,14 @@ def _of_tasks(offload: Execution, segments: Sequence[Sized]) -> tuple[Counter[st
     products: Counter[str] = Counter()
     shapes = offload.plan.device_shapes
     for i, segment in enumerate(offload.schedule.segments):
-        spent = segments[i].spent if segments else None
-        for j, task in enumerate(segment.tasks):
-            if not offload.overlay.emulated:
-                times[task.origin[0]] += spent[j] if spent else task.cycles(offload.overlay, shapes)
+        for task in segment.tasks:
             products[task.origin[0]] += task.macs(*(shapes[b] for b in task.inputs))
+        if offload.overlay.emulated:
+            continue
+        compiled = zip(segments[i].tasks, segments[i].spent) if segments else ()
+        alone = () if segments else ((task, task.cycles(offload.overlay, shapes)) for task in segment.tasks)
+        for task, cycles in (*compiled, *alone):
+            times[task.origin[0]] += cycles
     return times, products
 
 

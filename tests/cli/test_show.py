@@ -112,6 +112,8 @@ def test_speed_is_that_of_one_image_and_of_the_batch(capsys: pytest.CaptureFixtu
     assert one["modelled_fps"] == pytest.approx(1e8 / one["cycles"])
     assert three["modelled_fps"] == pytest.approx(3e8 / three["cycles"])
     assert one["cycles"] == pytest.approx(sum(layer["cycles"] or 0 for layer in one["layers"]), rel=0.1)
+    rows = {layer["name"]: layer["cycles"] for layer in one["layers"]}
+    assert rows["pool/2x2_s2"] == 0 < rows["inception_a/pool"]  # the convolutions before the first one pool their codes
     lines = shown(capsys, "digits", "--overlay", "pynq-z2", "--batch", "3").splitlines()
     (speed,) = (line for line in lines if line.startswith("speed"))
     first, second = one["modelled_fps"], three["modelled_fps"]
