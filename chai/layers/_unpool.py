@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 from ..blob import Array, Shape
@@ -14,7 +15,7 @@ from ..tasks.eltwise import Eltwise
 from ..tasks.target import Unsupported
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from ._pick import picks
+from ._pick import Sides, border_refused, pick_pixels, picks
 from ._squares import Squares
 from ._window import conv_refused
 from .pooling import Pooling
@@ -52,25 +53,29 @@ class MaxUnpool(Layer):
         x, whole, _ = bottoms
         if not picks(overlay):
             return self.without_unit
-        if (
-            self.pooling.window(whole) != _window()
-            or self.shapes(*bottoms)[0] != whole
-            or any(n % SIDE for n in whole[2:])
-        ):
+        if self.pooling.window(whole) != _window() or self.shapes(*bottoms)[0] != whole or whole[3] % SIDE:
             return f"the pooling's windows are not squares of {SIDE}x{SIDE} that cover its bottom"
         limits = Eltwise.limits(overlay)
         if limits is None or not limits.lookup or "PROD" not in limits.operations:
             return "the overlay has no product, or no tables of codes"
         squares = Squares(self, overlay, x[1], (SIDE, SIDE))
-        return squares.refused(self, overlay, x) or conv_refused(self, overlay, _window(), (x[1], x[1]), whole)
+        reason = squares.refused(self, overlay, x) or conv_refused(
+            self, overlay, _window(whole[2]), (x[1], x[1]), whole
+        )
+        return reason or border_refused(self, overlay, (*x[:2], SIDE * x[2], SIDE * x[3]), _cut(whole[2]))
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        """Return, for each place in a window: its pixels, where they are the first maximum, and the product with the bottom."""
+        """Return, for each place in a window: its pixels, where they are the first maximum, and the product with the bottom.
+
+        The second row of the last windows may be beyond the bottom: its maximum is in the first row then, so no place there is
+        the first, and the row is cut off at the end.
+        """
         x, whole, pooled = self.bottoms
         if target.formats[whole] != target.formats[pooled]:
             raise Unsupported("the maxima have another format than the pooling's bottom")
         top, shape = self.tops[0], target.shapes[x]
-        squares = Squares(self, target.overlay, shape[1], (SIDE, SIDE))
+        squares, height = Squares(self, target.overlay, shape[1], (SIDE, SIDE)), target.shapes[whole][2]
+        window = _window(height)
         work, joins, taken = list[Task](), list[Task](), ""
         parts = target.blob_between(top, "parts", (shape[0], squares.total, *shape[2:]), target.formats[top])
         for i, (row, column) in enumerate(squares.places()):
@@ -79,10 +84,10 @@ class MaxUnpool(Layer):
                 """Return the name of a blob for this place."""
                 return target.blob_between(top, f"{what} {place}", shape, format)
 
-            taps = np.zeros((shape[1], 1, SIDE, SIDE), np.int8)
-            taps[:, 0, row, column] = 1
+            taps = np.zeros((shape[1], 1, *window.kernel), np.int8)
+            taps[:, 0, window.pad[0] + row, column] = 1
             pixels, equal = blob("pixels", target.formats[whole]), blob("equal", BIT)
-            work.append(target.pick(self, whole, pixels, taps, _window(), shape[1]))
+            work.append(target.pick(self, whole, pixels, taps, window, shape[1]))
             work.append(self._where(target, (pixels, pooled), (1, -1), equal, slice(0, 1)))
             here = equal
             if taken:
@@ -93,7 +98,13 @@ class MaxUnpool(Layer):
             taken, part = equal, blob("part", target.formats[top])
             work.append(Eltwise.of_blobs((x, here), part, self.origin, "PROD", target))
             joins.append(replace(target.copy(self, part, i * squares.apart), output=parts))
-        return [*work, *joins, *squares.interleave(self, target, parts)]
+        cut = _cut(height)
+        if not any(cut[0]):
+            return [*work, *joins, *squares.interleave(self, target, parts)]
+        size = (*shape[:2], SIDE * shape[2], SIDE * shape[3])
+        between, last = copy(self), copy(self)
+        between.tops = last.bottoms = (target.blob_between(top, "squares", size, target.formats[top]),)
+        return [*work, *joins, *squares.interleave(between, target, parts), pick_pixels(last, target, cut)]
 
     def _where(self, target: Arithmetic, inputs: Pair, factors: tuple[int, int], output: str, sums: slice) -> Task:
         """Return what writes 1 where the sum of two blobs' codes, each times its factor, is one of ``sums``, else 0."""
@@ -104,5 +115,12 @@ class MaxUnpool(Layer):
         return Eltwise(inputs, output, self.origin, factors, None, as_it_is, zeros, lookup=table)
 
 
-def _window() -> Window:
-    return Window((SIDE, SIDE), (SIDE, SIDE), (0, 0))
+def _window(height: int = 0) -> Window:
+    """Return the window of the pooling; for a bottom with an odd height the one that sees a row beyond its end, too."""
+    more = height % SIDE
+    return Window((SIDE + more, SIDE), (SIDE, SIDE), (more, 0))
+
+
+def _cut(height: int) -> Sides:
+    """Return the rows to remove from whole squares for a bottom of this height."""
+    return (0, -(height % SIDE)), (0, 0)

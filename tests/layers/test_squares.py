@@ -124,17 +124,18 @@ def test_pieces_have_the_codes_of_the_whole(tmp_path: Path, name: str, after: st
     assert again.tobytes() == top.tobytes()
 
 
+@pytest.mark.parametrize("height", [6, 7])
 @pytest.mark.parametrize("levels", [2, 9, 200])
-def test_pixels_go_back_to_the_first_of_equal_maxima(tmp_path: Path, levels: int) -> None:
-    """By the codes of the pooling's bottom, of which many are equal if there are few."""
+def test_pixels_go_back_to_the_first_of_equal_maxima(tmp_path: Path, levels: int, height: int) -> None:
+    """By the codes of the pooling's bottom, of which many are equal if there are few; some windows may end beyond it."""
     lines = (
         "c Convolution data -> c : convolution_param { num_output: 11 kernel_size: 1 }\n"
         "p Pooling c -> p m : pooling_param { pool: MAX kernel_size: 2 stride: 2 }\n"
         "d Convolution p -> d : convolution_param { num_output: 11 kernel_size: 3 pad: 1 }\n"
-        "u Upsample d m -> u : upsample_param { scale: 2 }\n"
+        "u Upsample d m -> u : upsample_param { upsample_h: HEIGHT upsample_w: 8 }\n"
         "y Convolution u -> y : convolution_param { num_output: 4 kernel_size: 1 }"
-    )
-    x = np.random.default_rng(levels).integers(-levels, levels + 1, (2, 3, 6, 8)).astype(np.float32)
+    ).replace("HEIGHT", str(height))
+    x = np.random.default_rng(levels).integers(-levels, levels + 1, (2, 3, height, 8)).astype(np.float32)
     net = network(tmp_path, lines, x.shape, device="emulator", keep="all")
     net.forward(x)
     assert len(net.schedule.segments) == 1 and net.offload.plan.partition.reasons == {}
