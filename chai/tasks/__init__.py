@@ -147,12 +147,13 @@ class Task:
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles on the engine without memory traffic: by default of the window engine and its port.
 
-        The engine takes a word of each plane that goes side by side, the port reads a beat.
+        The engine takes a word of each plane that goes side by side, its port reads a beat and writes a word.
         """
-        read, _ = self.moved(overlay, shapes)
+        read, written = self.moved(overlay, shapes)
         blobs = [shapes[blob][1:] for blob in self.inputs]
         blobs.append((self.channels(shapes)[1], *shapes[self.output][2:]))
-        return max(read / BEAT, *(self.words_at_once(overlay, (self.batch(shapes), *shape)) for shape in blobs))
+        words = max(self.words_at_once(overlay, (self.batch(shapes), *shape)) for shape in blobs)
+        return max(read / overlay.ports.bytes, written / BEAT, words)
 
     def words_at_once(self, overlay: Overlay, shape: Shape) -> int:
         """Return the words of a blob of this shape, where those of planes that go side by side count as one."""

@@ -123,4 +123,4 @@ def array_ports(overlay: Overlay) -> dict[str, object]:
 def window_ports(overlay: Overlay) -> dict[str, object]:
     """Return the members of the window engine's signature: ``input`` reads blobs and tables, ``output`` writes (port 3)."""
     bits = address_bits(overlay)
-    return engine_ports(overlay) | {"input": Out(ReadPort(bits)), "output": Out(WritePort(bits))}
+    return engine_ports(overlay) | {"input": Out(ReadPort(bits, overlay.ports.words)), "output": Out(WritePort(bits))}

@@ -23,7 +23,7 @@ def small(
     """An overlay whose manifest is written to a folder; ``pixels``, ``ring`` and ``weights`` are words of its memories.
 
     The overlay ``board`` has the processor, and so the memory ports. ``wide`` ones have 128 bits, and the codes of all
-    outputs of a pixel leave the array together.
+    outputs of a pixel leave the array together; two planes go side by side through the window engine.
     """
     manifest = json.loads(overlays.load().path.read_text())
     manifest |= {key: json.loads(overlays.load(board).path.read_text())[key] for key in ("family", "memory_port")}
@@ -37,6 +37,8 @@ def small(
     if wide:
         manifest["ports"] = {"bytes": 16}
         manifest["requant"]["lanes"] = manifest["dsp"]["requant"] = outputs
+        manifest["window"] = {"read_bytes": 16, "write_bytes": 16}
+        manifest["buffers"]["pool"]["word_bits"] = 16 * 16
     manifest["name"] = f"array-{inputs}x{outputs}x{lanes}"
     path = folder / "overlay.json"
     path.write_text(json.dumps(manifest))

@@ -11,11 +11,11 @@ from ..descriptor import descriptor
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
 from ..ports import BEAT, ReadPort, address_bits
 from ..streams import Slice, counted, later, register
-from .side_by_side import Groups, PlaneRuns, Queues, mask, one_by_one
+from .side_by_side import Groups, PlaneRuns, Words, mask, one_by_one, quotient
 from .table import BEATS, RECORDS
 from .walk import RUN, Walk
 
-WORDS = 512  # of each queue of an input: beats in flight and waiting
+BEATS_IN_QUEUE = 512  # of each queue of an input: in flight and waiting
 REQUESTS = 32  # in flight
 
 
@@ -28,15 +28,15 @@ class To(enum.Enum, shape=2):
     LOOKUP = 3
 
 
-def route_layout(planes: int) -> data.StructLayout:
-    """Return the layout of what comes of a request: ``beats`` of a ``plane`` of its group.
+def route_layout(planes: int, words: int) -> data.StructLayout:
+    """Return the layout of what comes of a request: ``beats`` of so many words, the last of which is ``short`` of one.
 
-    ``ends``    it is the group's last plane
-    ``spread``  there is a beat for each plane of all groups instead
+    ``plane``, ``ends``  of its group, and whether it is the last one there
+    ``spread``           a word for each plane of all groups
     """
-    return data.StructLayout(
-        {"to": To, "beats": range(RUN + 1), "plane": range(planes), "ends": int(planes > 1), "spread": int(planes > 1)}
-    )
+    several, wide = int(planes > 1), int(words > 1)
+    members = {"to": To, "beats": range(RUN + 1), "short": wide, "plane": range(planes), "ends": several}
+    return data.StructLayout(members | {"spread": several | wide})
 
 
 class Fetch(wiring.Component):
@@ -56,7 +56,7 @@ class Fetch(wiring.Component):
     def __init__(self, overlay: Overlay, opcodes: dict[str, int]) -> None:
         self.overlay, self.bits = overlay, address_bits(overlay)
         self.looks, self.lookup_at = Signal(), Signal(self.bits)  # whether to ask for a table of codes, and where
-        self.step, self.planes = overlay.layout.channels_per_word, overlay.window.planes
+        self.planes, self.words = overlay.window.planes, overlay.ports.words
         self.opcodes = opcodes
         layout = descriptor(overlay)
         words = stream.Signature(64 * self.planes)
@@ -66,7 +66,7 @@ class Fetch(wiring.Component):
                 "now": Out(layout),
                 "reached": In(1),
                 "waits": Out(1),
-                "input": Out(ReadPort(self.bits)),
+                "input": Out(ReadPort(self.bits, self.words)),
                 "work": Out(stream.Signature(layout)),
                 "entries": Out(ENTRIES),
                 "first": Out(words),
@@ -87,20 +87,20 @@ class Fetch(wiring.Component):
         m.submodules.first_walk = first = Walk(self.bits)
         m.submodules.second_walk = second = Walk(self.bits)
         m.submodules.table_walk = table = Walk(self.bits)
-        m.submodules.first_queue = first_queue = Queues(self.planes, WORDS)
-        m.submodules.second_queue = second_queue = Queues(self.planes, WORDS)
-        layout = route_layout(self.planes)
+        m.submodules.first_queue = first_queue = Words(self.planes, BEATS_IN_QUEUE, self.words)
+        m.submodules.second_queue = second_queue = Words(self.planes, BEATS_IN_QUEUE, self.words)
+        layout = route_layout(self.planes, self.words)
         m.submodules.routes = routes = fifo.SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         m.submodules.first_runs = first_runs = PlaneRuns(self.bits, self.planes)
         m.submodules.second_runs = second_runs = PlaneRuns(self.bits, self.planes)
         self._walks(m, first, second, table, {first: first_runs, second: second_runs})
 
         # room: what is not yet asked for
-        room = {To.FIRST: Signal(range(WORDS + 1), init=WORDS), To.SECOND: Signal(range(WORDS + 1), init=WORDS)}
+        room = {to: Signal(range(BEATS_IN_QUEUE + 1), init=BEATS_IN_QUEUE) for to in (To.FIRST, To.SECOND)}
         room[To.TABLE] = Signal(range(BEATS * RECORDS + 1))
         more = {
-            To.FIRST: first_queue.taken[0],
-            To.SECOND: second_queue.taken[0],
+            To.FIRST: first_queue.taken,
+            To.SECOND: second_queue.taken,
             To.TABLE: self.freed * BEATS,
         }
         # the inputs of a pair take turns; a vector, which has few runs, is before the other
@@ -123,7 +123,7 @@ class Fetch(wiring.Component):
             m.d.sync += takes[To.LOOKUP].eq(1)
         with m.If(takes[To.LOOKUP]):
             m.d.comb += [request.payload.address.eq(self.lookup_at), request.payload.beats.eq(LOOKUP_BEATS)]
-            m.d.comb += routes.w_data.eq(layout.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS}))
+            m.d.comb += routes.w_data.eq(layout.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS // self.words}))
             with m.If(request.ready):
                 m.d.sync += self.looks.eq(0)
         chosen_before = chosen_before | self.looks
@@ -132,9 +132,9 @@ class Fetch(wiring.Component):
         second_first = later(m, vector & second_runs.runs.valid & (room[To.SECOND] >= RUN), "second_first")
         for to, runs in chosen.items():
             name, needs = to.name.lower(), runs.payload.beats
-            if to is not To.TABLE and self.planes > 1:  # the first plane's run makes room in all queues
-                of_groups = (needs + self.planes - 1) >> (self.planes.bit_length() - 1)
-                needs = Mux(vector if to is To.SECOND else 0, of_groups, Mux(runs.payload.plane == 0, needs, 0))
+            if to is not To.TABLE:  # the first plane's run makes room in all queues
+                needs = Mux(runs.payload.plane == 0, quotient(needs, self.words), 0)
+                needs = Mux(vector if to is To.SECOND else 0, quotient(runs.payload.beats, self.planes), needs)
             # a run is offered some cycles after the last one is taken: by then its room is known
             fits = later(m, runs.valid & (room[to] >= needs), f"fits_{name}")
             own_turn = Mux(vector, second_first == (to is To.SECOND), turn == to)
@@ -153,7 +153,8 @@ class Fetch(wiring.Component):
                     routes.w_data.eq(layout.const({"to": to})),
                 ]
                 its_route = data.View(layout, routes.w_data)
-                m.d.comb += its_route.beats.eq(runs.payload.beats)
+                m.d.comb += its_route.beats.eq(quotient(runs.payload.beats, self.words))
+                m.d.comb += its_route.short.eq(runs.payload.beats[0])
             if to is not To.TABLE:
                 with m.If(takes[to]):
                     m.d.comb += [its_route.plane.eq(runs.payload.plane), its_route.ends.eq(runs.payload.ends)]
@@ -166,34 +167,33 @@ class Fetch(wiring.Component):
         # beats go where the oldest request wants them
         arrived, taken = self.input.data, Signal()
         there, route, last = counted(m, routes, layout, taken)
-        m.d.comb += [arrived.ready.eq(there), self.beat.eq(arrived.payload), taken.eq(arrived.valid & there)]
-        m.d.comb += self.write.eq(taken & (route.to == To.TABLE))
-        plane = Signal.like(route.plane)  # of a beat of all groups
-        with m.If(taken & route.spread):
-            m.d.sync += plane.eq(Mux(last, 0, plane + 1))
-        fills = route.ends & (~route.spread | last)
+        # tables, and a vector's words, go one by one: a beat of two takes two cycles
+        comes, upper, short, whole = arrived.valid & there, Signal(), Const(0), Const(1)
+        if self.words > 1:
+            short = last & route.short
+            whole = upper | short | ~((route.to == To.TABLE) | (route.to == To.LOOKUP) | route.spread)
+            with m.If(comes):
+                m.d.sync += upper.eq(~whole)
+        words = data.View(data.ArrayLayout(64, self.words), arrived.payload)
+        m.d.comb += [arrived.ready.eq(there & whole), taken.eq(comes & whole), self.beat.eq(words[upper])]
+        m.d.comb += self.write.eq(comes & (route.to == To.TABLE))
+        plane, last_word = Signal.like(route.plane), last & whole
+        with m.If(comes & route.spread):
+            m.d.sync += plane.eq(Mux(last_word, 0, plane + 1))
+        fills = route.ends & (~route.spread | last_word)
         of_beat = mask(Mux(route.spread, plane, route.plane), fills, self.planes)
-        for queue, to in ((first_queue, To.FIRST), (second_queue, To.SECOND)):
-            m.d.comb += queue.write.eq(Mux(taken & (route.to == to), of_beat, 0))
+        for queue, to, out in ((first_queue, To.FIRST, self.first), (second_queue, To.SECOND, self.second)):
+            m.d.comb += [queue.write.eq(Mux(comes & (route.to == to), of_beat, 0)), queue.come.words.eq(words)]
+            m.d.comb += queue.come.short.eq(route.spread | short)
+            with m.If(route.spread):
+                m.d.comb += queue.come.words[0].eq(self.beat)
+            wiring.connect(m, queue.words, wiring.flipped(out))
         # another Task may be here, and this one in the next part, before its table has come: they take turns as they come
         entries, bank, beat = self.entries, Signal(init=1), Signal.like(self.entries.beat)
-        m.d.comb += entries.write.eq(taken & (route.to == To.LOOKUP))
-        m.d.comb += [entries.bank.eq(bank), entries.beat.eq(beat), entries.codes.eq(arrived.payload)]
+        m.d.comb += entries.write.eq(comes & (route.to == To.LOOKUP))
+        m.d.comb += [entries.bank.eq(bank), entries.beat.eq(beat), entries.codes.eq(self.beat)]
         with m.If(entries.write):
-            m.d.sync += [beat.eq(beat + 1), bank.eq(bank ^ last)]  # a table has as many beats as ``beat`` has values
-        cut_valid = {name: Signal(name=f"{name}_there") for name in ("first", "second")}
-        for name, queue, out in (("first", first_queue, self.first), ("second", second_queue, self.second)):
-            m.d.comb += [word.eq(arrived.payload) for word in queue.come]
-            # the memory's output register, and one that cuts the way of ``ready``
-            m.submodules[f"{name}_slice"] = cut = Slice(64 * self.planes)
-            wiring.connect(m, cut.output, wiring.flipped(out))
-            free = ~cut.input.valid | cut.input.ready
-            every = queue.there.all()
-            m.d.comb += queue.taken.eq(Mux(free & every, queue.all, 0))
-            held = register(64 * self.planes, f"{name}_held")
-            with m.If(free):
-                m.d.sync += [cut_valid[name].eq(every), held.eq(queue.words)]
-            m.d.comb += [cut.input.valid.eq(cut_valid[name]), cut.input.payload.eq(held)]
+            m.d.sync += [beat.eq(beat + 1), bank.eq(bank ^ last_word)]  # a table has as many as ``beat`` has values
         return m
 
     def _walks(self, m: Module, first: Walk, second: Walk, table: Walk, runs: dict[Walk, PlaneRuns]) -> None:
@@ -234,7 +234,7 @@ class Fetch(wiring.Component):
         with m.If(hand & self.work.ready):
             m.d.sync += hand.eq(0)
 
-        planes = later(m, (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1), "planes")
+        planes = later(m, quotient(now.input_channels, self.overlay.layout.channels_per_word), "planes")
         groups = Groups(self.overlay, one_by_one(now.opcode, self.opcodes), now.input_channels)
         count, size, rest = (later(m, getattr(groups, name), f"groups_{name}") for name in ("count", "size", "rest"))
         # an upsample reads the rows of all planes one by one, an interleave those of the next two parts in between

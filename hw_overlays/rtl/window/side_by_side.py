@@ -1,13 +1,13 @@
 """Planes that go side by side: groups of them, the runs of each, and their queues."""
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai import tasks
 from chai.overlay import Overlay
 
-from ..streams import later, register
+from ..streams import Slice, later, register
 from .walk import run
 
 
@@ -26,8 +26,8 @@ class Groups:
     def __init__(self, overlay: Overlay, single: Value, channels: Value) -> None:
         step, self.most = overlay.layout.channels_per_word, overlay.window.planes
         self.single = single
-        planes, self.lanes = _quotient(channels, step), step * self.most
-        self.count = Mux(single, planes, _quotient(channels, self.lanes))
+        planes, self.lanes = quotient(channels, step), step * self.most
+        self.count = Mux(single, planes, quotient(channels, self.lanes))
         self.size = Mux(single, 1, self.most)
         last = (planes - 1)[: self.most.bit_length() - 1]
         self.rest = Mux(single, 0, last) + 1
@@ -42,9 +42,9 @@ class Groups:
         return Mux(self.single, pitch, pitch << (self.most.bit_length() - 1))
 
 
-def _quotient(channels: Value, lanes: int) -> Value:
-    """Return the groups of so many ``lanes``, a power of two, that channels take."""
-    return (channels + lanes - 1) >> (lanes.bit_length() - 1)
+def quotient(number: Value, size: int) -> Value:
+    """Return how many groups of ``size``, a power of two, a number takes."""
+    return (number + size - 1) >> (size.bit_length() - 1)
 
 
 def plane_run(bits: int, planes: int) -> data.StructLayout:
@@ -99,16 +99,17 @@ def mask(plane: Value, ends: Value, planes: int) -> Value:
 
 
 class Queues(wiring.Component):
-    """A queue of words for each plane of a group.
+    """A queue for each plane of a group, of words or of another shape.
 
     ``come``, ``write``  words, and the queues that they go into
     ``there``, ``words``  the queues that have a word, and the first one of each
     ``taken``            the queues, of those that have one, whose first word leaves
     """
 
-    def __init__(self, planes: int, depth: int) -> None:
+    def __init__(self, planes: int, depth: int, shape: object = unsigned(64)) -> None:
         self.planes, self.depth, self.all = planes, depth, (1 << planes) - 1
-        words = data.ArrayLayout(64, planes)
+        self.width = Shape.cast(shape).width
+        words = data.ArrayLayout(shape, planes)
         super().__init__(
             {"come": In(words), "write": In(planes), "there": Out(planes), "words": Out(words), "taken": In(planes)}
         )
@@ -117,7 +118,51 @@ class Queues(wiring.Component):
         """Return the queues."""
         m = Module()
         for i in range(self.planes):
-            m.submodules[f"queue_{i}"] = queue = fifo.SyncFIFOBuffered(width=64, depth=self.depth)
-            m.d.comb += [queue.w_data.eq(self.come[i]), queue.w_en.eq(self.write[i])]
-            m.d.comb += [self.there[i].eq(queue.r_rdy), self.words[i].eq(queue.r_data), queue.r_en.eq(self.taken[i])]
+            m.submodules[f"queue_{i}"] = queue = fifo.SyncFIFOBuffered(width=self.width, depth=self.depth)
+            m.d.comb += [queue.w_data.eq(Value.cast(self.come[i])), queue.w_en.eq(self.write[i])]
+            m.d.comb += [
+                self.there[i].eq(queue.r_rdy),
+                Value.cast(self.words[i]).eq(queue.r_data),
+                queue.r_en.eq(self.taken[i]),
+            ]
+        return m
+
+
+def beat(words: int) -> data.StructLayout:
+    """Return the layout of a beat of so many words, of which only the first may be one of the plane: then it is ``short``."""
+    return data.StructLayout({"words": data.ArrayLayout(64, words), "short": int(words > 1)})
+
+
+class Words(wiring.Component):
+    """The words of all planes of a group, from queues of beats.
+
+    ``come``, ``write``  a beat, and the planes it is for
+    ``words``            of all planes, a stream; ``taken`` when the first beat of each leaves its queue
+    """
+
+    def __init__(self, planes: int, depth: int, words: int) -> None:
+        self.planes, self.depth, self.beat = planes, depth, beat(words)
+        out = stream.Signature(64 * planes)
+        super().__init__({"come": In(self.beat), "write": In(planes), "taken": Out(1), "words": Out(out)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the queues, the memories' output register, and one that cuts the way of ``ready``."""
+        m = Module()
+        m.submodules.queues = queues = Queues(self.planes, self.depth, self.beat)
+        m.submodules.slice = cut = Slice(64 * self.planes)
+        wiring.connect(m, cut.output, wiring.flipped(self.words))
+        m.d.comb += [queues.write.eq(self.write), *(come.eq(self.come) for come in queues.come)]
+        held, there = register(queues.words.shape(), "held"), Signal()
+        upper, last = Signal(), Const(1)  # of the two words of a beat
+        words = [plane.words[0] for plane in held]
+        if len(self.come.words) > 1:
+            last = upper | held[0].short  # all planes have as many words
+            words = [Mux(upper, plane.words[1], plane.words[0]) for plane in held]
+        m.d.comb += [cut.input.valid.eq(there), cut.input.payload.eq(Cat(words))]
+        free = ~there | (cut.input.ready & last)
+        m.d.comb += [self.taken.eq(free & queues.there.all()), queues.taken.eq(self.taken.replicate(self.planes))]
+        with m.If(there & cut.input.ready):
+            m.d.sync += upper.eq(~last)
+        with m.If(free):
+            m.d.sync += [there.eq(self.taken), held.eq(queues.words)]
         return m
