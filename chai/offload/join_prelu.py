@@ -24,7 +24,8 @@ def join_prelu(graph: Graph, shapes: Mapping[str, Shape], overlay: Overlay, apar
             folded[second.bottoms[0]] = one.name
         return one
 
-    return replace(joined(graph, join), folded=folded)
+    shorter = joined(graph, join)
+    return graph if shorter is graph else replace(shorter, folded=folded)
 
 
 def _joined(
