@@ -55,9 +55,9 @@ class LRN(Layer):
         from ..tasks import lrn  # float networks need no Tasks
 
         (bottom,), (top,), p = self.bottoms, self.tops, self.params
-        table = lrn.lines(
-            target, bottom, top, p.local_size, lambda sums: (p.k + p.alpha / p.local_size * sums) ** -p.beta
-        )
+        # float32, as Caffe and ONNX files hold them: the same network has the same table from either
+        k, alpha, beta = (float(np.float32(number)) for number in (p.k, p.alpha, p.beta))
+        table = lrn.lines(target, bottom, top, p.local_size, lambda sums: (k + alpha / p.local_size * sums) ** -beta)
         return [lrn.LRNTask((bottom,), top, self.origin, p.local_size, *table, target.formats[bottom].zero)]
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
