@@ -13,7 +13,7 @@ from ..tasks import Task
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
-from ._pick import picks
+from ._pick import pick_place, picks, stepping
 from ._squares import Squares
 from ._window import WindowLayer, conv_refused
 
@@ -76,13 +76,11 @@ class BySquares:
         own = replace(whole, window=self.window(whole.window))
         work, joins = list[Task](), list[Task]()
         for i, (row, column) in enumerate(squares.places()):
-            taps = np.zeros((channels, 1, f, f), np.int8)
-            taps[:, 0, row, column] = 1
             shape = n, channels, height // f, width // f
             pixels = target.blob_between(top, f"pixels {row} {column}", shape, target.formats[bottom])
             shape = n, squares.channels, size[0] // f, size[1] // f
             part = target.blob_between(top, f"part {row} {column}", shape, target.formats[top])
-            work += [target.pick(layer, bottom, pixels, taps, _stepping(f), channels)]
+            work += [pick_place(layer, target, (bottom, pixels), f, (row, column))]
             work += [replace(own, inputs=(pixels,), output=part)]
             joins.append(target.copy(_writing(layer, parts), part, i * squares.apart))
         return [*work, *joins, *squares.interleave(layer, target, parts)]
@@ -108,14 +106,9 @@ def smaller(layer: WindowLayer, overlay: Overlay, bottom: Shape) -> ByChannels |
             continue
         pixels = (*bottom[:2], bottom[2] // f, bottom[3] // f)
         own = conv_refused(layer, overlay, BySquares(f).window(window), (outputs, group), pixels)
-        if not own and not conv_refused(layer, overlay, _stepping(f), (bottom[1], bottom[1]), bottom):
+        if not own and not conv_refused(layer, overlay, stepping(f), (bottom[1], bottom[1]), bottom):
             return BySquares(f)
     return None
-
-
-def _stepping(factor: int) -> Window:
-    """Return the window over one square of pixels after the other."""
-    return Window((factor, factor), (factor, factor), (0, 0))
 
 
 def _writing(layer: WindowLayer, top: str) -> WindowLayer:

@@ -36,6 +36,19 @@ def pick_channels(layer: Layer, target: Arithmetic, bottom: str, top: str, chann
     return target.pick(layer, bottom, top, taps, POINT, 1)
 
 
+def stepping(factor: int) -> Window:
+    """Return the window over one square of pixels after the other."""
+    return Window((factor, factor), (factor, factor), (0, 0))
+
+
+def pick_place(layer: Layer, target: Arithmetic, blobs: tuple[str, str], factor: int, place: tuple[int, int]) -> Task:
+    """Return the Task that writes the pixels of the first blob at a row and a column of each square to the second."""
+    channels = target.shapes[blobs[0]][1]
+    taps = np.zeros((channels, 1, factor, factor), np.int8)
+    taps[:, 0, place[0], place[1]] = 1
+    return target.pick(layer, *blobs, taps, stepping(factor), channels)
+
+
 def border_refused(layer: Layer, overlay: Overlay, bottom: Shape, sides: Sides) -> str | None:
     """Return why the overlay cannot add or remove these rows and columns of a bottom; None if it can."""
     window, _ = _bordered(sides)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
+from itertools import product
 
 from ..blob import Array, Shape, show
+from ..graph import Arithmetic
 from ..graph.params import size
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.copy import Copy, Fold
+from ..util.lazy_numpy import np
+from ._pick import channels_refused, pick_channels, pick_place, picks, stepping
 from ._squares import SquaresLayer, in_order
+from ._window import conv_refused
 
 
 class Reorg(SquaresLayer):
@@ -38,9 +47,62 @@ class Reorg(SquaresLayer):
 
     def squares(self, bottom: Shape) -> Array | str:
         s = self.params.stride or 1
-        if not self.params.reverse:
-            return "Darknet's order moves pixels from row to row and from channel to channel"
         return in_order(s, s, bottom[1] // (s * s), outer=False)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if self.params.reverse:
+            return super().unsupported(overlay, *bottoms)
+        n, c, h, w = bottoms[0]
+        s, top, word = self.params.stride or 1, self.shapes(bottoms[0])[0], overlay.layout.channels_per_word
+        if not picks(overlay):
+            return self.without_unit
+        if c // (s * s) % word:
+            return f"its larger map has {c // (s * s)} channels, no multiple of the {word} in a word"
+        large = n, c // (s * s), h * s, w * s
+        return (
+            self.beyond(overlay, "copy", fold=True, size=max(large[2:]), channels=top[1])
+            or channels_refused(self, overlay, bottoms[0], c)
+            or conv_refused(self, overlay, stepping(s), (large[1], large[1]), large)
+            or channels_refused(self, overlay, top, top[1])
+        )
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        """Return the Tasks of both reshapings, before and after those that pick the pixels of each place in the squares.
+
+        In an overlay's memory a map is another one, if the words of channels that become a larger plane follow each other.
+        """
+        if self.params.reverse:
+            return super().lower(target)
+        bottom, s, word = self.bottoms[0], self.params.stride or 1, target.overlay.layout.channels_per_word
+        n, c, h, w = target.shapes[bottom]
+
+        def blob(what: str, *shape: int) -> str:
+            return target.blob_between(self.tops[0], what, (n, *shape), target.formats[bottom])
+
+        def fold(source: str, map: str) -> Task:
+            _, *out = target.shapes[map]
+            return Copy((source,), map, self.origin, 0, None, fold=Fold(word, (out[0], out[1], out[2])))
+
+        channels, area = c // (s * s), s * s
+        words, large, all_places = blob("words", c, h, w), blob("map", channels, h * s, w * s), blob("places", c, h, w)
+        rows = blob("rows", c * area, h // s, w // s)
+        work = [
+            pick_channels(self, target, bottom, words, _folded(channels, area, word)),
+            fold(words, large),
+        ]
+        joins, every = list[Task](), copy(self)
+        every.tops = (all_places,)
+        for i, (row, column) in enumerate(product(range(s), repeat=2)):
+            part = blob(f"place {row} {column}", channels, h, w)
+            work.append(pick_place(self, target, (large, part), s, (row, column)))
+            joins.append(target.copy(every, part, i * channels))
+        back = np.argsort(_folded(c, area, word))
+        return [
+            *work,
+            *joins,
+            fold(all_places, rows),
+            pick_channels(self, target, rows, self.tops[0], back),
+        ]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, s = bottoms[0], self.params.stride
@@ -49,3 +111,8 @@ class Reorg(SquaresLayer):
         if self.params.reverse:
             return (x.reshape(n, s, s, -1, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(top),)
         return (x.reshape(n, c // (s * s), h, s, w, s).transpose(0, 3, 5, 1, 2, 4).reshape(top),)
+
+
+def _folded(channels: int, area: int, word: int) -> Array:
+    """Return the order of channels in which words of ``area`` neighbours follow each other, as those of one larger map do."""
+    return np.arange(channels * area).reshape(channels // word, word, area).transpose(0, 2, 1).reshape(-1)

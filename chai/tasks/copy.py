@@ -1,10 +1,14 @@
-"""Copy: a blob into some channels of another, rescaled if their formats differ, or through a table of codes."""
+"""Copy: a blob into some channels of another, rescaled if their formats differ, or through a table of codes.
+
+A folded one makes another map of the words of a blob: the words of each image stay in the order in which they are in memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..blob import Array, Shape, View
 from ..errors import DeviceError
@@ -18,6 +22,27 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .probe import Maker, Probe
+
+
+@dataclass(frozen=True)
+class CopyLimits(TaskLimits):
+    """Limits of copies; ``fold``: whether the output may be another map of the same words."""
+
+    fold: bool = field(default=False, kw_only=True)
+
+
+class Fold(NamedTuple):
+    """The (C, H, W) of a map of the words of another one, of ``word`` channels each."""
+
+    word: int
+    out: tuple[int, int, int]
+
+    def define(self, codes: Array) -> Array:
+        """Return codes (N, C, H, W), whose channels are whole words, as such a map."""
+        n, channels, height, width = codes.shape
+        c, h, w = self.out
+        words = codes.reshape(n, channels // self.word, self.word, height * width).transpose(0, 1, 3, 2)
+        return words.reshape(n, c // self.word, h * w, self.word).transpose(0, 1, 3, 2).reshape(n, c, h, w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,20 +59,22 @@ class Copy(Task):
     first: int
     requantization: Requantization | None
     zero: int = 0
+    fold: Fold | None = field(default=None, kw_only=True)
 
     def define(self, *codes: Array) -> Array:
+        x = codes[0] if self.fold is None else self.fold.define(codes[0])
         if self.requantization is None:
-            return self.looked_up(codes[0])
-        return self.looked_up(requantize(codes[0].astype(np.int64) - self.zero, self.requantization))
+            return self.looked_up(x)
+        return self.looked_up(requantize(x.astype(np.int64) - self.zero, self.requantization))
 
     def written(self, output: Array, channels: int) -> Array:
-        return output[:, self.first : self.first + channels]
+        return output[:, self.first : self.first + (self.fold.out[0] if self.fold else channels)]
 
     def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
-        return self.first, shapes[self.inputs[0]][1]
+        return self.first, self.fold.out[0] if self.fold else shapes[self.inputs[0]][1]
 
     def as_view(self) -> View | None:
-        unchanged = self.requantization is None and self.lookup is None
+        unchanged = self.requantization is None and self.lookup is None and self.fold is None
         return View(self.output, self.first) if unchanged else None
 
     def plain(self) -> Self:
@@ -58,8 +85,11 @@ class Copy(Task):
         return None if self.requantization is None else (self.zero, self.requantization.zero)
 
     @classmethod
-    def limits(cls, overlay: Overlay) -> TaskLimits | None:
-        return overlay.limits(cls.kind, TaskLimits)
+    def limits(cls, overlay: Overlay) -> CopyLimits | None:
+        limits = overlay.limits(cls.kind, CopyLimits)
+        if limits is None or overlay.window.planes == 1:
+            return limits
+        return replace(limits, fold=False)  # words of several planes come at once
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         limits = self.limits(overlay)
@@ -67,17 +97,25 @@ class Copy(Task):
             return f"it writes from channel {self.first}, not from a multiple of {limits.channel_step}"
         return super().excluded(overlay, shapes)
 
+    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
+        return {"fold": self.fold is not None}
+
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         source, whole = memory.view(self.inputs[0]), memory.view(self.output)
         if self.first % memory.step:
             raise DeviceError(f"output: channel {self.first} is not the first of a plane of {memory.step}")
-        if not 0 <= self.first <= whole.channels - source.channels:
+        channels, *size = self.fold.out if self.fold else source[4:]
+        if self.fold and (
+            source.channels % memory.step or channels % memory.step or prod(self.fold.out) != prod(source[4:])
+        ):
+            raise DeviceError(f"output: a map {self.fold.out} has other words of {memory.step} than {source[4:]}")
+        if not 0 <= self.first <= whole.channels - channels:
             raise DeviceError(
-                f"output: {source.channels} channels from {self.first} on, blob {self.output!r} has {whole.channels}"
+                f"output: {channels} channels from {self.first} on, blob {self.output!r} has {whole.channels}"
             )
-        memory.check_output(self.output, (source.batch, whole.channels, source.height, source.width))
+        memory.check_output(self.output, (source.batch, whole.channels, *size))
         start = whole.address + self.first // memory.step * whole.pitch
-        part = whole._replace(address=start, channels=source.channels)
+        part = whole._replace(address=start, channels=channels)
         r = self.requantization or as_it_is()
         values = {**source.input(), **part.output(), **clamp(r, r.negative is not None)}
         values["input_zero"] = zero_flag("input_zero", self.zero if self.requantization else 0)
@@ -93,11 +131,14 @@ class Copy(Task):
         below = np.array(values["negative"]) if values["leaky"] else None
         numbers = values["shift"], values["low"], values["high"]
         r = Requantization(np.array(values["factor"]), *numbers, below, zero_point(values, "output"))
-        return cls(**common, first=first, requantization=r, zero=zero_point(values, "input")).plain()
+        out = values["output_channels"], values["output_height"], values["output_width"]
+        sizes = tuple(values[f"input_{name}"] for name in ("channels", "height", "width"))
+        fold = None if out == sizes else Fold(memory.step, out)
+        return cls(**common, first=first, requantization=r, zero=zero_point(values, "input"), fold=fold).plain()
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield copies into the middle of a larger blob, unchanged and rescaled."""
+        """Yield copies into the middle of a larger blob, unchanged and rescaled, and a folded one."""
         limits = cls.limits(maker.overlay)
         if limits is None:
             return
@@ -111,3 +152,8 @@ class Copy(Task):
             r = target.requantization(np.array(source.step), "y", None)
             name = f"copy rescaled unsigned {unsigned}" if unsigned else "copy rescaled"
             yield maker.probe(name, cls(("x",), "y", ("copy",), limits.channel_step, r, source.zero), target)
+        if limits.fold:
+            fold = Fold(limits.channel_step, (2 * limits.channel_step, maker.size[0], 3 * maker.size[1]))
+            shape = maker.batch, 6 * limits.channel_step, *maker.size
+            target = maker.target({"x": shape, "y": (maker.batch, *fold.out)}, 1.0)
+            yield maker.probe("copy folded", cls(("x",), "y", ("copy",), 0, None, fold=fold), target)

@@ -154,6 +154,28 @@ def test_pixels_go_back_to_the_first_of_equal_maxima(tmp_path: Path, levels: int
     assert np.abs(u - wanted).max() <= 0.501 * step and (u[wanted == 0] == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("shape", "stride"), [((2, 32, 6, 10), 2), ((1, 64, 26, 26), 2), ((2, 72, 9, 6), 3), ((1, 16, 5, 3), 1)]
+)
+def test_squares_become_channels_in_darknets_order(tmp_path: Path, shape: tuple[int, ...], stride: int) -> None:
+    """Each code of the bottom, at the place where the float layer moves it."""
+    lines = f"c Convolution data -> c : convolution_param {{ num_output: {shape[1]} kernel_size: 1 }}\n"
+    lines += f"y Reorg c -> y : reorg_param {{ stride: {stride} }}\n"
+    lines += "z Convolution y -> z : convolution_param { num_output: 4 kernel_size: 1 }"
+    x = np.random.default_rng(stride).standard_normal((shape[0], 3, *shape[2:])).astype(np.float32)
+    net = network(tmp_path, lines, x.shape, device="emulator", keep="all")
+    net.forward(x)
+    (step,) = net.schedule.segments
+    assert net.offload.plan.partition.reasons == {} and sum(task.kind == "copy" for task in step.tasks) >= 2
+    reorg = next(layer for layer in net.graph.layers if layer.name == "y")
+    (wanted,) = reorg.forward(net.blobs["c"])
+    assert net.blobs["y"].tobytes() == wanted.tobytes() and len(np.unique(wanted)) > 50
+    save(net, tmp_path / "net.chai")
+    with chai.Net(tmp_path / "net.chai", device="emulator") as compiled:
+        (again,) = compiled.forward(x).values()
+    assert again.tobytes() == net.blobs["z"].tobytes()
+
+
 def test_show_lists_no_layer_of_several_tasks_as_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only layers that run as one Task: here two convolutions of one blob, one of them a Deconvolution's, and not its sum."""
     fields = "convolution_param { num_output: 8 kernel_size: 2 stride: 2 }"

@@ -584,6 +584,7 @@ def test_a_schema_requires_what_it_knows(definition: str) -> None:
     optional |= {
         "conv": {"prelu", "pool_kernel_max", "pool_columns_max"},
         "affine": {"prelu"},
+        "copy": {"fold"},
         "eltwise": {"vector"},
         "pool": {"standalone"},
     }.get(definition, set())

@@ -7,8 +7,10 @@ from ..native.table import Form, Kind, fits
 
 
 def form(task: Copy) -> Form | None:
-    """Return a Copy as an operation."""
+    """Return a Copy as an operation; None for a folded one."""
     r = task.requantization
+    if task.fold is not None:
+        return None
     if r is None:
         return Form(Kind.COPY if task.lookup is None else Kind.LOOKUP)
     if not fits(r) or r.multiplier.size != 1 or (r.negative is not None and r.negative.size != 1):
