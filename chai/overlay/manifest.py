@@ -19,6 +19,7 @@ from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
 from ..util.files import sha256
 from ..util.paths import shipped
+from ..util.rounding import ceil_div
 from ..util.suggest import did_you_mean
 from .sections import (
     HOST_MODEL,
@@ -165,7 +166,7 @@ class Overlay:
     @property
     def planes_at_once(self) -> int:
         """Return the planes whose codes of a pixel leave the array together."""
-        return -(-self.requant.lanes // self.layout.channels_per_word)
+        return ceil_div(self.requant.lanes, self.layout.channels_per_word)
 
     @property
     def accumulator_bound(self) -> int:

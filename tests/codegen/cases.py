@@ -27,7 +27,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
 from tests.conftest import examples
-from tests.tasks.common import joined, random_pooling
+from tests.tasks.common import covering, joined, random_pooling
 from tests.tasks.lrns import random_table
 
 Z2 = overlays.load("pynq-z2")
@@ -164,7 +164,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         if kind == "affine":
             window = Window((1, 1), (1, 1), (0, 0))
         c, m = group * per_in, group * per_out
-        h, w = (max(size, window.extent(i) - 2 * window.pad[i]) for i, size in enumerate((h, w)))
+        h, w = covering(window, (h, w))
         weights = random.integers(-127, 128, (m, per_in, *window.kernel)).astype(np.int8)
         weights.flat[:2] = -127, 127
         bias = random.integers(-(1 << 24), 1 << 24, m)

@@ -26,7 +26,7 @@ from chai.kernels.native.table import Kind
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 from tests.conftest import MODELS, examples
-from tests.tasks.common import codes
+from tests.tasks.common import codes, covering
 
 from .common import AMX, LIBRARY, Calls, in_child, program, used, with_calls
 from .test_native import POINT, requantization, same
@@ -108,7 +108,7 @@ def test_convolutions_of_sizes_around_tiles(
 ) -> None:
     """Rows, whole maps and single pixels of all images as lines; a part of the last tiles, steps and blocks."""
     rng, window = np.random.default_rng(seed), Window(kernel, stride, pad, dilation)
-    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    h, w = covering(window, size)
     task = convolution(rng, (group * outputs, inputs, *kernel), group, window, zeros, leaky)
     same(variant, task, codes(rng, batch, group * inputs, h, w))
 
@@ -293,10 +293,10 @@ def test_products_are_those_of_whole_numbers(
     sums = (c + a.astype(np.int64) @ fours).astype(np.uint32)
     part(wanted, rows, 4 * columns)[...] = sums.view(np.uint8).reshape(rows, 4 * columns)
     for calls in instructions:
-        found = memory[2].copy()
+        result = memory[2].copy()
         tiles = configuration(rows, depth, columns)
-        calls.product(*(array.ctypes.data for array in (tiles, memory[0], memory[1], found)), stride)
-        assert np.array_equal(found, wanted)
+        calls.product(*(array.ctypes.data for array in (tiles, memory[0], memory[1], result)), stride)
+        assert np.array_equal(result, wanted)
 
 
 def broken(**changes: tuple[int, int]) -> np.ndarray:
@@ -396,15 +396,15 @@ def test_control_c_between_pieces(variant: str, monkeypatch: pytest.MonkeyPatch)
             os.kill(os.getpid(), signal.SIGINT)
 
     with used(variant):
-        made = program([task], {"x": x}, {"y": wanted.shape}, None, ("y",))
-        (native,) = made.parts
+        compiled = program([task], {"x": x}, {"y": wanted.shape}, None, ("y",))
+        (native,) = compiled.parts
         assert isinstance(native, NativeProgram)
         native._library = with_calls(chosen, Calls(chosen.calls, after))
         with pytest.raises(KeyboardInterrupt):
-            made.run({"x": x})
+            compiled.run({"x": x})
         assert returned == [0, 0]
         blobs = {"x": x}
-        made.run(blobs)
+        compiled.run(blobs)
     assert np.array_equal(blobs["y"], wanted)
     assert returned.count(0) > 3
 

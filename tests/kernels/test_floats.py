@@ -18,6 +18,7 @@ from chai.kernels.native.table import Form, Kind
 from chai.layers.lrn import LRN
 from chai.tasks.window import Filtering, Window
 from tests.conftest import examples
+from tests.tasks.common import covering
 
 from .common import LIBRARY, NAMES, VARIANTS, computed_in_c, numbers, several, used
 
@@ -92,7 +93,7 @@ def test_convolution(
 ) -> None:
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, pad, dilation)
-    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    h, w = covering(window, size)
     x, weights = numbers(rng, 2, group * inputs, h, w), numbers(rng, group * outputs, inputs, *kernel)
     bias = numbers(rng, group * outputs) if biased else None
     found = convolved(variant, x, weights, bias, window, group, rectified)
@@ -135,7 +136,7 @@ def test_depthwise_convolution(
     seed: int,
 ) -> None:
     rng, window = np.random.default_rng(seed), Window(kernel, stride, pad, dilation)
-    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    h, w = covering(window, size)
     x, weights = numbers(rng, 2, channels, h, w), numbers(rng, channels, 1, *kernel)
     bias = numbers(rng, channels) if biased else None
     convolved(variant, x, weights, bias, window, channels, rectified)

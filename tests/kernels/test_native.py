@@ -27,7 +27,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
 from tests.conftest import examples
-from tests.tasks.common import clamps, codes, factors
+from tests.tasks.common import clamps, codes, covering, factors
 
 from .common import LIBRARY, VARIANTS, program, used
 
@@ -120,7 +120,7 @@ def test_convolution(
 ) -> None:
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, pad, dilation)
-    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    h, w = covering(window, size)
     m = group * outputs
     r = requantization(rng, (m, 1, 1), shift, zeros[1], leaky)
     weights = codes(rng, m, inputs, *kernel, low=-127)
@@ -306,7 +306,7 @@ def test_depthwise(
 ) -> None:
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, pad, dilation)
-    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    h, w = covering(window, size)
     r = requantization(rng, (channels, 1, 1), shift, zeros[1], leaky)
     weights = codes(rng, channels, 1, *kernel, low=-127)
     task = Conv(("x",), "y", ("c",), weights, rng.integers(-999, 999, channels), window, channels, r, zeros[0])

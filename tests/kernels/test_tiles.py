@@ -57,13 +57,13 @@ def test_tiles(
         patch.setattr(floats, "FEWEST_TILES", 1)
         floats._product.cache_clear()
         assert kind(x.shape, weights.shape, window, group) == Kind.TILED
-        found = convolved(variant, x, weights, bias, window, group, rectified)
+        top = convolved(variant, x, weights, bias, window, group, rectified)
         patch.setattr(singles, "threads", lambda: 3)
         patch.setattr(singles, "SHARED", 0)
         with used(variant):
             together = convolutions.conv2d(x, weights, bias, Filtering(window, group, rectified))
     floats._product.cache_clear()
-    assert np.array_equal(found, together)
+    assert np.array_equal(top, together)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -99,7 +99,7 @@ def test_a_table_does_what_layers_do_one_by_one(
                 assert joined.single is not None
                 for each in joined.packed:
                     each.write()
-                found = joined.single.run(image, *joined.parameters)
+                top = joined.single.run(image, *joined.parameters)
                 wanted = before
                 if norm is not None:
                     share = np.float32(1) / norm[2] if norm[2] else np.float32(0)
@@ -111,7 +111,7 @@ def test_a_table_does_what_layers_do_one_by_one(
                     wanted = wanted * factors.reshape(lead)
                 if len(scale) > 1:
                     wanted = wanted + addends.reshape(lead)
-                assert np.array_equal(found, np.maximum(wanted, 0) if rectified else wanted)
+                assert np.array_equal(top, np.maximum(wanted, 0) if rectified else wanted)
 
 
 @pytest.mark.skipif(len(FUSED) < 2, reason="this processor runs one variant with fused products")

@@ -255,14 +255,14 @@ def test_packed_weights_are_those_of_the_pass(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(steps, "SMALL", 1)
     rng = np.random.default_rng(0)
     batches = [rng.standard_normal((n, 19, 14, 15)).astype(np.float32) for n in (1, 3, 1)]
-    found = [net.forward(batches[0])["b"]]
+    tops = [net.forward(batches[0])["b"]]
     held = changed(net)
     for x in batches:
         for blob in held:
             blob *= np.float32(1.25)
-        found.append(net.forward(x)["b"])
+        tops.append(net.forward(x)["b"])
     net.graph.layer("b").blobs[0] = net.params["b"][0] + 1
-    found.append(net.forward(batches[0])["b"])
+    tops.append(net.forward(batches[0])["b"])
     other = network(tmp_path, lines, shape=(1, 19, 14, 15))
     monkeypatch.setattr(forward, "float_kernels", lambda: None)  # no chains
     wanted = [other.forward(batches[0])["b"]]
@@ -272,9 +272,9 @@ def test_packed_weights_are_those_of_the_pass(tmp_path: Path, monkeypatch: pytes
         wanted.append(other.forward(x)["b"])
     other.params["b"][0] += 1
     wanted.append(other.forward(batches[0])["b"])
-    assert all(map(np.array_equal, found, wanted))
-    assert not np.array_equal(found[0], found[1])
-    assert not np.array_equal(found[1], found[3])
+    assert all(map(np.array_equal, tops, wanted))
+    assert not np.array_equal(tops[0], tops[1])
+    assert not np.array_equal(tops[1], tops[3])
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 3, 3), (3, 3, 3, 3), (6, 3, 9), (12, 3, 3, 3)])

@@ -210,6 +210,12 @@ def check(task: Task, *given: Array) -> None:
     assert np.array_equal(kernel, wanted)
 
 
+def covering(window: Window, size: tuple[int, int]) -> tuple[int, int]:
+    """The size of an image, or what a window with its padding needs at least."""
+    height, width = (max(size[i], window.extent(i) - 2 * window.pad[i]) for i in range(2))
+    return height, width
+
+
 def joined(pieces: Iterable[Piece]) -> bytes:
     """Return pieces of constants joined into one bytes object."""
     listed = list(pieces)

@@ -34,6 +34,7 @@ from .common import (
     check,
     clamps,
     codes,
+    covering,
     defined,
     emulated,
     factors,
@@ -72,7 +73,7 @@ def conv(
 
 def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
     """``size``, or what the window needs at least."""
-    h, w = (max(size[i], window.extent(i) - 2 * window.pad[i]) for i in range(2))
+    h, w = covering(window, size)
     return h, w
 
 

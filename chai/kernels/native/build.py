@@ -32,9 +32,8 @@ FLAGS = [
     "-Wextra",
 ]
 _AVX512VNNI = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"]
-VARIANTS: dict[
-    str, dict[str, list[str]]
-] = {  # of each machine, best first, with the compiler's flags; the last are for tests
+# of each machine, best first, with the compiler's flags; the last two of x86_64 are for tests
+VARIANTS: dict[str, dict[str, list[str]]] = {
     "x86_64": {
         "amx": [*_AVX512VNNI, "-mamx-tile", "-mamx-int8"],
         "avx512vnni": _AVX512VNNI,

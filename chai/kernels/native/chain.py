@@ -215,10 +215,8 @@ class FloatChain:
             frame = RunArguments(self._table, len(self.links), [*none, *self._parameters])
         read = [plain(blobs[blob]) for blob in self.reads]
         new = [np.empty(_times(self._shapes[blob], images), np.float32) for blob in self._results]
-        begins, parts = (
-            [*map(address, (memory, *read, *new))],
-            [0, *(array.nbytes // images for array in (*read, *new))],
-        )
+        begins = [*map(address, (memory, *read, *new))]
+        parts = [0, *(array.nbytes // images for array in (*read, *new))]
         times: Sequence[float] = ()
         for i in range(images):
             frame.addresses[: len(begins)] = [begin + i * part for begin, part in zip(begins, parts)]
@@ -232,4 +230,5 @@ class FloatChain:
 
 
 def _times(shape: Shape, images: int) -> Shape:
+    """Return the shape of so many times the images."""
     return shape if images == 1 else (images * shape[0], *shape[1:])

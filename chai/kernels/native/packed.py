@@ -55,17 +55,15 @@ class ChannelTable:
             mean, variance, divisor, eps = self._norm
             share = np.float32(1 / np.float64(divisor.item())) if divisor.item() else np.float32(0)
             with np.errstate(all="ignore"):
-                deviation = np.sqrt((variance.reshape(-1) * share + np.float32(eps)).astype(np.float64)).astype(
-                    np.float32
-                )
+                squared = (variance.reshape(-1) * share + np.float32(eps)).astype(np.float64)
+                deviation = np.sqrt(squared).astype(np.float32)
                 table[1], table[2] = mean.reshape(-1) * share, 1 / deviation.astype(np.float64)
         for row, array in enumerate(self._scale, 3):
             table[row] = array.reshape(-1)
 
 
-_packed: WeakValueDictionary[tuple[int, int], PackedFilters] = (
-    WeakValueDictionary()
-)  # the weights exist as long as they do
+# by variant and by the identity of the weights, which exist as long as their packed copy does
+_packed: WeakValueDictionary[tuple[int, int], PackedFilters] = WeakValueDictionary()
 
 
 def packed(library: Library, weights: Array) -> PackedFilters:

@@ -214,7 +214,7 @@ def native(prepared: PreparedLayer, rectified: bool) -> NativeLayer | None:
 def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: bool) -> NativeLayer | None:
     """Return what computes a layer in C for one of several images; None if they are not apart in ``form``, that of all.
 
-    Nor if each pixel needs all parameters anew: all images meet the rows of an inner product's weights, which are read once.
+    Nor if each pixel needs all parameters again: all images meet the rows of an inner product's weights, which are read once.
     """
     shapes = (*prepared.bottoms, *prepared.tops)
     images = shapes[0][0] if shapes and shapes[0] else 0

@@ -78,7 +78,7 @@ class Drain(wiring.Component):
         """Return the counters of runs and of beats, and the lanes that they feed."""
         m = Module()
         plan, job = self.plan, self.jobs.payload
-        planes = later(m, (job.channels + (self.lanes - 1)) >> log2(self.lanes), "planes")
+        sweeps = later(m, (job.channels + (self.lanes - 1)) >> log2(self.lanes), "sweeps")
         m.d.comb += [self.slot.eq(job.slot), self.bank.eq(job.bank)]
         # a job's counters are set while what follows from it comes into registers
         settle, settled = Signal(range(SETTLE + 1), init=SETTLE), Signal()
@@ -89,7 +89,7 @@ class Drain(wiring.Component):
         part, last_part = register(range(self.parts), "part"), register(1, "last_part")
         sweep = self._sweep(m, self.jobs.valid & (settle == SETTLE - 2), last_part)
         runs, words = self._output(m)
-        all_asked = self._ask(m, planes, settled, sweep.runs, runs)
+        all_asked = self._ask(m, sweeps, settled, sweep.runs, runs)
 
         rule = register(self.requantise.rule.shape(), "rule")
         left, end, single = register(len(job.pixels), "left"), register(1, "end"), later(m, job.pixels == 1, "single")
@@ -122,11 +122,11 @@ class Drain(wiring.Component):
         with m.If(reading):
             m.d.sync += [left.eq(left - 1), end.eq(left == 2)]
             with m.If(plane_end):
-                m.d.sync += [part.eq(part + 1), last_part.eq(part + 2 == planes)]
+                m.d.sync += [part.eq(part + 1), last_part.eq(part + 2 == sweeps)]
             with m.If(last):
                 m.d.sync += self.drained.eq(self.drained + 1)
         with m.If(~settled):
-            m.d.sync += [part.eq(0), last_part.eq(planes == 1)]
+            m.d.sync += [part.eq(0), last_part.eq(sweeps == 1)]
         with m.If(~settled | (reading & plane_end)):
             m.d.sync += [left.eq(job.pixels), end.eq(single), self.lane.eq(0), self.address.eq(0)]
         written = words.valid & words.ready
@@ -157,7 +157,7 @@ class Drain(wiring.Component):
             m.d.comb += [sweep.begins.eq(begins & plan.pooled), sweep.last_part.eq(last_part)]
         return sweep
 
-    def _ask(self, m: Module, planes: Value, settled: Value, rows: stream.Interface, port: stream.Interface) -> Value:
+    def _ask(self, m: Module, sweeps: Value, settled: Value, rows: stream.Interface, port: stream.Interface) -> Value:
         """Request a run for each plane, ahead of the beats or late; return whether all of a job's are requested.
 
         ``rows`` are the runs of pooled planes, the last of which may still wait when the next job has begun.
@@ -165,7 +165,7 @@ class Drain(wiring.Component):
         plan, job = self.plan, self.jobs.payload
         bits = len(port.payload.address)
         asked, output = register(range(self.parts + 1), "asked"), register(bits, "output")
-        last, done = later(m, asked == planes - 1, "last_run"), Signal()
+        last, done = later(m, asked == sweeps - 1, "last_run"), Signal()
         following = later(m, (output + (plan.output_pitch << log2(self.planes)))[:bits], "next_output")
         waits = Signal()  # for these two
         asks = settled & ~done & ~waits & ~plan.pooled & ~rows.valid
