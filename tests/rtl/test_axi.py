@@ -277,12 +277,12 @@ def test_no_burst_is_shorter_than_it_must_be(address: int, burst: int, wide: int
         expected.append((beat * size, length, place if wide > 1 else (), beat + length == end, 0xABCD))
         beat += length
     fields = (32, burst.bit_length() - 1, *(1 for _ in expected[0][2]), 1, 16)
-    bursts = []
+    parts = []
     for each in bursts:
         values = [each >> sum(fields[:i]) & (1 << width) - 1 for i, width in enumerate(fields)]
         at, more, *place, last, tag = values
-        bursts.append((at, more + 1, tuple(map(bool, place)), bool(last), tag))
-    assert bursts == expected
+        parts.append((at, more + 1, tuple(map(bool, place)), bool(last), tag))
+    assert parts == expected
 
 
 @pytest.mark.parametrize("at", [3, 37, 90, 260, 400])
