@@ -36,8 +36,8 @@ def custom(version: str = "3") -> dict[str, CustomType]:
     floats = CustomType("mirror", mirror, False, CustomOptions(args={"factor": 1.0}, version=version))
     codes = CustomType("negate", negate, False, CustomOptions(version=version))
     codes.impl("codes", dtype="int8", jit=False)(negate)
-    for made in (floats, codes):
-        made.shape(lambda x: [tuple(x.input_dims[0])])
+    for custom_type in (floats, codes):
+        custom_type.shape(lambda x: [tuple(x.input_dims[0])])
     return {"mirror": floats, "negate": codes}
 
 
@@ -87,7 +87,7 @@ def data(seed: int = 0, images: int = 2) -> Array:
     return np.random.default_rng(seed).standard_normal((images, 3, 5, 7)).astype(np.float32)
 
 
-def made(folder: Path, name: str, **options: Any) -> tuple[chai.Net, Path]:
+def compiled(folder: Path, name: str, **options: Any) -> tuple[chai.Net, Path]:
     """A network of ``NETS`` on the emulator, and its compiled file."""
     path = folder / "net.chai"
     net = network(folder, NETS[name], device="emulator", custom=custom(), **options)

@@ -40,7 +40,7 @@ ODD = [
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path] + [found for key, inside in items for found in places(inside, (*path, key))]
+    return [path] + [place for key, inside in items for place in places(inside, (*path, key))]
 
 
 def at(value: Any, path: tuple[Any, ...]) -> Any:

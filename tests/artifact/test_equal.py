@@ -23,23 +23,23 @@ from chai.zoo.card_file import read_card
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network
 
-from .common import NETS, custom, data, load, made, parts
+from .common import NETS, compiled, custom, data, load, parts
 
 ANY_BATCH = [name for name in NETS if name != "flat"]
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_to_the_bit(tmp_path: Path, name: str) -> None:
-    net, path = made(tmp_path, name)
+    net, path = compiled(tmp_path, name)
     again = load(path)
     assert again.schedule.engines() == net.schedule.engines()
     assert again.outputs == net.outputs and again.inputs == net.inputs
     for seed in (1, 2):
-        wanted, found = net.forward(data(seed)), again.forward(data(seed))
-        assert list(found) == list(wanted)
+        wanted, outputs = net.forward(data(seed)), again.forward(data(seed))
+        assert list(outputs) == list(wanted)
         for blob in wanted:
-            assert found[blob].dtype == np.float32 and wanted[blob].std() > 0
-            assert np.array_equal(found[blob], wanted[blob])
+            assert outputs[blob].dtype == np.float32 and wanted[blob].std() > 0
+            assert np.array_equal(outputs[blob], wanted[blob])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -50,21 +50,21 @@ def test_formats_of_any_size(tmp_path: Path, scheme: str, largest: float) -> Non
     images = data() / np.abs(data()).max() * np.float32(largest)
     wanted = net.forward(images)
     save(net, tmp_path / "net.chai")
-    found = load(tmp_path / "net.chai").forward(images)
-    assert all(np.array_equal(found[blob], wanted[blob]) for blob in wanted)
+    outputs = load(tmp_path / "net.chai").forward(images)
+    assert all(np.array_equal(outputs[blob], wanted[blob]) for blob in wanted)
 
 
 @pytest.mark.parametrize("name", ["host layers", "codes", "several outputs", "parts"])
 def test_blobs_that_are_kept(tmp_path: Path, name: str) -> None:
     """All that are left of a network: those inside a segment, too, and those of batches that are cut and filled up."""
-    net, path = made(tmp_path, name, keep="all")
+    net, path = compiled(tmp_path, name, keep="all")
     again = load(path, keep="all")
     for batch in (data(3), data(4, 3), data(5, 1)):
         net.forward(batch)
         again.forward(batch)
-        found = again.blobs
-        assert len(found.readable) > 3 and list(found) == list(net.blobs)
-        for blob, values in found.readable.items():
+        blobs = again.blobs
+        assert len(blobs.readable) > 3 and list(blobs) == list(net.blobs)
+        for blob, values in blobs.readable.items():
             assert np.array_equal(values, net.blobs[blob]), blob
     some = load(path, keep=["c1"])
     wanted = some.forward(data(3))
@@ -73,15 +73,15 @@ def test_blobs_that_are_kept(tmp_path: Path, name: str) -> None:
 
 def test_the_small_networks_hold_what_they_are_for(tmp_path: Path) -> None:
     """Else the tests here would pass on nothing."""
-    net, path = made(tmp_path, "parts")
+    net, path = compiled(tmp_path, "parts")
     assert len(parts(path)[0]["places"]) == 4  # two branches of a concat, two pieces of a slice
     kinds = {task.kind for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks}
     assert kinds == {"conv", "affine", "eltwise", "pool"}
-    net, path = made(tmp_path, "codes")
+    net, path = compiled(tmp_path, "codes")
     assert [step.codes for step in load(path).schedule.steps if isinstance(step, HostStep)] == [True]
-    net, path = made(tmp_path, "several outputs")
+    net, path = compiled(tmp_path, "several outputs")
     assert len(net.outputs) == 3
-    net, path = made(tmp_path, "host layers")
+    net, path = compiled(tmp_path, "host layers")
     assert [e for e in net.schedule.engines() if e.startswith("host") and "ack" not in e] == [
         "host:mirror", "host:Normalize", "host:Softmax",
     ]  # fmt: skip
@@ -90,7 +90,7 @@ def test_the_small_networks_hold_what_they_are_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_the_same_bytes_for_the_same_network(tmp_path: Path, name: str) -> None:
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    first, second = (made(tmp_path / folder, name)[1].read_bytes() for folder in "ab")
+    first, second = (compiled(tmp_path / folder, name)[1].read_bytes() for folder in "ab")
     assert first == second
 
 
@@ -114,20 +114,20 @@ def test_digits_with_its_card(tmp_path: Path) -> None:
     save(net, tmp_path / "digits.chai", card)
     again = chai.Net(tmp_path / "digits.chai")
     assert again.card == card
-    wanted, found = net.forward(inputs), again.forward(inputs)
-    assert all(np.array_equal(wanted[b], found[b]) for b in wanted)
+    wanted, outputs = net.forward(inputs), again.forward(inputs)
+    assert all(np.array_equal(wanted[b], outputs[b]) for b in wanted)
 
 
 def test_a_mean_image_and_labels_come_along(tmp_path: Path) -> None:
     mean = np.random.default_rng(0).random((3, 5, 7)).astype(np.float32)
-    net, path = made(tmp_path, "codes")
+    net, path = compiled(tmp_path, "codes")
     card = Card("small", ("cat", "dög"), Preprocess((9, 11), (5, 7), "RGB", 1.0, mean, (0.5, 0.25, 3.0), True))
     save(net, path, card)
-    found = load(path).card
-    assert found.labels == card.labels and found.title == "small"
-    assert np.array_equal(found.preprocess.mean, mean)
-    assert found.preprocess.scale == (0.5, 0.25, 3.0)
-    assert found.preprocess.describe((2, 3, 5, 7)) == card.preprocess.describe((2, 3, 5, 7))
+    loaded_card = load(path).card
+    assert loaded_card.labels == card.labels and loaded_card.title == "small"
+    assert np.array_equal(loaded_card.preprocess.mean, mean)
+    assert loaded_card.preprocess.scale == (0.5, 0.25, 3.0)
+    assert loaded_card.preprocess.describe((2, 3, 5, 7)) == card.preprocess.describe((2, 3, 5, 7))
 
 
 @pytest.mark.parametrize("name", ["googlenet", "squeezenet_v1.1", "cifar_resnet20"])
@@ -137,8 +137,8 @@ def test_real_networks(tmp_path: Path, name: str) -> None:
     net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=1)
     net.calibrate(image)
     save(net, tmp_path / "net.chai")
-    wanted, found = net.forward(image), chai.Net(tmp_path / "net.chai").forward(image)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    wanted, outputs = net.forward(image), chai.Net(tmp_path / "net.chai").forward(image)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
     size = (tmp_path / "net.chai").stat().st_size
     report(
         f"{name}: {size / 1e6:.2f} MB compiled, {(folder / 'weights.caffemodel').stat().st_size / 1e6:.2f} MB caffemodel"
@@ -151,20 +151,20 @@ def test_real_networks(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("images", [1, 3, 4, 5])
 @pytest.mark.parametrize("name", ANY_BATCH)
 def test_another_batch_repeats_and_pads(tmp_path: Path, name: str, images: int) -> None:
-    net, path = made(tmp_path, name)
+    net, path = compiled(tmp_path, name)
     again = load(path)
     assert again.batch == 2
-    given = data(5, images)
-    padded = np.concatenate([given, given[-1:]])
+    batch = data(5, images)
+    padded = np.concatenate([batch, batch[-1:]])
     wanted = [net.forward(padded[i : i + 2]) for i in range(0, images, 2)]
-    found = again.forward(given)
-    for blob in found:
-        assert np.array_equal(found[blob], np.concatenate([w[blob] for w in wanted])[:images])
+    outputs = again.forward(batch)
+    for blob in outputs:
+        assert np.array_equal(outputs[blob], np.concatenate([w[blob] for w in wanted])[:images])
     assert again.perf.batch == images
 
 
 def test_an_output_without_batch_axis_cannot_be_joined(tmp_path: Path) -> None:
-    again = load(made(tmp_path, "flat")[1])
+    again = load(compiled(tmp_path, "flat")[1])
     assert again.forward(data())["re"].shape == (280,)
     with pytest.raises(UsageError, match=r"output 're' of 280 has no batch axis: 3 images .*hint: feed 2 images"):
         again.forward(data(0, 3))
@@ -185,16 +185,16 @@ def test_a_top_that_no_image_has_a_part_in_is_not_joined(tmp_path: Path, images:
     save(net, tmp_path / "net.chai")
     again = load(tmp_path / "net.chai")
     assert again.batch == 1
-    given = data(5, images)
-    wanted = network(tmp_path, BOXES, given.shape, device="emulator")
+    batch = data(5, images)
+    wanted = network(tmp_path, BOXES, batch.shape, device="emulator")
     wanted.calibrate(data(0, 1))
-    wanted.reshape(data=given.shape)
-    expected, found = wanted.forward(given), again.forward(given)
-    assert found.keys() == expected.keys() == {"both", "out"}
-    for blob in found:
-        assert found[blob].shape == expected[blob].shape
-        assert np.array_equal(found[blob], expected[blob])
-    again.reshape(data=given.shape)
+    wanted.reshape(data=batch.shape)
+    expected, outputs = wanted.forward(batch), again.forward(batch)
+    assert outputs.keys() == expected.keys() == {"both", "out"}
+    for blob in outputs:
+        assert outputs[blob].shape == expected[blob].shape
+        assert np.array_equal(outputs[blob], expected[blob])
+    again.reshape(data=batch.shape)
     assert again.shapes_of("p1") == wanted.shapes_of("p1") and again.shapes_of("p1")[:2] == (1, 2)
 
 
@@ -222,11 +222,11 @@ def test_an_output_that_mixes_images_cannot_be_joined(tmp_path: Path, line: str)
 
 
 def test_a_stream_keeps_to_the_size_of_its_first_batch(tmp_path: Path) -> None:
-    net, path = made(tmp_path, "host layers")
+    net, path = compiled(tmp_path, "host layers")
     again = load(path)
     batches = [data(seed) for seed in range(5)]
-    for wanted, found in zip(net.stream(batches), again.stream(batches), strict=True):
-        assert all(np.array_equal(wanted[b], found[b]) for b in wanted)
+    for wanted, outputs in zip(net.stream(batches), again.stream(batches), strict=True):
+        assert all(np.array_equal(wanted[b], outputs[b]) for b in wanted)
     (other,) = again.stream([data(0, 3)])
     assert {b: v.tobytes() for b, v in other.items()} == {b: v.tobytes() for b, v in again.forward(data(0, 3)).items()}
     with pytest.raises(UsageError, match="in a stream of 3x3x5x7"):
@@ -237,7 +237,7 @@ def test_a_stream_keeps_to_the_size_of_its_first_batch(tmp_path: Path) -> None:
 
 
 def test_words_for_what_was_fixed_at_compile_time(tmp_path: Path) -> None:
-    path = made(tmp_path, "codes")[1]
+    path = compiled(tmp_path, "codes")[1]
     again = load(path)
     for what, words in (
         (lambda: load(path, caffemodel="x.caffemodel"), "a caffemodel cannot be given any more"),
@@ -273,7 +273,7 @@ def test_formats_have_to_be_known(tmp_path: Path) -> None:
 
 
 def test_a_custom_type_of_another_version_or_none(tmp_path: Path) -> None:
-    path = made(tmp_path, "host layers")[1]
+    path = compiled(tmp_path, "host layers")[1]
     with pytest.raises(
         PluginError, match=r"'m1' was compiled with version 3 of custom type 'mirror', here is 4"
     ) as caught:

@@ -25,7 +25,7 @@ from chai.overlay.records import unpack
 from tests.codegen.cases import decoded
 from tests.conftest import HANG, report
 
-from .common import NETS, data, load, made, parts
+from .common import NETS, compiled, data, load, parts
 from .mutate import mutated, raw
 
 MEMORY = 64 << 20  # bytes that one file may cost
@@ -35,11 +35,11 @@ MEMORY = 64 << 20  # bytes that one file may cost
 def files(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, tuple[bytes, dict[str, Any], dict[str, bytes], dict[str, Any]]]:
-    found = {}
+    cases = {}
     for name in NETS:
-        path = made(tmp_path_factory.mktemp("fuzz"), name)[1]
-        found[name] = path.read_bytes(), *parts(path), load(path).forward(data())
-    return found
+        path = compiled(tmp_path_factory.mktemp("fuzz"), name)[1]
+        cases[name] = path.read_bytes(), *parts(path), load(path).forward(data())
+    return cases
 
 
 def run(path: Path, content: bytes, wanted: dict[str, Any], exact: bool) -> str:
@@ -47,13 +47,13 @@ def run(path: Path, content: bytes, wanted: dict[str, Any], exact: bool) -> str:
     path.write_bytes(content)
     try:
         net = load(path)
-        found = net.forward(data())
+        outputs = net.forward(data())
     except ChaiError as error:
         assert error.message
         return error.message
     if exact:
-        assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
-    assert all(isinstance(v, np.ndarray) and v.dtype == np.float32 for v in found.values())
+        assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
+    assert all(isinstance(v, np.ndarray) and v.dtype == np.float32 for v in outputs.values())
     for step in net.schedule.steps:
         if isinstance(step, DeviceStep):
             fetched(step, net)
@@ -62,22 +62,22 @@ def run(path: Path, content: bytes, wanted: dict[str, Any], exact: bool) -> str:
 
 def fetched(step: DeviceStep, net: chai.Net) -> None:
     """What a board would fetch are the Tasks that were run here, in order."""
-    made, base = step.chain, {region: region << 33 for region in range(1, 6)}
-    assert made is not None
-    whole = [step.tasks[piece.task] for piece in made.pieces]
+    chain, base = step.chain, {region: region << 33 for region in range(1, 6)}
+    assert chain is not None
+    whole = [step.tasks[piece.task] for piece in chain.pieces]
     assert {id(task) for task in whole} == {id(task) for task in step.tasks}
-    assert len(made.tasks) == len(whole)
-    assert all(equal(replace(task, images=None), of) for task, of in zip(made.tasks, whole))
-    assert [task.images for task in made.tasks] == [piece.images for piece in made.pieces]
-    memory = np.full(made.sizes[FIXED], 0xA5, np.uint8)
-    made.fix(base, memory)
+    assert len(chain.tasks) == len(whole)
+    assert all(equal(replace(task, images=None), of) for task, of in zip(chain.tasks, whole))
+    assert [task.images for task in chain.tasks] == [piece.images for piece in chain.pieces]
+    memory = np.full(chain.sizes[FIXED], 0xA5, np.uint8)
+    chain.fix(base, memory)
     size = net.overlay.descriptor.bytes
     real = {}
-    for blob, placed in made.regions.blobs.items():
+    for blob, placed in chain.regions.blobs.items():
         region, offset = split(placed.offset)
-        assert 0 <= offset <= made.sizes[region] - placed.bytes
+        assert 0 <= offset <= chain.sizes[region] - placed.bytes
         real[blob] = placed._replace(offset=base[region] + offset)
-    for tag, task in enumerate(made.tasks):
+    for tag, task in enumerate(chain.tasks):
         descriptor = memory[tag * size : (tag + 1) * size].tobytes()
         assert unpack(net.overlay.descriptor, descriptor)["tag"] == tag
         constants, shapes = memory.tobytes(), net.offload.shapes

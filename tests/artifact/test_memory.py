@@ -48,12 +48,12 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.n
 @contextmanager
 def counted() -> Iterator[list[int]]:
     """Bytes that Python and numpy hold at the end, and at most, beyond those at the beginning."""
-    found: list[int] = []
+    sizes: list[int] = []
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        yield found
-        found += [bytes - before for bytes in tracemalloc.get_traced_memory()]
+        yield sizes
+        sizes += [bytes - before for bytes in tracemalloc.get_traced_memory()]
     finally:
         tracemalloc.stop()
 
@@ -67,8 +67,8 @@ def test_loading_keeps_no_weights(wide: tuple[Path, dict[str, np.ndarray]], monk
     assert path.stat().st_size > WEIGHTS
     held, peak = bytes
     assert held < WEIGHTS / 10 and peak < WEIGHTS / 2  # a layer at a time is looked at
-    found = net.forward(IMAGE)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    outputs = net.forward(IMAGE)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
 
 
 def test_a_pass_has_the_weights_of_one_layer(
@@ -112,11 +112,11 @@ def test_kernels_in_c_hold_the_weights_once(wide: tuple[Path, dict[str, np.ndarr
 def test_weights_in_a_chain_are_those_of_the_file(wide: tuple[Path, dict[str, np.ndarray]]) -> None:
     """A board's program holds none either, and what it writes into DDR are the bytes of the file."""
     net = chai.Net(wide[0])
-    (made,) = (s.chain for s in net.schedule.steps if isinstance(s, DeviceStep))
-    assert made is not None
-    memory = np.full(made.sizes[FIXED], 0xA5, np.uint8)
+    (file_chain,) = (s.chain for s in net.schedule.steps if isinstance(s, DeviceStep))
+    assert file_chain is not None
+    memory = np.full(file_chain.sizes[FIXED], 0xA5, np.uint8)
     with counted() as bytes:
-        made.fix(dict.fromkeys(range(1, 6), 1 << 33), memory)
+        file_chain.fix(dict.fromkeys(range(1, 6), 1 << 33), memory)
     assert bytes[1] < WEIGHTS / 10
     section = container.read(wide[0]).sections["constants.0"].mapped
     assert memory.tobytes()[-len(section) :] == section.tobytes()
@@ -127,12 +127,16 @@ def test_a_chain_that_is_made_anew_is_the_one_of_the_file(wide: tuple[Path, dict
     net = chai.Net(wide[0])
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
     with counted() as bytes:
-        made = chain(step.work(net.overlay, net.offload.shapes, net.schedule.views))
+        new_chain = chain(step.work(net.overlay, net.offload.shapes, net.schedule.views))
     assert bytes[1] < WEIGHTS / 10
-    assert step.chain is not None and made.descriptors == step.chain.descriptors
-    assert (made.regions, made.wanted, made.sizes) == (step.chain.regions, step.chain.wanted, step.chain.sizes)
-    images = [np.empty(c.sizes[FIXED], np.uint8) for c in (made, step.chain)]
-    for image, of in zip(images, (made, step.chain)):
+    assert step.chain is not None and new_chain.descriptors == step.chain.descriptors
+    assert (new_chain.regions, new_chain.wanted, new_chain.sizes) == (
+        step.chain.regions,
+        step.chain.wanted,
+        step.chain.sizes,
+    )
+    images = [np.empty(c.sizes[FIXED], np.uint8) for c in (new_chain, step.chain)]
+    for image, of in zip(images, (new_chain, step.chain)):
         of.fix(dict.fromkeys(range(1, 6), 1 << 33), image)
     assert np.array_equal(*images)
 
@@ -149,8 +153,8 @@ def test_packed_weights_are_the_array_that_was_packed() -> None:
         again = np.empty(packed.bytes, np.uint8)
         packed.read(again)
         assert again.tobytes() == data
-        for given in (packed, weights):
-            wide = matrices(given, group, scratch.Scratch().take)
+        for form in (packed, weights):
+            wide = matrices(form, group, scratch.Scratch().take)
             assert wide.dtype == np.float32
             assert np.array_equal(wide, weights.reshape(group, shape[0] // group, -1))
 
@@ -183,5 +187,5 @@ def test_a_replaced_file_goes_on_as_it_was(wide: tuple[Path, dict[str, np.ndarra
     other = tmp_path / "other"
     other.write_bytes(b"x" * 9)
     os.replace(other, path)
-    found = net.forward(IMAGE)
-    assert all(np.array_equal(found[b], wide[1][b]) for b in wide[1])
+    outputs = net.forward(IMAGE)
+    assert all(np.array_equal(outputs[b], wide[1][b]) for b in wide[1])

@@ -56,10 +56,10 @@ def compiled(folder: Path, lines: str, **options: object) -> tuple[chai.Net, cha
     return net, chai.Net(folder / "net.chai", **options)  # type: ignore[arg-type]
 
 
-def equal(found: chai.Net, wanted: chai.Net, seed: int = 1) -> None:
+def equal(net: chai.Net, wanted: chai.Net, seed: int = 1) -> None:
     """Same outputs under the same names in the same order, to the bit."""
-    first, second = found.forward(data(seed)), wanted.forward(data(seed))
-    assert list(first) == list(second) == found.outputs == wanted.outputs
+    first, second = net.forward(data(seed)), wanted.forward(data(seed))
+    assert list(first) == list(second) == net.outputs == wanted.outputs
     for name, values in first.items():
         assert np.array_equal(values, second[name]) and values.std() > 0, name
 

@@ -27,14 +27,14 @@ from chai.overlay.records import pack, unpack
 from chai.tasks.conv import Conv
 from tests.passes.common import DEEP, network
 
-from .common import PREFIX, assembled, data, load, made, parts
+from .common import PREFIX, assembled, compiled, data, load, parts
 
 Change = Callable[[dict[str, Any], dict[str, bytes]], Any]
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("file"), "host layers")[1]
+    return compiled(tmp_path_factory.mktemp("file"), "host layers")[1]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def refused(file: Path, tmp_path: Path) -> Callable[..., ChaiError]:
 
     def refuse(content: bytes | Change, kind: type[ChaiError] = ParseError, name: str = "host layers") -> ChaiError:
         if callable(content):
-            header, sections = parts(file if name == "host layers" else made(tmp_path, name)[1])
+            header, sections = parts(file if name == "host layers" else compiled(tmp_path, name)[1])
             content(header, sections)
             content = assembled(header, sections)
         path = tmp_path / "bad.chai"
@@ -59,8 +59,8 @@ def refused(file: Path, tmp_path: Path) -> Callable[..., ChaiError]:
 def test_the_tests_own_writer_makes_good_files(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "again.chai"
     path.write_bytes(assembled(*parts(file)))
-    wanted, found = load(file).forward(data()), load(path).forward(data())
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    wanted, outputs = load(file).forward(data()), load(path).forward(data())
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
 
 
 # -- the file
@@ -226,11 +226,11 @@ def descriptor(changed: Callable[[bytes], bytes]) -> Change:
 def field(name: str, number: int) -> Change:
     """Another value of an unsigned field of the first descriptor."""
     record = chai.overlay.load().descriptor
-    found = next(f for f in record.fields if f.name == name)
+    bits = next(f for f in record.fields if f.name == name)
 
     def changed(listed: bytes) -> bytes:
-        word = int.from_bytes(listed[: record.bytes], "little") & ~(found.mask << found.position)
-        return (word | number << found.position).to_bytes(record.bytes, "little") + listed[record.bytes :]
+        word = int.from_bytes(listed[: record.bytes], "little") & ~(bits.mask << bits.position)
+        return (word | number << bits.position).to_bytes(record.bytes, "little") + listed[record.bytes :]
 
     return descriptor(changed)
 

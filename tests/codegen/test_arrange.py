@@ -31,7 +31,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.waits import Waits
 from chai.tasks.window import Window
 from chai.tasks.work import Work
-from tests.artifact.common import data, load, made
+from tests.artifact.common import compiled, data, load
 from tests.codegen.cases import decoded
 from tests.conftest import examples, report
 from tests.tasks.common import joined
@@ -62,9 +62,9 @@ def test_networks_are_as_fast_as_the_hardware_is_built_for(name: str, batch: int
     assert (Z2.window.read_bytes, Z2.window.write_bytes) == (8, 8)
     net = chai.Net(name, device="null", overlay="pynq-z2", batch=batch)
     net.plan()
-    (made,) = (chain_of(net, s) for s in net.schedule.steps if isinstance(s, DeviceStep))
-    cycles, serial = made.cycles, sum(task.cycles(Z2, made.shapes) for task in made.tasks)
-    busy = sum(task.cycles(Z2, made.shapes) for task in made.tasks if task.engine == "array")
+    (segment,) = (chain_of(net, s) for s in net.schedule.steps if isinstance(s, DeviceStep))
+    cycles, serial = segment.cycles, sum(task.cycles(Z2, segment.shapes) for task in segment.tasks)
+    busy = sum(task.cycles(Z2, segment.shapes) for task in segment.tasks if task.engine == "array")
     report(
         f"{name}, batch {batch}: {cycles / batch:,.0f} cycles an image, the array alone {busy / batch:,.0f}, "
         f"one Task after the other {serial / batch:,.0f}"
@@ -90,8 +90,8 @@ def _array(source: str, target: str) -> Conv:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Tasks begin and finish without waits, which would be longer than Tasks of such small blobs."""
 
-    def working(*given: Any) -> Effort:
-        one = effort(*given)
+    def working(*arguments: Any) -> Effort:
+        one = effort(*arguments)
         return replace(one, waits=Waits(0, one.waits.work, 0))
 
     monkeypatch.setattr(arrange, "effort", working)
@@ -121,9 +121,9 @@ def test_an_engine_takes_what_it_can_begin() -> None:
 def test_what_most_work_waits_for_goes_first() -> None:
     shapes = dict.fromkeys("abcdef", (1, 16, 5, 7))
     tasks = [_array("a", "b"), _array("a", "c"), pool("c", "d"), pool("d", "e"), pool("b", "f")]
-    given, paths = ([i for i, _ in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
-    assert given == [0, 4, 1, 2, 3]
-    assert paths == [1, 2, 0, 3, 4]
+    task_order, path_order = ([i for i, _ in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
+    assert task_order == [0, 4, 1, 2, 3]
+    assert path_order == [1, 2, 0, 3, 4]
 
 
 @pytest.mark.usefixtures("at_once")
@@ -135,9 +135,9 @@ def test_the_longest_way_counts_in_cycles() -> None:
     tasks = [_array("a", "c"), _array("a", "b"), pool("b", "g"), pool("c", "d"), wide, pool("d", "e")]
     array, window = (tasks[i].cycles(Z2, shapes) for i in (0, 2))
     assert wide.cycles(Z2, shapes) > array + 2 * window and array > window
-    given, paths = ([i for i, _ in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
-    assert given == [0, 3, 1, 5, 4, 2]  # the window engine is still busy when the second convolution has ended
-    assert paths == [1, 2, 4, 0, 3, 5]
+    task_order, path_order = ([i for i, _ in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
+    assert task_order == [0, 3, 1, 5, 4, 2]  # the window engine is still busy when the second convolution has ended
+    assert path_order == [1, 2, 4, 0, 3, 5]
 
 
 @pytest.mark.parametrize(("batch", "step"), [(2, 1), (3, 1), (8, 1), (11, 2), (256, 32)])
@@ -188,9 +188,9 @@ def networks(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any], dict[str, View
 
 @settings(max_examples=examples(60))
 @given(networks())
-def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(made: Any) -> None:
+def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(network: Any) -> None:
     """Also: in that order every byte is written before it is read, says what looks at bytes; nothing is left out."""
-    tasks, shapes, views = made
+    tasks, shapes, views = network
     wrote = {outermost(task.output, views).base for task in tasks}
     for pieces, cycles in arrangements(Z2, tasks, shapes, views):
         work = arranged(tasks, pieces)
@@ -221,31 +221,31 @@ def test_a_descriptor_of_some_images() -> None:
     shapes = {"x": (5, 20, 5, 7), "y": (5, 16, 5, 7), "whole": (5, 40, 5, 7)}
     address = {"x": Placed(0x1000, 64), "y": Placed(0x20000, 64, "whole", 24), "whole": Placed(0x20000, 64)}
     whole = replace(_array("x", "y"), weights=np.ones((16, 20, 1, 1), np.int8))
-    found = {}
+    values_of = {}
     for images in (None, (0, 5), (2, 1), (1, 3)):
         task = replace(whole, images=images)
         descriptor, constants = encode(task, Operands(Z2, address, shapes), 64)
         assert equal(decoded(descriptor, joined(constants), Z2, address, shapes, 64, task), task)
-        found[images] = unpack(Z2.descriptor, descriptor)
+        values_of[images] = unpack(Z2.descriptor, descriptor)
     image, part = -(-3 * 35 * 8 // 64) * 64, 5 * 35 * 8
-    assert part % 64 and found[None]["output_image"] == -(-part // 64) * 64
+    assert part % 64 and values_of[None]["output_image"] == -(-part // 64) * 64
     for images, first, count in (((2, 1), 2, 1), ((1, 3), 1, 3)):
-        values = found[images]
+        values = values_of[images]
         assert (values["batch"], values["input"]) == (count, 0x1000 + first * image)
         assert values["output"] == 0x20000 + first * values["output_image"] + 3 * 35 * 8
         same = {"batch", "input", "output", "stays"}
         assert {k: v for k, v in values.items() if k not in same} == {
-            k: v for k, v in found[None].items() if k not in same
+            k: v for k, v in values_of[None].items() if k not in same
         }
     with pytest.raises(DeviceError, match="images: 2 from 4 on, blob 'x' has 5"):
         encode(replace(whole, images=(4, 2)), Operands(Z2, address, shapes), 64)
 
 
 def test_a_network_is_cut_and_its_constants_are_not_repeated(tmp_path: Path) -> None:
-    net, path = made(tmp_path, "pieces")
+    net, path = compiled(tmp_path, "pieces")
     step = step_of(net)
-    found = chain_of(net, step)
-    assert len(found.tasks) == 2 * len(step.tasks)
+    cut_segment = chain_of(net, step)
+    assert len(cut_segment.tasks) == 2 * len(step.tasks)
     whole = chain(
         Work(
             Z2,
@@ -256,13 +256,13 @@ def test_a_network_is_cut_and_its_constants_are_not_repeated(tmp_path: Path) -> 
             step.outputs,
         )
     )
-    assert found.sizes[FIXED] - whole.sizes[FIXED] == len(step.tasks) * Z2.descriptor.bytes  # a multiple of 64
+    assert cut_segment.sizes[FIXED] - whole.sizes[FIXED] == len(step.tasks) * Z2.descriptor.bytes  # a multiple of 64
     again = load(path, device="emulator")
     read = step_of(again)
-    assert read.chain is not None and read.chain.pieces == found.pieces
+    assert read.chain is not None and read.chain.pieces == cut_segment.pieces
     assert [t.images for t in read.tasks] == [None] * len(step.tasks)
-    assert all(map(equal, read.tasks, step.tasks)) and all(map(equal, read.chain.tasks, found.tasks))
-    assert read.chain.after == found.after and read.chain.cycles == found.cycles
+    assert all(map(equal, read.tasks, step.tasks)) and all(map(equal, read.chain.tasks, cut_segment.tasks))
+    assert read.chain.after == cut_segment.after and read.chain.cycles == cut_segment.cycles
     wanted, codes = net.forward(data(3)), again.forward(data(3))
     assert all(np.array_equal(codes[b], wanted[b]) for b in wanted)
 
@@ -273,14 +273,14 @@ def test_blobs_are_kept_apart_where_that_pays() -> None:
     net.plan()
     step = max((s for s in net.schedule.steps if isinstance(s, DeviceStep)), key=lambda s: len(s.tasks))
     with pytest.MonkeyPatch.context() as patch:
-        found = []
+        choices = []
         for apart in (0, 1, 2, 4, 8):
             patch.setattr("chai.codegen.compile.APART", (apart,))
-            made = chain_of(net, step)
-            found.append((made.cycles, made.regions.sizes[WORK]))
+            segment = chain_of(net, step)
+            choices.append((segment.cycles, segment.regions.sizes[WORK]))
     best = chain_of(net, step)
-    assert (best.cycles, best.regions.sizes[WORK]) == min(found)
-    assert found[0][1] == min(size for _, size in found)
+    assert (best.cycles, best.regions.sizes[WORK]) == min(choices)
+    assert choices[0][1] == min(size for _, size in choices)
 
 
 def test_pieces_are_tuples_of_a_task_and_images() -> None:

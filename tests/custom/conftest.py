@@ -44,7 +44,7 @@ def network(tmp_path: Path, way: str) -> Any:
 def decorated_alone(type: str) -> CustomType:
     """A shipped type without its other implementations."""
     load_shipped()
-    found = copy(REGISTRY.find(type))
-    assert found is not None
-    found.implementations = found.implementations[:1]
-    return found
+    custom_type = copy(REGISTRY.find(type))
+    assert custom_type is not None
+    custom_type.implementations = custom_type.implementations[:1]
+    return custom_type

@@ -26,10 +26,10 @@ def test_googlenet_with_the_custom_lrn_says_what_it_says_with_its_own(tmp_path: 
     data = np.load(folder / "cases" / "camel" / "input.npy")
     wanted = chai.Net("googlenet", folder / "weights.caffemodel", device="float").forward(data)["prob"]
     net = chai.Net(tmp_path / "net.prototxt", folder / "weights.caffemodel", device="float")
-    found = net.forward(data)["prob"]
+    scores = net.forward(data)["prob"]
     assert [s.name for s in net.perf.custom] == ["pool1/norm1", "conv2/norm2"]
-    assert found.argmax() == 354
-    assert np.abs(found - wanted).max() < 1e-5
+    assert scores.argmax() == 354
+    assert np.abs(scores - wanted).max() < 1e-5
 
 
 ANCHORS = [0.4, 0.5, 0.8, 1.2, 1.5, 0.9, 1.4, 2.2, 2.6, 2.4]
@@ -67,20 +67,20 @@ def oracle(x: Array, p: dict[str, list[Array]]) -> dict[str, Array]:
     def halved(x: Array) -> Array:
         return window.pooling(x, "MAX", (2, 2), (2, 2), (0, 0))
 
-    found = {}
+    blobs = {}
     x = halved(convolved(2, halved(convolved(1, x))))
     x = halved(convolved(5, convolved(4, convolved(3, x))))
     fine = convolved(7, halved(convolved(6, x)))
     coarse = convolved(9, convolved(8, halved(fine)))
-    found["reorg1"] = yolo.reorg(convolved(10, fine), 2)
-    x = convolved(11, arrangement.concat([found["reorg1"], coarse], 1))
+    blobs["reorg1"] = yolo.reorg(convolved(10, fine), 2)
+    x = convolved(11, arrangement.concat([blobs["reorg1"], coarse], 1))
     x = window.convolution(x, *p["conv12"], (1, 1), (0, 0))
-    found["region1"] = yolo.region(x, 3, 4, 5, True)
-    return found
+    blobs["region1"] = yolo.region(x, 3, 4, 5, True)
+    return blobs
 
 
-def same_boxes(found: Array, region: Array) -> None:
-    for image, rows in zip(found[:, 0], yolo.detections(region, 0.24, 0.45, 50, ANCHORS)):
+def same_boxes(boxes: Array, region: Array) -> None:
+    for image, rows in zip(boxes[:, 0], yolo.detections(region, 0.24, 0.45, 50, ANCHORS)):
         assert 1 < len(rows) < 50
         close(image[: len(rows)], np.array(rows))
         assert (image[len(rows) :] == -1).all()
@@ -88,21 +88,21 @@ def same_boxes(found: Array, region: Array) -> None:
 
 def test_yolov2_in_float_equals_its_definition(data: Array) -> None:
     net, data = yolov2(device="float"), data[:1, :, :32]  # cells 1x3
-    found = net.forward(data)["detection_out"]
+    boxes = net.forward(data)["detection_out"]
     wanted = oracle(data, net.params)
     close(net.blobs["reorg1"], wanted["reorg1"])
     close(net.blobs["region1"], wanted["region1"])
-    same_boxes(found, net.blobs["region1"])
+    same_boxes(boxes, net.blobs["region1"])
 
 
 def test_yolov2_on_the_emulator(data: Array) -> None:
     """Its custom layers compute what they are defined to from what the overlay gave them."""
     net, exact = yolov2(device="emulator"), yolov2(device="float")
     net.calibrate(data)  # else the first pass has what custom layers wrote while formats were measured, in float
-    found, _ = net.forward(data)["detection_out"], exact.forward(data)
+    boxes, _ = net.forward(data)["detection_out"], exact.forward(data)
     assert np.array_equal(net.blobs["reorg1"], yolo.reorg(net.blobs["scale10"], 2))
     close(net.blobs["region1"], yolo.region(net.blobs["conv12"], 3, 4, 5, True))
-    same_boxes(found, net.blobs["region1"])
+    same_boxes(boxes, net.blobs["region1"])
     host = [layer.name for layer in net.graph.layers if layer.name in net.offload.partition.reasons]
     assert host == ["reorg1", "region1", "detection_out"]
     assert [s.name for s in net.perf.custom] == host

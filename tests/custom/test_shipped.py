@@ -54,9 +54,9 @@ def test_lrn_across_channels(
 ) -> None:
     x = numbers(batch, 6, 5, 7)
     net = network("LRN", f"xcustom_param {{ float_args: [{size}, {alpha}, {beta}, {k}] }}", (1, 6, 5, 7))
-    found = net.forward(x)["y"]
-    close(found, normalization.lrn_across(x, size, alpha, beta, k))
-    close(found, built_in(tmp_path, x, f"local_size: {size} alpha: {alpha} beta: {beta} k: {k}"))
+    top = net.forward(x)["y"]
+    close(top, normalization.lrn_across(x, size, alpha, beta, k))
+    close(top, built_in(tmp_path, x, f"local_size: {size} alpha: {alpha} beta: {beta} k: {k}"))
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -64,10 +64,10 @@ def test_lrn_across_channels(
 def test_lrn_within_channels(network: Make, tmp_path: Path, batch: int, size: int, alpha: float, beta: float) -> None:
     x = numbers(batch, 3, 5, 7)
     net = network("LRN", f"xcustom_param {{ float_args: [{size}, {alpha}, {beta}] {WITHIN} }}", (1, 3, 5, 7))
-    found = net.forward(x)["y"]
-    close(found, normalization.lrn_within(x, size, alpha, beta))
+    top = net.forward(x)["y"]
+    close(top, normalization.lrn_within(x, size, alpha, beta))
     fields = f"norm_region: WITHIN_CHANNEL local_size: {size} alpha: {alpha} beta: {beta}"
-    close(found, built_in(tmp_path, x, fields))
+    close(top, built_in(tmp_path, x, fields))
 
 
 @pytest.mark.parametrize("fields", ["local_size: 3 alpha: 0.7 k: 2", "norm_region: WITHIN_CHANNEL alpha: 0.3", ""])
@@ -132,17 +132,17 @@ def test_passthrough_refuses_another_number_of_values(network: Make) -> None:
 def test_reorg(network: Make, batch: int, stride: int, shape: tuple[int, ...]) -> None:
     x = numbers(batch, *shape)
     net = network("Python", f"xcustom_param {{ float_args: [{stride}] }}", (1, *shape))
-    found = net.forward(x)["y"]
-    assert np.array_equal(found, yolo.reorg(x, stride))
-    assert sorted(found.ravel()) == sorted(x.ravel())
+    top = net.forward(x)["y"]
+    assert np.array_equal(top, yolo.reorg(x, stride))
+    assert sorted(top.ravel()) == sorted(x.ravel())
 
 
 def test_reorg_is_darknets_and_not_space_to_depth(network: Make) -> None:
     """What reorg_cpu of darknet's blas.c gives for 0, 1, 2, ... as a 4x2x4 image with stride 2."""
     x = np.arange(32, dtype=np.float32).reshape(1, 4, 2, 4)
-    found = network("Python", "xcustom_param { float_args: [2] }", (1, 4, 2, 4)).forward(x)["y"]
-    assert found.shape == (1, 16, 1, 2)
-    assert found.ravel().astype(int).tolist() == DARKNET
+    top = network("Python", "xcustom_param { float_args: [2] }", (1, 4, 2, 4)).forward(x)["y"]
+    assert top.shape == (1, 16, 1, 2)
+    assert top.ravel().astype(int).tolist() == DARKNET
 
 
 DARKNET = [0, 2, 4, 6, 16, 18, 20, 22, 1, 3, 5, 7, 17, 19, 21, 23, 8, 10, 12, 14, 24, 26, 28, 30, 9, 11, 13, 15]
@@ -203,9 +203,9 @@ ANCHORS = [1.25, 0.75, 2.5, 3.0]
 def test_region_output(network: Make, batch: int, confidence: float, overlap: float, keep: int) -> None:
     x = yolo.region(numbers(batch, 16, 5, 7, low=-3, high=3), 3, 4, 2, True).astype(np.float32)
     fields = f"xcustom_param {{ float_args: [{confidence}, {overlap}, {keep}, {str(ANCHORS)[1:-1]}] }}"
-    found = network("RegionOutput", fields, (1, 16, 5, 7)).forward(x)["y"]
-    assert found.shape == (batch, 1, keep, 7)
-    for image, wanted in zip(found[:, 0], yolo.detections(x, confidence, overlap, keep, ANCHORS)):
+    boxes = network("RegionOutput", fields, (1, 16, 5, 7)).forward(x)["y"]
+    assert boxes.shape == (batch, 1, keep, 7)
+    for image, wanted in zip(boxes[:, 0], yolo.detections(x, confidence, overlap, keep, ANCHORS)):
         assert wanted
         close(image[: len(wanted)], np.array(wanted))
         assert (image[len(wanted) :] == -1).all()
@@ -218,9 +218,9 @@ def test_region_output_drops_boxes_that_overlap(network: Make) -> None:
     x[0, 4] = [0.5, 0.75]
     x[0, 5:, 0] = [[1, 1], [0, 0.5]]
     fields = "xcustom_param { float_args: [0.25, 0.5, 4, 1.0, 1.0] }"
-    found = network("RegionOutput", fields, (1, 7, 1, 2)).forward(x)["y"][0, 0]
-    assert found[:, :3].tolist() == [[0, 0, 0.75], [0, 1, 0.375], [-1, -1, -1], [-1, -1, -1]]
-    assert np.allclose(found[:2, 3:], [0.3, -0.5, 0.8, 0.5])
+    boxes = network("RegionOutput", fields, (1, 7, 1, 2)).forward(x)["y"][0, 0]
+    assert boxes[:, :3].tolist() == [[0, 0, 0.75], [0, 1, 0.375], [-1, -1, -1], [-1, -1, -1]]
+    assert np.allclose(boxes[:2, 3:], [0.3, -0.5, 0.8, 0.5])
 
 
 @pytest.mark.parametrize(

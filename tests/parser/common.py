@@ -55,13 +55,13 @@ def differences(ours: Message, theirs: Any, at: str = "") -> Iterator[str]:
     seen = {f.name: v for f, v in theirs.ListFields()}
     for name in sorted({*seen, *ours.values}):
         kind = known[name]
-        found = ours.all(name)
+        values = ours.all(name)
         wanted = seen.get(name, [] if kind.repeated else getattr(theirs, name))
         wanted = list(wanted) if kind.repeated else [wanted]
-        if len(found) != len(wanted):
-            yield f"{at}{name}: {len(found)} values, protobuf has {len(wanted)}"
+        if len(values) != len(wanted):
+            yield f"{at}{name}: {len(values)} values, protobuf has {len(wanted)}"
             continue
-        for i, (a, b) in enumerate(zip(found, wanted)):
+        for i, (a, b) in enumerate(zip(values, wanted)):
             place = f"{at}{name}[{i}]"
             if kind.kind == "int" and b < kind.low:  # a uint32, as protobuf's extension for 32-bit Debian gives it
                 b += 1 << 32

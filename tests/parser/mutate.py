@@ -81,7 +81,9 @@ def filled(data: bytearray, rng: random.Random) -> None:
 
 def replayed(data: bytearray, rng: random.Random) -> None:
     """Parts of a picture, from one marker to another, up to thousands of times."""
-    starts = [found.start() for found in re.finditer(rb"\xff[\xc0-\xfe]|[\s\S]{4}(?=IHDR|IDAT|PLTE|[a-z]\w{3})", data)]
+    starts = [
+        marker.start() for marker in re.finditer(rb"\xff[\xc0-\xfe]|[\s\S]{4}(?=IHDR|IDAT|PLTE|[a-z]\w{3})", data)
+    ]
     if len(starts) > 1:
         begin, end = sorted(rng.sample(starts, 2))
         data[begin:begin] = data[begin:end] * rng.choice([1, 30, 3000])

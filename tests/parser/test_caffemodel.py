@@ -34,10 +34,10 @@ def stored(tmp_path: Path, data: bytes) -> Weights:
 
 def only_blob(tmp_path: Path, blob: bytes) -> np.ndarray:
     """The single blob of a single layer."""
-    (found,) = stored(tmp_path, v2("a", blob)).load("a")
-    assert found.dtype == np.float32
-    assert found.flags.c_contiguous
-    return found
+    (array,) = stored(tmp_path, v2("a", blob)).load("a")
+    assert array.dtype == np.float32
+    assert array.flags.c_contiguous
+    return array
 
 
 def refused(tmp_path: Path, data: bytes) -> ParseError:
@@ -76,9 +76,9 @@ def test_every_caffemodel_reads_as_with_protobuf(models: Path) -> None:
         ours = walk_file(path)
         assert [(v.name, v.type) for v in ours] == [(name, type) for name, type, _ in theirs], path
         weights = Weights(path)
-        for found, (name, _, blobs) in zip(ours, theirs):
-            assert [b.shape for b in found.blobs] == [b.shape for b in blobs], path
-            if weights.layers[name].blobs == found.blobs:
+        for entry, (name, _, blobs) in zip(ours, theirs):
+            assert [b.shape for b in entry.blobs] == [b.shape for b in blobs], path
+            if weights.layers[name].blobs == entry.blobs:
                 for a, b in zip(weights.load(name), blobs):
                     assert np.array_equal(a, b), (path, name)
 
@@ -151,14 +151,14 @@ def unpacked(values: np.ndarray) -> bytes:
     ],
 )  # fmt: skip
 def test_forms_of_a_blob(tmp_path: Path, blob: bytes) -> None:
-    found = only_blob(tmp_path, blob)
-    assert found.reshape(2, 3).tolist() == ONE_TO_SIX.reshape(2, 3).tolist()
-    assert found.shape in ((2, 3), (1, 1, 2, 3))
+    array = only_blob(tmp_path, blob)
+    assert array.reshape(2, 3).tolist() == ONE_TO_SIX.reshape(2, 3).tolist()
+    assert array.shape in ((2, 3), (1, 1, 2, 3))
 
 
 def test_legacy_shape(tmp_path: Path) -> None:
-    found = only_blob(tmp_path, number(1, 1) + number(2, 1) + number(3, 2) + number(4, 3) + floats(*ONE_TO_SIX))
-    assert found.shape == (1, 1, 2, 3)
+    array = only_blob(tmp_path, number(1, 1) + number(2, 1) + number(3, 2) + number(4, 3) + floats(*ONE_TO_SIX))
+    assert array.shape == (1, 1, 2, 3)
 
 
 def test_unpacked_runs_keep_values_that_look_like_tags(tmp_path: Path) -> None:

@@ -67,13 +67,13 @@ def test_every_file_gives_a_network_or_a_reason(
 ) -> None:
     monkeypatch.setattr(output, "start_logging", lambda *_: None)  # warnings are counted here
     listed = {entry["file"]: entry["status"] for entry in json.loads((corpus / "MANIFEST.json").read_text())}
-    found = {name: outcome(corpus / name) for name in listed}
-    assert len(found) == 156
-    counts = {kind: list(found.values()).count(kind) for kind in sorted(set(found.values()))}
+    outcomes = {name: outcome(corpus / name) for name in listed}
+    assert len(outcomes) == 156
+    counts = {kind: list(outcomes.values()).count(kind) for kind in sorted(set(outcomes.values()))}
     graphs = counts["graph"] + counts["shapes"]
-    report(f"corpus: {graphs} of {len(found)} files give a Graph, {counts['shapes']} with all shapes; {counts}")
+    report(f"corpus: {graphs} of {len(outcomes)} files give a Graph, {counts['shapes']} with all shapes; {counts}")
     assert graphs >= GRAPHS
     assert counts["shapes"] >= SHAPES
-    refused = [n for n, status in listed.items() if status in ("bvlc", "ssd") and found[n] == "ParseError"]
+    refused = [n for n, status in listed.items() if status in ("bvlc", "ssd") and outcomes[n] == "ParseError"]
     assert refused == [], "files within Caffe's own schemas that are no text here"
-    assert len([r for r in caplog.records if r.name == "chai.parser"]) <= len(found)  # one warning per file at most
+    assert len([r for r in caplog.records if r.name == "chai.parser"]) <= len(outcomes)  # one warning per file at most

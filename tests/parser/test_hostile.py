@@ -55,10 +55,10 @@ TEXTS = [
 def test_mutated_prototxts(models: Path, tmp_path: Path, name: str) -> None:
     rng = random.Random(name)
     path = tmp_path / "n.prototxt"
-    found = mutants((models / name).read_bytes(), rng, [flip, delete, duplicate, truncate, swap, extreme, quoted])
+    texts = mutants((models / name).read_bytes(), rng, [flip, delete, duplicate, truncate, swap, extreme, quoted])
     alive = 0
     for _ in range(500):
-        path.write_bytes(next(found))
+        path.write_bytes(next(texts))
         alive += survives(path) is not None
     assert 50 <= alive <= 450  # the damage is neither harmless nor hopeless
 
@@ -67,9 +67,9 @@ def test_mutated_ssd_network(models: Path, tmp_path: Path) -> None:
     """Fewer, because the file is large; it has the types of detection networks."""
     rng = random.Random(1)
     path = tmp_path / "n.prototxt"
-    found = mutants((models / "yuface_v1_ssd" / "deploy.prototxt").read_bytes(), rng, [extreme, quoted, swap])
+    texts = mutants((models / "yuface_v1_ssd" / "deploy.prototxt").read_bytes(), rng, [extreme, quoted, swap])
     for _ in range(100):
-        path.write_bytes(next(found))
+        path.write_bytes(next(texts))
         survives(path)
 
 
@@ -87,10 +87,10 @@ def test_mutated_small_caffemodel(tmp_path: Path) -> None:
     net = graph(DATA + layer("c", "Convolution", "data", "c", "convolution_param { num_output: 2 kernel_size: 1 }"))
     shapes = infer_shapes(net)
     path = tmp_path / "w.caffemodel"
-    found = mutants(SMALL, random.Random(2), [flip, flip, delete, duplicate, truncate, swap])
+    contents = mutants(SMALL, random.Random(2), [flip, flip, delete, duplicate, truncate, swap])
     alive = 0
     for _ in range(2000):
-        path.write_bytes(next(found))
+        path.write_bytes(next(contents))
         try:
             weights = Weights(path)
             alive += 1
@@ -105,9 +105,9 @@ def test_mutated_small_caffemodel(tmp_path: Path) -> None:
 def test_mutated_real_caffemodel(models: Path, tmp_path: Path) -> None:
     path = tmp_path / "w.caffemodel"
     whole = (models / "mtcnn_det1" / "weights.caffemodel").read_bytes()
-    found = mutants(whole, random.Random(3), [flip, delete, duplicate, truncate, swap])
+    contents = mutants(whole, random.Random(3), [flip, delete, duplicate, truncate, swap])
     for _ in range(300):
-        path.write_bytes(next(found))
+        path.write_bytes(next(contents))
         try:
             weights = Weights(path)
             for name in weights.layers:
@@ -213,14 +213,14 @@ def integers(cls: type, message: str) -> Iterator[tuple[str, ...]]:
 
 
 def integer_fields() -> list[tuple[str, str, tuple[str, ...]]]:
-    found = []
+    places = []
     for type in layers.types():
         cls = layers.find(type)
         assert cls is not None
         if cls.message is not None and not cls.training_only:  # tests/layers/test_losses.py
             message = fields("LayerParameter")[cls.message].message
-            found += [(type, cls.message, path) for path in integers(cls.Params, message)]
-    return found
+            places += [(type, cls.message, path) for path in integers(cls.Params, message)]
+    return places
 
 
 FIELDS = integer_fields()
@@ -290,8 +290,8 @@ def test_integers_outside_the_layers_own_messages(value: int) -> None:
 
 def test_transform_and_custom_integers_are_known() -> None:
     """If one of these grows an integer, the test above should hear of it."""
-    found = {name for name, *_ in integers(Transform, "TransformationParameter")}
-    assert found == {"crop_size", "crop_h", "crop_w", "resize_param"}
+    names = {name for name, *_ in integers(Transform, "TransformationParameter")}
+    assert names == {"crop_size", "crop_h", "crop_w", "resize_param"}
     assert [name for name, *_ in integers(CustomParams, "XCustomParameter")] == ["top_dim"]
 
 

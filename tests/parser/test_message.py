@@ -84,9 +84,9 @@ def test_every_message_has_the_fields_that_protobuf_reads_from_the_same_file() -
 )
 def test_values(type: str, text: str, expected: Any) -> None:
     name = text.partition(":")[0]
-    found = message(text, type).get(name)
-    assert found == expected
-    assert isinstance(found, expected.__class__)
+    value = message(text, type).get(name)
+    assert value == expected
+    assert isinstance(value, expected.__class__)
 
 
 def test_nan_is_a_float() -> None:

@@ -142,19 +142,19 @@ r: -inf s: true"""
 
 def test_the_span_of_a_value_is_its_text() -> None:
     source = SourceText(SPANS, "n")
-    found: list[tuple[str, str]] = []
+    spans: list[tuple[str, str]] = []
 
     def visit(block: Block) -> None:
         for f in block.fields:
             assert source.text[f.start :].startswith(f.name)
-            found.append((f.name, source.text[f.value.start : f.value.end]))
+            spans.append((f.name, source.text[f.value.start : f.value.end]))
             if isinstance(f.value, Block):
                 visit(f.value)
 
     block = parse(source)
     visit(block)
     assert (block.start, block.end) == (0, len(SPANS))
-    assert found == [
+    assert spans == [
         ("name", "'a' \"b\""),
         ("m", "< n: [1, - 2] , o: 0x1f; p { q: .5f } >"),
         ("n", "1"),
@@ -409,8 +409,8 @@ def test_random_strings_mean_the_same_to_protobuf(text: str) -> None:
 @settings(max_examples=examples(120))
 @given(st.one_of(st.floats(), st.floats(width=32)).map(repr))
 def test_random_numbers_are_read_exactly(text: str) -> None:
-    found = message(f"value: {text}", "FillerParameter").get("value")
-    assert found == float(text) or math.isnan(found)
+    value = message(f"value: {text}", "FillerParameter").get("value")
+    assert value == float(text) or math.isnan(value)
 
 
 @settings(max_examples=examples(120))

@@ -22,8 +22,8 @@ from .common import DATA, graph, layer, message, wiring
 
 def plain(message: Message) -> dict[str, Any]:
     """A message as nested dicts; a field with one value is that value."""
-    found = {n: [plain(v) if isinstance(v, Message) else v for v in message.all(n)] for n in message.values}
-    return {n: v[0] if len(v) == 1 else v for n, v in found.items()}
+    values = {n: [plain(v) if isinstance(v, Message) else v for v in message.all(n)] for n in message.values}
+    return {n: v[0] if len(v) == 1 else v for n, v in values.items()}
 
 
 def upgraded(text: str) -> list[dict[str, Any]]:
@@ -168,10 +168,10 @@ def test_v0_padding_goes_to_its_readers() -> None:
         'layers { layer { name: "c" type: "conv" num_output: 3 kernelsize: 5 } bottom: "padded" top: "c" }'
         'layers { layer { name: "m" type: "pool" pool: AVE kernelsize: 3 } bottom: "padded" top: "m" }'
     )
-    found = graph(text)
-    assert [(v.name, v.bottoms) for v in found.layers] == [("input", ()), ("c", ("a",)), ("m", ("a",))]
-    assert found.layer("c").params.pad == (2,)
-    assert found.layer("m").params.pad == 2
+    net = graph(text)
+    assert [(v.name, v.bottoms) for v in net.layers] == [("input", ()), ("c", ("a",)), ("m", ("a",))]
+    assert net.layer("c").params.pad == (2,)
+    assert net.layer("m").params.pad == 2
 
 
 def test_v0_padding_before_another_layer_is_refused() -> None:
@@ -229,12 +229,12 @@ def test_v1_fields_move_as_they_are() -> None:
         'layers { name: "x" type: CONVOLUTION bottom: "a" top: "b" blobs_lr: 1 weight_decay: 1 loss_weight: 2 '
         "include { phase: TEST } exclude { } convolution_param { num_output: 3 } transform_param { scale: 2 } }"
     )
-    (found,) = upgraded(text)
-    assert found["type"] == "Convolution"
-    assert found["convolution_param"] == {"num_output": 3}
-    assert found["include"] == {"phase": "TEST"}
-    assert found["exclude"] == {}
-    assert found["transform_param"] == {"scale": 2.0}
+    (entry,) = upgraded(text)
+    assert entry["type"] == "Convolution"
+    assert entry["convolution_param"] == {"num_output": 3}
+    assert entry["include"] == {"phase": "TEST"}
+    assert entry["exclude"] == {}
+    assert entry["transform_param"] == {"scale": 2.0}
 
 
 def test_v1_shared_parameter_names_do_no_harm() -> None:
@@ -306,9 +306,9 @@ def test_transform_param_wins_over_the_old_place() -> None:
     ],
 )
 def test_input_forms(text: str) -> None:
-    found = graph(text + "\n" + layer("r", "ReLU", "a", "b"))
-    assert found.inputs == {"a": (1, 3, 8, 8)}
-    assert [(v.name, v.type, v.tops) for v in found.layers] == [("input", "Input", ("a",)), ("r", "ReLU", ("b",))]
+    net = graph(text + "\n" + layer("r", "ReLU", "a", "b"))
+    assert net.inputs == {"a": (1, 3, 8, 8)}
+    assert [(v.name, v.type, v.tops) for v in net.layers] == [("input", "Input", ("a",)), ("r", "ReLU", ("b",))]
 
 
 def test_several_inputs() -> None:
@@ -351,9 +351,9 @@ def test_a_layer_may_be_called_input_beside_legacy_inputs() -> None:
 def normal(net: list[Layer]) -> list[tuple[Any, ...]]:
     """What the variants share: not the name of the input, its batch, the fillers, or an extra Dropout."""
 
-    def params(given: Any) -> Any:
-        fillers = {f.name: None for f in fields(given) if f.name.endswith("_filler")}
-        return replace(given, **fillers)
+    def params(record: Any) -> Any:
+        fillers = {f.name: None for f in fields(record) if f.name.endswith("_filler")}
+        return replace(record, **fillers)
 
     def caffe(blobs: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(b.partition("@")[0] for b in blobs)
@@ -365,19 +365,19 @@ def normal(net: list[Layer]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("form", ["v0", "v1", "v2_odd"])
 def test_format_variants_are_one_network(models: Path, form: str) -> None:
     folder = models / "format_variants"
-    found = load_graph(folder / f"lenet_{form}.prototxt", Registry())
+    variant = load_graph(folder / f"lenet_{form}.prototxt", Registry())
     wanted = load_graph(folder / "lenet_v2.prototxt", Registry())
-    assert normal(found.layers) == normal(wanted.layers)
-    assert {b: s[1:] for b, s in found.inputs.items() if s} == {b: s[1:] for b, s in wanted.inputs.items() if s}
-    assert found.outputs == wanted.outputs == ["prob"]
-    assert found.name == wanted.name == "LeNet"
+    assert normal(variant.layers) == normal(wanted.layers)
+    assert {b: s[1:] for b, s in variant.inputs.items() if s} == {b: s[1:] for b, s in wanted.inputs.items() if s}
+    assert variant.outputs == wanted.outputs == ["prob"]
+    assert variant.name == wanted.name == "LeNet"
 
 
 def test_the_v0_training_net_is_the_same_network_without_its_end(models: Path) -> None:
     folder = models / "format_variants"
-    found = load_graph(folder / "lenet_v0_train.prototxt", Registry())
+    net = load_graph(folder / "lenet_v0_train.prototxt", Registry())
     wanted = load_graph(folder / "lenet_v2.prototxt", Registry())
-    assert normal(found.layers) == normal(wanted.layers)[:-1]
-    assert list(found.inputs) == ["data"]
-    assert found.transforms["data"].scale == pytest.approx(1 / 256)
-    assert found.outputs == ["ip2"]
+    assert normal(net.layers) == normal(wanted.layers)[:-1]
+    assert list(net.inputs) == ["data"]
+    assert net.transforms["data"].scale == pytest.approx(1 / 256)
+    assert net.outputs == ["ip2"]

@@ -26,15 +26,15 @@ def overlap(a: Box, b: Box) -> float:
     return inside / (a[2] * a[3] + b[2] * b[3] - inside)
 
 
-def kept(found: list[tuple[float, int, Box]], image: int, nms: float) -> list[list[float]]:
+def kept(candidates: list[tuple[float, int, Box]], image: int, nms: float) -> list[list[float]]:
     """Rows (image, label from 1, score, corners) of candidates (score, label, box), best first."""
-    found = sorted(found, key=lambda f: -f[0])
+    candidates = sorted(candidates, key=lambda f: -f[0])
     gone: set[int] = set()
     rows = []
-    for i, (score, label, (x, y, w, h)) in enumerate(found):
+    for i, (score, label, (x, y, w, h)) in enumerate(candidates):
         if i in gone:
             continue
-        gone |= {j for j in range(i + 1, len(found)) if overlap(found[i][2], found[j][2]) >= nms}
+        gone |= {j for j in range(i + 1, len(candidates)) if overlap(candidates[i][2], candidates[j][2]) >= nms}
         rows.append([image, label + 1, score, x - w / 2, y - h / 2, x + w / 2, y + h / 2])
     return rows
 
@@ -54,7 +54,7 @@ def yolov3(
 ) -> Array:
     rows: list[list[float]] = []
     for image in range(len(bottoms[0])):
-        found = []
+        candidates = []
         for x, mask, scale in zip(bottoms, masks, scales):
             high, wide = x.shape[2:]
             for row in range(high):
@@ -70,8 +70,8 @@ def yolov3(
                         for c in range(classes):
                             score = sigmoid(v[4]) * sigmoid(v[5 + c])
                             if score > confidence:
-                                found.append((score, c, box))
-        rows += kept(found, image, nms)
+                                candidates.append((score, c, box))
+        rows += kept(candidates, image, nms)
     return rows_of(rows, len(bottoms[0]))
 
 
@@ -80,7 +80,7 @@ def yolov2(
 ) -> Array:
     rows: list[list[float]] = []
     for image in range(len(bottoms[0])):
-        found = []
+        candidates = []
         for x in bottoms:
             high, wide = x.shape[2:]
             for row in range(high):
@@ -97,8 +97,8 @@ def yolov2(
                         label = shares.index(max(shares))
                         score = sigmoid(v[4]) * shares[label] / sum(shares)
                         if score >= confidence:
-                            found.append((score, label, box))
-        rows += kept(found, image, nms)
+                            candidates.append((score, label, box))
+        rows += kept(candidates, image, nms)
     return rows_of(rows, len(bottoms[0]))
 
 
@@ -144,14 +144,14 @@ def psroi_pooling(x: Array, regions: Array, outputs: int, group: int, scale: flo
 def anchor_boxes(base: int, ratios: Sequence[float], scales: Sequence[float]) -> list[list[float]]:
     """Corners x1, y1, x2, y2 of the anchors of the pixel (0, 0), both included."""
     middle = (base - 1) / 2
-    found = []
+    boxes = []
     for ratio in ratios:
         wide = int(math.sqrt(base * base / ratio) + 0.5)
         high = int(wide * ratio + 0.5)
         for scale in scales:
             x, y = (wide * scale - 1) / 2, (high * scale - 1) / 2
-            found.append([middle - x, middle - y, middle + x, middle + y])
-    return found
+            boxes.append([middle - x, middle - y, middle + x, middle + y])
+    return boxes
 
 
 def shared(a: Sequence[float], b: Sequence[float]) -> float:
@@ -178,7 +178,7 @@ def proposals(
 ) -> tuple[Array, Array]:
     """PVANET's regions (K, 5) and their scores (K,); ``image``: height, width, scale of heights, of widths."""
     anchors = anchor_boxes(base, ratios, scales)
-    found = []
+    candidates = []
     for row, column in np.ndindex(scores.shape[2:]):
         for k, anchor in enumerate(anchors):
             box, high_enough = [0.0] * 4, True
@@ -190,10 +190,10 @@ def proposals(
                 most = image[1 - i] - 1
                 box[i], box[i + 2] = (max(0, min(v, most)) for v in (center - size / 2, center + size / 2))
                 high_enough &= box[i + 2] - box[i] + 1 >= smallest * image[3 - i]
-            found.append((float(scores[0, len(anchors) + k, row, column]) * high_enough, box))
-    found = sorted(found, key=lambda f: -f[0])[:before]
+            candidates.append((float(scores[0, len(anchors) + k, row, column]) * high_enough, box))
+    candidates = sorted(candidates, key=lambda f: -f[0])[:before]
     stay: list[tuple[float, list[float]]] = []
-    for score, box in found:
+    for score, box in candidates:
         if len(stay) < after and all(shared(box, other) <= nms for _, other in stay):
             stay.append((score, box))
     return np.array([[0, *box] for _, box in stay]), np.array([score for score, _ in stay])

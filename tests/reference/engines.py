@@ -113,7 +113,7 @@ class Traffic:
 
     def __init__(self, overlay: Overlay, chain: Sequence[Values]) -> None:
         listed = [accesses(values, overlay) for values in chain]
-        ends = sorted({at for found in listed for span in (*found.reads, *found.writes) for at in span})
+        ends = sorted({at for access in listed for span in (*access.reads, *access.writes) for at in span})
         cell = {at: i for i, at in enumerate(ends)}
 
         def mask(spans: Sequence[tuple[int, int]]) -> int:
@@ -121,8 +121,8 @@ class Traffic:
 
         self.engines = [engine(values, overlay) for values in chain]
         self.counts = [after(values) for values in chain]
-        self.reads = [mask(found.reads) for found in listed]
-        self.writes = [mask(found.writes) for found in listed]
+        self.reads = [mask(access.reads) for access in listed]
+        self.writes = [mask(access.writes) for access in listed]
         self.cells = len(ends)
 
     def conflicts(self, i: int, j: int) -> bool:
@@ -180,9 +180,9 @@ class Traffic:
 
 
 def _cells(mask: int) -> list[int]:
-    found = []
+    indices = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        indices.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return indices

@@ -92,9 +92,9 @@ def multipliers(ratios: Sequence[Number], bits: int, shift_max: int) -> tuple[li
     """Every shift is tried, from the largest on."""
     exact = [Fraction(r) for r in ratios]
     for shift in range(shift_max, -1, -1):
-        found = [half_away(r * (1 << shift)) for r in exact]
-        if all(abs(m) < 1 << bits for m in found):
-            return found, shift
+        factors = [half_away(r * (1 << shift)) for r in exact]
+        if all(abs(m) < 1 << bits for m in factors):
+            return factors, shift
     return None
 
 

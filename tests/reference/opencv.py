@@ -24,8 +24,8 @@ def output(folder: Path, blob: str) -> Array:
     with np.load(folder / "inputs.npz") as inputs:
         for name, values in inputs.items():
             net.setInput(values, name)
-    found: Array = net.forward(f"end.{blob}")
-    return found
+    array: Array = net.forward(f"end.{blob}")
+    return array
 
 
 def outputs(folder: Path) -> Iterator[tuple[str, Array]]:

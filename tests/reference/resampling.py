@@ -63,7 +63,7 @@ def darknet_reorg(x: Array, stride: int, reverse: bool) -> Array:
     n, c, h, w = x.shape
     few = c // (stride * stride)
     flat = [float(v) for v in x.ravel()]
-    found = [0.0] * len(flat)
+    numbers = [0.0] * len(flat)
     for b in range(n):
         for k in range(c):
             for j in range(h):
@@ -73,11 +73,11 @@ def darknet_reorg(x: Array, stride: int, reverse: bool) -> Array:
                     column, row = i * stride + part % stride, j * stride + part // stride
                     large = column + w * stride * (row + h * stride * (k % few + few * b))
                     if reverse:
-                        found[large] = flat[small]
+                        numbers[large] = flat[small]
                     else:
-                        found[small] = flat[large]
+                        numbers[small] = flat[large]
     top = (n, few, h * stride, w * stride) if reverse else (n, c * stride * stride, h // stride, w // stride)
-    return np.array(found).reshape(top)
+    return np.array(numbers).reshape(top)
 
 
 def depth_to_space(x: Array, block: int, crd: bool) -> Array:

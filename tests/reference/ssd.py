@@ -117,12 +117,12 @@ def detection_output(
     top_k: int = -1,
     keep_top_k: int = -1,
 ) -> Array:
-    """(1, 1, found, 7): image, label, score, corners."""
+    """(1, 1, boxes, 7): image, label, score, corners."""
     boxes = priors.shape[2] // 4
     groups = 1 if share_location else classes
     rows: list[list[float]] = []
     for n in range(locations.shape[0]):
-        found: dict[int, list[int]] = {}
+        indices: dict[int, list[int]] = {}
         corners: dict[int, list[Box]] = {}
         score: dict[int, list[float]] = {}
         for label in range(classes):
@@ -137,13 +137,13 @@ def detection_output(
                     decode(code, locations[n, start : start + 4], priors[0, 0, 4 * p : 4 * p + 4], variance)
                 )
                 score[label].append(float(scores[n, p * classes + label]))
-            found[label] = suppress(corners[label], score[label], confidence, nms, eta, top_k)
-        pairs = [(score[label][i], label, i) for label in found for i in found[label]]
+            indices[label] = suppress(corners[label], score[label], confidence, nms, eta, top_k)
+        pairs = [(score[label][i], label, i) for label in indices for i in indices[label]]
         if -1 < keep_top_k < len(pairs):
             pairs.sort(key=lambda pair: -pair[0])
-            found = {label: [i for _, owner, i in pairs[:keep_top_k] if owner == label] for label in found}
-        for label in sorted(found):
-            rows += [[n, label, score[label][i], *corners[label][i]] for i in found[label]]
+            indices = {label: [i for _, owner, i in pairs[:keep_top_k] if owner == label] for label in indices}
+        for label in sorted(indices):
+            rows += [[n, label, score[label][i], *corners[label][i]] for i in indices[label]]
     if not rows:
         rows = [[n, -1, -1, -1, -1, -1, -1] for n in range(locations.shape[0])]
     return np.array(rows, np.float64).reshape(1, 1, -1, 7)

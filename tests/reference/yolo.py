@@ -64,7 +64,7 @@ def detections(
     batch, channels, height, width = x.shape
     num = len(anchors) // 2
     classes = channels // num - 5
-    found = []
+    rows_by_image = []
     for n in range(batch):
         rows = []
         for c in range(classes):
@@ -87,5 +87,5 @@ def detections(
                 if all(union_share(box, other) <= overlap for _, other in kept):
                     kept.append((score, box))
             rows += [[n, c, score, *box] for score, box in kept]
-        found.append(sorted(rows, key=lambda r: -r[2])[:keep])
-    return found
+        rows_by_image.append(sorted(rows, key=lambda r: -r[2])[:keep])
+    return rows_by_image

@@ -13,7 +13,7 @@ import numpy as np
 import chai
 from chai.artifact.save import save
 from chai.kernels.native.library import library
-from tests.artifact.common import NETS, made
+from tests.artifact.common import NETS, compiled
 from tests.passes.common import network
 
 # each takes as long to import as ten modules of chai or more
@@ -46,14 +46,14 @@ def test_a_compiled_network_needs_neither_protobuf_nor_a_caffemodel(tmp_path: Pa
 
 
 def test_a_compiled_network_imports_little_of_the_standard_library(tmp_path: Path) -> None:
-    modules, _ = started(made(tmp_path, "several outputs")[1], tmp_path)
+    modules, _ = started(compiled(tmp_path, "several outputs")[1], tmp_path)
     assert "chai.artifact.source" in modules
     assert not {*SLOW, "pathlib", "urllib.parse"}.intersection(modules)
 
 
 def test_a_compiled_network_imports_what_running_it_needs(tmp_path: Path) -> None:
     """No custom layers, planner, compiler of segments, prototxts, pictures, threads; nothing that only shows something."""
-    modules, _ = started(made(tmp_path, "several outputs")[1], tmp_path)
+    modules, _ = started(compiled(tmp_path, "several outputs")[1], tmp_path)
     assert not loaded(UNNEEDED + " plugins util.log util.private", modules)
     assert bool(loaded(IN_NUMPY, modules)) == (library() is None)
 

@@ -111,8 +111,8 @@ class Image:
         return data.size // 16
 
     def outputs(self, first: int, count: int) -> list[list[int]]:
-        found: list[list[int]] = self.bytes[OUTPUTS:].view(np.int8).reshape(-1, 16)[first : first + count].tolist()
-        return found
+        entries: list[list[int]] = self.bytes[OUTPUTS:].view(np.int8).reshape(-1, 16)[first : first + count].tolist()
+        return entries
 
 
 class Machine:
@@ -127,12 +127,12 @@ class Machine:
     def areas(self, image: Image) -> list[Any]:
         memories = {int(m): m for m in self.m.isa.Memory}
         ends = {INSTRUCTIONS: UOPS, UOPS: INPUTS, INPUTS: ACCUMULATORS, ACCUMULATORS: WEIGHTS, WEIGHTS: OUTPUTS}
-        found = [self.m.checks.Area(INSTRUCTIONS, image.bytes[: ends[0]])]
+        areas = [self.m.checks.Area(INSTRUCTIONS, image.bytes[: ends[0]])]
         for memory in (UOP, INP, ACC, WGT):
             start = BASES[memory][0]
-            found.append(self.m.checks.Area(start, image.bytes[start : ends[start]], frozenset([memories[memory]])))
+            areas.append(self.m.checks.Area(start, image.bytes[start : ends[start]], frozenset([memories[memory]])))
         loads = frozenset([memories[INP]])
-        return [*found, self.m.checks.Area(OUTPUTS, image.bytes[OUTPUTS:], loads, writable=True)]
+        return [*areas, self.m.checks.Area(OUTPUTS, image.bytes[OUTPUTS:], loads, writable=True)]
 
     def run(self, image: Image, words: Sequence[Word], distance: bool = False) -> Image:
         count = image.program(words)

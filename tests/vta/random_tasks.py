@@ -39,16 +39,16 @@ def random_task(seed: int) -> tuple[Task, Shapes, Codes]:
 
 def run(task: Task, shapes: Shapes, codes: Codes, chip: Chip) -> np.ndarray:
     """Return the Task's output, of a segment of its own whose memory holds garbage before it runs."""
-    made = alone(task, shapes)
-    base, memory = buffers(made)
-    made.fix(base, memory[FIXED])
-    for blob in made.regions.given:
-        made.blob(blob, memory).store(codes[blob])
-    chip.run(made.checked(base, memory))
-    (blob, first, channels) = made.wanted[0]
+    vta_segment = alone(task, shapes)
+    base, memory = buffers(vta_segment)
+    vta_segment.fix(base, memory[FIXED])
+    for blob in vta_segment.regions.given:
+        vta_segment.blob(blob, memory).store(codes[blob])
+    chip.run(vta_segment.checked(base, memory))
+    (blob, first, channels) = vta_segment.wanted[0]
     assert (first, channels) == task.channels(shapes)
     out = np.zeros((shapes[blob][0], channels, *shapes[blob][2:]), np.int8)
-    made.blob(blob, memory, first, out.shape[1]).fetch(out)
+    vta_segment.blob(blob, memory, first, out.shape[1]).fetch(out)
     return out
 
 
@@ -56,13 +56,13 @@ def alone(task: Task, shapes: Shapes) -> VtaSegment:
     return segment(Work(VTA, [task], shapes, {}, task.inputs, [task.output]))
 
 
-def buffers(made: VtaSegment, begin: int = 0x10000) -> tuple[dict[int, int], dict[int, np.ndarray]]:
+def buffers(vta_segment: VtaSegment, begin: int = 0x10000) -> tuple[dict[int, int], dict[int, np.ndarray]]:
     """Return addresses and bytes of a segment's regions."""
     base: dict[int, int] = {}
-    for region, size in made.sizes.items():
+    for region, size in vta_segment.sizes.items():
         base[region] = begin
         begin += (size // 4096 + 2) * 4096
-    return base, {region: np.full(size, 0xA5, np.uint8) for region, size in made.sizes.items()}
+    return base, {region: np.full(size, 0xA5, np.uint8) for region, size in vta_segment.sizes.items()}
 
 
 def _int(random: np.random.Generator, low: int, high: int) -> int:

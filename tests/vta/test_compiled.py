@@ -92,13 +92,13 @@ def test_running_a_file_imports_no_lowering(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np, chai\n"
         f"net = chai.Net({str(path)!r}, device='vtasim')\n"
-        f"found = net.forward(np.load({str(tmp_path / 'in.npy')!r}))['prob']\n"
-        f"assert np.array_equal(found, np.load({str(tmp_path / 'out.npy')!r}))\n"
+        f"scores = net.forward(np.load({str(tmp_path / 'in.npy')!r}))['prob']\n"
+        f"assert np.array_equal(scores, np.load({str(tmp_path / 'out.npy')!r}))\n"
         "print(*sorted(m for m in sys.modules if m.startswith('chai.vta.')))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    loaded = {name.removeprefix("chai.vta.") for name in found.stdout.split()}
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    loaded = {name.removeprefix("chai.vta.") for name in process.stdout.split()}
     assert {"program", "checks", "simulator"} <= loaded
     assert loaded.isdisjoint({"segment", "conv", "pool", "sums", "requantize", "emit"})
 
@@ -168,13 +168,13 @@ def flips(small: tuple[Path, np.ndarray], folder: Path, step: int) -> Iterator[b
         wrong[bit // 8] ^= 1 << bit % 8
         path.write_bytes(assembled(header, {**sections, name: bytes(wrong)}))
         try:
-            found = ran(path)
+            scores = ran(path)
         except ChaiError as error:
             assert str(path) in str(error) or "the program of layers c1 to p1: " in str(error)
             yield True
         else:
-            assert found.shape == wanted.shape
-            assert np.isfinite(found).all()
+            assert scores.shape == wanted.shape
+            assert np.isfinite(scores).all()
             yield False
 
 

@@ -43,9 +43,9 @@ def test_loads_run_beside_gemms() -> None:
         Gemm(0, 16, 100, tokens=Tokens(pop_prev=1)),
         Finish(),
     ]
-    found = times(program, MACHINE, RATES)
-    assert found.gemm == 3200
-    assert 3260 < found.total < 3400
+    estimate = times(program, MACHINE, RATES)
+    assert estimate.gemm == 3200
+    assert 3260 < estimate.total < 3400
 
 
 def test_tasks_have_cycles_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,9 +71,9 @@ def test_googlenet_takes_120_ms_by_the_model() -> None:
     net.plan()
     shapes, views = net.offload.plan.device_shapes, net.schedule.views
     segment = net.overlay.own.segment  # type: ignore[union-attr]
-    made = [segment(s.work(net.overlay, shapes, views)) for s in net.schedule.segments]
-    assert sum(each.cycles for each in made) <= 12_000_000
-    assert sum(each.times.gemm for each in made) >= 6_200_000  # 1.58 G products, 256 a cycle
+    segments = [segment(s.work(net.overlay, shapes, views)) for s in net.schedule.segments]
+    assert sum(each.cycles for each in segments) <= 12_000_000
+    assert sum(each.times.gemm for each in segments) >= 6_200_000  # 1.58 G products, 256 a cycle
 
 
 def test_show_prints_the_instructions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,14 +32,14 @@ class Small:
         weights = np.arange(2 * 3 * 2 * 1, dtype=np.int8).reshape(2, 3, 2, 1)
         r = Requantization(np.ones((2, 1, 1)), 2, -128, 127)
         task = Conv(("x",), "y", ("c",), weights, np.arange(2), Window((2, 1), (1, 1), (1, 0)), 1, r)
-        self.made = alone(task, {"x": (1, 3, 3, 4), "y": (1, 2, 4, 4)})
-        self.base, self.memory = buffers(self.made)
-        self.made.fix(self.base, self.memory[FIXED])
+        self.segment = alone(task, {"x": (1, 3, 3, 4), "y": (1, 2, 4, 4)})
+        self.base, self.memory = buffers(self.segment)
+        self.segment.fix(self.base, self.memory[FIXED])
         for region, data in self.memory.items():
             if region != FIXED:
                 data[:] = np.random.default_rng(region).integers(0, 256, data.size)
-        self.begin = self.made.start
-        first = self.made.program[0]
+        self.begin = self.segment.start
+        first = self.segment.program[0]
         assert isinstance(first, Load)
         micro_ops = first.dram * 4 - (FIXED << REGION)
         self.micro_ops = range(micro_ops, micro_ops + first.columns * 4)
@@ -52,7 +52,7 @@ class Small:
         before = {region: data.copy() for region, data in self.memory.items()}
         self.memory[FIXED][byte] ^= 1 << bit
         try:
-            steps = self.made.checked(self.base, self.memory)
+            steps = self.segment.checked(self.base, self.memory)
         except DeviceError:
             return True
         else:

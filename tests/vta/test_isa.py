@@ -124,11 +124,11 @@ def test_a_wrong_bit_is_another_instruction_or_refused_in_words(program: list[In
         for bit in range(128):
             wrong = (int.from_bytes(data, "little") ^ 1 << bit).to_bytes(16, "little")
             try:
-                found = decode(before + wrong, encoding)
+                instructions = decode(before + wrong, encoding)
             except DeviceError as error:
                 assert error.message.startswith(f"instruction {number}: ")
             else:
-                assert encode(found, encoding) == before + wrong
+                assert encode(instructions, encoding) == before + wrong
 
 
 @given(st.lists(st.builds(MicroOp, bits(11), bits(11), bits(10)), max_size=4))

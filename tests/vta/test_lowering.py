@@ -38,9 +38,9 @@ def check(seeds: range) -> None:
     for seed in seeds:
         task, shapes, codes = random_task(seed)
         first, channels = task.channels(shapes)
-        found = run(task, shapes, codes, chip)
-        assert np.array_equal(found, task.define(*codes.values())), f"{seed}: {task.kind} {blobs_of(shapes)}"
-        assert (first, channels) == (getattr(task, "first", 0), found.shape[1])
+        output = run(task, shapes, codes, chip)
+        assert np.array_equal(output, task.define(*codes.values())), f"{seed}: {task.kind} {blobs_of(shapes)}"
+        assert (first, channels) == (getattr(task, "first", 0), output.shape[1])
 
 
 def test_tasks_are_their_definitions() -> None:
@@ -58,29 +58,29 @@ def test_wide_padding_fits() -> None:
     window = Window((15, 13), (1, 1), (14, 12))
     task, size = Pool(("x",), "y", ("pool",), window, (74, 82), None), (60, 70)
     codes = np.random.default_rng(2).integers(-128, -100, (1, 2, *size)).astype(np.int8)
-    found = run(task, {"x": (1, 2, *size), "y": (1, 2, 74, 82)}, {"x": codes}, Chip(MACHINE))
-    assert np.array_equal(found, task.define(codes))
+    output = run(task, {"x": (1, 2, *size), "y": (1, 2, 74, 82)}, {"x": codes}, Chip(MACHINE))
+    assert np.array_equal(output, task.define(codes))
 
 
 def test_a_factor_is_the_sum_of_its_digits() -> None:
     for factor in (*range(-300, 300), 1 << 17, -(1 << 17), 99_999, -99_999):
-        found = digits(factor)
-        assert sum(digit << 7 * i for i, digit in enumerate(found)) == factor
-        assert all(-128 <= digit <= 127 for digit in found)
-        assert len(found) <= 3
+        parts = digits(factor)
+        assert sum(digit << 7 * i for i, digit in enumerate(parts)) == factor
+        assert all(-128 <= digit <= 127 for digit in parts)
+        assert len(parts) <= 3
 
 
 def test_the_buffers_may_be_anywhere() -> None:
     task, shapes, codes = random_task(4)
-    made = alone(task, shapes)
+    segment = alone(task, shapes)
     for begin in (0x10000, 0x1FF00, 0x3000_0000):
-        base, memory = buffers(made, begin)
-        made.fix(base, memory[FIXED])
+        base, memory = buffers(segment, begin)
+        segment.fix(base, memory[FIXED])
         for blob in task.inputs:
-            made.blob(blob, memory).store(codes[blob])
-        Chip(MACHINE).run(made.checked(base, memory))
+            segment.blob(blob, memory).store(codes[blob])
+        Chip(MACHINE).run(segment.checked(base, memory))
         out = np.zeros(shapes[task.output], np.int8)
-        made.blob(task.output, memory, 0, out.shape[1]).fetch(out)
+        segment.blob(task.output, memory, 0, out.shape[1]).fetch(out)
         assert np.array_equal(out, task.define(*codes.values()))
 
 
@@ -265,13 +265,15 @@ def test_a_file_with_unsigned_codes_is_signed(tmp_path: Path, caplog: pytest.Log
     )
     (tmp_path / "net.prototxt").write_text(text)
     images = np.random.default_rng(1).normal(0, 2, (1, 3, 5, 6)).astype(np.float32)
-    found = []
+    outcomes = []
     for overlay, device in (("vta-z7020", "vtasim"), ("vta-z7020", "emulator"), ("pynq-z2", "emulator")):
         caplog.clear()
         net = chai.Net(tmp_path / "net.prototxt", device=device, overlay=overlay)
         out = net.forward(images)["p"]
         formats = {(f.unsigned, f.value) for blob, f in net.offload.plan.formats.items() if blob != "data"}
-        found.append((formats, sum("no unsigned codes; 1 blobs are signed" in r.message for r in caplog.records), out))
-    assert found[0][:2] == found[1][:2] == ({(False, 4)}, 1)
-    assert found[2][:2] == ({(True, 5)}, 0)
-    assert np.array_equal(found[0][2], found[1][2])
+        outcomes.append(
+            (formats, sum("no unsigned codes; 1 blobs are signed" in r.message for r in caplog.records), out)
+        )
+    assert outcomes[0][:2] == outcomes[1][:2] == ({(False, 4)}, 1)
+    assert outcomes[2][:2] == ({(True, 5)}, 0)
+    assert np.array_equal(outcomes[0][2], outcomes[1][2])

@@ -150,7 +150,7 @@ def mutant(module: str, text: str, becomes: str, folder: Path) -> Iterator[Any]:
             del sys.modules[each]
 
 
-def found(modules: Any) -> bool:
+def faulty(modules: Any) -> bool:
     """Return whether a rule fails; any error counts, but only rules are run."""
     return any(fails(rule, modules, encoding) for encoding in ("old", "new") for rule in RULES)
 
@@ -166,9 +166,9 @@ def fails(rule: Callable[[Machine], None], modules: Any, encoding: str) -> bool:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_simulator_is_found(name: str, tmp_path: Path) -> None:
     with mutant(*MUTANTS[name], tmp_path) as modules:
-        assert found(modules)
+        assert faulty(modules)
 
 
 def test_a_copy_of_the_right_one_is_not(tmp_path: Path) -> None:
     with mutant("isa", "UOP_BYTES = 4", "UOP_BYTES = 4  # as it is", tmp_path) as modules:
-        assert not found(modules)
+        assert not faulty(modules)

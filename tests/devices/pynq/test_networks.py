@@ -20,7 +20,7 @@ from chai.evaluate.kinds import measure, reduce
 from chai.evaluate.workers.job import Job, WorkerNetworks
 from chai.offload.schedule import DeviceStep
 from chai.util.paths import resource
-from tests.artifact.common import NETS, custom, data, load, made, parts
+from tests.artifact.common import NETS, compiled, custom, data, load, parts
 from tests.conftest import need_models, report
 from tests.passes.common import network
 
@@ -41,8 +41,8 @@ def test_digits(board_of: Callable[..., Any], name: str) -> None:
     board = board_of(name)
     wanted = chai.Net("digits", overlay=board.overlay.path, calibrate=digits()).forward(digits())
     net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=digits())
-    found = net.forward(digits())
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    outputs = net.forward(digits())
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
     assert "fpga:Convolution" in net.schedule.engines()
     assert board.counts.writes["CONTROL"] == segments(net) == 1
 
@@ -54,18 +54,18 @@ def test_small_networks_of_every_kind(board: Any, tmp_path: Path, name: str) -> 
     for net in nets:
         net.calibrate(data())
     for seed in (1, 2, 3):
-        wanted, found = (net.forward(data(seed)) for net in nets)
-        assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
-    for wanted, found in zip(*(net.stream([data(seed) for seed in range(6)]) for net in nets), strict=True):
-        assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+        wanted, outputs = (net.forward(data(seed)) for net in nets)
+        assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
+    for wanted, outputs in zip(*(net.stream([data(seed) for seed in range(6)]) for net in nets), strict=True):
+        assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_compiled_networks(board: Any, tmp_path: Path, name: str) -> None:
-    net, path = made(tmp_path, name, overlay=board.overlay.path)
+    net, path = compiled(tmp_path, name, overlay=board.overlay.path)
     again = load(path, device="pynq", overlay=board.overlay.path)
-    wanted, found = net.forward(data(4)), again.forward(data(4))
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    wanted, outputs = net.forward(data(4)), again.forward(data(4))
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
     constants = {name: content for name, content in parts(path)[1].items() if name.startswith("constants.")}
     assert len(constants) == segments(again)
     for content in constants.values():  # DDR has the bytes of the file
@@ -86,8 +86,8 @@ def test_a_compiled_network_is_evaluated(board: Any, tmp_path: Path) -> None:
     ).sealed()  # fmt: skip
     bench = WorkerNetworks(job)
     records = bench.run([(i, file, None) for i, file in enumerate(files)])
-    found = reduce(records, job.sides, measure(job.output), lambda _: None)["pynq"]
-    assert (found.images, found.agree, found.kl) == (7, 7, 0.0) and found.sqnr / 7 == pytest.approx(200)
+    side = reduce(records, job.sides, measure(job.output), lambda _: None)["pynq"]
+    assert (side.images, side.agree, side.kl) == (7, 7, 0.0) and side.sqnr / 7 == pytest.approx(200)
     assert board.counts.writes["CONTROL"] == 3  # passes of three images
     bench.close()
     assert not program._boards and not board.memory.held
@@ -130,9 +130,9 @@ def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
     (segment,) = (s for s in net.perf.steps if s.engine == "fpga")
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
     views = net.schedule.views
-    made = chain(step.work(board.overlay, net.offload.plan.device_shapes, views))
+    segment_chain = chain(step.work(board.overlay, net.offload.plan.device_shapes, views))
     counted = sum(
-        task.cycles(board.overlay, net.offload.plan.device_shapes) for task in made.tasks
+        task.cycles(board.overlay, net.offload.plan.device_shapes) for task in segment_chain.tasks
     )  # one after the other here
     assert segment.type == "segment"
     assert segment.device_ms == pytest.approx(counted / (board.overlay.clock_mhz * 1000), rel=0.01)
@@ -156,8 +156,8 @@ def test_a_segment_of_one_descriptor_and_two_tasks(board: Any, tmp_path: Path) -
     (segment,) = (s for s in net.perf.steps if s.engine == "fpga")
     assert segment.name == "c .. p"
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    made = chain(step.work(board.overlay, net.offload.plan.device_shapes, net.schedule.views))
-    assert len(step.tasks) == 2 and [task.kind for task in made.whole] == ["conv"]
+    segment_chain = chain(step.work(board.overlay, net.offload.plan.device_shapes, net.schedule.views))
+    assert len(step.tasks) == 2 and [task.kind for task in segment_chain.whole] == ["conv"]
 
 
 REAL = [
@@ -180,8 +180,8 @@ def test_real_networks(board_of: Callable[..., Any], tmp_path: Path, name: str, 
     net.calibrate(image)
     save(net, tmp_path / "net.chai")
     on_board = chai.Net(tmp_path / "net.chai", device="pynq", overlay=board.overlay.path)
-    wanted, found = net.forward(image), on_board.forward(image)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    wanted, outputs = net.forward(image), on_board.forward(image)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
     first, board.counts = board.counts, type(board.counts)()
     again = on_board.forward(image * 0.75)
     assert all(np.array_equal(v, again[b]) for b, v in net.forward(image * 0.75).items())

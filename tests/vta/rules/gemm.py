@@ -76,8 +76,8 @@ def gemm_loops_step_each_index(m: Machine) -> None:
     words = [m.asm.alu(ADD, 1, 13, 0), *words]
     # (o, i): input o + 10 i, weights 2 o + i + 1
     expected = [[0, 20, 0, 0], [3, 44, 0, 0], [10, 72, 0, 0]]
-    found = m.compute(image, words, 12).outputs(0, 12)
-    assert found == [entry(v) for row in expected for v in row]
+    entries = m.compute(image, words, 12).outputs(0, 12)
+    assert entries == [entry(v) for row in expected for v in row]
 
 
 @rule

@@ -50,8 +50,8 @@ def store_takes_consecutive_entries_into_strided_rows(m: Machine) -> None:
         TAKE,
         FINISH,
     ]
-    found = m.run(image, words).outputs(0, 12)
-    assert found == [entry(v) for v in (0, 0, 4, 5, 6, 0, 0, 7, 8, 9, 0, 0)]
+    entries = m.run(image, words).outputs(0, 12)
+    assert entries == [entry(v) for v in (0, 0, 4, 5, 6, 0, 0, 7, 8, 9, 0, 0)]
 
 
 @rule
