@@ -32,8 +32,8 @@ def is_object(kind: Any) -> bool:
 
 def hints(kind: Any) -> dict[str, Any]:
     """Types of the keys of a dataclass, NamedTuple or TypedDict."""
-    found = get_type_hints(kind, localns=NAMES)
-    return {f.name: found[f.name] for f in fields(kind)} if is_dataclass(kind) else found
+    kinds = get_type_hints(kind, localns=NAMES)
+    return {f.name: kinds[f.name] for f in fields(kind)} if is_dataclass(kind) else kinds
 
 
 def differences(value: Any, kind: Any, place: str = "") -> list[str]:
@@ -49,9 +49,9 @@ def differences(value: Any, kind: Any, place: str = "") -> list[str]:
             return [f"{place}: {type(value).__name__} instead of {kind.__name__}"]
         keys = hints(kind)
         needed = getattr(kind, "__required_keys__", keys.keys())
-        found = [f"{place}.{key}: missing" for key in needed - value.keys()]
-        found += [f"{place}.{key}: not in {kind.__name__}" for key in value.keys() - keys.keys()]
-        return found + [d for k in keys.keys() & value.keys() for d in differences(value[k], keys[k], f"{place}.{k}")]
+        faults = [f"{place}.{key}: missing" for key in needed - value.keys()]
+        faults += [f"{place}.{key}: not in {kind.__name__}" for key in value.keys() - keys.keys()]
+        return faults + [d for k in keys.keys() & value.keys() for d in differences(value[k], keys[k], f"{place}.{k}")]
     if origin is dict:
         if not isinstance(value, dict):
             return [f"{place}: no object"]

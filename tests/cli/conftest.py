@@ -44,15 +44,15 @@ def chai_command(tmp_path: Path, forked: Forked) -> Run:
 
     def run(*args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CHAI_")}
-        given = {**clean, "COLUMNS": "80", "CHAI_CACHE": str(tmp_path / "cache"), **env}
+        environment = {**clean, "COLUMNS": "80", "CHAI_CACHE": str(tmp_path / "cache"), **env}
         if not env and args[:1] != ("bench",):
-            return forked.run([*map(str, args)], tmp_path, given)
+            return forked.run([*map(str, args)], tmp_path, environment)
         return subprocess.run(
             [sys.executable, "-m", "chai", *map(str, args)],
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            env=given,
+            env=environment,
             timeout=HANG,
             check=False,
         )

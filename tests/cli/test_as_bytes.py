@@ -170,17 +170,17 @@ def test_a_mean_of_another_size_is_refused_at_the_first_picture(
 
 def test_reading_ahead_holds_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Formats are measured on 8 images before the first runs: these are bytes, and numbers one by one."""
-    files, made = photos(tmp_path), list[int]()
+    files, sizes = photos(tmp_path), list[int]()
     floats = Pictures.floats
 
     def watched(self: Pictures) -> np.ndarray:
-        made.append(self.shape[0])
+        sizes.append(self.shape[0])
         return floats(self)
 
     monkeypatch.setattr(Pictures, "floats", watched)
     args = ["run", tmp_path / "net.prototxt", "--random-weights", "--batch", 4, "--json", "-i", *files]
     assert cli.main([*map(str, args)]) == 0
-    assert made == [1] * 8
+    assert sizes == [1] * 8
 
 
 @pytest.mark.parametrize("mean", [(), ("--mean", "77"), "file"])
@@ -213,16 +213,16 @@ def test_evaluate_gives_the_figures_of_arrays(
 def test_evaluate_measures_formats_image_by_image(
     capsys: pytest.CaptureFixture[str], here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = list[int]()
+    sizes = list[int]()
     floats = Pictures.floats
 
     def watched(self: Pictures) -> np.ndarray:
-        made.append(self.shape[0])
+        sizes.append(self.shape[0])
         return floats(self)
 
     monkeypatch.setattr(Pictures, "floats", watched)
     printed(capsys, "evaluate", "digits", "--batch", 5, "--jobs", 1, "--images", *DIGITS[:COUNT])
-    assert made == [1] * 8 + [5] * 3  # the formats', and the float side's
+    assert sizes == [1] * 8 + [5] * 3  # the formats', and the float side's
 
 
 def test_a_journal_is_that_of_runs_before(tmp_path: Path, capsys: pytest.CaptureFixture[str], here: None) -> None:

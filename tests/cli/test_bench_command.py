@@ -25,9 +25,9 @@ def as_json(done: CompletedProcess[str]) -> dict[str, Any]:
 def test_bench_of_a_compiled_network(chai_command: Run, tmp_path: Path) -> None:
     save(chai.Net("digits", calibrate=np.ones((3, 1, 8, 8), np.float32), batch=3), tmp_path / "digits.chai")
     done = chai_command("bench", "digits.chai", "--rounds", "2", "--json")
-    found = as_json(done)
-    assert (found["network"], found["device"]) == ("digits-inception", "emulator")
-    (run,) = found["runs"]
+    report = as_json(done)
+    assert (report["network"], report["device"]) == ("digits-inception", "emulator")
+    (run,) = report["runs"]
     assert run["batch"] == 3 and run["ms_per_image"].keys() == {"chai"} and "no peer" in done.stderr
     done = chai_command("bench", "digits.chai", "--rounds", "2", "--batch", "2,1", "--json")
     assert [run["batch"] for run in as_json(done)["runs"]] == [2, 1]
@@ -63,13 +63,13 @@ def check_ratios(runs: list[dict[str, Any]]) -> None:
 
 
 def test_bench_of_starts(chai_command: Run) -> None:
-    found = as_json(
+    report = as_json(
         chai_command(
             *["bench", "digits", "--rounds", "1", "--against", "none", "--device", "emulator", "--start", "--json"]
         )
     )
-    assert found["start"].keys() == {"chai, .chai", "chai, Caffe files"}
-    for each in found["start"].values():
+    assert report["start"].keys() == {"chai, .chai", "chai, Caffe files"}
+    for each in report["start"].values():
         assert each["cpu"]["min"] > 0 and each["wall"]["min"] > 0 and each["mb"] > 10 and each["slowest"] >= 1
 
 

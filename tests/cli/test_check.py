@@ -111,9 +111,9 @@ def test_a_planted_fault_is_explained(chai_command, dark: Path) -> None:  # type
     assert "8-bit Xilinx formats from dark" in text
     assert "<- first bad" in next(line for line in done.stdout.splitlines() if line.startswith("data "))
     # twice the largest value of the one image
-    found = re.search(r"goes wrong: data: \S+ dB, (\d+) % of values saturate at 0.1, max seen 1 \(channel 0\)", text)
-    assert found
-    assert int(found[1]) > 20
+    match = re.search(r"goes wrong: data: \S+ dB, (\d+) % of values saturate at 0.1, max seen 1 \(channel 0\)", text)
+    assert match
+    assert int(match[1]) > 20
     assert text.endswith("try: formats from more images, --calibration DIR")
 
 

@@ -168,13 +168,13 @@ def test_coco_truth(tmp_path: Path, photo: Path, capsys: Any) -> None:
     content = {"images": [{"id": 1, "file_name": photo.name}], "annotations": annotations, "categories": categories}
     truth.write_text(json.dumps(content))
     args = ["evaluate", path, "--images", photo, "--truth", truth]
-    found = json.loads(ran(capsys, *args, "--json"))
-    checked(found, "chai.evaluate/3")
-    side = found["float"]
+    report = json.loads(ran(capsys, *args, "--json"))
+    checked(report, "chai.evaluate/3")
+    side = report["float"]
     assert side["coco_map"] == side["coco_map50"] == side["coco_map_medium"] == pytest.approx(1)
     assert side["coco_map_small"] is None and "map50" not in side
     assert [one["label"] for one in side["coco_classes"]] == LABELS
-    assert 0 < found["devices"]["emulator"]["coco_map50"] <= 1
+    assert 0 < report["devices"]["emulator"]["coco_map50"] <= 1
     text = ran(capsys, *args)
     assert "mAP@0.5:0.95 (COCO)" in text and "  owl" in text
     (tmp_path / "other.txt").write_text("cat\ndog\ncow\n")

@@ -51,8 +51,8 @@ def test_faces_are_framed_where_caffe_found_them(chai_command: Any, tmp_path: Pa
     done = chai_command("run", *files, "-i", image, *options, "--draw", "out.png")
     assert done.returncode == 0, done.stderr
     boxes = json.loads(done.stdout)["images"][0]["outputs"]["detection_out"]["boxes"]
-    found = np.load(folder / "cases" / "ulf_1" / "ref.npz")["detection_out"].reshape(-1, 7)
-    caffe = found[np.argsort(-found[:, 2])][:, 3:]
+    rows = np.load(folder / "cases" / "ulf_1" / "ref.npz")["detection_out"].reshape(-1, 7)
+    caffe = rows[np.argsort(-rows[:, 2])][:, 3:]
     assert len(boxes) == len(caffe) > 5  # in JSON, whatever its score
     with Image.open(image) as opened:
         size = np.tile(opened.size, 2)
@@ -194,10 +194,10 @@ def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
     way = Preprocess(resize=(100, 100), crop=(50, 50))
     rows = np.array([[0, 2, 0.5, 0.0, 0.5, 1.0, 1.0]], np.float32)[None, None]
     window = way.window((200, 400), (1, 3, 50, 50))
-    found = Answers(a_net((1, 1, 7), "DetectionOutput"), []).of_image({"out": rows}, 0, 1, window)
-    (box,) = found["out"]["boxes"]
+    answers = Answers(a_net((1, 1, 7), "DetectionOutput"), []).of_image({"out": rows}, 0, 1, window)
+    (box,) = answers["out"]["boxes"]
     assert box["index"] == 1 and box["pixels"] == [50, 200, 150, 300]
-    drawn = np.asarray(drawing.drawn(noise(200, 400), found, {}, window))  # type: ignore[arg-type]
+    drawn = np.asarray(drawing.drawn(noise(200, 400), answers, {}, window))  # type: ignore[arg-type]
     green = (drawn == (0, 128, 0)).all(-1)
     assert green[299, 50:150].all() and green[298, 50:150].all() and not green[300:].any()
     assert green[200:300, [50, 149]].all() and not green[200:300, [49, 150]].any()
@@ -297,9 +297,9 @@ def test_tags_stand_out() -> None:
 
 def a_net(shape: tuple[int, ...], type: str = "Convolution", **params: Any) -> Any:
     """A network whose output "out" of a batch of two is by a layer of this type."""
-    made = find(type)
-    assert made is not None
-    layer = made("last", ("x",), ("out",), made.Params(**params))
+    layer_type = find(type)
+    assert layer_type is not None
+    layer = layer_type("last", ("x",), ("out",), layer_type.Params(**params))
     graph = SimpleNamespace(layers=[layer], latest={"out": "out"})
     return SimpleNamespace(graph=graph, inputs=["data"], shapes={"data": (2, 3, 5, 7), "out": (2, *shape)})
 
@@ -357,9 +357,9 @@ def test_boxes_are_listed_best_first_whatever_their_class(
 ) -> None:
     rows = np.array(ROWS, np.float32)[None, None]
     net, window = a_net((1, 1, 7), "DetectionOutput"), UNIT
-    found = Answers(net, [], top, threshold).of_image({"out": rows}, 0, 2, window)["out"]
-    assert [round(b["score"], 2) for b in found["boxes"]] == scores
-    assert (found["more"], found["below_threshold"]) == (more, below)
+    listing = Answers(net, [], top, threshold).of_image({"out": rows}, 0, 2, window)["out"]
+    assert [round(b["score"], 2) for b in listing["boxes"]] == scores
+    assert (listing["more"], listing["below_threshold"]) == (more, below)
 
 
 def test_a_map_of_a_letterbox_covers_the_picture_alone() -> None:

@@ -175,10 +175,10 @@ def test_convolutions_of_all_sizes(
     numbers = [*size, c * group, *kernel, *stride, *pad, *out, m * group, group, 1]
     path = tmp_path_factory.getbasetemp() / "one.csv"
     path.write_text("CONV," + ",".join(map(str, numbers)) + "\n")
-    (found,) = estimate(path, load(overlay))
-    assert found.engine == "fpga"
-    assert 0 <= found.cycles - convolved(load(overlay), numbers) <= ROUNDING
-    assert found.macs == out[0] * out[1] * m * group * c * kernel[0] * kernel[1]
+    (row,) = estimate(path, load(overlay))
+    assert row.engine == "fpga"
+    assert 0 <= row.cycles - convolved(load(overlay), numbers) <= ROUNDING
+    assert row.macs == out[0] * out[1] * m * group * c * kernel[0] * kernel[1]
 
 
 @given(
@@ -225,7 +225,7 @@ def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None
         net.offload.partition, Arithmetic(net.overlay, net.offload.formats, shapes)
     )  # before some are merged
     assert isinstance(lowered, dict)
-    plain = [t for made in lowered.values() for t in made if t.kind in ("conv", "pool")]
+    plain = [t for parts in lowered.values() for t in parts if t.kind in ("conv", "pool")]
     (first,) = (
         t for step in net.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks if "conv1" in t.origin[0]
     )
@@ -242,9 +242,9 @@ CHAIDNN = """NMS PERMUTE SOFTMAX L2NORM INNERPROD PRIORBOX CROP
 
 
 def test_every_type_of_chaidnn_is_known(layers: Any) -> None:
-    found = {e.type: e.engine for e in layers("\n".join([*FREE, *HOST]))}
-    assert {*found.values()} == {"free", "host"}
-    assert set(found) == set(CHAIDNN.split())
+    engines = {e.type: e.engine for e in layers("\n".join([*FREE, *HOST]))}
+    assert {*engines.values()} == {"free", "host"}
+    assert set(engines) == set(CHAIDNN.split())
     assert set(COLUMNS) == {"CONV", "CONV3D", "MAXPOOL", "AVEPOOL", "BN", "ELTWISE"}
 
 
@@ -260,27 +260,27 @@ def test_every_type_of_chaidnn_is_known(layers: Any) -> None:
     ],
 )
 def test_forms_of_a_line(layers: Any, text: str) -> None:
-    (found,) = layers(text)
-    assert (found.type, found.numbers, found.line) == ("BN", (14, 13, 64), 5 if text.startswith("\n") else 1)
+    (row,) = layers(text)
+    assert (row.type, row.numbers, row.line) == ("BN", (14, 13, 64), 5 if text.startswith("\n") else 1)
 
 
 @pytest.mark.parametrize("oh", [3, 4])
 def test_poolings_may_round_either_way(layers: Any, oh: int) -> None:
-    (found,) = layers(f"MAXPOOL,8,8,16,3,3,2,2,0,0,{oh},{oh},16")
-    assert found.output == (1, 16, oh, oh)
+    (row,) = layers(f"MAXPOOL,8,8,16,3,3,2,2,0,0,{oh},{oh},16")
+    assert row.output == (1, 16, oh, oh)
 
 
 def test_what_the_overlay_cannot_run_counts_as_nothing(layers: Any) -> None:
-    (found,) = layers("CONV,40,40,16,13,13,1,1,6,6,40,40,24,1,1")
-    assert (found.engine, found.reason, found.ms) == ("host", "kernel 13 is more than the overlay's 11", 0)
-    assert found.macs == 40 * 40 * 24 * 16 * 169
+    (row,) = layers("CONV,40,40,16,13,13,1,1,6,6,40,40,24,1,1")
+    assert (row.engine, row.reason, row.ms) == ("host", "kernel 13 is more than the overlay's 11", 0)
+    assert row.macs == 40 * 40 * 24 * 16 * 169
 
 
 def test_an_unknown_type_has_a_neighbour(layers: Any) -> None:
-    found = layers("LRN,1\nCONVV,2\n")
-    assert [e.engine for e in found] == ["unknown", "unknown"]
-    assert found[0].reason == "no type 'LRN' is known"
-    assert found[1].reason == "no type 'CONVV' is known, did you mean CONV?"
+    rows = layers("LRN,1\nCONVV,2\n")
+    assert [e.engine for e in rows] == ["unknown", "unknown"]
+    assert rows[0].reason == "no type 'LRN' is known"
+    assert rows[1].reason == "no type 'CONVV' is known, did you mean CONV?"
 
 
 # -- lists that are none

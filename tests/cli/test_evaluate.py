@@ -34,11 +34,11 @@ HALF_WAY = {61: WAITS, 65: WAITS}  # of 120 images: two workers with batches of 
 
 def children(pid: int) -> list[int]:
     """Workers that a process has started, as it has other processes too when it has used dask."""
-    found: list[int] = []
+    pids: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # of a thread that has just ended
-            found += map(int, task.read_text().split())
-    return [child for child in found if b"chai.evaluate.workers.worker" in command(child)]
+            pids += map(int, task.read_text().split())
+    return [child for child in pids if b"chai.evaluate.workers.worker" in command(child)]
 
 
 def command(pid: int) -> bytes:
@@ -124,8 +124,8 @@ def test_json(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-
     }  # fmt: skip
     assert (content["images"], content["known"], content["float"], content["failed"]) == (30, 0, {}, [])
     assert content["devices"].keys() == {"emulator"}
-    found = content["devices"]["emulator"]
-    assert (found["agree"], found["agreement"]) == (30, 1.0) and found["logits_sqnr_db"] > 30
+    side = content["devices"]["emulator"]
+    assert (side["agree"], side["agreement"]) == (30, 1.0) and side["logits_sqnr_db"] > 30
     assert "30 images" not in done.stderr and "digits-inception brings no formats" in done.stderr
 
 
@@ -145,8 +145,8 @@ def test_against_what_a_network_was_made_from(chai_command, tmp_path: Path) -> N
     source = [resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")]
     options = ["--images", DIGITS, "--limit", "16", "--json", "--reference", *source]
     done = chai_command("evaluate", "q.prototxt", "q.caffemodel", *options)
-    found = json.loads(done.stdout)["devices"]["emulator"]
-    assert found["agree"] == 16 and 0 < found["kl"] < 0.01
+    side = json.loads(done.stdout)["devices"]["emulator"]
+    assert side["agree"] == 16 and 0 < side["kl"] < 0.01
     assert done.stderr == ""  # it brings its formats
 
 
@@ -163,9 +163,9 @@ def test_the_limit_counts_images_not_files(chai_command, tmp_path: Path) -> None
 
 def test_the_numbers_do_not_depend_on_how_many_workers_there_are(chai_command) -> None:  # type: ignore[no-untyped-def]
     options = ["--images", DIGITS, "--limit", "90", "--json", "-q"]
-    found = [chai_command("evaluate", "digits", *options, "--jobs", jobs).stdout for jobs in "123"]
-    assert json.loads(found[0])["images"] == 90
-    assert found[0] == found[1] == found[2]
+    reports = [chai_command("evaluate", "digits", *options, "--jobs", jobs).stdout for jobs in "123"]
+    assert json.loads(reports[0])["images"] == 90
+    assert reports[0] == reports[1] == reports[2]
 
 
 def test_an_image_that_cannot_be_read_changes_no_other(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -367,17 +367,17 @@ def truth(tmp_path: Path) -> Path:
 def evaluated(chai_command: Any, *options: Any) -> dict[str, Any]:
     done = chai_command("evaluate", *options, "--images", DIGITS, "--limit", "30", "--json")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_a_compiled_network_alone(chai_command, compiled: Path, truth: Path) -> None:  # type: ignore[no-untyped-def]
-    found = evaluated(chai_command, compiled, "--truth", truth)
+    report = evaluated(chai_command, compiled, "--truth", truth)
     net, images = chai.Net(compiled), sorted(DIGITS.glob("*.png"))[:30]
     right = sum(int(net.forward(net.preprocess([image]))["prob"].argmax()) == int(image.stem[-1]) for image in images)
-    assert (found["reference"], found["float"]) == ("emulator", None)
-    assert found["devices"]["emulator"].keys() == {"top1", "top5"}
-    assert found["devices"]["emulator"]["top1"] == right > 20
+    assert (report["reference"], report["float"]) == ("emulator", None)
+    assert report["devices"]["emulator"].keys() == {"top1", "top5"}
+    assert report["devices"]["emulator"]["top1"] == right > 20
     shown = chai_command("evaluate", compiled, "--images", DIGITS, "--limit", "30", "--truth", truth)
     lines = shown.stdout.splitlines()
     assert lines[2].split() == ["30", "images", "emulator"]
@@ -387,25 +387,25 @@ def test_a_compiled_network_alone(chai_command, compiled: Path, truth: Path) -> 
 def test_a_compiled_network_against_what_it_was_made_of(chai_command, compiled: Path, truth: Path) -> None:  # type: ignore[no-untyped-def]
     """The same numbers as for the prototxt with the same formats."""
     reference = ["--reference", resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")]
-    found = evaluated(chai_command, compiled, *reference, "--truth", truth)["devices"]["emulator"]
+    side = evaluated(chai_command, compiled, *reference, "--truth", truth)["devices"]["emulator"]
     net = chai.Net("digits", keep=["classifier"])
     net.calibrate(np.random.default_rng(2).random((4, 1, 8, 8)).astype(np.float32))
     exact = chai.Net("digits", device="float", keep=["classifier"])
     inputs = [({"data": net.preprocess([image])}, [int(image.stem[-1])]) for image in sorted(DIGITS.glob("*.png"))[:30]]
     _, wanted = evaluate(exact, net, inputs)
-    assert (found["agree"], found["top1"]) == (wanted.agree, wanted.hits[0])
-    assert found["kl"] == pytest.approx(wanted.kl / 30, rel=1e-3)
-    assert found["logits_sqnr_db"] == pytest.approx(wanted.sqnr / 30, rel=1e-3)
+    assert (side["agree"], side["top1"]) == (wanted.agree, wanted.hits[0])
+    assert side["kl"] == pytest.approx(wanted.kl / 30, rel=1e-3)
+    assert side["logits_sqnr_db"] == pytest.approx(wanted.sqnr / 30, rel=1e-3)
 
 
 def test_a_compiled_network_on_two_devices(chai_command, compiled: Path) -> None:  # type: ignore[no-untyped-def]
     """The first is what the second is compared with."""
-    found = evaluated(chai_command, compiled, "--device", "emulator", "--device", "null", "--jobs", "2")
-    assert found["reference"] == "emulator" and list(found["devices"]) == ["emulator", "null"]
-    assert found["devices"]["emulator"] == {}  # no answer is known
-    assert found["devices"]["null"]["agree"] < 10 and found["devices"]["null"]["kl"] > 1
+    report = evaluated(chai_command, compiled, "--device", "emulator", "--device", "null", "--jobs", "2")
+    assert report["reference"] == "emulator" and list(report["devices"]) == ["emulator", "null"]
+    assert report["devices"]["emulator"] == {}  # no answer is known
+    assert report["devices"]["null"]["agree"] < 10 and report["devices"]["null"]["kl"] > 1
     same = evaluated(chai_command, compiled, "--device", "null", "--device", "emulator")["devices"]["emulator"]
-    assert same["agree"] == found["devices"]["null"]["agree"]
+    assert same["agree"] == report["devices"]["null"]["agree"]
 
 
 def test_a_journal_of_a_compiled_network(chai_command, compiled: Path, truth: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

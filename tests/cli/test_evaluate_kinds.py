@@ -112,9 +112,9 @@ def in_pixels(rows: Any) -> list[list[float]]:
 def test_a_detector_is_measured_by_its_boxes(tmp_path: Path, photos: Path, evaluated: Evaluate) -> None:
     """In batches of any size, images without a box among them."""
     net = network(tmp_path, SSD)
-    found = [evaluated(net, "--batch", n, "--calibration", photos) for n in (1, 2, 5)]
-    assert found[0]["devices"] == found[1]["devices"] == found[2]["devices"]
-    content = found[0]
+    reports = [evaluated(net, "--batch", n, "--calibration", photos) for n in (1, 2, 5)]
+    assert reports[0]["devices"] == reports[1]["devices"] == reports[2]["devices"]
+    content = reports[0]
     checked(content, "chai.evaluate/3")
     assert (content["images"], content["threshold"]) == (5, 0.3)
     assert content["output"] == {
@@ -139,10 +139,10 @@ def test_boxes_against_the_truth(tmp_path: Path, photos: Path, evaluated: Evalua
     lines = [{"file": f"{i}.png", "boxes": in_pixels(r[r[:, 1] > 0])} for i, r in enumerate(rows)]
     truth = tmp_path / "truth.jsonl"
     truth.write_text("".join(json.dumps(line) + "\n" for line in lines[:4]))
-    found = evaluated(net, "--truth", truth)
-    assert (found["images"], found["known"]) == (5, 4)
-    assert found["float"] == {"map50": pytest.approx(1.0)}
-    assert 0.2 < found["devices"]["emulator"]["map50"] <= 1
+    report = evaluated(net, "--truth", truth)
+    assert (report["images"], report["known"]) == (5, 4)
+    assert report["float"] == {"map50": pytest.approx(1.0)}
+    assert 0.2 < report["devices"]["emulator"]["map50"] <= 1
     # each box of one image is shifted by its own size: then it is a miss and a wrong box
     for box in lines[0]["boxes"]:
         width = box[3] - box[1]
@@ -166,18 +166,18 @@ def test_a_face_detector_finds_what_caffe_found(
     net = [str(folder / "deploy.prototxt"), str(folder / "weights.caffemodel")]
     options = ["--mean", "103.94,116.78,123.68", "--truth", str(tmp_path / "truth.jsonl"), "--json", "-q"]
     assert cli.main(["evaluate", *net, "--images", str(folder / "images"), *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["known"] == found["images"] == 2
-    assert found["float"]["map50"] == pytest.approx(1.0)
-    assert found["devices"]["emulator"]["map50"] > 0.9 and found["devices"]["emulator"]["recall"] > 0.9
+    report = json.loads(capsys.readouterr().out)
+    assert report["known"] == report["images"] == 2
+    assert report["float"]["map50"] == pytest.approx(1.0)
+    assert report["devices"]["emulator"]["map50"] > 0.9 and report["devices"]["emulator"]["recall"] > 0.9
     release()
 
 
 def test_a_detector_that_finds_nothing(tmp_path: Path, evaluated: Evaluate) -> None:
     net = network(tmp_path, SSD.replace("confidence_threshold: 0.05", "confidence_threshold: 0.999"))
-    found = evaluated(net)
-    sides = found["devices"]["emulator"]
-    assert (found["images"], sides["agree"], sides["boxes"], sides["precision"], sides["recall"]) == (
+    report = evaluated(net)
+    sides = report["devices"]["emulator"]
+    assert (report["images"], sides["agree"], sides["boxes"], sides["precision"], sides["recall"]) == (
         5,
         5,
         0,
@@ -213,10 +213,10 @@ def test_a_map_is_measured_by_its_pixels(tmp_path: Path, photos: Path, evaluated
         pixels = classes[np.ix_(y.astype(int), x.astype(int))].astype(np.uint8)
         pixels[0, :4] = 255
         Image.fromarray(pixels).save(truth / f"{i}.png")
-    found = evaluated(net, "--truth", truth, "--batch", "2")
-    assert found["output"]["kind"] == "map" and (found["images"], found["known"]) == (5, 3)
-    assert found["float"] == {"pixel_accuracy": 1.0, "mean_iou_truth": 1.0}
-    sides = found["devices"]["emulator"]
+    report = evaluated(net, "--truth", truth, "--batch", "2")
+    assert report["output"]["kind"] == "map" and (report["images"], report["known"]) == (5, 3)
+    assert report["float"] == {"pixel_accuracy": 1.0, "mean_iou_truth": 1.0}
+    sides = report["devices"]["emulator"]
     assert 0.8 < sides["pixel_agreement"] <= 1 and 0.5 < sides["mean_iou"] <= 1
     assert sides["kl"] is None and sides["logits_sqnr_db"] > 20
     assert 0.8 < sides["pixel_accuracy"] <= 1
@@ -239,9 +239,9 @@ def test_a_bad_map_of_the_truth_concerns_its_image_only(
     net = network(tmp_path, CONV)
     (tmp_path / "masks").mkdir()
     image.save(tmp_path / "masks" / "2.png")
-    found = evaluated(net, "--truth", tmp_path / "masks", code=65)
-    (failed,) = found["failed"]
-    assert found["images"] == 4 and failed["file"].endswith("2.png") and words in failed["error"]
+    report = evaluated(net, "--truth", tmp_path / "masks", code=65)
+    (failed,) = report["failed"]
+    assert report["images"] == 4 and failed["file"].endswith("2.png") and words in failed["error"]
 
 
 def test_a_journal_of_maps_belongs_to_its_truth(tmp_path: Path, evaluated: Evaluate) -> None:
@@ -268,9 +268,9 @@ def test_an_output_is_named_with_its_kind(tmp_path: Path, evaluated: Evaluate) -
     net = network(tmp_path, CONV + FC)
     assert "one output of class scores, boxes or a map is needed" in evaluated(net, code=2)["error"]
     for choice in ("fc=scores", "conv=map", "conv=scores"):  # the last: as if each pixel's channel were a class
-        found = evaluated(net, "--output", choice)
-        assert f"{found['output']['blob']}={found['output']['kind']}" == choice
-    assert found["output"]["classes"] == 4 * 6 * 8
+        report = evaluated(net, "--output", choice)
+        assert f"{report['output']['blob']}={report['output']['kind']}" == choice
+    assert report["output"]["classes"] == 4 * 6 * 8
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_a_compiled_network_of_every_kind(
     way = chai.Preprocess(scale=0.02)
     fixed = chai.Net(*net, calibrate=np.stack([way(Image.open(f), (1, 3, 6, 8)) for f in sorted(photos.iterdir())]))
     save(fixed, tmp_path / "net.chai", fixed.card)
-    found = evaluated([str(tmp_path / "net.chai")], "--reference", *net)
-    assert (found["output"]["blob"], found["output"]["kind"]) == (blob, kind)
-    assert found["devices"] == evaluated(net, "--calibration", photos)["devices"]
+    report = evaluated([str(tmp_path / "net.chai")], "--reference", *net)
+    assert (report["output"]["blob"], report["output"]["kind"]) == (blob, kind)
+    assert report["devices"] == evaluated(net, "--calibration", photos)["devices"]
     twice = evaluated([str(tmp_path / "net.chai")], "--device", "emulator", "--device", "null")
     assert twice["reference"] == "emulator" and twice["float"] is None and "null" in twice["devices"]

@@ -28,10 +28,10 @@ def test_each_image_is_printed_before_the_next_batch(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stdout", out)
     assert main(["run", "digits", "-i", *map(str, IMAGES), "--batch", "2", "--json", "--device", "float"]) == 0
     assert printed == [0, 2, 4]
-    found = json.loads(out.getvalue())
-    assert [image["file"] for image in found["images"]] == [*map(str, IMAGES)]
-    assert (found["schema"], found["chai"]) == ("chai.run/3", chai.__version__)
-    assert found["failed"] == []
+    report = json.loads(out.getvalue())
+    assert [image["file"] for image in report["images"]] == [*map(str, IMAGES)]
+    assert (report["schema"], report["chai"]) == ("chai.run/3", chai.__version__)
+    assert report["failed"] == []
 
 
 def test_nothing_is_printed_before_the_first_image(
@@ -48,6 +48,6 @@ def test_nothing_is_printed_before_the_first_image(
 def test_no_image_can_be_read(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.png").write_bytes(b"no picture")
     assert main(["run", "digits", "-i", str(tmp_path / "a.png"), "--json", "--device", "float"]) == 65
-    found = json.loads(capsys.readouterr().out)
-    assert found["images"] == []
-    assert len(found["failed"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["images"] == []
+    assert len(report["failed"]) == 1

@@ -61,15 +61,15 @@ def until(true: Callable[[], bool], what: str) -> None:
 
 def of_session(leader: int) -> list[int]:
     """Processes of a session, but for those that have ended and wait to be asked."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[3]) == leader and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            pids.append(int(stat.parent.name))
+    return pids
 
 
 def interrupted(process: subprocess.Popen[str], what: str) -> str:

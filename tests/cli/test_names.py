@@ -238,7 +238,7 @@ def test_no_command_obeys_a_name(case: Case, terminal: bool, monkeypatch: pytest
     assert codes["quantize"] == [65]
     assert codes["compile"] == [0, 2]
     assert codes["evaluate"] == [65]
-    assert all(70 not in found for found in codes.values())
+    assert all(70 not in exits for exits in codes.values())
 
 
 @pytest.mark.usefixtures("registry")

@@ -154,8 +154,8 @@ class NotFinite(Schema):
 
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     output.as_json(NotFinite())
-    found = json.loads(capsys.readouterr().out, parse_constant=lambda c: pytest.fail(c))
-    assert found == {
+    content = json.loads(capsys.readouterr().out, parse_constant=lambda c: pytest.fail(c))
+    assert content == {
         "schema": "chai.x/1",
         "chai": chai.__version__,
         "a": None,

@@ -83,9 +83,9 @@ def test_one_speed_is_printed(chai_command) -> None:  # type: ignore[no-untyped-
         exact, abs=0.0506
     )  # one digit of three, both rounded
     done = chai_command("run", "digits", "-i", IMAGE, "--json", "--perf", "--repeat", "3")
-    found = json.loads(done.stdout)
-    assert found["ms_per_image"] == found["perf"]["ms_per_image"] == found["perf"]["wall"]["median"]
-    assert found["perf"]["passes"] == 3
+    report = json.loads(done.stdout)
+    assert report["ms_per_image"] == report["perf"]["ms_per_image"] == report["perf"]["wall"]["median"]
+    assert report["perf"]["passes"] == 3
 
 
 @pytest.mark.parametrize(

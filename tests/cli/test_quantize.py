@@ -205,14 +205,14 @@ def test_images_that_look_resized(mixed: Path, capsys: pytest.CaptureFixture[str
     files, shape = [f"photos/{i}.png" for i in range(4)], (1, 3, 5, 7)
     data = np.stack([how(read(f), shape) for f in files])
     seen = [view for f in files[:3] for view in views(read(f), how, shape)]
-    found = quantize(
+    choice = quantize(
         "net.prototxt", "net.caffemodel", [data], "r.prototxt", effort="fast", views=[np.stack([*seen, data[3]])]
     )
     assert precisions("q.prototxt") == precisions("r.prototxt")
-    assert json.loads(said.out)["cost"] == found.cost
+    assert json.loads(said.out)["cost"] == choice.cost
     plain = quantize("net.prototxt", "net.caffemodel", [data], "r.prototxt", effort="fast")
     assert precisions("q.prototxt") != precisions("r.prototxt") and content.count("precision_param") == 4
-    assert plain.images == found.images == 4
+    assert plain.images == choice.images == 4
     assert main([*command.replace("128x120", "64x64").split()]) == 65
     assert "originals serve better" not in capsys.readouterr().err
 
@@ -292,9 +292,9 @@ def test_xportdnns_dynamic_fixed_takes_the_fractions_as_they_are(
 ) -> None:
     """Of input, params and output; no image is needed."""
     assert xportdnn(["--quant_type", "DynamicFixed", "--bitwidths", "8,6,8", "--fl_bitwidths", "3,4,1", *FILES]) == 0
-    found = precisions("q.prototxt")
-    assert set(found) == {"a", "pool", "b", "sum"}
-    for name, p in found.items():
+    formats = precisions("q.prototxt")
+    assert set(formats) == {"a", "pool", "b", "sum"}
+    for name, p in formats.items():
         assert (p.quant_type, p.bw_layer_in, p.bw_layer_out, p.fl_layer_in, p.fl_layer_out) == (
             "DynamicFixed",
             8,
@@ -329,11 +329,17 @@ def test_xportdnns_defaults_are_the_originals(mixed: Path, capsys: pytest.Captur
 def test_xportdnns_widths_are_of_input_params_and_output(mixed: Path) -> None:
     dims = ["--dims", "3,5,7", "--calibration_directory", "photos", "--calibration_size", "2"]
     assert xportdnn([*FILES, *dims, "--bitwidths", "6,8,8"]) == 0
-    found = precisions("q.prototxt")
-    assert [(found[n].bw_layer_in, found[n].bw_params, found[n].bw_layer_out) for n in "ab"] == [(6, 8, 8), (8, 8, 8)]
+    formats = precisions("q.prototxt")
+    assert [(formats[n].bw_layer_in, formats[n].bw_params, formats[n].bw_layer_out) for n in "ab"] == [
+        (6, 8, 8),
+        (8, 8, 8),
+    ]
     assert xportdnn([*FILES, *dims, "--bitwidths", "8,6,6"]) == 0
-    found = precisions("q.prototxt")
-    assert [(found[n].bw_layer_in, found[n].bw_params, found[n].bw_layer_out) for n in "ab"] == [(8, 6, 6), (6, 6, 6)]
+    formats = precisions("q.prototxt")
+    assert [(formats[n].bw_layer_in, formats[n].bw_params, formats[n].bw_layer_out) for n in "ab"] == [
+        (8, 6, 6),
+        (6, 6, 6),
+    ]
 
 
 def test_xportdnns_arguments_of_the_other_mode_are_said_to_do_nothing(

@@ -51,8 +51,8 @@ def inside(rows: Any) -> Any:
 def run(capsys: Any, net: list[str], photo: Path, *options: Any) -> str:
     args = [*net, "-i", photo, "--device", "float", "--scale", "0.02", "-q", *options]
     assert cli._main(["run", *map(str, args)]) == 0
-    found: str = capsys.readouterr().out
-    return found
+    text: str = capsys.readouterr().out
+    return text
 
 
 def listed(text: str) -> list[float]:
@@ -131,10 +131,10 @@ def test_json_has_all_boxes_unless_a_threshold_is_typed(detector: list[str], pho
     ):
         content = json.loads(run(capsys, detector, photo, "--json", *options))
         checked(content, "chai.run/3")
-        found = content["images"][0]["outputs"]["detection_out"]
+        answer = content["images"][0]["outputs"]["detection_out"]
         expected = [score for score in every if score >= CUT] if expected is None else expected
-        assert [box["score"] for box in found["boxes"]] == pytest.approx(expected)
-        assert (found["more"], found["below_threshold"]) == (more, len(every) - len(expected) - more)
+        assert [box["score"] for box in answer["boxes"]] == pytest.approx(expected)
+        assert (answer["more"], answer["below_threshold"]) == (more, len(every) - len(expected) - more)
 
 
 @pytest.mark.parametrize(

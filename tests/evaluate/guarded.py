@@ -65,9 +65,9 @@ def guarded(folder: Path, count: int, marks: dict[int, float] | None = None, pau
 
 def records(journal: Path) -> dict[int, dict[str, Any]]:
     """What a journal has of each image, each of them once."""
-    found = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
-    assert len({r["image"] for r in found}) == len(found)
-    return {r["image"]: r for r in found}
+    entries = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    assert len({r["image"] for r in entries}) == len(entries)
+    return {r["image"]: r for r in entries}
 
 
 def waiting(folder: Path, image: int) -> int:
@@ -94,10 +94,10 @@ def stop(pid: int) -> None:
 def until(condition: Any, what: str, seconds: float = HANG) -> Any:
     """What ``condition`` gives when it first gives something."""
     end = monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert monotonic() < end, what
         sleep(0.005)
-    return found
+    return value
 
 
 def lines(journal: Path) -> int:

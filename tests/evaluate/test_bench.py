@@ -117,10 +117,10 @@ def test_files_of_the_current_folder_are_no_modules_of_a_process(
 
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     program = start.MeasuredProgram("chai", start.CHAI, ['{"device": "float"}', str(tmp_path / "none.prototxt")], {}, 1)
-    given = start.environment(tmp_path, 3, ("OMP_NUM_THREADS",))
-    assert (given["OMP_NUM_THREADS"], given["PYTHONPYCACHEPREFIX"]) == ("3", str(tmp_path))
-    del given["PYTHONPYCACHEPREFIX"]  # compiling all of it is slow
-    reason = start.problem(program, given)
+    environment = start.environment(tmp_path, 3, ("OMP_NUM_THREADS",))
+    assert (environment["OMP_NUM_THREADS"], environment["PYTHONPYCACHEPREFIX"]) == ("3", str(tmp_path))
+    del environment["PYTHONPYCACHEPREFIX"]  # compiling all of it is slow
+    reason = start.problem(program, environment)
     assert reason is not None and "there is no file" in reason
 
 

@@ -101,8 +101,8 @@ def test_precision_and_recall() -> None:
         {"image": 2, "float": [], "emulator": [[1, 0.1, *A]]},  # below the threshold
     ]
     measure = Boxes(OUTPUT, 0.3)
-    first, found = reduce(records, ["float", "emulator"], measure, lambda _: None).values()
-    assert found.to_json() == {
+    first, second = reduce(records, ["float", "emulator"], measure, lambda _: None).values()
+    assert second.to_json() == {
         "agree": 2,
         "agreement": 2 / 3,
         "agreement_95": [pytest.approx(0.2077, abs=1e-4), pytest.approx(0.9385, abs=1e-4)],
@@ -113,16 +113,16 @@ def test_precision_and_recall() -> None:
         "recall": 2 / 3,
     }
     assert first.judged() == {}
-    assert ["same boxes, images", "", "2/3 (66.7 %)"] in measure.rows({"float": first, "emulator": found})
+    assert ["same boxes, images", "", "2/3 (66.7 %)"] in measure.rows({"float": first, "emulator": second})
 
 
 def test_images_without_any_box_count_and_give_no_precision() -> None:
     records = [{"image": i, "float": [], "emulator": []} for i in range(4)]
     measure = Boxes(OUTPUT)
     sides = reduce(records, ["float", "emulator"], measure, lambda _: [])
-    found = sides["emulator"].to_json()
-    assert (sides["emulator"].images, found["agree"], found["precision"], found["recall"]) == (4, 4, None, None)
-    assert found["map50"] is None  # there is no true box
+    figures = sides["emulator"].to_json()
+    assert (sides["emulator"].images, figures["agree"], figures["precision"], figures["recall"]) == (4, 4, None, None)
+    assert figures["map50"] is None  # there is no true box
     rows = {row[0]: row[1:] for row in measure.rows(sides)}
     assert rows["precision"] == ["", "-"] and rows["mAP@0.5 (VOC)"] == ["-", "-"]
 

@@ -51,12 +51,12 @@ def cluster(**config: Any) -> Iterator[Any]:
                 **{f"distributed.scheduler.{k.replace('_', '-')}": v for k, v in config.items()},
             }
         ),
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as found,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as local,
     ):
         try:
-            yield found
+            yield local
         finally:
-            for nanny in found.workers.values():
+            for nanny in local.workers.values():
                 if nanny.pid is not None:
                     with suppress(ProcessLookupError):  # it has been killed, and the nanny is about to see it
                         os.kill(nanny.pid, signal.SIGCONT)
@@ -84,8 +84,8 @@ def forgotten(tmp_path: Path) -> Iterator[None]:
         chai.load_custom(tmp_path / "guard.py").unload()
 
 
-def pids(found: Any) -> list[int]:
-    return [nanny.pid for nanny in found.workers.values() if nanny.pid is not None]
+def pids(dask_cluster: Any) -> list[int]:
+    return [nanny.pid for nanny in dask_cluster.workers.values() if nanny.pid is not None]
 
 
 # dask's default, under which it waits for a stopped worker; a short one
@@ -100,10 +100,10 @@ def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, ca
         stop(held[0])
         (tmp_path / "go").touch()
 
-    with cluster(worker_ttl=ttl) as found:
+    with cluster(worker_ttl=ttl) as dask_cluster:
         culprit = Thread(target=harm, daemon=True)
         culprit.start()
-        assert cli.main([*args, "--scheduler", found.scheduler_address, "--journal", str(journal)]) == 0
+        assert cli.main([*args, "--scheduler", dask_cluster.scheduler_address, "--journal", str(journal)]) == 0
         culprit.join()
         if ttl != "4s":  # with that, dask has ended it
             assert stopped(held[0])
@@ -129,8 +129,8 @@ def test_a_result_that_stays_at_a_stopped_worker_is_computed_again(
 
     monkeypatch.setattr(distributed.Future, "result", first_fails)
     args = ["evaluate", *map(str, guarded(tmp_path, 14)), "--json", "--batch", "4"]
-    with cluster() as found:
-        assert cli.main([*args, "--scheduler", found.scheduler_address]) == 0
+    with cluster() as dask_cluster:
+        assert cli.main([*args, "--scheduler", dask_cluster.scheduler_address]) == 0
     assert len(refused) == 1
     shared = capsys.readouterr().out
     assert cli.main([*args, "--jobs", "1"]) == 0
@@ -140,10 +140,10 @@ def test_a_result_that_stays_at_a_stopped_worker_is_computed_again(
 @pytest.mark.slow
 def test_an_image_that_kills_is_reported(tmp_path: Path, capsys: Any) -> None:
     args = ["--json", "--batch", "4", "--journal"]
-    with cluster(allowed_failures=0) as found:
+    with cluster(allowed_failures=0) as dask_cluster:
         code = cli.main(
             ["evaluate", *map(str, guarded(tmp_path, 14, {9: KILLS})), *args, str(tmp_path / "bad.jsonl")]
-            + ["--scheduler", found.scheduler_address]
+            + ["--scheduler", dask_cluster.scheduler_address]
         )
     assert code == 65
     (failed,) = json.loads(capsys.readouterr().out)["failed"]
@@ -155,9 +155,9 @@ def test_an_image_that_kills_is_reported(tmp_path: Path, capsys: Any) -> None:
 
 def test_workers_let_go_when_it_is_over(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(crew, "PARTING", HANG)  # they answer, if only slowly
-    with cluster() as found:
-        assert cli.main(["evaluate", *DIGITS, "--scheduler", found.scheduler_address]) == 0
-        with distributed.Client(found.scheduler_address, set_as_default=False) as client:
+    with cluster() as dask_cluster:
+        assert cli.main(["evaluate", *DIGITS, "--scheduler", dask_cluster.scheduler_address]) == 0
+        with distributed.Client(dask_cluster.scheduler_address, set_as_default=False) as client:
             kept = "len(__import__('chai.evaluate.workers.job').evaluate.workers.job._bench)"
             until(lambda: not any(client.run(eval, kept).values()), "a worker has networks open still")
 
@@ -185,27 +185,27 @@ def test_workers_that_have_something_else_refuse(
     if where == "--jobs":
         code = cli.main(["evaluate", *DIGITS, where, "2"])
     else:
-        with cluster() as found:
-            code = cli.main(["evaluate", *DIGITS, where, found.scheduler_address])
+        with cluster() as dask_cluster:
+            code = cli.main(["evaluate", *DIGITS, where, dask_cluster.scheduler_address])
     error = capsys.readouterr().err
     assert code == 2 and "error: worker on " in error and words in error
 
 
 @pytest.mark.slow
 def test_when_nothing_comes_back_it_says_so(impatient: None, capsys: Any) -> None:
-    with cluster() as found:
-        for pid in pids(found):
+    with cluster() as dask_cluster:
+        for pid in pids(dask_cluster):
             os.kill(pid, signal.SIGSTOP)
-        assert cli.main(["evaluate", *DIGITS, "--scheduler", found.scheduler_address, "--timeout", "2"]) == 69
-    assert f"nothing has come back from {found.scheduler_address} for 2 s: " in capsys.readouterr().err
+        assert cli.main(["evaluate", *DIGITS, "--scheduler", dask_cluster.scheduler_address, "--timeout", "2"]) == 69
+    assert f"nothing has come back from {dask_cluster.scheduler_address} for 2 s: " in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_the_last_worker_does_all_when_the_other_has_stopped(tmp_path: Path, impatient: None, capsys: Any) -> None:
     args = ["evaluate", *map(str, guarded(tmp_path, 30, pause=0.01)), "--json", "--batch", "2"]
-    with cluster() as found:
-        os.kill(pids(found)[0], signal.SIGSTOP)
-        assert cli.main([*args, "--scheduler", found.scheduler_address]) == 0
+    with cluster() as dask_cluster:
+        os.kill(pids(dask_cluster)[0], signal.SIGSTOP)
+        assert cli.main([*args, "--scheduler", dask_cluster.scheduler_address]) == 0
     alone = capsys.readouterr().out
     assert cli.main([*args, "--jobs", "1"]) == 0
     assert capsys.readouterr().out == alone

@@ -25,7 +25,7 @@ IDS = [1, 7, 18, 90]  # with gaps, as COCO's
 def case(seed: int) -> tuple[dict[str, Any], list[list[list[float]]]]:
     """A file of annotations, and boxes [class, score, corners] of each image: near true ones, or anywhere."""
     random = np.random.default_rng(seed)
-    images, annotations, found = [], [], []
+    images, annotations, boxes_by_image = [], [], []
     whole = bool(seed % 2)  # corners on whole pixels, whose overlaps can be exactly 0.5
     for image in range(int(random.integers(1, 7))):
         images.append({"id": 10 * image + 3, "file_name": f"{image}.jpg", "width": 400, "height": 300})
@@ -52,13 +52,13 @@ def case(seed: int) -> tuple[dict[str, Any], list[list[list[float]]]]:
             low = random.uniform(0, 200, (130, 2))
             boxes += [[0, float(s), *map(float, [*a, *(a + 30)])] for s, a in zip(random.random(130), low)]
         random.shuffle(boxes)
-        found.append(boxes)
+        boxes_by_image.append(boxes)
     categories = [{"id": key, "name": name} for key, name in zip(IDS, NAMES)]
-    return {"images": images, "annotations": annotations, "categories": categories}, found
+    return {"images": images, "annotations": annotations, "categories": categories}, boxes_by_image
 
 
 def of_pycocotools(
-    content: dict[str, Any], found: list[list[list[float]]], ids: Sequence[int] = IDS
+    content: dict[str, Any], boxes_by_image: list[list[list[float]]], ids: Sequence[int] = IDS
 ) -> tuple[Any, Any]:
     """Its twelve figures, and the average precision of each category at each overlap."""
     coco = pytest.importorskip("pycocotools.coco", reason="pycocotools is not installed")
@@ -66,7 +66,7 @@ def of_pycocotools(
     results = [
         {"image_id": image["id"], "category_id": ids[int(box[0])], "score": box[1],
          "bbox": [box[2], box[3], box[4] - box[2], box[5] - box[3]]}
-        for image, boxes in zip(content["images"], found) for box in boxes
+        for image, boxes in zip(content["images"], boxes_by_image) for box in boxes
     ]  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):
         truth = coco.COCO()
@@ -87,15 +87,15 @@ def test_figures_of_pycocotools(tmp_path: Path, block: int) -> None:
     """Of 20 random sets of images: the means, those by size of the objects, and those of each class."""
     compared = 0
     for seed in range(20 * block, 20 * block + 20):
-        content, found = case(seed)
-        stats, classes = of_pycocotools(content, found)
+        content, boxes_by_image = case(seed)
+        stats, classes = of_pycocotools(content, boxes_by_image)
         if stats is None:
             continue
         path = tmp_path / "truth.json"
         path.write_text(json.dumps(content))
         truth = CocoTruth(path, NAMES)
         mine = CocoPrecision(truth.names)
-        for image, boxes in zip(content["images"], found):
+        for image, boxes in zip(content["images"], boxes_by_image):
             known = truth(Path(image["file_name"]))
             assert known is not None
             mine.add(boxes, known)

@@ -102,8 +102,8 @@ def pair(folder: Path, lines: str, shape: tuple[int, ...] = SHAPE, **options: An
 
 
 def row(report: Report, name: str) -> LayerCheck:
-    (found,) = (layer for layer in report.layers if layer.name == name)
-    return found
+    (layer_check,) = (layer for layer in report.layers if layer.name == name)
+    return layer_check
 
 
 def digits(count: int) -> Array:
@@ -115,11 +115,11 @@ def digits(count: int) -> Array:
 # -- the numbers
 
 
-def naive(expected: Array, found: Array, low: float, high: float) -> tuple[float, float, float]:
+def naive(expected: Array, values: Array, low: float, high: float) -> tuple[float, float, float]:
     """SQNR in dB, largest error and percent saturated, one value at a time."""
     signal = error = worst = 0.0
     saturated = 0
-    for a, b in zip(expected.flatten().tolist(), found.flatten().tolist()):
+    for a, b in zip(expected.flatten().tolist(), values.flatten().tolist()):
         signal += a * a
         error += (a - b) * (a - b)
         worst = max(worst, abs(a - b))
@@ -190,9 +190,9 @@ def test_agreement_counts_images(tmp_path: Path) -> None:
         net.params["ip"][1][...] -= usual
     report = compare(reference, fixed, [x[:15], x[15:]])
     expected = reference.forward(x)["prob"]
-    found = fixed.forward(x)["prob"]
+    scores = fixed.forward(x)["prob"]
     best = [max(range(7), key=lambda c: expected[i, c]) for i in range(40)]
-    order = [sorted(range(7), key=lambda c: -found[i, c]) for i in range(40)]
+    order = [sorted(range(7), key=lambda c: -scores[i, c]) for i in range(40)]
     (agreement,) = report.agreements
     assert agreement.blob == "prob"
     assert agreement.images == 40
@@ -338,9 +338,9 @@ def test_a_wrong_format_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest
     calibrated = measuring.calibrated
 
     def narrow(*args: Any) -> dict[str, Format]:
-        found = calibrated(*args)
-        blob = next(b for b in found if b.partition("@")[0] == layer)
-        return {**found, blob: Format("Xilinx", 8, found[blob].value / 20)}
+        formats = calibrated(*args)
+        blob = next(b for b in formats if b.partition("@")[0] == layer)
+        return {**formats, blob: Format("Xilinx", 8, formats[blob].value / 20)}
 
     path = tmp_path / "net.prototxt"
     network(tmp_path, PLAIN, SHAPE)
@@ -427,24 +427,24 @@ def page() -> str:
 
 
 def test_hostile_names_stay_text() -> None:
-    found = Page(page())
-    names = [tag for tag, _ in found.tags]
+    document = Page(page())
+    names = [tag for tag, _ in document.tags]
     assert "img" not in names
     assert names.count("script") == 1
-    assert {a for _, attrs in found.tags for a in attrs if a.startswith("on")} == set()
-    assert found.text.count(HOSTILE) == 9
+    assert {a for _, attrs in document.tags for a in attrs if a.startswith("on")} == set()
+    assert document.text.count(HOSTILE) == 9
     assert not set(page()) & {"\u202e", "\x00", "\ud800"}
-    assert json.loads(found.data) == DATA
+    assert json.loads(document.data) == DATA
     assert page().isascii()
 
 
 def test_the_page_needs_nothing_from_outside() -> None:
-    found = Page(page())
-    policy = next(a["content"] for tag, a in found.tags if a.get("http-equiv") == "Content-Security-Policy")
+    document = Page(page())
+    policy = next(a["content"] for tag, a in document.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    script = next(a for tag, a in found.tags if tag == "script")
+    script = next(a for tag, a in document.tags if tag == "script")
     assert script == {"type": "application/json", "id": "data"}
-    assert not {"src", "href", "action", "data"} & {a for _, attrs in found.tags for a in attrs}
+    assert not {"src", "href", "action", "data"} & {a for _, attrs in document.tags for a in attrs}
     assert "prefers-color-scheme:dark" in page()
 
 

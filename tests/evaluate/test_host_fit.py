@@ -32,15 +32,15 @@ TERMS = ("call", "conversion", "step", "blob", "plane", "row", "word", "element"
 def some(noise: float = 0.0) -> list[HostSample]:
     """Return samples of COSTS, in sizes that differ in each count."""
     random = np.random.default_rng(3)
-    found = []
+    measurements = []
     for (group, kind), cost in COSTS.items():
         for size in (1, 6, 35, 180, 900, 4000):
             counts = {name: int(size * random.uniform(0.3, 3)) + 1 for name in TERMS} | {"call": 1}
             if kind == "LRN":
                 counts["mac"] = 0
             amount = sum(number * counts[name] for name, number in cost.items())
-            found.append(HostSample(group, kind, counts, amount * (1 + noise * random.uniform(-1, 1))))
-    return found
+            measurements.append(HostSample(group, kind, counts, amount * (1 + noise * random.uniform(-1, 1))))
+    return measurements
 
 
 def test_costs_come_back_from_their_samples() -> None:

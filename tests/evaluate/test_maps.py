@@ -24,8 +24,8 @@ def test_the_class_of_each_pixel() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=(3, 4, 5))
     best = [[max(range(3), key=lambda c: values[c, i, j]) for j in range(5)] for i in range(4)]
-    found = class_map(values, None)
-    assert found is not None and found.tolist() == best
+    classes = class_map(values, None)
+    assert classes is not None and classes.tolist() == best
     indices = class_map(np.array([[[3.0, 0.0], [1.0, 2.0]]]), "argmax")
     assert indices is not None and indices.tolist() == [[3, 0], [1, 2]]
     two = class_map(np.array([[[0.5, 0.6]]]), "sigmoid")
@@ -44,7 +44,7 @@ def test_pixels_mean_iou_and_kl_over_several_images() -> None:
         {"image": i, **measure.record({"float": answer(a), "emulator": answer(b)}, UNIT, None)}
         for i, (a, b) in enumerate(zip(exact, other))
     ]
-    found = reduce(records, ["float", "emulator"], measure, lambda _: None)["emulator"].to_json()
+    side = reduce(records, ["float", "emulator"], measure, lambda _: None)["emulator"].to_json()
 
     pairs = [
         (int(a[:, y, x].argmax()), int(b[:, y, x].argmax()))
@@ -56,13 +56,13 @@ def test_pixels_mean_iou_and_kl_over_several_images() -> None:
     for c in range(4):
         union = sum(c in pair for pair in pairs)
         ious += [sum(pair == (c, c) for pair in pairs) / union] if union else []
-    assert found["pixel_agreement"] == sum(p == q for p, q in pairs) / len(pairs)
-    assert isclose(found["mean_iou"], sum(ious) / len(ious))
+    assert side["pixel_agreement"] == sum(p == q for p, q in pairs) / len(pairs)
+    assert isclose(side["mean_iou"], sum(ious) / len(ious))
     kls = [
         sum(a[c, y, x] * log(a[c, y, x] / b[c, y, x]) for c in range(4) for y in range(h) for x in range(w)) / (h * w)
         for a, b, (h, w) in zip(exact, other, sizes)
     ]
-    assert isclose(found["kl"], sum(kls) / 3, rel_tol=1e-6)
+    assert isclose(side["kl"], sum(kls) / 3, rel_tol=1e-6)
 
 
 def test_a_map_that_is_no_softmax_has_no_kl() -> None:
@@ -70,8 +70,8 @@ def test_a_map_that_is_no_softmax_has_no_kl() -> None:
     measure = Maps(SCORES)
     record = {"image": 0, **measure.record({"float": answer(values), "emulator": answer(values)}, UNIT, None)}
     sides = reduce([record], ["float", "emulator"], measure, lambda _: None)
-    found = sides["emulator"].to_json()
-    assert (found["kl"], found["pixel_agreement"], found["mean_iou"]) == (None, 1.0, 1.0)
+    side = sides["emulator"].to_json()
+    assert (side["kl"], side["pixel_agreement"], side["mean_iou"]) == (None, 1.0, 1.0)
     assert ["KL(float || it), nats", "", "-"] in measure.rows(sides)
 
 
@@ -80,9 +80,9 @@ def test_one_channel_without_classes_has_an_sqnr_only() -> None:
     measure = Maps(Output("y", "map", "y", None, None))
     sides = {"float": answer(values), "emulator": answer(values + 0.1)}
     record = {"image": 0, **measure.record(sides, UNIT, np.zeros((2, 3), np.int64))}
-    found = reduce([record], ["float", "emulator"], measure, lambda _: None)["emulator"]
-    assert found.known == 0
-    assert found.to_json() == {
+    side = reduce([record], ["float", "emulator"], measure, lambda _: None)["emulator"]
+    assert side.known == 0
+    assert side.to_json() == {
         "pixel_agreement": None, "mean_iou": None, "kl": None, "logits_sqnr_db": pytest.approx(20),
     }  # fmt: skip
 
@@ -121,9 +121,9 @@ def test_each_pixel_of_the_truth_is_judged_by_the_map_pixel_it_is_in(
     shape: tuple[int, int], window: tuple[float, float, float, float], size: tuple[int, int]
 ) -> None:
     classes = np.arange(np.prod(shape)).reshape(shape)
-    rows, columns, found = seen_in(classes, PictureWindow(*window), size)
+    rows, columns, indices = seen_in(classes, PictureWindow(*window), size)
     expected = naive_seen(classes, window, size)
-    assert {(int(y), int(x)): int(found[i, j]) for i, y in enumerate(rows) for j, x in enumerate(columns)} == expected
+    assert {(int(y), int(x)): int(indices[i, j]) for i, y in enumerate(rows) for j, x in enumerate(columns)} == expected
 
 
 def test_accuracy_and_mean_iou_leave_out_255() -> None:

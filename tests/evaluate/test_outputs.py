@@ -71,27 +71,29 @@ def layer(type: str, bottom: str, top: str, params: str = "") -> str:
 def test_an_output_is_what_its_producer_makes(
     tmp_path: Path, layers: str, blob: str, kind: str, logits: str | None, decision: str | None, classes: int | None
 ) -> None:
-    found = output(net(tmp_path, layers))
-    assert (found.blob, found.kind, found.logits) == (blob, kind, logits)
-    assert (found.decision, found.classes) == (decision, classes)
+    choice = output(net(tmp_path, layers))
+    assert (choice.blob, choice.kind, choice.logits) == (blob, kind, logits)
+    assert (choice.decision, choice.classes) == (decision, classes)
 
 
 def test_every_type_that_makes_boxes() -> None:
     """Any other dynamic output is of no kind."""
     kinds = {
-        name: made.output_kind(made.__new__(made), (1, 1, 1, 7)) for name in types() if (made := kind(name)).dynamic
+        name: layer_type.output_kind(layer_type.__new__(layer_type), (1, 1, 1, 7))
+        for name in types()
+        if (layer_type := kind(name)).dynamic
     }
-    assert {name for name, found in kinds.items() if found == "boxes"} == {
+    assert {name for name, output_kind in kinds.items() if output_kind == "boxes"} == {
         "DetectionOutput", "YoloDetectionOutput", "Yolov3DetectionOutput", "AnchoredDetectionOutput", "AnchorFreeDetectionOutput",
         "DecodedDetectionOutput",
     }  # fmt: skip
-    assert {found for name, found in kinds.items()} == {"boxes", None}
+    assert {output_kind for name, output_kind in kinds.items()} == {"boxes", None}
 
 
 def kind(name: str) -> type[Layer]:
-    found = find(name)
-    assert found is not None
-    return found
+    layer_type = find(name)
+    assert layer_type is not None
+    return layer_type
 
 
 def test_a_custom_layer_says_what_its_output_is(tmp_path: Path) -> None:
@@ -152,6 +154,6 @@ def test_two_nets_in_python(tmp_path: Path) -> None:
     rows[:, 3:] = rows[:, 3:].clip(0, 1)
     rows = rows[(rows[:, 3:5] < rows[:, 5:]).all(1)]
     truth = [[[int(r[1]), *r[3:].tolist()] for r in rows if r[0] == image] for image in range(2)]
-    first, found = chai.evaluate.evaluate(exact, fixed, [({"data": data}, truth)])
+    first, second = chai.evaluate.evaluate(exact, fixed, [({"data": data}, truth)])
     assert (first.images, first.known, first.mean_average_precision) == (2, 2, pytest.approx(1.0))
-    assert 0.5 < found.pairs / found.expected <= 1
+    assert 0.5 < second.pairs / second.expected <= 1

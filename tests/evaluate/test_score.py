@@ -27,11 +27,11 @@ def test_kl_and_sqnr() -> None:
     p, q = softmax(a), softmax(b)
     sides = {"float": (np.array(p), np.array(a)), "emulator": (np.array(q), np.array(b))}
     record = Scores(SOFTMAX).record(sides, UNIT, None)
-    found = record["emulator"]
-    assert isclose(found["kl"], sum(x * log(x / y) for x, y in zip(p, q)), rel_tol=1e-9)
+    entry = record["emulator"]
+    assert isclose(entry["kl"], sum(x * log(x / y) for x, y in zip(p, q)), rel_tol=1e-9)
     noise = sum((x - y) ** 2 for x, y in zip(a, b))
-    assert isclose(found["sqnr"], 10 * log10(sum(x * x for x in a) / noise))
-    assert found["best"] == sorted(range(7), key=lambda i: -q[i])[:5]
+    assert isclose(entry["sqnr"], 10 * log10(sum(x * x for x in a) / noise))
+    assert entry["best"] == sorted(range(7), key=lambda i: -q[i])[:5]
 
 
 @pytest.mark.parametrize("decision", [None, "sigmoid"])
@@ -41,9 +41,9 @@ def test_scores_that_are_no_softmax_have_no_kl(decision: str | None) -> None:
     one, other = np.array([0.25, 0.75]), np.array([0.5, 0.5])
     record = measure.record({"float": (one, one), "emulator": (other, other)}, UNIT, None)
     assert record["emulator"]["kl"] is None
-    first, found = reduce([{"image": 0, **record}], ["float", "emulator"], measure, lambda _: None).values()
-    assert found.to_json()["kl"] is None and first.judged() == {}
-    rows = measure.rows({"float": first, "emulator": found})
+    first, second = reduce([{"image": 0, **record}], ["float", "emulator"], measure, lambda _: None).values()
+    assert second.to_json()["kl"] is None and first.judged() == {}
+    rows = measure.rows({"float": first, "emulator": second})
     assert ["KL(float || it), nats", "", "-"] in rows
 
 
@@ -74,14 +74,14 @@ def test_all_images_in_any_order_give_the_same_sums() -> None:
             {"image": image, "float": [1, 2, 3, 4, 5], "emulator": {"best": classes, "kl": kl, "sqnr": sqnr}}
         )
     truth = {0: 5, 3: 1, 4: 8}
-    first, found = reduce(records, ["float", "emulator"], Scores(SOFTMAX), truth.get).values()
+    first, second = reduce(records, ["float", "emulator"], Scores(SOFTMAX), truth.get).values()
     shuffled = [records[i] for i in rng.permutation(50)]
-    assert list(reduce(shuffled, ["float", "emulator"], Scores(SOFTMAX), truth.get).values()) == [first, found]
-    assert found.images == 50 and found.known == 3
-    assert found.agree == sum(r["emulator"]["best"][0] == 1 for r in records)
-    assert isinstance(first, Evaluation) and isinstance(found, Evaluation)
+    assert list(reduce(shuffled, ["float", "emulator"], Scores(SOFTMAX), truth.get).values()) == [first, second]
+    assert second.images == 50 and second.known == 3
+    assert second.agree == sum(r["emulator"]["best"][0] == 1 for r in records)
+    assert isinstance(first, Evaluation) and isinstance(second, Evaluation)
     assert (first.images, first.known, first.hits) == (50, 3, [1, 2])
-    assert found.hits == [
+    assert second.hits == [
         sum(records[i]["emulator"]["best"][0] == t for i, t in truth.items()),
         sum(t in records[i]["emulator"]["best"] for i, t in truth.items()),
     ]

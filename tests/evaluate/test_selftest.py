@@ -61,8 +61,8 @@ def failures(after: Callable[[Sequence[Task], dict[str, np.ndarray]], None]) -> 
 
 
 def test_every_kind_in_every_format() -> None:
-    found = {(p.task.kind, p.name.partition(", ")[2]) for p in TASKS}
-    assert found == {
+    pairs = {(p.task.kind, p.name.partition(", ")[2]) for p in TASKS}
+    assert pairs == {
         (kind, form)
         for kind in ("conv", "affine", "pool", "eltwise", "copy", "lrn", "upsample", "interleave")
         for form in FORMATS
@@ -77,8 +77,8 @@ def test_every_kind_in_every_format() -> None:
 def test_a_probe_says_something(probe: selftest.TaskProbe) -> None:
     """Its codes are spread out and saturate where they can; no plane of its blobs is full; a board can be told of it."""
     bits = 8 if "8 bit" in probe.name else 6
-    given = [probe.codes[b] for b in probe.task.inputs]
-    wanted = probe.task.define(*given)
+    inputs = [probe.codes[b] for b in probe.task.inputs]
+    wanted = probe.task.define(*inputs)
     r = getattr(probe.task, "requantization", None)
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if r is None else (r.low, r.high)
     mixed = "unsigned" in probe.name  # from codes of one kind to codes of the other
@@ -99,8 +99,8 @@ def test_a_probe_says_something(probe: selftest.TaskProbe) -> None:
 
 @pytest.mark.parametrize("probe", TASKS[:24], ids=lambda p: p.name)
 def test_the_definitions_are_those_of_the_reference(probe: selftest.TaskProbe) -> None:
-    given = [probe.codes[b][:1] for b in probe.task.inputs]
-    assert np.array_equal(probe.task.define(*given), defined(probe.task, *given))
+    inputs = [probe.codes[b][:1] for b in probe.task.inputs]
+    assert np.array_equal(probe.task.define(*inputs), defined(probe.task, *inputs))
 
 
 def test_an_overlay_that_has_little() -> None:
@@ -116,9 +116,9 @@ def test_an_overlay_that_has_little() -> None:
     little = limited(Z2, "conv", kernel_max=2, **most)
     little = replace(little, unsigned=False, wide_bits=None, tasks=little.tasks[:1], bits=(8,))
     little = replace(little, schemes=("Xilinx",), batch_max=1)
-    found = selftest.probes(little)
-    assert [p.name for p in found] == ["conv, 8 bit Xilinx", "conv 1x1, 8 bit Xilinx", "network digits, 8 bit Xilinx"]
-    first = found[0]
+    probes = selftest.probes(little)
+    assert [p.name for p in probes] == ["conv, 8 bit Xilinx", "conv 1x1, 8 bit Xilinx", "network digits, 8 bit Xilinx"]
+    first = probes[0]
     assert isinstance(first, selftest.TaskProbe) and isinstance(first.task, Conv)
     assert first.task.window == ((2, 2), (1, 1), (1, 1), (1, 1)) and first.shapes["x"][0] == 1
 
@@ -128,9 +128,9 @@ def test_an_overlay_that_has_little() -> None:
 
 @pytest.mark.parametrize("name", ["pynq-z2", "zcu102"])
 def test_the_emulator_passes(name: str) -> None:
-    found = list(selftest.run(devices.open("emulator"), overlays.load(name)))
-    assert [r for r in found if not r.ok] == [] and len(found) == 172
-    assert all(r.ms >= 0 for r in found)
+    results = list(selftest.run(devices.open("emulator"), overlays.load(name)))
+    assert [r for r in results if not r.ok] == [] and len(results) == 172
+    assert all(r.ms >= 0 for r in results)
 
 
 def test_a_single_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,11 +138,11 @@ def test_a_single_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         if [t.kind for t in tasks] == ["pool"]:
             blobs["y"][1, 17, 4, 5] ^= 4
 
-    found = failures(flip)
-    assert set(found) == {p.name for p in TASKS if p.task.kind == "pool"} and len(found) == 16
+    reasons = failures(flip)
+    assert set(reasons) == {p.name for p in TASKS if p.task.kind == "pool"} and len(reasons) == 16
     probe = next(p for p in TASKS if p.name == "pool MAX, 8 bit Xilinx")
     right = int(probe.task.define(probe.codes["x"])[1, 17, 4, 5])
-    assert found[probe.name] == f"at (1, 17, 4, 5): expected {right}, found {right ^ 4} (1 of 2,394 differ)"
+    assert reasons[probe.name] == f"at (1, 17, 4, 5): expected {right}, found {right ^ 4} (1 of 2,394 differ)"
 
 
 def test_a_bit_that_only_the_network_has_wrong() -> None:
@@ -152,9 +152,9 @@ def test_a_bit_that_only_the_network_has_wrong() -> None:
         if len(tasks) > 1:
             blobs[tasks[-1].output][0, 3] ^= 64
 
-    found = failures(flip)
-    assert set(found) == {f"network digits, {form}" for form in FORMATS}
-    assert all(reason.startswith("blob 'prob' at (0, 0): expected 0.") for reason in found.values())
+    reasons = failures(flip)
+    assert set(reasons) == {f"network digits, {form}" for form in FORMATS}
+    assert all(reason.startswith("blob 'prob' at (0, 0): expected 0.") for reason in reasons.values())
 
 
 def test_channels_beside_a_copy_are_not_looked_at() -> None:
@@ -172,9 +172,9 @@ def test_one_that_times_out_does_not_stop_the_rest() -> None:
         if isinstance(tasks[0], Conv) and tasks[0].group == 2:
             raise DeviceError("layer 'conv' (conv): not done after 1.0 s, 0 of 1 Tasks completed", hint="it was reset")
 
-    found = failures(late)
-    assert set(found) == {f"conv grouped, {form}" for form in FORMATS}
-    assert all("not done after 1.0 s" in reason and "it was reset" in reason for reason in found.values())
+    reasons = failures(late)
+    assert set(reasons) == {f"conv grouped, {form}" for form in FORMATS}
+    assert all("not done after 1.0 s" in reason and "it was reset" in reason for reason in reasons.values())
 
 
 def test_a_device_that_is_not_there_is_no_failure() -> None:
@@ -202,28 +202,28 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_the_command_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert chai_command(["devices", "--test"]) == 0
-    found = lines(capsys)
-    assert found[-1] == "172 of 172 passed: device emulator, overlay pynq-z2"
-    assert found[0] == "PASS  conv, 8 bit Xilinx" and all(line.startswith("PASS  ") for line in found[:-1])
+    output = lines(capsys)
+    assert output[-1] == "172 of 172 passed: device emulator, overlay pynq-z2"
+    assert output[0] == "PASS  conv, 8 bit Xilinx" and all(line.startswith("PASS  ") for line in output[:-1])
 
 
 def test_the_command_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "overlay.json").write_bytes(overlays.load("ultra96").path.read_bytes())
     assert chai_command(["devices", "--test", "--device", "null", "--overlay", str(tmp_path / "overlay.json")]) == 1
-    found = lines(capsys)
-    assert found[-1] == "0 of 172 passed: device null, overlay ultra96"
-    assert found[0].startswith("FAIL  conv, 8 bit Xilinx: at (0, 0, 0, ") and ": expected " in found[0]
+    output = lines(capsys)
+    assert output[-1] == "0 of 172 passed: device null, overlay ultra96"
+    assert output[0].startswith("FAIL  conv, 8 bit Xilinx: at (0, 0, 0, ") and ": expected " in output[0]
 
 
 def test_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     real = devices.open
     monkeypatch.setattr(devices, "open", lambda name: Faulty(_flip) if name == "emulator" else real(name))
     assert chai_command(["devices", "--test", "--json", "--overlay", "kv260"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["schema"], found["device"], found["overlay"]) == ("chai.selftest/1", "faulty", "kv260")
-    assert found["build"] == f"{overlays.load('kv260').build:08x}" and found["ok"] is False
-    wrong = [t for t in found["tests"] if not t["ok"]]
-    assert len(found["tests"]) == 168 and found["failed"] == len(wrong) == 12
+    report = json.loads(capsys.readouterr().out)
+    assert (report["schema"], report["device"], report["overlay"]) == ("chai.selftest/1", "faulty", "kv260")
+    assert report["build"] == f"{overlays.load('kv260').build:08x}" and report["ok"] is False
+    wrong = [t for t in report["tests"] if not t["ok"]]
+    assert len(report["tests"]) == 168 and report["failed"] == len(wrong) == 12
     assert {t["name"].partition(",")[0].partition(" ")[0] for t in wrong} == {"affine"}
     assert all(t["reason"].startswith("at (0, 2, 3, 5): expected ") and t["ms"] >= 0 for t in wrong)
 
@@ -246,5 +246,5 @@ def test_the_command_refuses(
     options: Collection[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert chai_command(["devices", *options]) == code
-    found = capsys.readouterr()
-    assert words in found.err and found.out == ""
+    output = capsys.readouterr()
+    assert words in output.err and output.out == ""

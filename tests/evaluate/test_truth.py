@@ -82,17 +82,17 @@ def ran(*images: Any) -> str:
     return json.dumps({"schema": "chai.run/3", "images": images}, indent=1)
 
 
-def found(*boxes: tuple[int, list[float | None]]) -> dict[str, Any]:
+def listed_boxes(*boxes: tuple[int, list[float | None]]) -> dict[str, Any]:
     return {"boxes": [{"index": label, "label": "", "pixels": pixels} for label, pixels in boxes]}
 
 
 def test_the_boxes_of_a_run(tmp_path: Path) -> None:
     some = {
         "summary": {"shape": [7], "min": 0, "max": 1, "mean": 1},
-        "out": found((2, [3.5, 4, 8, 9]), (1, [0, 0, 7, 2])),
+        "out": listed_boxes((2, [3.5, 4, 8, 9]), (1, [0, 0, 7, 2])),
     }
     known = TrueBoxes(
-        written(tmp_path, ran({"file": "p/a.jpg", "outputs": some}, {"file": "b", "outputs": {"o": found()}}))
+        written(tmp_path, ran({"file": "p/a.jpg", "outputs": some}, {"file": "b", "outputs": {"o": listed_boxes()}}))
     )
     assert known(Path("/x/p/a.jpg")) == [[2, 3.5, 4, 8, 9], [1, 0, 0, 7, 2]]
     counted = TrueBoxes(
@@ -106,16 +106,19 @@ def test_the_boxes_of_a_run(tmp_path: Path) -> None:
     ("text", "words"),
     [
         (ran({"file": "a.jpg", "outputs": {"prob": {"top": []}}}), "expected what chai run --json prints"),
-        (ran({"file": "a.jpg", "outputs": {"o": found(), "p": found()}}), "a network with one output of boxes"),
+        (
+            ran({"file": "a.jpg", "outputs": {"o": listed_boxes(), "p": listed_boxes()}}),
+            "a network with one output of boxes",
+        ),
         (
             ran({"file": "a.jpg", "outputs": {"o": {"boxes": [{"label": 1, "pixels": [0, 0, 1, 1]}]}}}),
             "one output of boxes",
         ),
         (ran({"file": "a.jpg", "outputs": {"o": {"boxes": 1}}}), "one output of boxes"),
         (ran(1), "one output of boxes"),
-        (ran({"file": "a.jpg", "outputs": {"o": found((1, [1, 2, 3, None]))}}), "a.jpg: box 0: expected [class"),
-        (ran({"file": "a.jpg", "outputs": {"o": found((1, [5, 2, 3, 4]))}}), "a.jpg: box 0: expected x0 < x1"),
-        (ran(*[{"file": "a.jpg", "outputs": {"o": found()}}] * 2), "'a.jpg' is there already"),
+        (ran({"file": "a.jpg", "outputs": {"o": listed_boxes((1, [1, 2, 3, None]))}}), "a.jpg: box 0: expected [class"),
+        (ran({"file": "a.jpg", "outputs": {"o": listed_boxes((1, [5, 2, 3, 4]))}}), "a.jpg: box 0: expected x0 < x1"),
+        (ran(*[{"file": "a.jpg", "outputs": {"o": listed_boxes()}}] * 2), "'a.jpg' is there already"),
         (ran()[:-1], "expected what chai run --json prints"),
     ],
 )

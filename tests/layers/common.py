@@ -26,14 +26,14 @@ def numbers(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) ->
     return np.random.default_rng([seed, *shape]).uniform(low, high, shape).astype(np.float32)
 
 
-def close(found: Array, reference: Array, tolerance: float = 1e-5) -> None:
+def close(values: Array, reference: Array, tolerance: float = 1e-5) -> None:
     """Equal shapes, NaN in the same places, and no difference above ``tolerance`` times the largest reference."""
-    assert found.shape == reference.shape
+    assert values.shape == reference.shape
     numberless = np.isnan(reference)
-    assert np.array_equal(np.isnan(found), numberless)
-    found, reference = np.where(numberless, 0, found), np.where(numberless, 0, reference)
+    assert np.array_equal(np.isnan(values), numberless)
+    values, reference = np.where(numberless, 0, values), np.where(numberless, 0, reference)
     limit = tolerance * float(np.abs(reference).max(initial=0)) + 1e-30
-    worst = float(np.abs(found.astype(np.float64) - reference).max(initial=0))
+    worst = float(np.abs(values.astype(np.float64) - reference).max(initial=0))
     assert worst <= limit, f"differs by {worst:g}, allowed {limit:g}"
 
 
@@ -71,18 +71,18 @@ def run_in(folder: Path) -> Run:
         assert [b.shape for b in stored] == [w.shape for w in weights]
         for blob, values in zip(stored, weights):
             blob[...] = values
-        given = [b.copy() for b in bottoms]
+        copies = [b.copy() for b in bottoms]
         # nothing of another pass may show up in the next one; rows stay rows, as regions and indices need
-        net.forward(*(np.flip(b, 0) if b.shape[:1] > (1,) else np.flip(b) for b in given))
-        net.forward(*given)
-        found = net.tops("probe")
-        assert len(found) == tops
-        for array, name in zip(found, (f"y{i}" for i in range(tops))):
+        net.forward(*(np.flip(b, 0) if b.shape[:1] > (1,) else np.flip(b) for b in copies))
+        net.forward(*copies)
+        outputs = net.tops("probe")
+        assert len(outputs) == tops
+        for array, name in zip(outputs, (f"y{i}" for i in range(tops))):
             assert array.dtype == np.float32
             if not layer.dynamic:
                 assert array.shape == net.shapes[name]
-        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(given, bottoms)), "a bottom was overwritten"
+        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(copies, bottoms)), "a bottom was overwritten"
         assert all(np.array_equal(a, b) for a, b in zip(stored, weights)), "a weight was overwritten"
-        return found
+        return outputs
 
     return run

@@ -116,9 +116,9 @@ def test_in_place(tmp_path: Path) -> None:
         """
     )
     net = chai.Net(path, device="float", keep="all")
-    given = X.copy()
-    y = net.forward(given)["x"]
-    assert np.array_equal(given, X)
+    copy = X.copy()
+    y = net.forward(copy)["x"]
+    assert np.array_equal(copy, X)
     shifted = ref.power(ref.absolute(X), 1, 1, -1)
     close(net.tops("power")[0], shifted)
     close(y, ref.relu(shifted, 0.5))

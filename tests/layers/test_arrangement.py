@@ -18,10 +18,10 @@ X = numbers(2, 3, 5, 7, seed=1)
 shapes = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(tuple)
 
 
-def same(found: np.ndarray, wanted: np.ndarray) -> None:
+def same(values: np.ndarray, wanted: np.ndarray) -> None:
     """Numbers that were only moved are equal."""
-    assert found.shape == wanted.shape
-    assert np.array_equal(found, wanted)
+    assert values.shape == wanted.shape
+    assert np.array_equal(values, wanted)
 
 
 # -- Concat and Slice
@@ -52,8 +52,8 @@ def test_concat_of_one(run: Run) -> None:
     ],
 )
 def test_slice(run: Run, text: str, axis: int, points: tuple[int, ...]) -> None:
-    found = run("Slice", f"slice_param {{ {text} }}", X, tops=3)
-    for piece, wanted in zip(found, ref.cut(X, axis, points), strict=True):
+    pieces = run("Slice", f"slice_param {{ {text} }}", X, tops=3)
+    for piece, wanted in zip(pieces, ref.cut(X, axis, points), strict=True):
         same(piece, wanted)
 
 

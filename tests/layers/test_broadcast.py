@@ -96,5 +96,5 @@ def test_fillers(tmp_path: Path) -> None:
     assert np.array_equal(build(tmp_path, "Scale", text, [X.shape]).forward(X)["y0"], 2 * X - 1)
     two = "scale_param { bias_term: true bias_filler { value: -1 } }"
     factor = np.array([1, 2, 3], np.float32)
-    found = build(tmp_path, "Scale", two, [X.shape, (3,)]).forward(X, factor)["y0"]
-    assert np.array_equal(found, X * factor.reshape(3, 1, 1) - 1)
+    y = build(tmp_path, "Scale", two, [X.shape, (3,)]).forward(X, factor)["y0"]
+    assert np.array_equal(y, X * factor.reshape(3, 1, 1) - 1)

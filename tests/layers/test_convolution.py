@@ -57,12 +57,12 @@ def test_window(
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("given", ["", "group: 1", "group: 3"])
-def test_a_group_per_channel_whatever_is_given(run: Run, kernels: str, given: str) -> None:
+@pytest.mark.parametrize("group", ["", "group: 1", "group: 3"])
+def test_a_group_per_channel_whatever_group_is_set(run: Run, kernels: str, group: str) -> None:
     w, b = numbers(3, 1, 3, 2, seed=2), numbers(3, seed=3)
     with used(kernels):
         (y,) = run(
-            "ConvolutionDepthwise", body(3, f"kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 {given}"), X, weights=(w, b)
+            "ConvolutionDepthwise", body(3, f"kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 {group}"), X, weights=(w, b)
         )
     close(y, convolution(X, w, b, (2, 2), (1, 1), (1, 1), 3))
 

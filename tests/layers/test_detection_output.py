@@ -59,10 +59,10 @@ def test_defaults(run: Run) -> None:
 
 @pytest.mark.parametrize("background", [0, 2, CLASSES - 1, -1])
 def test_background(run: Run, background: int) -> None:
-    found = detect(
+    rows = detect(
         run, f"background_label_id: {background} confidence_threshold: 0.1", background=background, confidence=0.1
     )
-    assert set(found[0, 0, :, 1]) == set(range(CLASSES)) - {background}
+    assert set(rows[0, 0, :, 1]) == set(range(CLASSES)) - {background}
 
 
 @pytest.mark.parametrize("top_k", [-1, 1, 5, 10_000])
@@ -72,9 +72,9 @@ def test_top_k_of_each_class(run: Run, top_k: int) -> None:
 
 @pytest.mark.parametrize("keep_top_k", [-1, 1, 7, 10_000])
 def test_keep_top_k_of_each_image(run: Run, keep_top_k: int) -> None:
-    found = detect(run, f"keep_top_k: {keep_top_k} nms_param {{ top_k: 20 }}", keep_top_k=keep_top_k, top_k=20)
+    rows = detect(run, f"keep_top_k: {keep_top_k} nms_param {{ top_k: 20 }}", keep_top_k=keep_top_k, top_k=20)
     if keep_top_k in (1, 7):
-        assert found.shape[2] == 2 * keep_top_k
+        assert rows.shape[2] == 2 * keep_top_k
 
 
 @pytest.mark.parametrize("text", ["confidence_threshold: 1.5", "nms_param { top_k: 0 }", "keep_top_k: 0"])
@@ -92,15 +92,15 @@ def test_nothing_found_gives_a_row_per_image(run: Run, text: str) -> None:
 def test_an_image_without_detections_has_no_row(run: Run) -> None:
     conf = scores()
     conf[0] = 0
-    found = detect(run, "confidence_threshold: 0.01", conf=conf, confidence=0.01)
-    assert set(found[0, 0, :, 0]) == {1}
+    rows = detect(run, "confidence_threshold: 0.01", conf=conf, confidence=0.01)
+    assert set(rows[0, 0, :, 0]) == {1}
 
 
 def test_a_score_must_exceed_the_threshold(run: Run) -> None:
     conf = np.full((2, BOXES * CLASSES), 0.5, np.float32)
     conf[1, 1] = 0.75
-    found = detect(run, "confidence_threshold: 0.5", conf=conf, confidence=0.5)
-    assert found.shape == (1, 1, 1, 7)
+    rows = detect(run, "confidence_threshold: 0.5", conf=conf, confidence=0.5)
+    assert rows.shape == (1, 1, 1, 7)
 
 
 def test_of_equal_scores_the_first_box_wins(run: Run) -> None:
@@ -137,9 +137,9 @@ def test_one_image_alone_is_found_as_in_its_batch(run: Run) -> None:
 def test_a_fourth_bottom_changes_nothing(run: Run) -> None:
     """SSD takes the image there, to draw on."""
     body = f"detection_output_param {{ num_classes: {CLASSES} }}"
-    given = (locations(), scores(), PRIORS)
-    (three,) = run("DetectionOutput", body, *given)
-    (four,) = run("DetectionOutput", body, *given, numbers(2, 3, 6, 8))
+    bottoms = (locations(), scores(), PRIORS)
+    (three,) = run("DetectionOutput", body, *bottoms)
+    (four,) = run("DetectionOutput", body, *bottoms, numbers(2, 3, 6, 8))
     assert np.array_equal(three, four)
 
 
@@ -148,12 +148,12 @@ MAPS = [(3, 4, 2), (2, 3, 5)]  # height, width, boxes of a pixel
 
 def of_maps(values: Array, size: int) -> list[Array]:
     """(N, boxes, size), boxes by map, box of a pixel, row and column, as a (N, boxes of a pixel, size, H, W) per map."""
-    found, first = [], 0
+    parts, first = [], 0
     for h, w, r in MAPS:
         part = values[:, first : first + h * w * r].reshape(2, r, h, w, size)
-        found.append(part.transpose(0, 1, 4, 2, 3))
+        parts.append(part.transpose(0, 1, 4, 2, 3))
         first += h * w * r
-    return found
+    return parts
 
 
 def test_a_bottom_per_feature_map(run: Run) -> None:
@@ -169,14 +169,14 @@ def test_a_bottom_per_feature_map(run: Run) -> None:
     ]
     places = [np.ascontiguousarray(p.reshape(2, -1, *p.shape[3:])) for p in of_maps(loc, 4)]
     # the priors of a map go by pixel, then box of the pixel
-    given = np.concatenate([p.transpose(0, 3, 4, 1, 2).reshape(2, -1) for p in of_maps(priors, 4)], 1)
+    pixel_priors = np.concatenate([p.transpose(0, 3, 4, 1, 2).reshape(2, -1) for p in of_maps(priors, 4)], 1)
     text = f"num_classes: {CLASSES} code_type: CENTER_SIZE nms_param {{ nms_threshold: 0.4 }} confidence_threshold: 0.7"
     (y,) = run(
         "DetectionOutput",
         f"detection_output_param {{ {text} no_permute: true nbottom: 2 }}",
         *scores,
         *places,
-        given.reshape(1, 2, -1),
+        pixel_priors.reshape(1, 2, -1),
     )
     wanted = detection_output(
         loc.reshape(2, -1), conf.reshape(2, -1), priors.reshape(1, 2, -1), CLASSES,

@@ -143,9 +143,9 @@ def test_rows_are_those_of_the_loops(block: int | None, case: Case) -> None:
         if block is not None:
             patch.setattr(suppression, "BLOCK", block)
             patch.setattr(suppression.library, "library", lambda: None)
-        found = case.forward()
-    assert found.shape == wanted.shape
-    assert np.array_equal(found, wanted)
+        rows = case.forward()
+    assert rows.shape == wanted.shape
+    assert np.array_equal(rows, wanted)
 
 
 @pytest.mark.parametrize("threshold", [0.01, None])
@@ -161,9 +161,9 @@ def test_only_the_best_boxes_are_decoded(monkeypatch: pytest.MonkeyPatch, thresh
     decoded_boxes: list[int] = []
     decode = DetectionOutput._decode
 
-    def counted(self: DetectionOutput, found: Any, *more: Any) -> Any:
-        decoded_boxes.append(len(found.box))
-        return decode(self, found, *more)
+    def counted(self: DetectionOutput, candidates: Any, *more: Any) -> Any:
+        decoded_boxes.append(len(candidates.box))
+        return decode(self, candidates, *more)
 
     monkeypatch.setattr(detection_output.DetectionOutput, "_decode", counted)
     assert np.array_equal(case.forward(), expected(case))

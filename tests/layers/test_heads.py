@@ -19,10 +19,10 @@ CLASSES = 3
 GRIDS = (5, 7), (2, 4)
 
 
-def compare(found: Array, wanted: Array, least: int = 10) -> None:
-    assert found.shape[2] >= least
-    assert np.array_equal(found[..., :2], wanted[..., :2])  # image and class, in the same order
-    close(found, wanted)
+def compare(rows: Array, wanted: Array, least: int = 10) -> None:
+    assert rows.shape[2] >= least
+    assert np.array_equal(rows[..., :2], wanted[..., :2])  # image and class, in the same order
+    close(rows, wanted)
 
 
 def repeated(name: str, values: Sequence[object]) -> str:

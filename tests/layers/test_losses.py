@@ -34,9 +34,9 @@ def layer(type: str, bottoms: list[Array], fields: str = "", tops: int = 1, fold
         f'layer {{ name: "loss" type: "{type}" {wires} {fields} }}\n'
         'layer { name: "other" type: "AbsVal" bottom: "in0" top: "abs" }\n'
     )
-    found = chai.Net(path, device="float").forward(**dict(zip(names, bottoms)))
-    assert all(found[f"t{i}"].dtype == np.float32 for i in range(tops))
-    return [found[f"t{i}"] for i in range(tops)]
+    outputs = chai.Net(path, device="float").forward(**dict(zip(names, bottoms)))
+    assert all(outputs[f"t{i}"].dtype == np.float32 for i in range(tops))
+    return [outputs[f"t{i}"] for i in range(tops)]
 
 
 def softmax(values: Array) -> list[float]:
@@ -248,11 +248,11 @@ FIELDS = {
 def test_extreme_numbers_are_taken_or_refused(tmp_path: Path, type: str, fields: str, value: int) -> None:
     bottoms = [LOGITS, FIVE, *[drawn(5, 5)] * (type == "InfogainLoss")]
     try:
-        (found,) = layer(type, bottoms, fields.replace("V", str(value)), 1, tmp_path)
+        (loss,) = layer(type, bottoms, fields.replace("V", str(value)), 1, tmp_path)
     except chai.ChaiError as error:
         assert "'loss'" in str(error)
     else:
-        assert np.isfinite(found)
+        assert np.isfinite(loss)
 
 
 def test_every_refusal_is_met(tmp_path: Path) -> None:

@@ -160,8 +160,8 @@ def test_bn_starts_from_its_fillers(tmp_path: Path) -> None:
         [0.5] * 3,
     ]
     pspnet = "bn_param { slope_filler { value: 3 } frozen: true }"
-    found = [b.ravel().tolist() for b in build(tmp_path, "BN", pspnet, [X.shape]).params["probe"]]
-    assert found == [[3] * 3, [0] * 3, [0] * 3, [1] * 3]
+    vectors = [b.ravel().tolist() for b in build(tmp_path, "BN", pspnet, [X.shape]).params["probe"]]
+    assert vectors == [[3] * 3, [0] * 3, [0] * 3, [1] * 3]
 
 
 def test_bn_that_learns_is_no_factor(tmp_path: Path) -> None:

@@ -74,9 +74,9 @@ def test_filter(run: Run) -> None:
     for marks in ([1, 0, -2, 0], [0, 0, 0, 0], [1, 1, 1, 1]):
         selector = np.array(marks, np.float32).reshape(4, 1, 1, 1)
         tops = run("Filter", "", a, b, selector, tops=2)
-        for found, bottom in zip(tops, (a, b)):
+        for top, bottom in zip(tops, (a, b)):
             picked = [bottom[i] for i in range(4) if marks[i]]
-            same(found, np.array(picked, np.float32).reshape(-1, *bottom.shape[1:]))
+            same(top, np.array(picked, np.float32).reshape(-1, *bottom.shape[1:]))
 
 
 def test_layers_behind_a_filter_have_its_rows(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_layers_behind_a_filter_have_its_rows(tmp_path: Path) -> None:
         """
     )
     x = numbers(4, 3, seed=20)
-    found = chai.Net(path, device="float").forward(x=x, s=np.array([0, 1, 0, 1], np.float32))["y"]
-    same(found, np.tile(np.abs(x[[1, 3]]), (1, 2)))
+    y = chai.Net(path, device="float").forward(x=x, s=np.array([0, 1, 0, 1], np.float32))["y"]
+    same(y, np.tile(np.abs(x[[1, 3]]), (1, 2)))
 
 
 def test_parameter(tmp_path: Path) -> None:

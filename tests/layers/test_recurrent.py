@@ -37,10 +37,10 @@ def test_lstm(run: Run, item: Shape, static: Shape | None, expose: bool) -> None
     constant = None if static is None else numbers(N, *static, seed=2)
     state = (numbers(1, N, D, seed=3), numbers(1, N, D, seed=4)) if expose else ()
     bottoms = [x, CONT, *([] if constant is None else [constant]), *state]
-    found = run("LSTM", body(expose), *bottoms, weights=weights, tops=3 if expose else 1)
+    tops = run("LSTM", body(expose), *bottoms, weights=weights, tops=3 if expose else 1)
     y, h, c = lstm(x, CONT, weights, constant, (state[0][0], state[1][0]) if state else None)
-    close(found[0], y)
-    for top, wanted in zip(found[1:], (h, c)):
+    close(tops[0], y)
+    for top, wanted in zip(tops[1:], (h, c)):
         close(top, wanted[None])
 
 
@@ -52,11 +52,11 @@ def test_rnn(run: Run, item: Shape, static: Shape | None, expose: bool) -> None:
     constant = None if static is None else numbers(N, *static, seed=2)
     state = [numbers(1, N, D, seed=3)] if expose else []
     bottoms = [x, CONT, *([] if constant is None else [constant]), *state]
-    found = run("RNN", body(expose), *bottoms, weights=weights, tops=2 if expose else 1)
+    tops = run("RNN", body(expose), *bottoms, weights=weights, tops=2 if expose else 1)
     y, h = rnn(x, CONT, weights, constant, state[0][0] if state else None)
-    close(found[0], y)
+    close(tops[0], y)
     if expose:
-        close(found[1], h[None])
+        close(tops[1], h[None])
 
 
 def test_a_sequence_in_two_passes(run: Run) -> None:

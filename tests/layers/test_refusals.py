@@ -351,8 +351,8 @@ def test_what_exceeds_a_limit_does(tmp_path: Path) -> None:
     """The number that a message holds against a limit is the larger one."""
     case = detect("num_classes: 1001", [(1, 400_000), (1, 100_100_000), (1, 2, 400_000)])
     message = refusal(case, tmp_path).value.message
-    found, _, limit = message.rpartition("too many boxes: ")[2].partition(" exceeds the limit scores=")
-    assert int(found.replace(",", "")) > int(limit.split()[0].replace(",", ""))
+    number, _, limit = message.rpartition("too many boxes: ")[2].partition(" exceeds the limit scores=")
+    assert int(number.replace(",", "")) > int(limit.split()[0].replace(",", ""))
 
 
 @pytest.mark.parametrize(
@@ -398,19 +398,19 @@ def test_values_outside_their_range_are_shown_in_the_file(
 
 def raised_in_layers(error: BaseException) -> set[tuple[str, int]]:
     """(file, line) of the frames inside chai/layers."""
-    home, found = Path(layers.__file__).parent, set()
+    home, places = Path(layers.__file__).parent, set()
     trace: Any = error.__traceback__
     while trace is not None:
         file = Path(trace.tb_frame.f_code.co_filename)
         if file.parent == home:
-            found.add((file.name, trace.tb_lineno))
+            places.add((file.name, trace.tb_lineno))
         trace = trace.tb_next
-    return found
+    return places
 
 
 def refusals_of_layers() -> dict[tuple[str, int], range]:
     """Every ``raise self.wrong(...)``: its place, and the lines that it takes."""
-    found = {}
+    spans = {}
     for file in Path(layers.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if (
@@ -419,8 +419,8 @@ def refusals_of_layers() -> dict[tuple[str, int], range]:
                 and ast.unparse(node.exc.func) == "self.wrong"
             ):
                 assert node.end_lineno is not None
-                found[file.name, node.lineno] = range(node.lineno, node.end_lineno + 1)
-    return found
+                spans[file.name, node.lineno] = range(node.lineno, node.end_lineno + 1)
+    return spans
 
 
 def test_every_refusal_is_met(tmp_path: Path) -> None:

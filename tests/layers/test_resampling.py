@@ -130,8 +130,8 @@ def test_reorg(run: Run, shape: tuple[int, ...], stride: int, reverse: bool) -> 
 def test_depth_to_space(run: Run, block: int, layout: str) -> None:
     x = numbers(2, 5 * block * block, 3, 4, seed=5)
     wanted = ref.depth_to_space(x, block, layout == "CRD")
-    given = x if layout != "NHWC" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    (y,) = run("DepthToSpace", f'depth_to_space_param {{ block_size: {block} data_format: "{layout}" }}', given)
+    bottom = x if layout != "NHWC" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    (y,) = run("DepthToSpace", f'depth_to_space_param {{ block_size: {block} data_format: "{layout}" }}', bottom)
     same(y if layout != "NHWC" else y.transpose(0, 3, 1, 2), wanted)
 
 

@@ -95,22 +95,22 @@ def messages() -> dict[tuple[str, type], None]:
     """(message, dataclass) of every layer, and of the messages inside."""
     of_layers = schema.fields("LayerParameter")
     shared = {("TransformationParameter", Transform): None, ("LossParameter", LossParams): None}
-    found: dict[tuple[str, type], None] = dict(shared)
+    pairs: dict[tuple[str, type], None] = dict(shared)
     for name in layers.types():
         cls = layers.find(name)
         assert cls is not None
         if cls.message is not None:
-            found[of_layers[cls.message].message, cls.Params] = None
-    queue = list(found)
+            pairs[of_layers[cls.message].message, cls.Params] = None
+    queue = list(pairs)
     while queue:
         message, params = queue.pop()
         for field in fields(params):
             if "nested" in field.metadata:
                 inner = schema.fields(message)[field.name].message, field.metadata["nested"]
-                if inner not in found:
-                    found[inner] = None
+                if inner not in pairs:
+                    pairs[inner] = None
                     queue.append(inner)
-    return found
+    return pairs
 
 
 CASES = list(messages())
@@ -185,9 +185,9 @@ def test_types_that_read_no_message() -> None:
         return name.lower().replace("_", "")
 
     own = {plain(f.removesuffix("_param")) for f in schema.fields("LayerParameter") if f.endswith("_param")}
-    found = {n for n in layers.types() if layers.find(n).message is None and plain(n) in own}
+    names = {n for n in layers.types() if layers.find(n).message is None and plain(n) in own}
     # multibox_loss_param, MultiBoxLoss: the same when read without underscores
-    assert found == UNREAD | {"MultiBoxLoss"}
+    assert names == UNREAD | {"MultiBoxLoss"}
     for name in layers.types():
         cls = layers.find(name)
         assert (cls.message is None) == (cls.Params is NoParams), name

@@ -226,12 +226,12 @@ def outcome(layer: Layer, shapes: list[Shape]) -> str:
     random = np.random.default_rng(0)
     layer.blobs = [random.uniform(0.5, 1, s).astype(np.float32) for s in weights]
     with np.errstate(all="ignore"):
-        found = tuple(
+        outputs = tuple(
             np.asarray(top, np.float32)
             for top in layer.forward(*(random.uniform(0, 1, s).astype(np.float32) for s in shapes))
         )
-    assert len(found) == len(tops) == len(layer.tops)
-    for array, top in zip(found, tops):
+    assert len(outputs) == len(tops) == len(layer.tops)
+    for array, top in zip(outputs, tops):
         assert array.dtype == np.float32
         assert layer.dynamic or array.shape == top
     assert layer.macs(tuple(shapes), tops) >= 0
@@ -246,7 +246,7 @@ def test_the_examples_agree(probes: Probes, type: str, body: str, shapes: list[S
 @st.composite
 def near(draw: st.DrawFn, shapes: list[Shape]) -> list[Shape]:
     """Shapes like these with an axis more, less or of another size, or quite other ones."""
-    found = []
+    variants = []
     for shape in shapes:
         new = list(shape)
         what = draw(st.sampled_from(["same", "same", "size", "more", "less", "other"]))
@@ -258,8 +258,8 @@ def near(draw: st.DrawFn, shapes: list[Shape]) -> list[Shape]:
             new.insert(draw(st.integers(0, len(new))), draw(st.integers(1, 3)))
         elif what == "less" and len(new) > 1:
             new.pop(draw(st.integers(0, len(new) - 1)))
-        found.append(tuple(new))
-    return found
+        variants.append(tuple(new))
+    return variants
 
 
 @pytest.mark.parametrize(("type", "body", "shapes", "tops"), CASES)

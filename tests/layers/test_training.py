@@ -38,10 +38,10 @@ SKIPPED = [name for name in NAMES if layers.find(name).skipped]
 @pytest.mark.parametrize("phase", ["TEST", "TRAIN"])
 @pytest.mark.parametrize("type", SKIPPED)
 def test_what_is_not_computed_is_dropped(tmp_path: Path, type: str, phase: str) -> None:
-    found = net(tmp_path, type, phase)
-    assert [layer.name for layer in found.graph.layers] == ["in", "prob"]
-    assert (found.inputs, found.outputs, found.graph.losses) == (["x"], ["prob"], None)
-    assert "losses and measures dropped: probe" in found.graph.notes
+    network = net(tmp_path, type, phase)
+    assert [layer.name for layer in network.graph.layers] == ["in", "prob"]
+    assert (network.inputs, network.outputs, network.graph.losses) == (["x"], ["prob"], None)
+    assert "losses and measures dropped: probe" in network.graph.notes
 
 
 def test_what_reads_a_dropped_blob_is_told_so(tmp_path: Path) -> None:

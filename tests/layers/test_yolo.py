@@ -14,9 +14,9 @@ CLASSES = 3
 Sizes = tuple[tuple[int, int], ...]
 
 
-def compare(found: Array, wanted: Array) -> None:
-    assert np.array_equal(found[..., :2], wanted[..., :2])  # image and label, in the same order
-    close(found, wanted)
+def compare(rows: Array, wanted: Array) -> None:
+    assert np.array_equal(rows[..., :2], wanted[..., :2])  # image and label, in the same order
+    close(rows, wanted)
 
 
 def grids(boxes: int, sizes: Sizes = ((3, 3), (5, 5))) -> list[Array]:

@@ -49,14 +49,14 @@ def ran(capsys: pytest.CaptureFixture[str], *args: str | Path) -> dict[str, Any]
 @pytest.mark.parametrize("batch", [1, 3, 5, 12])
 def test_run_reads_ahead_in_a_folder(folder: Path, capsys: pytest.CaptureFixture[str], batch: int) -> None:
     """At least 8, in whole batches; the answers do not depend on which of them comes first."""
-    found = ran(capsys, "digits", "-i", folder, "--batch", str(batch))
+    report = ran(capsys, "digits", "-i", folder, "--batch", str(batch))
     count = -(-IMAGES // batch) * batch
-    assert found["formats"]["images"] == count == {1: 8, 3: 9, 5: 10, 12: 12}[batch]
-    assert found["formats"]["margin"] == 1.25
-    assert len(found["images"]) == 12
+    assert report["formats"]["images"] == count == {1: 8, 3: 9, 5: 10, 12: 12}[batch]
+    assert report["formats"]["margin"] == 1.25
+    assert len(report["images"]) == 12
     net = chai.Net("digits", device="emulator", calibrate=images(12)[:count])
     wanted = net.forward(images(12))["prob"]
-    scores = [[top["score"] for top in each["outputs"]["prob"]["top"]] for each in found["images"]]
+    scores = [[top["score"] for top in each["outputs"]["prob"]["top"]] for each in report["images"]]
     assert np.allclose(scores, -np.sort(-wanted, 1)[:, :5], atol=1e-6)
 
 
@@ -137,8 +137,8 @@ def test_the_peers_of_bench_get_the_same_formats(tmp_path: Path) -> None:
     net = network(tmp_path, END.splitlines()[0], SHAPE, device="emulator")
     data = np.random.default_rng(1).uniform(-1, 1, SHAPE).astype(np.float32)
     net.forward(data)
-    found = engines._formats(net.offload.graph, net.offload.shapes, {"data": data})
-    assert net.formats is not None and found == {"data": net.formats["data"]}
+    formats = engines._formats(net.offload.graph, net.offload.shapes, {"data": data})
+    assert net.formats is not None and formats == {"data": net.formats["data"]}
 
 
 def test_a_stream_says_how_many_images_its_formats_are_from(caplog: pytest.LogCaptureFixture) -> None:

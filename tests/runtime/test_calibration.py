@@ -53,11 +53,11 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_ranges_are_the_largest_magnitudes_of_all_images(tmp_path: Path) -> None:
     net = network(tmp_path, LINES, SHAPE, device="emulator")
-    found = formats(net, IMAGES)
+    ranges = formats(net, IMAGES)
     exact = network(tmp_path, LINES, SHAPE, keep="all")
     exact.forward(IMAGES)
     for blob in ("data", "a@b", "c"):  # the others are on the host only
-        assert found[blob].value == pytest.approx(1.25 * float(np.abs(exact.values[blob]).max()), rel=1e-6)
+        assert ranges[blob].value == pytest.approx(1.25 * float(np.abs(exact.values[blob]).max()), rel=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [[24], [1] * 24, [4] * 6, [5, 5, 5, 5, 4]])

@@ -57,13 +57,13 @@ def check(nets: tuple[chai.Net, chai.Net]) -> None:
     wanted = []
     for feed in feeds:
         wanted.append(nets[0].forward(feed))
-        found, kept = nets[1].forward(feed), dict(nets[0].blobs)
-        assert found.keys() == wanted[-1].keys()
-        assert all(np.array_equal(found[blob], wanted[-1][blob]) for blob in found)
+        outputs, kept = nets[1].forward(feed), dict(nets[0].blobs)
+        assert outputs.keys() == wanted[-1].keys()
+        assert all(np.array_equal(outputs[blob], wanted[-1][blob]) for blob in outputs)
         assert all(np.array_equal(nets[1].blobs[blob], values) for blob, values in kept.items())
         assert (nets[1].perf.converted, nets[1].perf.saturated) == (nets[0].perf.converted, nets[0].perf.saturated)
-    for found, values in zip(nets[1].stream(feeds), wanted, strict=True):
-        assert all(np.array_equal(found[blob], values[blob]) for blob in values)
+    for outputs, values in zip(nets[1].stream(feeds), wanted, strict=True):
+        assert all(np.array_equal(outputs[blob], values[blob]) for blob in values)
 
 
 def conversions(net: chai.Net) -> tuple[set[str], set[str]]:

@@ -27,7 +27,7 @@ FLAT = 'layer { name: "flat" type: "Flatten" bottom: "a" top: "f" }'
 ABS = 'layer { name: "abs" type: "AbsVal" bottom: "%s" top: "c" }'
 
 
-def made(folder: Path, *layers: str, keep: str | list[str] = "outputs") -> chai.Net:
+def net_of(folder: Path, *layers: str, keep: str | list[str] = "outputs") -> chai.Net:
     (folder / "net.prototxt").write_text("\n".join((INPUT, *layers)))
     return chai.Net(folder / "net.prototxt", device="float", keep=keep)
 
@@ -43,8 +43,8 @@ def overwritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         def seen(self: Layer, *bottoms: np.ndarray) -> tuple[np.ndarray, ...]:
             names.append(self.name)
-            found: tuple[np.ndarray, ...] = original(self, *bottoms)
-            return found
+            tops: tuple[np.ndarray, ...] = original(self, *bottoms)
+            return tops
 
         monkeypatch.setattr(kind, method, seen)
 
@@ -74,7 +74,7 @@ def test_the_same_numbers_as_with_new_memory(
     if wanted == ["plain"]:  # a layer computes a ReLU after it, if that is max(x, 0)
         wanted = ["relu" if more else "conv"]
     layers = tuple(text.replace("%s", more) for text in layers)
-    net, whole = made(tmp_path, *layers), made(tmp_path, *layers, keep="all")
+    net, whole = net_of(tmp_path, *layers), net_of(tmp_path, *layers, keep="all")
     x = X.copy()
     outputs = net.forward(x)
     assert overwritten == wanted
@@ -88,13 +88,13 @@ def test_the_same_numbers_as_with_new_memory(
 def test_a_relu_that_is_computed_already_has_a_row_without_time(tmp_path: Path, overwritten: list[str]) -> None:
     """And the layer after it runs as ever; one without bottoms, too."""
     own = 'layer { name: "own" type: "Parameter" top: "p" parameter_param { shape { dim: 3 } } }'
-    net = made(tmp_path, CONV, RELU % "", own, ABS % "b")
-    found = net.forward(X)
+    net = net_of(tmp_path, CONV, RELU % "", own, ABS % "b")
+    outputs = net.forward(X)
     assert overwritten == ["conv"]
     assert [step.name for step in net.perf.steps] == ["conv", "relu", "own", "abs"]
     assert net.perf.steps[1].bytes == net.perf.steps[0].bytes == 4 * 2 * 4 * 5 * 7
-    assert (found["c"] >= 0).all()
-    assert found["p"].shape == (3,)
+    assert (outputs["c"] >= 0).all()
+    assert outputs["p"].shape == (3,)
 
 
 def test_calibration_sees_the_numbers_before_a_relu(tmp_path: Path, overwritten: list[str]) -> None:
@@ -108,13 +108,13 @@ def test_a_dump_has_the_numbers_before_a_relu(
     tmp_path: Path, overwritten: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHAI_DUMP", str(tmp_path / "dump"))
-    net = made(tmp_path, CONV, RELU % "")
+    net = net_of(tmp_path, CONV, RELU % "")
     net.forward(X)
     assert overwritten == ["relu"]
 
 
 def test_a_kept_blob_is_not_overwritten(tmp_path: Path, overwritten: list[str]) -> None:
-    net = made(tmp_path, CONV, RELU % "", keep=["a"])
+    net = net_of(tmp_path, CONV, RELU % "", keep=["a"])
     net.forward(X)
     assert overwritten == []
     assert (net.blobs["a"] < 0).any()
@@ -122,7 +122,7 @@ def test_a_kept_blob_is_not_overwritten(tmp_path: Path, overwritten: list[str]) 
 
 def test_a_parameter_is_not_overwritten(tmp_path: Path, overwritten: list[str]) -> None:
     shape = "parameter_param { shape { dim: [2, 3] } }"
-    net = made(
+    net = net_of(
         tmp_path,
         f'layer {{ name: "p" type: "Parameter" top: "a" {shape} }}',
         RELU % "",

@@ -39,8 +39,8 @@ def test_results_come_in_order_and_every_stage_runs_once(left: Leftovers) -> Non
         return lambda state: state.append(word)
 
     stages = [stage("host", set(), note("a")), stage("fpga", {0}, note("b")), stage("host", {1}, note("c"))]
-    found = list(Pipeline(stages, 3).stream([i] for i in range(20)))
-    assert found == [[i, "a", "b", "c"] for i in range(20)]
+    states = list(Pipeline(stages, 3).stream([i] for i in range(20)))
+    assert states == [[i, "a", "b", "c"] for i in range(20)]
     assert left.threads == []
 
 
@@ -454,8 +454,10 @@ def test_no_more_batches_than_sets_are_between_the_first_stage_and_the_last(coun
         inside.add(state[0])
         most[0] = max(most[0], len(inside))
 
-    found = list(sets.pipeline(pack=pack, unpack=lambda state: inside.discard(state[0])).stream([i] for i in range(30)))
-    assert found == [[i] for i in range(30)]
+    states = list(
+        sets.pipeline(pack=pack, unpack=lambda state: inside.discard(state[0])).stream([i] for i in range(30))
+    )
+    assert states == [[i] for i in range(30)]
     assert sets.taken == [*range(30)]  # the oldest first
     assert 1 <= most[0] <= count and sets.free == count
     assert left.threads == []
@@ -541,17 +543,17 @@ def test_a_claim_that_fails_is_an_error_of_its_batch() -> None:
 
 def test_nothing_is_given_back_while_another_lane_works_on_it() -> None:
     """The device may still write there."""
-    sets, begun, failed, given = Sets(1), threading.Event(), threading.Event(), list[str]()
+    sets, begun, failed, events = Sets(1), threading.Event(), threading.Event(), list[str]()
 
     def give(state: list[int]) -> None:
-        given.extend(["given back"] if len(state) > 1 else [])
+        events.extend(["given back"] if len(state) > 1 else [])
         sets.give(state)
 
     def work(_: list[int]) -> None:
         begun.set()
         assert failed.wait(HANG)
         time.sleep(0.01)
-        given.append("worked")
+        events.append("worked")
 
     def fail(_: list[int]) -> None:
         assert begun.wait(HANG)
@@ -561,7 +563,7 @@ def test_nothing_is_given_back_while_another_lane_works_on_it() -> None:
     stages = [*sets.stages(work=work), stage("host", {0}, fail)]
     with pytest.raises(ValueError, match="now"):
         list(Pipeline(stages, 2, give).stream([i] for i in range(3)))
-    assert given == ["worked", "given back"] and sets.free == 1
+    assert events == ["worked", "given back"] and sets.free == 1
 
 
 def test_a_stream_that_is_left_gives_back_what_is_in_flight(left: Leftovers) -> None:

@@ -57,11 +57,11 @@ def test_a_layer_with_a_state_gets_each_batch_once(
     """Float is the oracle: with one pass more or less the state differs, and its error is many times the tolerance."""
     layer, exact = Counting(per_image=per_image), Counting(per_image=per_image)
     net = layer.opened(tmp_path, lines)
-    found, wanted = passes(net, 3), passes(exact.opened(tmp_path, lines, "float"), 3)
+    outputs, wanted = passes(net, 3), passes(exact.opened(tmp_path, lines, "float"), 3)
     assert layer.calls == exact.calls == ([1] * 6 if per_image else [2] * 3)
     assert net.partition.engine("a") == "fpga"
     assert lines == END or net.partition.engine("c") == "fpga"
-    for got, right in zip(found, wanted, strict=True):
+    for got, right in zip(outputs, wanted, strict=True):
         assert np.abs(got - right).max() < 0.1 * np.abs(right).max()
 
 

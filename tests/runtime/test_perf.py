@@ -400,10 +400,10 @@ def test_several_passes_have_a_spread_for_every_row_and_for_all(tmp_path: Path) 
         "a,3.000000,conv,fpga,15.789,0,2.000000,2.000000,4.000000",
         "between,2.000000,between,host,10.526,0,,1.000000,3.000000",
     ]
-    found = json.loads(json.dumps(perf.to_json(), allow_nan=False))
-    assert (found["passes"], found["total_ms"], found["ms_per_image"]) == (3, 22, 12)
-    assert found["wall"] == {"median": 24, "min": 20, "p90": 40}
-    assert found["rows"][1] == {"name": "c", "median": 5, "min": 1, "p90": 9}
+    report = json.loads(json.dumps(perf.to_json(), allow_nan=False))
+    assert (report["passes"], report["total_ms"], report["ms_per_image"]) == (3, 22, 12)
+    assert report["wall"] == {"median": 24, "min": 20, "p90": 40}
+    assert report["rows"][1] == {"name": "c", "median": 5, "min": 1, "p90": 9}
     assert "median of 3 passes" in perf._repr_html_()
 
 
@@ -443,19 +443,19 @@ def test_every_step_is_in_one_share_and_all_forms_hold(steps: list[StepTime], wa
     assert sum(share.ms for share in perf.shares.values()) == pytest.approx(total)
     if total:
         assert sum(share.percent for share in perf.shares.values()) == pytest.approx(100)
-    found = json.loads(json.dumps(perf.to_json(), allow_nan=False))
-    assert [s["name"] for s in found["steps"]] == [s.name for s in steps]
-    assert found["images_per_second"] == pytest.approx(1000 * batch / wall if wall else 0)
+    report = json.loads(json.dumps(perf.to_json(), allow_nan=False))
+    assert [s["name"] for s in report["steps"]] == [s.name for s in steps]
+    assert report["images_per_second"] == pytest.approx(1000 * batch / wall if wall else 0)
     assert len(str(perf).splitlines()) == 1 + len(steps) + 2 + len({s.kind for s in steps}) + bool(steps) + 2
     lines = 3 + len(steps) + len({s.kind for s in steps}) if steps else 0
     assert perf._repr_html_().count("<tr>") == lines
 
 
 def test_json_before_any_pass() -> None:
-    found = json.loads(json.dumps(PerfInfo().to_json()))
-    assert (found["steps"], found["custom_layers"], found["steps_ms"], found["images_per_second"]) == ([], [], 0, 0)
-    assert found["shares"] == {kind: {"steps": 0, "ms": 0, "percent": 0} for kind in (*KINDS, *OUTSIDE)}
-    assert (found["passes"], found["rows"], found["total_ms"], found["ms_per_image"]) == (0, [], 0, 0)
+    report = json.loads(json.dumps(PerfInfo().to_json()))
+    assert (report["steps"], report["custom_layers"], report["steps_ms"], report["images_per_second"]) == ([], [], 0, 0)
+    assert report["shares"] == {kind: {"steps": 0, "ms": 0, "percent": 0} for kind in (*KINDS, *OUTSIDE)}
+    assert (report["passes"], report["rows"], report["total_ms"], report["ms_per_image"]) == (0, [], 0, 0)
 
 
 # -- tables
@@ -567,8 +567,8 @@ def test_the_trace_has_custom_layers_in_a_lane_of_their_own(tmp_path: Path) -> N
     perf = ran(tmp_path, "two in a row").perf
     events = timeline.chrome_trace(perf)["traceEvents"]
     lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    found = [(lanes[e["tid"]], e["cat"], e["name"]) for e in events if e["ph"] == "X"]
-    assert found == [
+    spans = [(lanes[e["tid"]], e["cat"], e["name"]) for e in events if e["ph"] == "X"]
+    assert spans == [
         ("host", "Pack", "Pack data"),
         ("fpga", "conv", "a"),
         ("host", "Unpack", "Unpack a"),
@@ -701,14 +701,14 @@ def test_the_null_device_is_timed_by_segments() -> None:
     net = chai.Net("digits", device="null")
     net.forward(np.zeros((1, 1, 8, 8)))
     segments = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
-    found = [s for s in net.perf.steps if s.engine == "fpga"]
-    assert [s.name for s in found] == [f"{s.layers[0].name} .. {s.layers[-1].name}" for s in segments]
-    assert {s.type for s in found} == {"segment"}
+    segment_steps = [s for s in net.perf.steps if s.engine == "fpga"]
+    assert [s.name for s in segment_steps] == [f"{s.layers[0].name} .. {s.layers[-1].name}" for s in segments]
+    assert {s.type for s in segment_steps} == {"segment"}
     measured = chai.Net("digits", device="emulator")
     measured.forward(np.zeros((1, 1, 8, 8)))
     on_device = ([s.bytes for s in n.perf.steps if s.engine == "fpga"] for n in (net, measured))
     assert len({*map(sum, on_device)}) == 1
-    assert sum(s.macs for s in found) == sum(s.macs for s in measured.perf.steps if s.engine == "fpga")
+    assert sum(s.macs for s in segment_steps) == sum(s.macs for s in measured.perf.steps if s.engine == "fpga")
 
 
 def test_rows_are_made_once_and_keep_nothing_of_the_network() -> None:

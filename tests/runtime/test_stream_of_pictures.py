@@ -103,9 +103,9 @@ def test_a_stream_has_the_bits_of_forward_on_numbers(
     wanted = [net.forward(naive(one[None], how))["c2"] for one in PIXELS]
     if device == "emulator":
         counted = net.perf.converted, net.perf.saturated
-    found = [out["c2"] for out in net.stream(batches(how))]
-    assert len(found) == len(PIXELS)
-    assert all(map(np.array_equal, found, wanted))
+    outputs = [out["c2"] for out in net.stream(batches(how))]
+    assert len(outputs) == len(PIXELS)
+    assert all(map(np.array_equal, outputs, wanted))
     if device == "emulator":
         assert (net.perf.converted, net.perf.saturated) == counted
         assert counted[0] > 0
@@ -125,12 +125,12 @@ def test_conversion_overlaps_with_layers_of_the_host(opened: Any, monkeypatch: p
             assert threading.current_thread().name == "chai-host"
         halve(x)
 
-    made = list[int]()
+    conversions = list[int]()
 
     def watched(self: Pictures, format: Any) -> np.ndarray:
         if self._coded is None:
-            made.append(1)
-            if meeting and len(made) > 1:
+            conversions.append(1)
+            if meeting and len(conversions) > 1:
                 barrier.wait()
         return codes(self, format)
 
@@ -139,7 +139,7 @@ def test_conversion_overlaps_with_layers_of_the_host(opened: Any, monkeypatch: p
     monkeypatch.setattr(Pictures, "codes", watched)
     meeting = True
     assert all(map(np.array_equal, (out["c2"] for out in net.stream(batches())), wanted))
-    assert (len(order), len(made)) == (len(PIXELS), len(PIXELS))
+    assert (len(order), len(conversions)) == (len(PIXELS), len(PIXELS))
 
 
 def test_decoding_overlaps_with_layers_of_the_host(opened: Any, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_every_bit_is_that_of_layers_one_by_one(
     assert taken == []
     for keep in ("outputs", "all", *([name] for name in wanted)):
         net = network(tmp_path, lines, keep=keep, batch=batch)
-        first, given = net.forward(x), x.copy()
+        first, copy = net.forward(x), x.copy()
         assert keep == "all" or taken == together
         blobs = dict(net.blobs)
         assert all(value.shape == net.shapes[name] and value.dtype == np.float32 for name, value in blobs.items())
@@ -179,7 +179,7 @@ def test_every_bit_is_that_of_layers_one_by_one(
         net.forward(images(batch, seed=1))
         assert all(np.array_equal(value, wanted[name]) for name, value in blobs.items())  # of before
         assert all(np.array_equal(value, wanted[name]) for name, value in first.items())
-        assert np.array_equal(x, given)
+        assert np.array_equal(x, copy)
         assert [step.name for step in net.perf.steps] == [line.split()[0] for line in lines.splitlines()]
         taken.clear()
 
@@ -201,8 +201,8 @@ def test_passes_in_several_threads_have_memory_of_their_own(tmp_path: Path) -> N
     wanted = [net.forward(x)["p"] for x in batches]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(5):
-            found = [result["p"] for result in pool.map(net.forward, batches)]
-            assert all(map(np.array_equal, found, wanted))
+            outputs = [result["p"] for result in pool.map(net.forward, batches)]
+            assert all(map(np.array_equal, outputs, wanted))
 
 
 def test_weights_are_those_of_the_pass(tmp_path: Path, taken: list[int]) -> None:
@@ -360,8 +360,8 @@ def test_layers_of_large_blobs_are_in_c_but_where_numpy_overwrites_one(
     ],
 )
 def test_a_factor_beyond_float32_is_infinity_without_a_warning(tmp_path: Path, taken: list[int], layer: str) -> None:
-    found = network(tmp_path, f"one {layer}", batch=1).forward(np.full((1, 3, 5, 7), -1, np.float32))["y"]
-    assert np.isinf(found).all()
+    y = network(tmp_path, f"one {layer}", batch=1).forward(np.full((1, 3, 5, 7), -1, np.float32))["y"]
+    assert np.isinf(y).all()
     assert taken == [1]
 
 
