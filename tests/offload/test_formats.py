@@ -36,8 +36,8 @@ INCEPTION = f"""
 
 def test_branches_of_a_concat_share_one_range_with_what_only_picks(tmp_path: Path) -> None:
     seen = {"data": 1.0, "s": 2.0, "l": 3.0, "p": 1.5, "r": 7.0, "c": 7.0, "t": 5.0, "y": 4.0}
-    found = calibrated(make(tmp_path, INCEPTION), seen, 8, "Xilinx")
-    assert {blob: f.value for blob, f in found.items()} == {
+    formats = calibrated(make(tmp_path, INCEPTION), seen, 8, "Xilinx")
+    assert {blob: f.value for blob, f in formats.items()} == {
         "data": 1.0,
         "s": 2.0,
         "p": 2.0,  # a maximum of s is a value of s
@@ -47,7 +47,7 @@ def test_branches_of_a_concat_share_one_range_with_what_only_picks(tmp_path: Pat
         "t": 7.0,
         "y": 4.0,
     }
-    assert {(f.scheme, f.bits) for f in found.values()} == {("Xilinx", 8)}
+    assert {(f.scheme, f.bits) for f in formats.values()} == {("Xilinx", 8)}
 
 
 def test_a_concat_of_concats_and_a_branch_in_two_of_them(tmp_path: Path) -> None:
@@ -61,30 +61,30 @@ def test_a_concat_of_concats_and_a_branch_in_two_of_them(tmp_path: Path) -> None
         d AbsVal a -> d
         """
     seen = dict(zip(("data", "a", "b", "c", "ab", "bc", "y", "d"), (1.0, 2.0, 3.0, 4.0, 3.0, 4.0, 3.0, 9.0)))
-    found = calibrated(make(tmp_path, lines), seen, 8, "Xilinx")
-    assert {f.value for blob, f in found.items() if blob != "d"} == {4.0}
-    assert found["d"].value == 9.0  # computed anew from a
+    formats = calibrated(make(tmp_path, lines), seen, 8, "Xilinx")
+    assert {f.value for blob, f in formats.items() if blob != "d"} == {4.0}
+    assert formats["d"].value == 9.0  # computed anew from a
 
 
 def test_the_pieces_of_a_slice_have_the_format_of_the_whole(tmp_path: Path) -> None:
     lines = f"cut Slice data -> a b : slice_param {{ slice_point: 16 }}\nconv Convolution b -> c : {CONV}"
     graph = make(tmp_path, lines, (2, 35, 5, 7))
-    found = calibrated(graph, {"data": 3.0, "a": 3.0, "b": 1.0, "c": 2.0}, 8, "Xilinx")
-    assert [found[b].value for b in ("data", "a", "b", "c")] == [3.0, 3.0, 3.0, 2.0]
+    formats = calibrated(graph, {"data": 3.0, "a": 3.0, "b": 1.0, "c": 2.0}, 8, "Xilinx")
+    assert [formats[b].value for b in ("data", "a", "b", "c")] == [3.0, 3.0, 3.0, 2.0]
     on_host = calibrated(graph, {"data": 3.0, "a": 3.0, "b": 1.0, "c": 2.0}, 8, "Xilinx", ["cut"])
     assert on_host["b"].value == 1.0
-    given = (
+    precision_text = (
         "precision_param { bw_layer_in: 8 bw_layer_out: 8 fl_layer_in: 3 fl_layer_out: 5 bw_params: 8 fl_params: 7 }"
     )
-    graph = make(tmp_path, f"conv Convolution data -> c : {DEEP} {given}\ncut Slice c -> a b", (2, 3, 5, 7))
-    found = from_precision(graph)
-    assert found["a"] == found["b"] == found["c"] == Format("DynamicFixed", 8, 5)
+    graph = make(tmp_path, f"conv Convolution data -> c : {DEEP} {precision_text}\ncut Slice c -> a b", (2, 3, 5, 7))
+    formats = from_precision(graph)
+    assert formats["a"] == formats["b"] == formats["c"] == Format("DynamicFixed", 8, 5)
 
 
 def test_an_average_has_a_range_of_its_own(tmp_path: Path) -> None:
     graph = make(tmp_path, f"conv Convolution data -> c : {CONV}\npool Pooling c -> p : {AVE}")
-    found = calibrated(graph, {"data": 1.0, "c": 8.0, "p": 2.0}, 6, "Xilinx")
-    assert (found["c"].value, found["p"].value) == (8.0, 2.0)
+    formats = calibrated(graph, {"data": 1.0, "c": 8.0, "p": 2.0}, 6, "Xilinx")
+    assert (formats["c"].value, formats["p"].value) == (8.0, 2.0)
 
 
 @pytest.mark.parametrize("bits", [8, 6])
@@ -93,15 +93,17 @@ def test_an_average_has_a_range_of_its_own(tmp_path: Path) -> None:
 def test_the_step_fits_the_largest_value(tmp_path: Path, scheme: str, bits: int, largest: float) -> None:
     """Nothing saturates by more than one code, and no bit is wasted."""
     graph = make(tmp_path, f"conv Convolution data -> c : {CONV}")
-    found = calibrated(graph, {"data": largest, "c": 1.0}, bits, scheme)["data"]
-    assert (found.scheme, found.bits) == (scheme, bits)
-    codes = np.float32(largest) / found.step
-    assert found.largest / 2 < codes <= found.largest + 1
-    assert abs(found.dequantize(found.quantize(np.array([largest])))[0] - largest) <= found.step * 1.001
+    data_format = calibrated(graph, {"data": largest, "c": 1.0}, bits, scheme)["data"]
+    assert (data_format.scheme, data_format.bits) == (scheme, bits)
+    codes = np.float32(largest) / data_format.step
+    assert data_format.largest / 2 < codes <= data_format.largest + 1
+    assert (
+        abs(data_format.dequantize(data_format.quantize(np.array([largest])))[0] - largest) <= data_format.step * 1.001
+    )
     if scheme == "Xilinx":
-        assert found.value == float(np.float32(largest))
+        assert data_format.value == float(np.float32(largest))
     else:
-        assert found.value == int(found.value)
+        assert data_format.value == int(data_format.value)
 
 
 @pytest.mark.parametrize(("scheme", "value"), [("Xilinx", 1.0), ("DynamicFixed", 7)])
@@ -132,11 +134,11 @@ def test_an_unknown_scheme(tmp_path: Path) -> None:
 def test_no_range_is_cut(tmp_path_factory: pytest.TempPathFactory, seen: list[float], bits: int) -> None:
     graph = make(tmp_path_factory.mktemp("cut"), INCEPTION)
     values = dict(zip(("data", "s", "l", "p", "r", "c", "t", "y"), seen))
-    found = calibrated(graph, values, bits, "Xilinx")
-    assert set(found) == set(values)
+    formats = calibrated(graph, values, bits, "Xilinx")
+    assert set(formats) == set(values)
     for group in ("lrct", "sp"):
-        assert len({found[b] for b in group}) == 1
-    for blob, format in found.items():
+        assert len({formats[b] for b in group}) == 1
+    for blob, format in formats.items():
         assert format.value >= values[blob]
 
 
@@ -150,8 +152,10 @@ def test_the_first_batch_sets_the_formats_for_good(tmp_path: Path) -> None:
     assert net.formats is formats
     net.calibrate(np.full(SHAPE, 3.0))
     assert net.formats["data"] == Format("DynamicFixed", 6, 3)
-    given = network(tmp_path, INCEPTION, device="emulator", calibrate={"data": np.full(SHAPE, 3.0)})
-    assert given.formats is not None and given.formats["data"] == Format("Xilinx", 8, 4.5)  # of two images, times 1.5
+    calibrated_net = network(tmp_path, INCEPTION, device="emulator", calibrate={"data": np.full(SHAPE, 3.0)})
+    assert calibrated_net.formats is not None and calibrated_net.formats["data"] == Format(
+        "Xilinx", 8, 4.5
+    )  # of two images, times 1.5
 
 
 # -- from precision_param
@@ -200,9 +204,9 @@ def test_max_pool_relu_and_concat_pass_formats_on(tmp_path: Path, caplog: pytest
         c Convolution data -> c : {DEEP} {coarse}
         cat Concat p b c -> y : {SIX}
         """
-    found = from_precision(rewrite(make(tmp_path, lines)))
-    assert found["a@relu"] == found["p"] == Format("DynamicFixed", 8, 5)
-    assert found["y"] == found["b"] == Format("DynamicFixed", 8, 1)  # the branch with the largest step
+    formats = from_precision(rewrite(make(tmp_path, lines)))
+    assert formats["a@relu"] == formats["p"] == Format("DynamicFixed", 8, 5)
+    assert formats["y"] == formats["b"] == Format("DynamicFixed", 8, 1)  # the branch with the largest step
     assert warnings(caplog) == []
 
 
@@ -214,9 +218,9 @@ def test_of_branches_with_one_step_the_first_gives_the_format(tmp_path: Path) ->
         ab Concat a b -> ab
         ba Concat b a -> ba
         """
-    found = from_precision(make(tmp_path, lines))
-    assert found["a"].step == found["b"].step
-    assert (found["ab"], found["ba"]) == (found["a"], found["b"])
+    formats = from_precision(make(tmp_path, lines))
+    assert formats["a"].step == formats["b"].step
+    assert (formats["ab"], formats["ba"]) == (formats["a"], formats["b"])
 
 
 def test_what_is_missing_comes_from_the_layer_before_with_one_warning(
@@ -228,8 +232,8 @@ def test_what_is_missing_comes_from_the_layer_before_with_one_warning(
         pool Pooling b -> p : {MAX}
         c Convolution p -> c : {CONV} {precision(bw_layer_in=8)}
         """
-    found = from_precision(make(tmp_path, lines))
-    assert {found[blob] for blob in "abpc"} == {Format("DynamicFixed", 8, 5)}
+    formats = from_precision(make(tmp_path, lines))
+    assert {formats[blob] for blob in "abpc"} == {Format("DynamicFixed", 8, 5)}
     assert warnings(caplog) == [
         "no complete precision_param: b, c; taken from the layer before, or CHaiDNN's default",
     ]
@@ -246,8 +250,8 @@ def test_what_is_missing_comes_from_the_layer_before_with_one_warning(
 def test_without_a_layer_before_the_default_holds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, fields: str, default: Format
 ) -> None:
-    found = from_precision(make(tmp_path, f"a Convolution data -> a : {CONV} {fields}"))
-    assert found == {"data": default, "a": default}
+    formats = from_precision(make(tmp_path, f"a Convolution data -> a : {CONV} {fields}"))
+    assert formats == {"data": default, "a": default}
     assert len(warnings(caplog)) == 1 and " a;" in warnings(caplog)[0]
 
 
@@ -292,11 +296,11 @@ def test_a_threshold_of_zero(tmp_path: Path, side: str) -> None:
     text = precision(**{**fields, f"th_layer_{side}": 0})
     net = network(tmp_path, f"odd Convolution data -> a : {CONV} {text}", device="emulator")
     try:
-        found = net.forward(np.ones(SHAPE))["a"]
+        top = net.forward(np.ones(SHAPE))["a"]
     except chai.ModelError as error:
         assert error.layer == "odd"
     else:
-        assert np.isfinite(found).all()
+        assert np.isfinite(top).all()
 
 
 # -- which of the two
@@ -346,7 +350,7 @@ def test_two_types_in_one_layer(tmp_path: Path, types: str, last: str) -> None:
     lines = f"conv Convolution data -> c : {CONV} {first}\nmore {last} c -> y : {fields} {second}"
     net = network(tmp_path, lines, device="emulator")
     data = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype(np.float32)
-    found = net.forward(data)["y"]
+    top = net.forward(data)["y"]
     assert net.formats == {"data": source, "y": result}
     assert net.schedule.engines() == ["host:Pack", "fpga:Convolution", "host:Unpack"]
     layer = net.offload.graph.layers[-1]
@@ -355,8 +359,8 @@ def test_two_types_in_one_layer(tmp_path: Path, types: str, last: str) -> None:
     assert (weights.scheme, weights.bits) == (source.scheme, source.bits)
     wanted = network(tmp_path, lines).forward(data)["y"]
     within = result.largest * result.step
-    assert np.abs(found - np.clip(wanted, -within, within)).max() < 0.2 * within
-    assert (found != 0).any()
+    assert np.abs(top - np.clip(wanted, -within, within)).max() < 0.2 * within
+    assert (top != 0).any()
 
 
 def test_an_incomplete_format_of_the_last_layer_leaves_that_of_the_first(tmp_path: Path) -> None:

@@ -131,13 +131,13 @@ def test_a_sigmoid_for_the_caller_stays_in_float(tmp_path: Path) -> None:
 def test_with_formats_of_others_it_needs_its_own(tmp_path: Path) -> None:
     """Another range than its input's; a ReLU has the same, and takes it."""
     widths = "bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 fl_layer_in: 6"
-    given = f'precision_param {{ quant_type: "DynamicFixed" {widths} fl_layer_out: %d }}'
-    lines = f"c Convolution data -> c : {CONV} {given % 5}\ns TanH c -> s%s\n"
-    lines += f"p Pooling s -> p : {AVE} {given % 7}\nr ReLU p -> r\nq Pooling r -> q : {MAX}"
+    precision_text = f'precision_param {{ quant_type: "DynamicFixed" {widths} fl_layer_out: %d }}'
+    lines = f"c Convolution data -> c : {CONV} {precision_text % 5}\ns TanH c -> s%s\n"
+    lines += f"p Pooling s -> p : {AVE} {precision_text % 7}\nr ReLU p -> r\nq Pooling r -> q : {MAX}"
     net = planned(tmp_path, lines % "")
     assert net.offload.plan.partition.reasons == {"s": "it has no format of its own"}
     assert names(net)[-2:] == [("p+r", True), ("q", False)]
-    net = planned(tmp_path, lines % f" : {given % 7}")
+    net = planned(tmp_path, lines % f" : {precision_text % 7}")
     assert names(net) == [("c+s", True), ("p+r", True), ("q", False)]
 
 
@@ -194,9 +194,9 @@ def check(folder: Path, seed: int) -> int:
         devices.open("emulator").compile(type(work)(net.overlay, step.tasks, shapes, views)).run(blobs)
         wholes = Wholes(views)
         for task in step.tasks:
-            given = [codes_of(blob, blobs, shapes, wholes.views) for blob in task.inputs]
+            inputs = [codes_of(blob, blobs, shapes, wholes.views) for blob in task.inputs]
             output = codes_of(task.output, blobs, shapes, wholes.views)
-            assert np.array_equal(task.written(output, given[0].shape[1]), task.define(*given)), (lines, task)
+            assert np.array_equal(task.written(output, inputs[0].shape[1]), task.define(*inputs)), (lines, task)
     return sum(task.lookup is not None for task in tasks(net))
 
 

@@ -78,9 +78,9 @@ def test_sums_by_hand(
     stored, bias = net.params["fc"]
     rows = stored.T if transpose else stored
     wanted = by_hand(data, rows, bias, relu)
-    found = net.blobs["y"]
-    assert found.shape == (shape[0], outputs)
-    assert np.abs(found - wanted).max() <= 0.1 * max(1, np.abs(wanted).max())  # formats of one image reach twice as far
+    top = net.blobs["y"]
+    assert top.shape == (shape[0], outputs)
+    assert np.abs(top - wanted).max() <= 0.1 * max(1, np.abs(wanted).max())  # formats of one image reach twice as far
     source, target = net.offload.formats["a"], net.offload.formats[net.graph.latest["y"]]
     codes = source.quantize(data).astype(np.int64).reshape(-1, k) - source.zero
     weights = np.asarray(task.weights).astype(np.int64).reshape(outputs, k)
@@ -88,7 +88,7 @@ def test_sums_by_hand(
     m, r = task.requantization.multiplier.reshape(-1), task.requantization
     scaled = (codes @ weights.T + own) * m
     rounded = np.sign(scaled) * (np.abs(scaled) + (1 << r.shift >> 1) >> r.shift)
-    assert np.array_equal(found, target.dequantize(np.clip(rounded + r.zero, r.low, r.high)))
+    assert np.array_equal(top, target.dequantize(np.clip(rounded + r.zero, r.low, r.high)))
 
 
 def test_a_chain_of_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,25 +55,27 @@ def test_joined_groups_are_whole_words_and_give_the_same_codes(
 ) -> None:
     rng = np.random.default_rng(seed)
     task = conv(rng, group, inputs, outputs, window)
-    found = task.joined(Z2)
+    joint_task = task.joined(Z2)
     x = codes(rng, 2, group * inputs, 5, 7)
     wanted = task.define(x)
-    assert np.array_equal(found.define(x), wanted)
-    assert np.array_equal(emulated([found], {"x": x}, {"y": wanted.shape})["y"], wanted)
-    assert found.macs(x.shape) == task.macs(x.shape)
+    assert np.array_equal(joint_task.define(x), wanted)
+    assert np.array_equal(emulated([joint_task], {"x": x}, {"y": wanted.shape})["y"], wanted)
+    assert joint_task.macs(x.shape) == task.macs(x.shape)
     if inputs == outputs == 1:
-        assert found is task
+        assert joint_task is task
         return
-    m, c = found.weights.shape[:2]
-    assert found.group == 1 or c % WORD == m // found.group % WORD == 0
+    m, c = joint_task.weights.shape[:2]
+    assert joint_task.group == 1 or c % WORD == m // joint_task.group % WORD == 0
     # no other choice takes fewer passes
     others = [n for n in range(1, group + 1) if group % n == 0]
     others = [n for n in others if n == group or n * inputs % WORD == n * outputs % WORD == 0]
-    assert passes(found.group, c, m // found.group) == min(passes(group // n, n * inputs, n * outputs) for n in others)
+    assert passes(joint_task.group, c, m // joint_task.group) == min(
+        passes(group // n, n * inputs, n * outputs) for n in others
+    )
     shapes = {"x": x.shape, "y": wanted.shape}
     address = Segment(shapes, {}, [(("x",), "y")], ["x"], ["y"]).lay().blobs
-    descriptor, constants = encoded(found, Operands(Z2, address, shapes), 64)
-    assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, found), found)
+    descriptor, constants = encoded(joint_task, Operands(Z2, address, shapes), 64)
+    assert equal(decoded(descriptor, constants, Z2, address, shapes, 64, joint_task), joint_task)
 
 
 CHOICES = {

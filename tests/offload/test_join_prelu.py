@@ -108,9 +108,9 @@ def test_codes_are_those_of_the_formula(tmp_path: Path, source: Format, shared: 
     x = (codes.astype(np.float64) - source.zero) * source.step
     each = np.broadcast_to(slopes, 8).astype(np.float64).reshape(-1, 1, 1)
     exact = np.clip(np.where(x < 0, each * x, x) / result.step, *result.range)
-    found = task.define(codes)
-    assert np.abs(found - exact).max() <= 0.51
-    assert len(np.unique(found)) > 20
+    top_codes = task.define(codes)
+    assert np.abs(top_codes - exact).max() <= 0.51
+    assert len(np.unique(top_codes)) > 20
 
 
 def test_a_network_is_near_its_float_numbers(tmp_path: Path) -> None:

@@ -136,64 +136,64 @@ class Quality(NamedTuple):
     without: float
 
 
-def decibels(wanted: Array, found: Array) -> float:
-    return float(10 * np.log10((wanted.astype(np.float64) ** 2).sum() / ((wanted - found) ** 2).sum(dtype=np.float64)))
+def decibels(wanted: Array, values: Array) -> float:
+    return float(10 * np.log10((wanted.astype(np.float64) ** 2).sum() / ((wanted - values) ** 2).sum(dtype=np.float64)))
 
 
-def qualities(made: Plan, feeds: dict[str, Array]) -> Iterator[tuple[str, Quality]]:
+def qualities(network_plan: Plan, feeds: dict[str, Array]) -> Iterator[tuple[str, Quality]]:
     """Of each layer with coarser steps, alone: its bottom is that of the float network."""
-    for layer, bottoms, tops in in_float(made.graph, feeds):
-        if layer.name in made.coarser:
+    for layer, bottoms, tops in in_float(network_plan.graph, feeds):
+        if layer.name in network_plan.coarser:
             (bottom,) = layer.bottoms
-            state = BatchState(made.shapes, made.formats, {bottom: bottoms[0]})
-            (fine, own), (coarse, steps) = (run(made, layer, state, trained) for trained in (False, True))
+            state = BatchState(network_plan.shapes, network_plan.formats, {bottom: bottoms[0]})
+            (fine, own), (coarse, steps) = (run(network_plan, layer, state, trained) for trained in (False, True))
             same = steps == own
-            assert made.coarser[layer.name].channels == np.count_nonzero(~same)
+            assert network_plan.coarser[layer.name].channels == np.count_nonzero(~same)
             wanted = tops[0].reshape(coarse.shape)
-            others = [decibels(wanted[:, same], found[:, same]) if same.any() else 99.0 for found in (coarse, fine)]
+            others = [decibels(wanted[:, same], output[:, same]) if same.any() else 99.0 for output in (coarse, fine)]
             yield layer.name, Quality(decibels(wanted, coarse), *others)
 
 
-def run(made: Plan, layer: Layer, state: BatchState, trained: bool) -> tuple[Array, Array]:
+def run(network_plan: Plan, layer: Layer, state: BatchState, trained: bool) -> tuple[Array, Array]:
     """A layer's top in float32, and the steps of its weights (M,); as if all sums fitted unless ``trained``."""
     (bottom,), (top,) = layer.bottoms, layer.tops
-    target = Arithmetic(made.overlay, made.formats, state.device_shapes, trained)
+    target = Arithmetic(network_plan.overlay, network_plan.formats, state.device_shapes, trained)
     tasks = layer.lower(target)
     blobs = {bottom: state.code(bottom)}
-    devices.open("emulator").compile(Work(made.overlay, tasks, state.device_shapes)).run(blobs)
+    devices.open("emulator").compile(Work(network_plan.overlay, tasks, state.device_shapes)).run(blobs)
     sums = target.weights(layer.weight_rows, None, layer.precision, bottom, top)
-    return made.formats[top].dequantize(blobs[top]), sums.steps
+    return network_plan.formats[top].dequantize(blobs[top]), sums.steps
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "vgg19", "resnet18", "resnet50", "yolov2_tiny"])
 def test_no_layer_is_lost_to_the_accumulator(tmp_path: Path, name: str, scheme: str) -> None:
-    with planned(path_of(name, tmp_path), scheme) as (made, feeds):
-        assert not any("a sum could reach" in reason for reason in made.partition.reasons.values())
-        assert not made.open_sums
-        found = dict(qualities(made, feeds))
-    assert found.keys() == made.coarser.keys()
-    for layer, each in found.items():
+    with planned(path_of(name, tmp_path), scheme) as (network_plan, feeds):
+        assert not any("a sum could reach" in reason for reason in network_plan.partition.reasons.values())
+        assert not network_plan.open_sums
+        quality_by_layer = dict(qualities(network_plan, feeds))
+    assert quality_by_layer.keys() == network_plan.coarser.keys()
+    for layer, each in quality_by_layer.items():
         report(
-            f"{name}, {scheme}: {layer} ({made.coarser[layer]}) {each.whole:.1f} dB, other channels {each.others:.2f} dB "
+            f"{name}, {scheme}: {layer} ({network_plan.coarser[layer]}) {each.whole:.1f} dB, other channels {each.others:.2f} dB "
             f"instead of {each.without:.2f}"
         )
     least = 25 if scheme == "Xilinx" else 20
-    assert min((each.whole for each in found.values()), default=99) >= least
-    assert max((abs(each.others - each.without) for each in found.values()), default=0) <= 0.1
+    assert min((each.whole for each in quality_by_layer.values()), default=99) >= least
+    assert max((abs(each.others - each.without) for each in quality_by_layer.values()), default=0) <= 0.1
 
 
 @pytest.mark.slow
 def test_vgg16_is_small() -> None:
-    with planned("vgg16", "Xilinx", "pynq-z2") as (made, _):
-        assert not made.coarser
-        steps = [s for s in made.schedule.steps if isinstance(s, DeviceStep)]
-        views, shapes = made.schedule.views, made.device_shapes
+    with planned("vgg16", "Xilinx", "pynq-z2") as (network_plan, _):
+        assert not network_plan.coarser
+        steps = [s for s in network_plan.schedule.steps if isinstance(s, DeviceStep)]
+        views, shapes = network_plan.schedule.views, network_plan.device_shapes
         wide = {task.origin[0] for s in steps for task in s.tasks if isinstance(task, Conv) and task.wide}
         assert {"conv4_2", "conv4_3", "conv5_1", "conv5_2", "conv5_3", "fc6"} <= wide  # of 4,608 and 25,088 products
-        chains = [chain(s.work(made.overlay, shapes, views)) for s in steps]
-        (scores,) = (x for x in made.graph.layers if x.name == "fc8")
-        assert {made.partition.engine(name) for name in ("fc6", "fc7")} == {"fpga"}
-        assert made.partition.engine("fc8") == "host"
+        chains = [chain(s.work(network_plan.overlay, shapes, views)) for s in steps]
+        (scores,) = (x for x in network_plan.graph.layers if x.name == "fc8")
+        assert {network_plan.partition.engine(name) for name in ("fc6", "fc7")} == {"fpga"}
+        assert network_plan.partition.engine("fc8") == "host"
         assert footprint(chains).constants + sum(blob.nbytes for blob in scores.blobs) < 153e6

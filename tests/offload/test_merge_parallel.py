@@ -79,25 +79,25 @@ def test_every_blob_keeps_its_codes(
     rng = np.random.default_rng(seed)
     changes: dict[str, Any] = {"window": window, "zero": points[0], "r": {"zero": points[1]}}
     tasks = [conv(rng, f"y{i}", n, leaky, **changes) for i, n in enumerate(outputs)]
-    found = merge(*tasks)
-    known = {**shapes(tasks), **found.shapes}
-    assert total(found.tasks, known) <= total(tasks, known)
+    outcome = merge(*tasks)
+    known = {**shapes(tasks), **outcome.shapes}
+    assert total(outcome.tasks, known) <= total(tasks, known)
     readers = [Pool((t.output,), f"z{i}", (), ONE, known[t.output][2:], None) for i, t in enumerate(tasks)]
     known.update({reader.output: known[reader.inputs[0]] for reader in readers})
     x = codes(rng, *SHAPE)
-    run = emulated([*found.tasks, *readers], {"x": x}, known, found.views)
+    run = emulated([*outcome.tasks, *readers], {"x": x}, known, outcome.views)
     for task, reader in zip(tasks, readers):
         assert np.array_equal(run[reader.output], task.define(x))
-    for whole, shape in found.shapes.items():
+    for whole, shape in outcome.shapes.items():
         used = np.zeros(shape[1], bool)
-        for part, first in ((part, first) for part, (of, first) in found.views.items() if of == whole):
+        for part, first in ((part, first) for part, (of, first) in outcome.views.items() if of == whole):
             assert first % STEP == 0
             assert not used[first : first + known[part][1]].any()
             used[first : first + known[part][1]] = True
         assert (run[whole][:, ~used] == points[1]).all()
-    moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
-    address = Segment(known, found.views, moves, ["x"], [output for _, output in moves]).lay().blobs
-    for task in (*found.tasks, *readers):
+    moves = [(task.inputs, task.output) for task in (*outcome.tasks, *readers)]
+    address = Segment(known, outcome.views, moves, ["x"], [output for _, output in moves]).lay().blobs
+    for task in (*outcome.tasks, *readers):
         descriptor, constants = encoded(task, Operands(Z2, address, known), 64)
         assert equal(decoded(descriptor, constants, Z2, address, known, 64, task), task)
 
@@ -106,11 +106,11 @@ def test_what_a_joint_task_is() -> None:
     """Parts that fill whole planes go first; the Task stands for all layers of both, where the first one stood."""
     rng = np.random.default_rng(0)
     a, b, other = conv(rng, "a", 6), conv(rng, "b", 16), conv(rng, "c", 5, window=Window((3, 3), (1, 1), (1, 1)))
-    found = merge(a, other, b)
-    assert [task.output for task in found.tasks] == ["b & a", "c"]
-    assert found.tasks[0].origin == ("b", "b/relu", "a", "a/relu")
-    assert found.views == {"b": ("b & a", 0), "a": ("b & a", 16)}
-    assert found.shapes == {"b & a": (2, 22, 6, 7)}
+    outcome = merge(a, other, b)
+    assert [task.output for task in outcome.tasks] == ["b & a", "c"]
+    assert outcome.tasks[0].origin == ("b", "b/relu", "a", "a/relu")
+    assert outcome.views == {"b": ("b & a", 0), "a": ("b & a", 16)}
+    assert outcome.shapes == {"b & a": (2, 22, 6, 7)}
 
 
 def test_more_than_two() -> None:
@@ -198,13 +198,13 @@ def tasks_of(net: chai.Net) -> list[Task]:
 def test_a_network_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str) -> None:
     """The formats differ: it is the multipliers of each channel that lead to them."""
     net = network(tmp_path, HEADS, device="emulator", keep=keep)
-    found = net.forward(DATA)
+    outputs = net.forward(DATA)
     assert net.formats is not None and net.formats["a"] != net.formats["b"]
     assert [t.output for t in tasks_of(net)] == ["s", "a & b", "c", "t"]
     assert net.schedule.engines().count("fpga:Convolution") == 4  # every layer is still listed
     assert [s.name for s in net.perf.steps if s.engine == "fpga"] == ["stem", "one & two", "big", "sum"]
     first = dict(net.blobs)
-    assert all(np.array_equal(out["a"], found["a"]) for out in net.stream([DATA, DATA]))
+    assert all(np.array_equal(out["a"], outputs["a"]) for out in net.stream([DATA, DATA]))
     monkeypatch.setattr(scheduling, "merge_parallel", apart)
     plain = network(tmp_path, HEADS, device="emulator", keep=keep)
     plain.forward(DATA)
@@ -221,14 +221,14 @@ def test_googlenet() -> None:
     with chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", device="emulator", batch=1) as net:
         data = np.load(folder / "cases" / "camel" / "input.npy")
         net.calibrate(data)
-        found = net.forward(data)["prob"]
+        scores = net.forward(data)["prob"]
         merged = [task.origin for task in tasks_of(net) if "&" in task.output]
         after = total(tasks_of(net), net.offload.shapes)
         bytes = laid_out(net.offload)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scheduling, "merge_parallel", apart)
             net.calibrate(data)
-            assert np.array_equal(net.forward(data)["prob"], found)
+            assert np.array_equal(net.forward(data)["prob"], scores)
             before = total(tasks_of(net), net.offload.shapes)
             assert laid_out(net.offload) == bytes
     report(f"googlenet: {len(merged)} pairs of reduces merged, {before:,} cycles before, {after:,} after")
@@ -248,7 +248,7 @@ def test_a_slice_of_a_merged_convolution_is_an_output_of_checked_tasks_too(
     monkeypatch.setenv("CHAI_CHECK", "1")
     env.cache_clear()
     net = network(tmp_path, lines, device="emulator")
-    found = net.forward(data)
+    outputs = net.forward(data)
     assert any(isinstance(step, DeviceStep) and step.tasks[0].output == "c1 & c2" for step in net.schedule.steps)
-    assert found.keys() == wanted.keys() == {"c1", "a", "b"}
-    assert all(np.array_equal(found[blob], wanted[blob]) for blob in wanted)
+    assert outputs.keys() == wanted.keys() == {"c1", "a", "b"}
+    assert all(np.array_equal(outputs[blob], wanted[blob]) for blob in wanted)

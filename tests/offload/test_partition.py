@@ -37,9 +37,9 @@ def divide(graph: Graph, chosen: Mapping[str, str] | None = None, manifest: str 
     return partition(graph, infer_shapes(graph), overlay.load(manifest), chosen or {}, {})
 
 
-def parts(found: Partition) -> list[tuple[str, str]]:
+def parts(division: Partition) -> list[tuple[str, str]]:
     """(engine, its layers in a row) of each segment."""
-    return [(s.engine, " ".join(layer.name for layer in s.layers)) for s in found.segments]
+    return [(s.engine, " ".join(layer.name for layer in s.layers)) for s in division.segments]
 
 
 # -- reasons
@@ -68,9 +68,9 @@ HOST = {
 
 @pytest.mark.parametrize("reason", HOST)
 def test_reasons(tmp_path: Path, reason: str) -> None:
-    found = divide(make(tmp_path, HOST[reason]))
-    assert found.reasons["probe"] == reason
-    assert found.engine("probe") == "host"
+    division = divide(make(tmp_path, HOST[reason]))
+    assert division.reasons["probe"] == reason
+    assert division.engine("probe") == "host"
 
 
 FPGA = {
@@ -85,8 +85,8 @@ FPGA = {
 @pytest.mark.parametrize("type", FPGA)
 def test_what_an_overlay_runs(tmp_path: Path, type: str) -> None:
     bottoms = "data data" if type == "Eltwise" else "data"
-    found = divide(make(tmp_path, f"probe {type} {bottoms} -> y : {FPGA[type]}"))
-    assert (parts(found), found.reasons) == ([("fpga", "probe")], {})
+    division = divide(make(tmp_path, f"probe {type} {bottoms} -> y : {FPGA[type]}"))
+    assert (parts(division), division.reasons) == ([("fpga", "probe")], {})
 
 
 def test_a_batchs_own_statistics_stay_on_the_host(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_a_batchs_own_statistics_stay_on_the_host(tmp_path: Path) -> None:
 
 def test_a_custom_layer_stays_on_the_host(tmp_path: Path) -> None:
     lines = "probe twist data -> y : user_defined_layer: true xcustom_param { top_dim: [2, 3, 5, 7] }"
-    found = divide(make(tmp_path, lines, custom={"twist": lambda x: None}))
-    assert found.reasons == {"probe": "a custom layer"}
+    division = divide(make(tmp_path, lines, custom={"twist": lambda x: None}))
+    assert division.reasons == {"probe": "a custom layer"}
 
 
 CONV_LIMITS = {
@@ -113,8 +113,8 @@ CONV_LIMITS = {
 def test_limits_of_the_manifest(tmp_path: Path, what: str) -> None:
     fields = f"convolution_param {{ num_output: 4 {CONV_LIMITS[what]} }}"
     most = getattr(Conv.limits(overlay.load()), f"{what.split()[0]}_max")
-    found = divide(make(tmp_path, f"probe Convolution data -> y : {fields}"))
-    assert found.reasons == {"probe": f"{what} is more than the overlay's {most}"}
+    division = divide(make(tmp_path, f"probe Convolution data -> y : {fields}"))
+    assert division.reasons == {"probe": f"{what} is more than the overlay's {most}"}
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_limits_of_the_manifest(tmp_path: Path, what: str) -> None:
     ],
 )
 def test_limits_of_every_unit(tmp_path: Path, line: str, shape: Shape, reason: str) -> None:
-    found = divide(make(tmp_path, f"probe {line}", shape))
-    assert found.reasons["probe"].startswith(f"{reason} is more than the overlay's ")
+    division = divide(make(tmp_path, f"probe {line}", shape))
+    assert division.reasons["probe"].startswith(f"{reason} is more than the overlay's ")
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_an_average_over_too_many_pixels(
 )
 def test_an_overlay_may_lack_a_unit(tmp_path: Path, unit: str, line: str) -> None:
     manifest = edited(tmp_path, lambda value: value["tasks"].pop(unit))
-    found = divide(make(tmp_path, f"probe {line}"), manifest=manifest)
-    assert found.reasons == {"probe": f"no {unit} unit"}
+    division = divide(make(tmp_path, f"probe {line}"), manifest=manifest)
+    assert division.reasons == {"probe": f"no {unit} unit"}
 
 
 @pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
@@ -455,19 +455,19 @@ def test_any_graph(file: Path, lines: str) -> None:
     """Every layer once, each after what it reads, engines in turn, a reason for each on the host, no path back."""
     file.write_text(prototxt(lines))
     graph = read_graph(file)
-    found = divide(graph)
+    division = divide(graph)
     wanted = [layer.name for layer in graph.layers if not layer.source]
-    placed = [layer.name for s in found.segments for layer in s.layers]
+    placed = [layer.name for s in division.segments for layer in s.layers]
     assert sorted(placed) == sorted(wanted)
-    engines = [s.engine for s in found.segments]
+    engines = [s.engine for s in division.segments]
     assert all(a != b for a, b in pairwise(engines))
     written = set(graph.inputs)
-    for segment in found.segments:
+    for segment in division.segments:
         for layer in segment.layers:
             assert written.issuperset(layer.bottoms), layer.name
             written.update(layer.tops)
-    assert set(found.reasons) == {layer.name for s in found.segments if s.engine == "host" for layer in s.layers}
-    for segment in found.segments:
+    assert set(division.reasons) == {layer.name for s in division.segments if s.engine == "host" for layer in s.layers}
+    for segment in division.segments:
         left: set[str] = set()  # what a path has reached outside
         for layer in graph.layers:
             if layer in segment.layers:
@@ -481,8 +481,8 @@ def test_any_graph(file: Path, lines: str) -> None:
 def test_no_graph_changes_engines_more_often_than_it_must(file: Path, lines: str) -> None:
     file.write_text(prototxt(lines))
     graph = read_graph(file)
-    found = divide(graph)
-    assert len(found.segments) == fewest(graph, found.reasons)
+    division = divide(graph)
+    assert len(division.segments) == fewest(graph, division.reasons)
 
 
 # -- real networks
@@ -516,12 +516,12 @@ def test_googlenet_is_divided_as_a_person_would() -> None:
         assert set(engines[len(head) : -3]) == {"fpga:Convolution", "fpga:Pooling", "fpga:Concat"}
         assert sum(isinstance(step, DeviceStep) for step in net.schedule.steps) == 1
         assert conversions(net) == ["Pack data", "Unpack pool5/7x7_s1"]
-        found = net.offload.partition
+        division = net.offload.partition
         host = {"loss3/classifier": "InnerProduct", "prob": "Softmax"}
-        assert found.reasons == {name: REASONS.get(type, f"no {type} unit") for name, type in host.items()}
+        assert division.reasons == {name: REASONS.get(type, f"no {type} unit") for name, type in host.items()}
         for layer in net.graph.layers:
             if layer.type in ("Convolution", "ReLU", "Pooling", "LRN", "Concat"):
-                assert found.engine(layer.name) == "fpga", layer.name
+                assert division.engine(layer.name) == "fpga", layer.name
 
 
 def test_squeezenet_is_one_segment() -> None:

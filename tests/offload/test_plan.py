@@ -245,13 +245,13 @@ def by_definition(net: chai.Net, data: Array) -> dict[str, Array]:
                     codes.update(zip(layer.tops, layer.forward(codes[layer.bottoms[0]])))
                 fused = [t for t in step.tasks if t.lookup is not None and t.output == layer.tops[0]]
                 for task in fused or layer.lower(target):
-                    found = task.define(*(codes[b] for b in task.inputs))
-                    assert found.dtype == np.int8
+                    output = task.define(*(codes[b] for b in task.inputs))
+                    assert output.dtype == np.int8
                     if task.kind == "copy":
                         whole = codes.setdefault(task.output, np.full(target.shapes[task.output], 99, np.int8))
-                        whole[:, task.first : task.first + found.shape[1]] = found
+                        whole[:, task.first : task.first + output.shape[1]] = output
                     else:
-                        codes[task.output] = found
+                        codes[task.output] = output
     return {name: host[offload.graph.latest[name]] for name in net.outputs}
 
 
@@ -308,13 +308,13 @@ def test_eight_bits_answer_as_float_does(name: str) -> None:
         for case in cases:
             data = np.load(case / "input.npy")
             wanted = exact.forward(data)["prob"].ravel()
-            found = np.argsort(-fixed.forward(data)["prob"].ravel())
+            ranking = np.argsort(-fixed.forward(data)["prob"].ravel())
             best = np.argsort(-wanted)[:2]
-            right += bool(found[0] == best[0])
+            right += bool(ranking[0] == best[0])
             if wanted[best[0]] >= 1.5 * wanted[best[1]]:
                 sure += 1
-                assert found[0] == best[0], case.name
-            assert best[0] in found[:3], case.name
+                assert ranking[0] == best[0], case.name
+            assert best[0] in ranking[:3], case.name
     assert sure >= 6
     report(f"{name}: 8-bit top-1 is float's for {right} of {len(cases)} images")
 
@@ -357,9 +357,9 @@ def test_a_fused_relu_on_the_host_is_caffes(tmp_path: Path) -> None:
     data = np.random.default_rng(0).uniform(-1, 1, (2, 3, 5, 7)).astype(np.float32)
     wanted = network(tmp_path, lines).forward(data)["c"]
     net = network(tmp_path, lines, device="emulator", engine={"conv": "host"})
-    found = net.forward(data)["c"]
+    top = net.forward(data)["c"]
     assert wanted.min() < 0
-    assert np.array_equal(found, wanted)
+    assert np.array_equal(top, wanted)
     assert net.schedule.engines() == ["host:Convolution"]
 
 
@@ -373,15 +373,15 @@ def test_a_window_behind_the_image(tmp_path: Path, pool: str) -> None:
     )
     net = build(tmp_path / "net.prototxt", text)
     data = images(net, 1)
-    found = net.forward(data)
-    assert found["p"].shape == (1, 4, 2, 2)
-    assert np.isnan(found["p"][..., 1, :]).all() == (pool == "AVE")
+    outputs = net.forward(data)
+    assert outputs["p"].shape == (1, 4, 2, 2)
+    assert np.isnan(outputs["p"][..., 1, :]).all() == (pool == "AVE")
     with np.errstate(over="ignore"):
-        equal(found, by_definition(net, data))
+        equal(outputs, by_definition(net, data))
     exact = chai.Net(tmp_path / "net.prototxt", device="float")
     train(exact.graph)
     wanted = exact.forward(data)["p"]
-    assert np.abs(found["p"][..., 0, 0] - wanted[..., 0, 0]).max() < 0.03 * np.abs(wanted[..., 0, 0]).max()
+    assert np.abs(outputs["p"][..., 0, 0] - wanted[..., 0, 0]).max() < 0.03 * np.abs(wanted[..., 0, 0]).max()
 
 
 # -- bad input
@@ -491,13 +491,13 @@ def test_a_precision_that_cannot_be_met_is_computed_on_the_host(tmp_path: Path) 
     fine = GIVEN.replace("fl_layer_out: 5", "fl_layer_out: 40")
     lines = f"first Convolution data -> a : {CONV} {GIVEN}\nodd Convolution a -> y : {CONV} {fine}"
     net = network(tmp_path, lines, device="emulator")
-    found = net.forward(DATA)["y"]
+    top = net.forward(DATA)["y"]
     assert net.schedule.engines() == ["host:Pack", "fpga:Convolution", "host:Unpack", "host:Convolution"]
     assert net.offload.partition.reasons == {
         "odd": "its output steps (DynamicFixed(8, fl 40)) are too fine for 17-bit multipliers"
     }
     wanted = network(tmp_path, lines).forward(DATA)["y"]
-    assert np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
+    assert np.abs(top - wanted).max() < 0.1 * np.abs(wanted).max()
 
 
 def test_a_plan_without_input_sizes(tmp_path: Path) -> None:

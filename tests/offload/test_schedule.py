@@ -187,10 +187,10 @@ def test_outputs_of_any_type_come_out(tmp_path: Path, last: str) -> None:
     net = run(tmp_path, lines)
     float_net = network(tmp_path, lines, SHAPE, custom={"twist": twist})
     wanted = float_net.forward(DATA)["y"]
-    found = net.forward(DATA)
-    assert list(found) == ["y"]
-    assert (found["y"].dtype, found["y"].shape) == (np.float32, wanted.shape)
-    assert np.abs(found["y"] - wanted).max() < 0.03 * np.abs(wanted).max()
+    outputs = net.forward(DATA)
+    assert list(outputs) == ["y"]
+    assert (outputs["y"].dtype, outputs["y"].shape) == (np.float32, wanted.shape)
+    assert np.abs(outputs["y"] - wanted).max() < 0.03 * np.abs(wanted).max()
     on_host = last in ("host", "custom")
     assert net.schedule.engines()[-1] == ("host:Unpack" if not on_host else f"host:{net.graph.layers[-1].type}")
 
@@ -295,12 +295,12 @@ def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     assert sorted(net.schedule.engines()) == [
         *("fpga:Convolution", "fpga:Convolution", "host:Pack", "host:Pack", "host:TanH", "host:Unpack", "host:Unpack"),
     ]
-    found = net.forward(b=other, a=DATA)
+    outputs = net.forward(b=other, a=DATA)
     wanted = network(tmp_path, lines, SHAPE).forward(DATA, other)
-    assert list(found) == net.outputs == ["ca", "cb", "t"]
-    assert np.array_equal(found["t"], np.tanh(other))
+    assert list(outputs) == net.outputs == ["ca", "cb", "t"]
+    assert np.array_equal(outputs["t"], np.tanh(other))
     for blob in ("ca", "cb"):
-        assert np.abs(found[blob] - wanted[blob]).max() < 0.03 * np.abs(wanted[blob]).max()
+        assert np.abs(outputs[blob] - wanted[blob]).max() < 0.03 * np.abs(wanted[blob]).max()
 
 
 def test_an_output_of_the_first_segment_is_unpacked_once(tmp_path: Path) -> None:

@@ -135,8 +135,8 @@ def test_beyond_the_overlays_channels_it_stays_plain() -> None:
 
 
 def steps(net: chai.Net) -> tuple[list[Pack], list[DeviceStep]]:
-    found = net.schedule.steps
-    return [s for s in found if isinstance(s, Pack)], [s for s in found if isinstance(s, DeviceStep)]
+    all_steps = net.schedule.steps
+    return [s for s in all_steps if isinstance(s, Pack)], [s for s in all_steps if isinstance(s, DeviceStep)]
 
 
 def opened(folder: Path, lines: str, **options: Any) -> chai.Net:
@@ -225,8 +225,8 @@ def test_the_emulator_reads_the_input_as_it_is(tmp_path: Path, monkeypatch: pyte
         env.cache_clear()
         with used(kernels):
             again = opened(tmp_path, FIRST)
-            found = again.forward(DATA)["p1"]  # equal by definition, too, if Tasks are checked
-        assert np.array_equal(found, wanted)
+            top = again.forward(DATA)["p1"]  # equal by definition, too, if Tasks are checked
+        assert np.array_equal(top, wanted)
         assert steps(again)[1][0].inputs == ("data unfolded",)  # what is planned stays the same
         packed[check] = [step.bytes for step in again.perf.steps if step.type == "Pack"]
     assert packed == {"": [size if kernels == "sgemm" else prod(LARGE)], "1": [size]}

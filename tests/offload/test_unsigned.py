@@ -38,10 +38,10 @@ TOP = "xcustom_param { top_dim: [2, 3, 5, 7] }"
 def unsigned(folder: Path, lines: str, shape: tuple[int, ...] = SHAPE, **options: Any) -> set[str]:
     """The unsigned blobs of a network, by name."""
     graph = rewrite(make(folder, lines, shape, **options))
-    found = unsigned_blobs(graph, Z2)
+    blobs = unsigned_blobs(graph, Z2)
     seen = values(graph) if not options else {}
-    assert all(seen[blob].min() >= 0 for blob in found if blob in seen), "the rule calls a negative blob unsigned"
-    return {graph.caffe_name(blob) for blob in found}
+    assert all(seen[blob].min() >= 0 for blob in blobs if blob in seen), "the rule calls a negative blob unsigned"
+    return {graph.caffe_name(blob) for blob in blobs}
 
 
 # -- which blobs
@@ -188,8 +188,8 @@ def test_a_network_without_formats_has_unsigned_codes_where_it_can(tmp_path: Pat
 
 def test_calibrated_formats_by_hand(tmp_path: Path) -> None:
     graph = make(tmp_path, "r AbsVal data -> a\nc Concat a a -> y")
-    found = calibrated(graph, {"data": 1.0, "a": 2.0, "y": 2.0}, 8, "Xilinx", unsigned=("a", "y"))
-    assert found == {"data": Format("Xilinx", 8, 1.0), **dict.fromkeys("ay", Format("Xilinx", 8, 2.0, True))}
+    formats = calibrated(graph, {"data": 1.0, "a": 2.0, "y": 2.0}, 8, "Xilinx", unsigned=("a", "y"))
+    assert formats == {"data": Format("Xilinx", 8, 1.0), **dict.fromkeys("ay", Format("Xilinx", 8, 2.0, True))}
 
 
 # -- formats of a file
@@ -218,12 +218,12 @@ def test_a_mark_is_obeyed_where_the_graph_proves_it(tmp_path: Path, form: Any) -
     scheme = "Xilinx" if form is xilinx else "DynamicFixed"
     lines = f"a Convolution data -> a : {CONV} {marked}\nr ReLU a -> a\np Pooling a -> p : {MAX}"
 
-    def found(**options: Any) -> dict[str, Format]:
+    def formats_of(**options: Any) -> dict[str, Format]:
         graph = rewrite(make(tmp_path, lines, **options))
         return from_precision(graph, unsigned_blobs(graph, Z2))
 
-    assert found()["a@r"] == found()["p"] == Format(scheme, 8, 5, True)
-    assert found(end_layer="a")["a"] == Format(scheme, 8, 5 if form is xilinx else 4)  # the same range
+    assert formats_of()["a@r"] == formats_of()["p"] == Format(scheme, 8, 5, True)
+    assert formats_of(end_layer="a")["a"] == Format(scheme, 8, 5 if form is xilinx else 4)  # the same range
     graph = rewrite(make(tmp_path, lines))
     assert from_precision(graph)["a@r"] == Format(scheme, 8, 5, True).signed
 
@@ -244,8 +244,8 @@ def test_an_inherited_format_loses_the_mark_where_the_heir_can_be_negative(tmp_p
     marked = fixed(3, 6, chai_unsigned_out=True)
     lines = f"a Convolution data -> a : {CONV} {marked}\nr ReLU a -> a\nb Convolution a -> b : {CONV}"
     graph = rewrite(make(tmp_path, lines))
-    found = from_precision(graph, unsigned_blobs(graph, Z2))
-    assert (found["a@r"], found["b"]) == (Format("DynamicFixed", 8, 6, True), Format("DynamicFixed", 8, 5))
+    formats = from_precision(graph, unsigned_blobs(graph, Z2))
+    assert (formats["a@r"], formats["b"]) == (Format("DynamicFixed", 8, 6, True), Format("DynamicFixed", 8, 5))
 
 
 @pytest.mark.parametrize("into", [False, True])
@@ -297,8 +297,8 @@ def test_every_kind_carries_the_zero_points_of_its_blobs(tmp_path: Path) -> None
     }
     assert net.formats is not None
     assert {b for b, f in net.formats.items() if f.zero} == {"a@ra", "m", "v", "t", "c", "g@rg"}
-    found = tasks(net)
-    conv, pool, average, one, two, scale, last = (found[name] for name in "amvstfg")
+    task_of = tasks(net)
+    conv, pool, average, one, two, scale, last = (task_of[name] for name in "amvstfg")
     assert isinstance(conv, Conv) and (conv.zero, conv.requantization.zero, conv.requantization.low) == (0, -128, -128)
     assert isinstance(pool, Pool) and (pool.requantization, pool.zero) == (None, 0)
     assert isinstance(average, Pool) and average.requantization is not None
@@ -324,14 +324,14 @@ def unmerged(patch: pytest.MonkeyPatch) -> None:
 
 def compare(build: Callable[[], chai.Net], data: Array) -> tuple[Any, Any]:
     """Run a network whole and unmerged; the outputs are equal to the bit. Return the Tasks of both."""
-    found = []
+    runs = []
     for patched in (False, True):
         with pytest.MonkeyPatch.context() as patch, build() as net:
             if patched:
                 unmerged(patch)
             net.calibrate(data)
-            found.append((net.forward(data), tasks(net), {f.unsigned for f in (net.formats or {}).values()}))
-    (whole, merged, signs), (apart, single, _) = found
+            runs.append((net.forward(data), tasks(net), {f.unsigned for f in (net.formats or {}).values()}))
+    (whole, merged, signs), (apart, single, _) = runs
     assert signs == {True, False}
     for blob, wanted in apart.items():
         assert np.array_equal(whole[blob], wanted), blob
@@ -396,10 +396,10 @@ def test_branches_of_other_formats_are_rescaled_without_their_zero_point(tmp_pat
         c Concat a b -> c
         """
     net = network(tmp_path, lines, device="emulator")
-    found = net.forward(DATA)["c"]
+    top = net.forward(DATA)["c"]
     assert net.formats is not None and [net.formats[b].unsigned for b in ("a@ra", "b@rb", "c")] == [True, False, False]
     copy = tasks(net)["c"]
     assert isinstance(copy, Copy) and copy.zero == -128 and copy.requantization is not None
     assert (copy.inputs, copy.requantization.zero) == (("a@ra",), 0)
     wanted = network(tmp_path, lines).forward(DATA)["c"]
-    assert np.abs(found - np.clip(wanted, 0, 5)).max() < 0.1
+    assert np.abs(top - np.clip(wanted, 0, 5)).max() < 0.1

@@ -106,13 +106,13 @@ def test_one_segment(tmp_path: Path, name: str) -> None:
     lines, kinds = HEAD + NETS[name][0] + TAIL, NETS[name][1]
     wanted = network(tmp_path, lines, SHAPE).forward(DATA)["y"]
     net = network(tmp_path, lines, SHAPE, device="emulator")
-    found = net.forward(DATA)["y"]
+    top = net.forward(DATA)["y"]
     assert len(net.schedule.segments) == 1 and net.offload.plan.partition.reasons == {}
     assert kinds is None or [task.kind for task in tasks(net)][1:-1] == kinds
-    assert found.shape == wanted.shape
-    assert np.sqrt(((found - wanted) ** 2).mean() / (wanted**2).mean()) < 0.03
+    assert top.shape == wanted.shape
+    assert np.sqrt(((top - wanted) ** 2).mean() / (wanted**2).mean()) < 0.03
     save(net, tmp_path / "net.chai")
-    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(DATA)["y"], found)
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(DATA)["y"], top)
 
 
 def without(folder: Path, **changes: Any) -> Path:

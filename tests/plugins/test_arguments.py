@@ -48,13 +48,13 @@ def values(folder: Path, args: dict[str, Any], fields: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_values(tmp_path: Path, args: dict[str, Any], fields: str, expected: dict[str, Any]) -> None:
-    found = values(tmp_path, args, fields)
-    assert set(found) == set(expected)
+    arguments = values(tmp_path, args, fields)
+    assert set(arguments) == set(expected)
     for name, wanted in expected.items():
         if isinstance(wanted, list):
-            assert found[name].dtype == np.float32 and found[name].tolist() == wanted
+            assert arguments[name].dtype == np.float32 and arguments[name].tolist() == wanted
         else:
-            assert (found[name], type(found[name])) == (wanted, type(wanted))
+            assert (arguments[name], type(arguments[name])) == (wanted, type(wanted))
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_arguments_that_cannot_be(form: str, args: Any, message: str) -> None:
 
 
 def test_numbers_of_any_type_in_a_tuple(tmp_path: Path) -> None:
-    found = values(tmp_path, {"k": (np.float32(0.5), np.int64(3), True), "n": 2**53}, flagged())
-    assert found["k"].tolist() == [0.5, 3, 1] and found["n"] == 2**53
+    arguments = values(tmp_path, {"k": (np.float32(0.5), np.int64(3), True), "n": 2**53}, flagged())
+    assert arguments["k"].tolist() == [0.5, 3, 1] and arguments["n"] == 2**53
 
 
 def scaled(x: Any, factor: float, times: int, on: bool, rest: Any, channels: int, mode: str) -> None:
@@ -144,9 +144,9 @@ def test_functions_ask_for_them_by_name_compiled_or_not(tmp_path: Path, jit: boo
     args = {"factor": 1.0, "times": 1, "on": False, "rest": (), "channels": "I.F", "mode": "max"}
     chai.custom("mine", args=args, jit=jit)(scaled)
     fields = flagged(floats=[0.5, 7, 1, 2, 3], strings=["sum"])
-    found = one(tmp_path, fields).forward(DATA)["y"]
-    assert found[0, 0, 0, 0] == 2 + 30 + 700 + 3000 + 30000
-    assert np.array_equal(found.ravel()[1:], DATA.ravel()[1:] * np.float32(0.5))
+    top = one(tmp_path, fields).forward(DATA)["y"]
+    assert top[0, 0, 0, 0] == 2 + 30 + 700 + 3000 + 30000
+    assert np.array_equal(top.ravel()[1:], DATA.ravel()[1:] * np.float32(0.5))
 
 
 def test_shape_and_setup_get_them_too(tmp_path: Path) -> None:

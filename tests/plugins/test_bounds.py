@@ -161,7 +161,7 @@ def declared(a: Any, i: int) -> Any:
     return a[i]
 
 
-def made(by: int) -> Any:
+def adder(by: int) -> Any:
     @numba.njit
     def inner(a: Any, i: int) -> Any:
         return a[i * by]
@@ -172,7 +172,7 @@ def made(by: int) -> Any:
 in_module: Any = types.ModuleType("in_module")
 in_module.deep = types.ModuleType("deep")
 in_module.deep.access = access
-times_5 = made(5)
+times_5 = adder(5)
 
 
 def directly(x: Any) -> None:
@@ -283,18 +283,18 @@ def test_checked_and_unchecked_machine_code_are_two(tmp_path: Path) -> None:
 
 
 def test_options_of_helpers_are_part_of_the_hash() -> None:
-    found = set()
+    digests = set()
     for options in ({}, {"fastmath": True}, {"fastmath": {"nnan"}}, {"parallel": True}):
         space: dict[str, Any] = {"helper": numba.njit(**options)(lambda a: a[0])}
         exec("def f(x): return helper(x)", space)
-        found.add(reach.digest(space["f"]))
-    assert len(found) == 4
+        digests.add(reach.digest(space["f"]))
+    assert len(digests) == 4
 
 
 def test_two_helpers_of_one_factory_are_two_in_the_hash() -> None:
-    found = set()
+    digests = set()
     for second in (3, 4):
-        space = {"g": made(2), "h": made(second)}
+        space = {"g": adder(2), "h": adder(second)}
         exec("def f(x): return g(x, 0) + h(x, 0)", space)
-        found.add(reach.digest(space["f"]))
-    assert len(found) == 2
+        digests.add(reach.digest(space["f"]))
+    assert len(digests) == 2

@@ -118,9 +118,9 @@ def test_beside_the_emulator_only_the_python_layers_are_on_the_host(models: Path
 
 def test_a_loss_layer_as_caffes_own_examples_have_it(tmp_path: Path) -> None:
     lines = "q Power data -> q : power_param { scale: 3 }\n" + layer("Distance", wires="data q -> y")
-    found = net(tmp_path, lines, LOSS).forward(DATA)["y"]
+    loss = net(tmp_path, lines, LOSS).forward(DATA)["y"]
     wanted = sum((float(a) - np.float32(3) * a) ** 2 for a in DATA.ravel()) / 2 / 2
-    assert found.shape == (1,) and found[0] == pytest.approx(wanted, rel=1e-5)
+    assert loss.shape == (1,) and loss[0] == pytest.approx(wanted, rel=1e-5)
 
 
 # -- setup, reshape, forward
@@ -175,8 +175,8 @@ def test_several_tops_of_their_own_sizes(tmp_path: Path) -> None:
         "        top[0].data[...] = bottom[0].data[..., :half]\n"
         "        top[1].data[...] = bottom[0].data[..., half:]\n"
     )
-    found = net(tmp_path, layer("Halves", "a b", wires="data -> left right"), code).forward(DATA)
-    assert np.array_equal(found["left"], DATA[..., :3]) and np.array_equal(found["right"], DATA[..., 3:])
+    outputs = net(tmp_path, layer("Halves", "a b", wires="data -> left right"), code).forward(DATA)
+    assert np.array_equal(outputs["left"], DATA[..., :3]) and np.array_equal(outputs["right"], DATA[..., 3:])
 
 
 def test_a_top_in_place_shares_its_bottoms_memory(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def test_a_top_in_place_shares_its_bottoms_memory(tmp_path: Path) -> None:
     lines = f"q Power data -> q : power_param {{ scale: 3 }}\n{layer('Clear', wires='q -> q')}"
     wanted = np.float32(3) * DATA
     wanted[..., 0], wanted[..., 1] = 7, 8
-    given = DATA.copy()
-    assert np.array_equal(net(tmp_path, lines, code).forward(given)["q"], wanted)
-    assert np.array_equal(given, DATA)
+    data = DATA.copy()
+    assert np.array_equal(net(tmp_path, lines, code).forward(data)["q"], wanted)
+    assert np.array_equal(data, DATA)
 
 
 def test_in_place_between_layers_that_are_fused(tmp_path: Path) -> None:
@@ -205,10 +205,10 @@ def test_in_place_between_layers_that_are_fused(tmp_path: Path) -> None:
         "    def forward(self, bottom, top): top[0].data[..., 1:] *= 0.5\n"
     )
     lines = f"c Convolution data -> c : {CONV}\n{layer('Halve', wires='c -> c')}\nr ReLU c -> c"
-    made = net(tmp_path, lines, code, device="emulator")
+    overlay_net = net(tmp_path, lines, code, device="emulator")
     exact = chai.Net(tmp_path / "net.prototxt", device="float", custom=tmp_path / "mine.py").forward(DATA)["c"]
-    assert np.abs(made.forward(DATA)["c"] - exact).max() < 0.05 * exact.max()
-    assert {s.name: s.engine for s in made.perf.steps if s.engine != "host"} == {"c": "fpga", "p": "custom"}
+    assert np.abs(overlay_net.forward(DATA)["c"] - exact).max() < 0.05 * exact.max()
+    assert {s.name: s.engine for s in overlay_net.perf.steps if s.engine != "host"} == {"c": "fpga", "p": "custom"}
     assert (exact[..., 0] > 0).any()
 
 
@@ -294,8 +294,8 @@ def test_a_layer_without_bottom_and_the_phase(tmp_path: Path) -> None:
     )
     lines = "q Power data -> q : power_param { scale: 3 }\n" + layer("Phase", wires="-> y").replace("->", " ->")
     for phase, number in (("TRAIN", caffe.TRAIN), ("TEST", caffe.TEST)):
-        found = net(tmp_path, lines, code, phase=phase).forward(DATA)["y"]
-        assert found.shape == () and found == number
+        top = net(tmp_path, lines, code, phase=phase).forward(DATA)["y"]
+        assert top.shape == () and top == number
 
 
 # -- one door
@@ -319,10 +319,10 @@ def test_unload_and_reload(tmp_path: Path, registry: plugins.Registry) -> None:
     net(tmp_path, layer())
     path = tmp_path / "net.prototxt"
     for place in (tmp_path / "mine.py", tmp_path):
-        found = chai.load_custom(place)
+        plugin = chai.load_custom(place)
         double = chai.Net(path, device="float")
-        assert found.version in ({"mine.Double": ""}, {})
-        found.unload()
+        assert plugin.version in ({"mine.Double": ""}, {})
+        plugin.unload()
         assert registry.find("mine.Double") is None
         with pytest.raises(chai.UnknownLayer):
             chai.Net(path, device="float")
@@ -337,10 +337,10 @@ def test_a_compiled_network_says_what_it_needs(tmp_path: Path) -> None:
     from chai.artifact.save import save
 
     lines = f"c Convolution data -> c : {CONV}\n{layer(text='3', wires='c -> y')}"
-    made = net(tmp_path, lines, device="emulator", calibrate=DATA)
-    save(made, tmp_path / "net.chai")
+    overlay_net = net(tmp_path, lines, device="emulator", calibrate=DATA)
+    save(overlay_net, tmp_path / "net.chai")
     again = chai.Net(tmp_path / "net.chai", device="emulator", custom=tmp_path)
-    assert np.array_equal(again.forward(DATA)["y"], made.forward(DATA)["y"])
+    assert np.array_equal(again.forward(DATA)["y"], overlay_net.forward(DATA)["y"])
     assert [s.name for s in again.perf.custom] == ["p"] and of(again).factor == 3
     with pytest.raises(chai.PluginError, match=r"layer 'p': it needs class 'Double' of the Python module 'mine'"):
         chai.Net(tmp_path / "net.chai", device="emulator")
@@ -348,8 +348,8 @@ def test_a_compiled_network_says_what_it_needs(tmp_path: Path) -> None:
 
 def test_flagged_it_is_a_function_of_the_registry(tmp_path: Path) -> None:
     lines = f"{layer()} user_defined_layer: true xcustom_param {{ top_dim: [2, 3, 5, 7] }}"
-    found = net(tmp_path, lines, custom={"Python": lambda x: x.top[0].fill(9)}).forward(DATA)["y"]
-    assert (found == 9).all()
+    top = net(tmp_path, lines, custom={"Python": lambda x: x.top[0].fill(9)}).forward(DATA)["y"]
+    assert (top == 9).all()
 
 
 # -- classes of modules that the program has imported
@@ -425,8 +425,8 @@ def test_one_thread_at_a_time_and_streams_that_end(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join(HANG)
-    assert [len(found) for found in results] == [5, 5]
-    assert all(np.array_equal(found, wanted[i]) for i in range(2) for found in results[i])
+    assert [len(outputs) for outputs in results] == [5, 5]
+    assert all(np.array_equal(outputs, wanted[i]) for i in range(2) for outputs in results[i])
 
 
 OUTER = HEAD + (
@@ -655,14 +655,14 @@ def test_files_and_folders_of_chai_custom(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_two_folders_may_have_modules_of_one_name(tmp_path: Path) -> None:
-    found = []
+    networks = []
     for factor in (2, 5):
         folder = tmp_path / str(factor)
         folder.mkdir()
         (folder / "config.py").write_text(f"factor = {factor}\n")
         code = "import config\n" + DOUBLE.replace("self.factor *", "config.factor *")
-        found.append(net(folder, layer(), code, custom=folder))
-    assert [float(n.forward(DATA)["y"].ravel()[0] / DATA.ravel()[0]) for n in found] == [2, 5]
+        networks.append(net(folder, layer(), code, custom=folder))
+    assert [float(n.forward(DATA)["y"].ravel()[0] / DATA.ravel()[0]) for n in networks] == [2, 5]
 
 
 def test_a_networks_own_folder_goes_before_the_global_ones(tmp_path: Path, registry: plugins.Registry) -> None:

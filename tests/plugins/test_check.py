@@ -23,9 +23,9 @@ def shifted(x: Any, by: float) -> None:
 @pytest.fixture
 def custom() -> Any:
     """A type that is right, with a rule for its shape."""
-    made = chai.custom("mine", args={"by": 0.5})(shifted)
-    made.shape(lambda x: [x.input_dims[0]])
-    return made
+    custom_type = chai.custom("mine", args={"by": 0.5})(shifted)
+    custom_type.shape(lambda x: [x.input_dims[0]])
+    return custom_type
 
 
 @compiles
@@ -33,26 +33,26 @@ def test_what_is_right_passes(custom: Any) -> None:
     custom.impl("numpy", jit=False)(lambda x, by: np.add(x.bottom[0], np.float32(by), out=x.top[0]))
     custom.impl("nhwc", jit=False, layout="NHWC", dtype="float16")(lambda x, by: np.add(x.bottom[0], by, out=x.top[0]))
     custom.impl("single", jit=False, when=lambda x: x.input_dims[0][0] == 1)(shifted)
-    found = chai.check_custom("mine", [SHAPE], float_args=[0.25])
-    assert found.ok and found.type == "mine"
-    ways = [(row.inputs, row.way) for row in found.rows]
+    report = chai.check_custom("mine", [SHAPE], float_args=[0.25])
+    assert report.ok and report.type == "mine"
+    ways = [(row.inputs, row.way) for row in report.rows]
     wanted = ["python", "ref (compiled)", "numpy (python)", "nhwc (python)"]
     for inputs in WAYS:
         expected = {*wanted, *(["single (python)"] if inputs == WAYS[1] else [])}
         assert {w for i, w in ways if i == inputs} == expected
-    assert all(row.ms >= 0 and row.difference < 1e-3 and row.layer == "mine" for row in found.rows)
-    assert json.loads(json.dumps(found.to_json()))["ok"] is True
-    assert "python" in str(found) and "FAILED" not in str(found)
+    assert all(row.ms >= 0 and row.difference < 1e-3 and row.layer == "mine" for row in report.rows)
+    assert json.loads(json.dumps(report.to_json()))["ok"] is True
+    assert "python" in str(report) and "FAILED" not in str(report)
 
 
 def test_an_implementation_that_is_wrong(custom: Any) -> None:
     custom.impl("wrong", jit=False)(lambda x, by: np.subtract(x.bottom[0], np.float32(by), out=x.top[0]))
-    found = chai.check_custom(custom, [SHAPE])
-    wrong = [row for row in found.rows if row.way == "wrong (python)"]
-    assert not found.ok and [row.ok for row in wrong] == [False] * 3
+    report = chai.check_custom(custom, [SHAPE])
+    wrong = [row for row in report.rows if row.way == "wrong (python)"]
+    assert not report.ok and [row.ok for row in wrong] == [False] * 3
     largest = 3 + 0.5  # of a few hundred normal numbers, about
     assert all(0.5 / largest < row.difference < 2 / largest * 2 for row in wrong)
-    assert str(found).count("FAILED") == 3
+    assert str(report).count("FAILED") == 3
 
 
 def test_one_that_is_wrong_for_some_batches_only(custom: Any) -> None:
@@ -60,8 +60,8 @@ def test_one_that_is_wrong_for_some_batches_only(custom: Any) -> None:
         x.top[0][:1] = x.bottom[0][:1] + np.float32(by)
 
     custom.impl("first", jit=False)(first_image)
-    found = {row.inputs: row.ok for row in chai.check_custom(custom, [SHAPE]).rows if row.way == "first (python)"}
-    assert found == {"2x3x5x7": False, "1x3x5x7": True, "3x3x5x7": False}
+    verdicts = {row.inputs: row.ok for row in chai.check_custom(custom, [SHAPE]).rows if row.way == "first (python)"}
+    assert verdicts == {"2x3x5x7": False, "1x3x5x7": True, "3x3x5x7": False}
 
 
 @pytest.mark.parametrize("reference", [True, False])
@@ -77,10 +77,10 @@ def test_one_that_keeps_a_state(reference: bool) -> None:
     if not reference:
         custom.impl("counting", jit=False)(counting)
     custom.shape(lambda x: [x.input_dims[0]])
-    found = chai.check_custom(custom, [SHAPE])
-    assert not found.ok
-    assert {r.way for r in found.rows if not r.ok} == {"python" if reference else "counting (python)"}
-    assert all(r.note == "two runs on the same inputs differ" for r in found.rows if not r.ok)
+    report = chai.check_custom(custom, [SHAPE])
+    assert not report.ok
+    assert {r.way for r in report.rows if not r.ok} == {"python" if reference else "counting (python)"}
+    assert all(r.note == "two runs on the same inputs differ" for r in report.rows if not r.ok)
 
 
 @compiles
@@ -100,9 +100,9 @@ def test_one_that_writes_outside(custom: Any) -> None:
 
 def test_one_that_raises_or_does_not_compile(custom: Any) -> None:
     custom.impl("raises", jit=False)(lambda x, by: 1 / 0)
-    found = chai.check_custom(custom, [SHAPE])
-    assert {r.way for r in found.rows if not r.ok} == {"raises (python)"}
-    assert "ZeroDivisionError" in next(r.note for r in found.rows if not r.ok)
+    report = chai.check_custom(custom, [SHAPE])
+    assert {r.way for r in report.rows if not r.ok} == {"raises (python)"}
+    assert "ZeroDivisionError" in next(r.note for r in report.rows if not r.ok)
     custom.implementations[0] = custom.implementations[-1]  # nothing to compare with
     with pytest.raises(chai.PluginError, match="ZeroDivisionError"):
         chai.check_custom(custom, [SHAPE])
@@ -115,9 +115,9 @@ def test_codes_may_be_one_step_off(custom: Any, error: float, ok: bool) -> None:
         value = (x.bottom[0] * x.float_params[2] + by) / x.float_params[3] + error
         x.top[0][...] = np.clip(np.rint(value), -127, 127)
 
-    found = [row for row in chai.check_custom(custom, [SHAPE]).rows if row.way == "codes (python)"]
-    assert [row.ok for row in found] == [ok] * 3
-    assert all((row.difference <= 1) == ok for row in found)
+    rows = [row for row in chai.check_custom(custom, [SHAPE]).rows if row.way == "codes (python)"]
+    assert [row.ok for row in rows] == [ok] * 3
+    assert all((row.difference <= 1) == ok for row in rows)
 
 
 def test_parameters_several_blobs_and_tops() -> None:

@@ -93,12 +93,12 @@ BAKED = {
 
 @pytest.mark.parametrize("what", BAKED)
 def test_what_the_hash_sees(what: str) -> None:
-    found = []
+    digests = []
     for number in (3, 3, 4):
         space: dict[str, Any] = {"np": np, "Enum": Enum}
         exec(BAKED[what] % number, space)
-        found.append(reach.digest(space["f"]))
-    assert found[0] == found[1] != found[2]
+        digests.append(reach.digest(space["f"]))
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_the_hash_sees_into_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_the_hash_sees_into_packages(tmp_path: Path, monkeypatch: pytest.MonkeyP
     package = tmp_path / "pkg_of_helpers"
     package.mkdir()
     (package / "__init__.py").write_text("from . import deep")
-    found = []
+    digests = []
     for factor in (3, 3, 4):
         (package / "deep.py").write_text(f"def scale(v): return v * {factor}\nEXTRA = '{'x' * factor}'\n")
         for name in ("pkg_of_helpers", "pkg_of_helpers.deep"):
@@ -116,8 +116,8 @@ def test_the_hash_sees_into_packages(tmp_path: Path, monkeypatch: pytest.MonkeyP
         importlib.invalidate_caches()
         space: dict[str, Any] = {"pkg_of_helpers": importlib.import_module("pkg_of_helpers")}
         exec("def f(v): return pkg_of_helpers.deep.scale(v)", space)
-        found.append(reach.digest(space["f"]))
-    assert found[0] == found[1] != found[2]
+        digests.append(reach.digest(space["f"]))
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_options_are_part_of_the_hash() -> None:
@@ -147,12 +147,12 @@ def doubled(x: Any) -> None:
 def test_it_is_compiled_at_load_once_for_all_sizes(tmp_path: Path) -> None:
     chai.custom("mine")(doubled)
     net = one(tmp_path)
-    (made,) = net.graph.layer("mine")._frames.values()
-    assert len(made.compiled.dispatcher.signatures) == 1
+    (own_frame,) = net.graph.layer("mine")._frames.values()
+    assert len(own_frame.compiled.dispatcher.signatures) == 1
     for data in (DATA, DATA[:1], np.ones((4, 3, 5, 7), np.float32)):
         assert np.array_equal(net.forward(data)["y"], 2 * data)
-    assert frame(one(tmp_path)).compiled.dispatcher is made.compiled.dispatcher
-    assert len(made.compiled.dispatcher.signatures) == 1
+    assert frame(one(tmp_path)).compiled.dispatcher is own_frame.compiled.dispatcher
+    assert len(own_frame.compiled.dispatcher.signatures) == 1
     assert frame(net).compiled.fields == ("in_ptrs", "out_ptrs")  # only what it names is handed over
 
 
@@ -168,8 +168,8 @@ def test_nans_stay_nans_in_fast_math(tmp_path: Path) -> None:
 
     data = DATA.copy()
     data.ravel()[[3, 8]] = np.nan, np.inf
-    found = one(tmp_path).forward(data)["y"].ravel()
-    assert found[3] == 1 and found[8] == 2 and found.sum() == 3
+    top = one(tmp_path).forward(data)["y"].ravel()
+    assert top[3] == 1 and top[8] == 2 and top.sum() == 3
 
 
 # -- parallel kernels
@@ -208,8 +208,8 @@ def test_two_parallel_kernels_at_once_do_not_abort(tmp_path: Path, own: bool) ->
     """numba's workqueue ends the process when two threads use it; a function that the user compiled is guarded too."""
     decorator = "@numba.njit(parallel=True)" if own else ""
     code = PARALLEL.format(folder=str(tmp_path), rounds=300, options="", decorator=decorator, parallel=not own)
-    found = python(code, NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS=2, CHAI_CACHE=tmp_path / "cache")
-    assert found == "workqueue True 600 {2.0}"
+    output = python(code, NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS=2, CHAI_CACHE=tmp_path / "cache")
+    assert output == "workqueue True 600 {2.0}"
 
 
 @compiles
@@ -218,9 +218,9 @@ def test_max_threads(tmp_path: Path) -> None:
         PARALLEL.format(folder=str(tmp_path), rounds=2, options=", max_threads=1", decorator="", parallel=True)
         + "print(numba.get_num_threads())"
     )
-    found = python(code, NUMBA_NUM_THREADS=2, CHAI_CACHE=tmp_path / "cache").splitlines()
-    assert found[0].endswith(" True 4 {1.0}")
-    assert found[1] == "2"  # it is given back
+    lines = python(code, NUMBA_NUM_THREADS=2, CHAI_CACHE=tmp_path / "cache").splitlines()
+    assert lines[0].endswith(" True 4 {1.0}")
+    assert lines[1] == "2"  # it is given back
 
 
 # -- without numba, and without compiling
@@ -229,8 +229,8 @@ WITHOUT = """
 import sys, logging
 sys.modules["numba"] = None
 import importlib.util as u
-found = u.find_spec
-u.find_spec = lambda name, *a: None if name == "numba" else found(name, *a)
+find = u.find_spec
+u.find_spec = lambda name, *a: None if name == "numba" else find(name, *a)
 logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
 import numpy as np, chai
 from pathlib import Path
@@ -260,10 +260,10 @@ print(net.graph.layer("b").implementation((SHAPE,)))
 
 
 def test_without_numba_numpy_goes_first_and_loops_run_as_they_are(tmp_path: Path) -> None:
-    found = python(WITHOUT.format(folder=str(tmp_path))).splitlines()
-    warning = [line for line in found if "numba is not installed" in line]
+    lines = python(WITHOUT.format(folder=str(tmp_path))).splitlines()
+    warning = [line for line in lines if "numba is not installed" in line]
     assert len(warning) == 1 and "about a hundred times slower" in warning[0]
-    assert [line for line in found if line not in warning and "precision_param" not in line] == [
+    assert [line for line in lines if line not in warning and "precision_param" not in line] == [
         *("True", "True", "numpy (no numba here; others: ref)"),
     ]
 

@@ -62,13 +62,13 @@ def cell(tmp_path: Path) -> Path:
 def test_a_cell_is_a_loop_over_its_units(tmp_path: Path, cell: Path) -> None:
     x, h, weights, bias = drawn(2, 5), drawn(2, 3), drawn(3, 8), drawn(3)
     net = _cell(tmp_path, [("rnn", "RNNCell", [weights, bias])])
-    found = net.forward(x=x, h=h)["y"]
+    top = net.forward(x=x, h=h)["y"]
     for n in range(2):
         for unit in range(3):
             total = float(bias[unit])
             for k, value in enumerate([*x[n], *h[n]]):
                 total += float(value) * float(weights[unit, k])
-            assert found[n, unit] == pytest.approx(np.tanh(total), abs=1e-6)
+            assert top[n, unit] == pytest.approx(np.tanh(total), abs=1e-6)
     assert parts(net) == {"rnn/concat": "Concat", "rnn/inner_product": "InnerProduct", "rnn/tanh": "TanH"}
 
 
@@ -101,13 +101,13 @@ def trained(tmp_path: Path) -> Path:
 def test_its_parts_run_on_the_overlay_with_the_bits_of_the_plain_network(trained: Path) -> None:
     chai.custom.compose("Cell")(cell_on_the_overlay)
     images = drawn(2, 3, 5, 7)
-    found = []
+    runs = []
     for name in ("plain", "net"):
         net = chai.Net(trained / f"{name}.prototxt", trained / f"{name}.caffemodel", "emulator")
         out = net.forward(images)["y"]
         assert net.partition.engine("rnn/convolution") == net.partition.engine("rnn/concat") == "fpga"
-        found.append((out, net.schedule.engines()))
-    (plain, plain_engines), (own, own_engines) = found
+        runs.append((out, net.schedule.engines()))
+    (plain, plain_engines), (own, own_engines) = runs
     assert np.array_equal(plain, own)
     assert plain_engines == own_engines
     moved = chai.Net(trained / "net.prototxt", trained / "net.caffemodel", "emulator", engine={"rnn": "host"})
@@ -171,11 +171,11 @@ def test_googlenets_classifier_has_the_bits_of_the_plain_one(tmp_path: Path) -> 
 
 def _same_bits(folder: Path, files: tuple[Path, Path], classifier: str, outputs: int, images: Array) -> None:
     """Compare a network with an InnerProduct as its classifier with the same one whose classifier is a composed type."""
-    given = chai.Net(*files, "emulator", batch=len(images))
-    layer = given.graph.layer(classifier)
+    original = chai.Net(*files, "emulator", batch=len(images))
+    layer = original.graph.layer(classifier)
     text = files[0].read_text()
     start = text.rindex("layer", 0, text.index(f'"{classifier}"'))
-    bottom, top = (given.graph.caffe_name(blob) for blob in (layer.bottoms[0], layer.tops[0]))
+    bottom, top = (original.graph.caffe_name(blob) for blob in (layer.bottoms[0], layer.tops[0]))
     types = {
         "plain": f'"InnerProduct" inner_product_param {{ num_output: {outputs} }}',
         "net": '"Classifier" user_defined_layer: true',
@@ -183,9 +183,11 @@ def _same_bits(folder: Path, files: tuple[Path, Path], classifier: str, outputs:
     for name, type in types.items():
         new = f'layer {{ name: "{classifier}" bottom: "{bottom}" top: "{top}" type: {type} }}\n'
         (folder / f"{name}.prototxt").write_text(text[:start] + new + text[_closed(text, start) :])
-    made = chai.custom.compose("Classifier")(lambda g, x: g.inner_product(x, num_output=outputs, blobs=(0, 1)))
+    classifier_type = chai.custom.compose("Classifier")(
+        lambda g, x: g.inner_product(x, num_output=outputs, blobs=(0, 1))
+    )
     plain = chai.Net(folder / "plain.prototxt", files[1], "emulator", batch=len(images))
-    net = chai.Net(folder / "net.prototxt", files[1], "emulator", batch=len(images), custom=made)
+    net = chai.Net(folder / "net.prototxt", files[1], "emulator", batch=len(images), custom=classifier_type)
     assert np.array_equal(net.forward(images)["prob"], plain.forward(images)["prob"])
     assert net.graph.layer(f"{classifier}/inner_product").type == "InnerProduct"
 
@@ -215,8 +217,8 @@ def test_arguments_by_name_from_any_message(tmp_path: Path) -> None:
     assert seen == {"mode": "AVE", "num_output": 7, "rest": [], "factor": 2.0, "flag": False}
     data = drawn(2, 3, 5, 7)
     assert np.array_equal(net.forward(data)["y"], 2 * data)
-    given = 'xcustom_param { float_args: [5, 3, 11, 13] string_args: "MAX" }'
-    args = composed("mine", args=given)
+    message = 'xcustom_param { float_args: [5, 3, 11, 13] string_args: "MAX" }'
+    args = composed("mine", args=message)
     with pytest.raises(chai.PluginError, match="float_args has 1 values too many"):
         REGISTRY.types["mine"].args.pop("rest")  # type: ignore[attr-defined]
         untrained(tmp_path, args)
@@ -650,11 +652,11 @@ def test_what_cannot_be_composed(function: Any, args: dict[str, Any], expected: 
 
 
 def test_it_has_no_implementations_to_compare() -> None:
-    made = chai.custom.compose("mine")(lambda g, x: g.relu(x))
+    custom_type = chai.custom.compose("mine")(lambda g, x: g.relu(x))
     with pytest.raises(chai.PluginError, match=r"'mine' .* is composed of layers"):
         chai.check_custom("mine", [(2, 3)])
     with pytest.raises(chai.PluginError, match="is composed of layers"):
-        chai.check_custom(made, [(2, 3)])
+        chai.check_custom(custom_type, [(2, 3)])
 
 
 # -- registry and start-up

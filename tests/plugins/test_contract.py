@@ -30,13 +30,13 @@ def trained(folder: Path) -> Path:
 
 @pytest.mark.parametrize("device", ["float", "emulator"])
 def test_every_field(tmp_path: Path, device: str) -> None:
-    found: list[Any] = []
-    custom = {"mine": lambda x: (found.append(x), np.copyto(x.top[0], np.flip(x.bottom[0], 3)))}
+    objects: list[Any] = []
+    custom = {"mine": lambda x: (objects.append(x), np.copyto(x.top[0], np.flip(x.bottom[0], 3)))}
     fields = flagged((9, 3, 5, 7), [2.5, -1], ["up", ""]) + PRECISION
     lines = f"before Power data -> p\nmine mine p data -> y : {fields}"
     net = untrained(tmp_path, lines, custom=custom, caffemodel=trained(tmp_path), device=device)
     assert np.array_equal(net.forward(DATA)["y"], DATA[..., ::-1])
-    x = found[-1]
+    x = objects[-1]
     assert [d.tolist() for d in x.input_dims] == [list(SHAPE)] * 2
     assert [d.tolist() for d in x.output_dims] == [list(SHAPE)] == [x.output_dim.tolist()]  # the run's batch, not 9
     assert [p.shape for p in x.in_ptrs] == [(210,)] * 2 and [p.shape for p in x.out_ptrs] == [(210,)]
@@ -124,8 +124,8 @@ def text(x: Any) -> None:
 @pytest.mark.parametrize(("word", "sign"), [("up", 1), ("down", -1), ("größer", -1)])
 def test_texts_in_compiled_code(tmp_path: Path, word: str, sign: int) -> None:
     chai.custom("mine")(text)
-    found = one(tmp_path, flagged(strings=[word])).forward(DATA)["y"]
-    assert np.array_equal(found, sign * DATA)
+    top = one(tmp_path, flagged(strings=[word])).forward(DATA)["y"]
+    assert np.array_equal(top, sign * DATA)
 
 
 def test_outputs_are_zero_before_the_call(tmp_path: Path) -> None:
@@ -163,11 +163,11 @@ def test_every_field_is_documented() -> None:
 
 
 def test_an_object_says_who_it_is(tmp_path: Path) -> None:
-    found: list[Any] = []
-    one(tmp_path, custom={"mine": found.append}).forward(DATA)
-    assert repr(found[0]) == "<xChangeLayer 'mine' (mine)>"
+    objects: list[Any] = []
+    one(tmp_path, custom={"mine": objects.append}).forward(DATA)
+    assert repr(objects[0]) == "<xChangeLayer 'mine' (mine)>"
     with pytest.raises(AttributeError, match="xChangeLayer has no field 'weights'"):
-        found[0].weights  # noqa: B018
+        objects[0].weights  # noqa: B018
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -178,8 +178,8 @@ def test_gemm(tmp_path: Path, batch: int) -> None:
     fields = flagged((1, 11), [11])
     net = untrained(tmp_path, f"fc gemm data -> y : {fields}", (2, 5, 3, 2), caffemodel=tmp_path / "w.caffemodel")
     x = rng.standard_normal((batch, 5, 3, 2)).astype(np.float32)
-    found = net.forward(x)["y"]
+    top = net.forward(x)["y"]
     for n in range(batch):
         for m in range(11):
             wanted = float(bias[m]) + sum(float(w) * float(v) for w, v in zip(weights[m], x[n].ravel()))
-            assert found[n, m] == pytest.approx(wanted, abs=1e-4)
+            assert top[n, m] == pytest.approx(wanted, abs=1e-4)

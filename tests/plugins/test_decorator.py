@@ -43,10 +43,10 @@ def test_nhwc_is_brought_in_and_back(tmp_path: Path, jit: bool) -> None:
         ramp(x)
 
     n, c, h, w = SHAPE
-    found = one(tmp_path).forward(DATA)["y"]
+    top = one(tmp_path).forward(DATA)["y"]
     for index in np.ndindex(SHAPE):
         b, k, y, z = index
-        assert found[index] == ((b * h + y) * w + z) * c + k
+        assert top[index] == ((b * h + y) * w + z) * c + k
     if not jit:
         assert seen[0] == [(n, h, w, c), (n, h, w, c), [n, h, w, c], [h * w * c, w * c, c, 1]]
         assert all(seen[1][b, y, z, k] == DATA[b, k, y, z] for b, k, y, z in np.ndindex(SHAPE))
@@ -54,9 +54,9 @@ def test_nhwc_is_brought_in_and_back(tmp_path: Path, jit: bool) -> None:
 
 def test_nhwc_leaves_blobs_of_other_ranks_alone(tmp_path: Path) -> None:
     custom = chai.custom("mine", layout="NHWC", jit=False)(lambda x: np.copyto(x.top[0], x.bottom[0].mean((1, 2))))
-    found = one(tmp_path, flagged((1, 3))).forward(DATA)["y"]
+    top = one(tmp_path, flagged((1, 3))).forward(DATA)["y"]
     assert custom.implementations[0].layout == "NHWC"
-    assert np.allclose(found, DATA.mean((2, 3)), atol=1e-6)
+    assert np.allclose(top, DATA.mean((2, 3)), atol=1e-6)
 
 
 def test_float16_in_numpy(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_float16_in_numpy(tmp_path: Path) -> None:
         seen.append((x.in_ptrs[0].dtype, x.out_ptrs[0].dtype))
         x.top[0][...] = x.bottom[0] / 3
 
-    found = one(tmp_path).forward(DATA)["y"]
+    top = one(tmp_path).forward(DATA)["y"]
     assert seen == [(np.float16, np.float16)]
-    assert found.dtype == np.float32
-    assert np.array_equal(found, (DATA.astype(np.float16) / np.float16(3)).astype(np.float32))
-    assert not np.array_equal(found, DATA / 3)
+    assert top.dtype == np.float32
+    assert np.array_equal(top, (DATA.astype(np.float16) / np.float16(3)).astype(np.float32))
+    assert not np.array_equal(top, DATA / 3)
 
 
 # -- memory
@@ -88,9 +88,9 @@ def test_per_image(tmp_path: Path, batch: int) -> None:
         x.top[0][...] = x.bottom[0] - x.bottom[0].mean()
 
     data = np.random.default_rng(1).standard_normal((batch, *SHAPE[1:])).astype(np.float32)
-    found = one(tmp_path).forward(data)["y"]
+    top = one(tmp_path).forward(data)["y"]
     assert seen == [([1, 3, 5, 7], [1, 3, 5, 7], (1, 3, 5, 7), 105)] * batch
-    for image, original in zip(found, data):
+    for image, original in zip(top, data):
         assert np.array_equal(image, original - original.mean())
 
 
@@ -113,11 +113,11 @@ def test_inplace_starts_from_a_copy(tmp_path: Path) -> None:
 
     net = network(tmp_path, f"mine mine data -> data : {flagged()}\nabs AbsVal data -> y", SHAPE, keep="all")
     data = DATA.copy()
-    found = net.forward(data)["y"]
+    top = net.forward(data)["y"]
     wanted = DATA.copy()
     wanted[:, 1] *= 10
     wanted[0, 0, 0, 0] += 1
-    assert np.array_equal(found, np.abs(wanted))
+    assert np.array_equal(top, np.abs(wanted))
     assert np.array_equal(data, DATA)  # what the user gave is theirs
     assert np.array_equal(net.blobs["data"], wanted)
 
@@ -168,9 +168,9 @@ def test_everything_follows_sizes_that_change_after_load(tmp_path: Path) -> None
     net = one(tmp_path, flagged(()))
     for shape in (SHAPE, (1, 3, 4, 9), SHAPE):
         data = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
-        found = net.forward(data)["y"]
-        assert found.shape == net.shapes["y"] == shape[:3]
-        assert np.allclose(found, sum(data[..., i] * i for i in range(shape[3])), atol=1e-4)
+        top = net.forward(data)["y"]
+        assert top.shape == net.shapes["y"] == shape[:3]
+        assert np.allclose(top, sum(data[..., i] * i for i in range(shape[3])), atol=1e-4)
 
 
 def test_blobs_are_not_copied_between_custom_layers(tmp_path: Path) -> None:
@@ -203,14 +203,14 @@ def combine(x: Any) -> None:
 def test_several_bottoms_and_tops(tmp_path: Path, ports: int, jit: bool, device: str) -> None:
     chai.custom("mine", ports=ports, jit=jit)(combine)
     lines = f"{THREE}mine mine data a b -> y z : {flagged()}"
-    found = network(tmp_path, lines, SHAPE, device=device).forward(DATA)
+    outputs = network(tmp_path, lines, SHAPE, device=device).forward(DATA)
     wanted = DATA + 2 * DATA + DATA.max((2, 3), keepdims=True)
-    assert set(found) == {"y", "z"}
+    assert set(outputs) == {"y", "z"}
     if device == "float":
-        assert np.array_equal(found["y"], wanted)
+        assert np.array_equal(outputs["y"], wanted)
     else:  # the pooling is in fixed point, everything else on the host
-        assert np.abs(found["y"] - wanted).max() < np.abs(DATA).max() / 127
-    assert np.array_equal(found["z"], -found["y"])
+        assert np.abs(outputs["y"] - wanted).max() < np.abs(DATA).max() / 127
+    assert np.array_equal(outputs["z"], -outputs["y"])
 
 
 def test_tops_of_different_shapes_need_a_rule(tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_tops_of_different_shapes_need_a_rule(tmp_path: Path) -> None:
 
     net = network(tmp_path, "mine mine data -> sums most", SHAPE)  # needs no flag: no built-in is called so
     assert net.shapes["sums"] == (2,)
-    found = net.forward(DATA[:1])
-    assert np.allclose(found["sums"], DATA[:1].sum((1, 2, 3)), atol=1e-5)
-    assert np.array_equal(found["most"], DATA[:1].max((2, 3)))
+    outputs = net.forward(DATA[:1])
+    assert np.allclose(outputs["sums"], DATA[:1].sum((1, 2, 3)), atol=1e-5)
+    assert np.array_equal(outputs["most"], DATA[:1].max((2, 3)))
 
 
 def test_strict_keeps_chaidnns_limits(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_rule_that_raises(tmp_path: Path) -> None:
 
 
 def test_setup_runs_once_per_layer_and_again_after_params_were_touched(tmp_path: Path) -> None:
-    made = []
+    setups = []
 
     @chai.custom("mine", jit=False)
     def mine(x: Any) -> None:
@@ -308,19 +308,19 @@ def test_setup_runs_once_per_layer_and_again_after_params_were_touched(tmp_path:
 
     @mine.setup
     def _(x: Any) -> None:
-        made.append(x.layername)
+        setups.append(x.layername)
         x.data["calls"] = 0
 
     lines = f"one mine data -> a : {flagged()}\ntwo mine a -> y : {flagged()}"
     net = network(tmp_path, lines, SHAPE)
-    assert made == ["one", "two"]  # before the first image
-    made.clear()
+    assert setups == ["one", "two"]  # before the first image
+    setups.clear()
     net = chai.Net(tmp_path / "net.prototxt", device="float")
     assert [net.forward(d)["y"][0, 0, 0, 0] for d in (DATA, DATA[:1], DATA)] == [1, 2, 3]  # each layer has its own
-    assert made == ["one", "two"]
+    assert setups == ["one", "two"]
     assert net.params == {}
     assert net.forward(DATA)["y"][0, 0, 0, 0] == 1
-    assert made == ["one", "two"] * 2
+    assert setups == ["one", "two"] * 2
 
 
 def weighted(x: Any) -> None:
@@ -369,14 +369,14 @@ def test_a_relu_behind_it_is_its_own_or_the_hosts(tmp_path: Path, fuse: tuple[st
     custom.impl("numpy", jit=False, priority=20)(lambda x: (flags.append(x.custom_reluflag), shifted(x)))
     lines = f"{RELU} : relu_param {{ negative_slope: {slope} }}"
     fixed = network(tmp_path, lines, SHAPE, device="emulator", jit=False)
-    found = fixed.forward(DATA)["y"]
+    top = fixed.forward(DATA)["y"]
     assert fixed.schedule.engines() == ["host:mine"]
     assert flags[-1] == (1 if fuse and not slope else 0)
     custom.implementations.pop()
     wanted = np.where(DATA < 0.25, np.float32(slope) * (DATA - np.float32(0.25)), DATA - np.float32(0.25))
     for device in ("emulator", "float"):  # compiled
         assert np.allclose(network(tmp_path, lines, SHAPE, device=device).forward(DATA)["y"], wanted, atol=1e-6)
-    assert np.allclose(found, wanted, atol=1e-6)
+    assert np.allclose(top, wanted, atol=1e-6)
 
 
 # -- built-ins
@@ -447,9 +447,9 @@ def test_methods_of_a_class(tmp_path: Path, registry: Any) -> None:
     own = Custom()
     own.factor = np.float32(5)
     x = frame(net, "b").static
-    given = chai.xChangeLayer({**x, "bottom": (DATA,), "top": (np.zeros_like(DATA),)})
-    own.custom_second(given, 1)  # in its class it still is a method
-    assert np.array_equal(given.top[0], DATA * 5)
+    layer_object = chai.xChangeLayer({**x, "bottom": (DATA,), "top": (np.zeros_like(DATA),)})
+    own.custom_second(layer_object, 1)  # in its class it still is a method
+    assert np.array_equal(layer_object.top[0], DATA * 5)
 
 
 class Scaler:
@@ -493,8 +493,8 @@ def test_methods_of_an_object(tmp_path: Path, custom: Callable[[], Any]) -> None
 
 
 def test_a_method_by_its_name_and_one_that_would_be_compiled(tmp_path: Path) -> None:
-    found = one(tmp_path, type="scale", custom=[Scaler(2).scale]).forward(DATA)["y"]
-    assert np.array_equal(found, DATA * np.float32(2))
+    top = one(tmp_path, type="scale", custom=[Scaler(2).scale]).forward(DATA)["y"]
+    assert np.array_equal(top, DATA * np.float32(2))
     with pytest.raises(chai.PluginError, match="a method of an object cannot be compiled"):
         chai.custom("mine")(Scaler(2).scale)
 

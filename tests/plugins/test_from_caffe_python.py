@@ -24,16 +24,16 @@ def net(folder: Path, text: str, code: str) -> chai.Net:
 
 
 def test_the_layer_of_caffe(tmp_path: Path) -> None:
-    found = net(tmp_path, source("data", SHAPE) + LAYER, CAFFE).forward(DATA)
-    assert np.array_equal(found["scale"], 3 * DATA)
+    outputs = net(tmp_path, source("data", SHAPE) + LAYER, CAFFE).forward(DATA)
+    assert np.array_equal(outputs["scale"], 3 * DATA)
 
 
 def test_the_class_of_opencv(tmp_path: Path) -> None:
     pool = "pooling_param { pool: MAX kernel_size: 3 }"
-    found = net(tmp_path, prototxt(f"p Pooling data -> p : {pool}\nc Crop data p -> y"), OPENCV).forward(DATA)
-    assert np.array_equal(found["y"], DATA[:, :, 1:4, 1:6])
+    outputs = net(tmp_path, prototxt(f"p Pooling data -> p : {pool}\nc Crop data p -> y"), OPENCV).forward(DATA)
+    assert np.array_equal(outputs["y"], DATA[:, :, 1:4, 1:6])
 
 
 def test_the_class_of_vitis_ai(tmp_path: Path) -> None:
-    found = net(tmp_path, prototxt("s Sum data data data -> y"), VITIS).forward(DATA)
-    assert np.array_equal(found["y"], DATA + DATA + DATA)
+    outputs = net(tmp_path, prototxt("s Sum data data data -> y"), VITIS).forward(DATA)
+    assert np.array_equal(outputs["y"], DATA + DATA + DATA)

@@ -50,11 +50,11 @@ def define(jit: bool = True, **options: Any) -> Any:
 def oracle(codes: np.ndarray, into: Format, out: Format) -> np.ndarray:
     """``halve_codes`` in whole numbers and float64, element by element."""
     factor = float(-np.float32(0.5) * np.float32(into.step) / np.float32(out.step))
-    found = np.empty(codes.shape, np.int8)
+    halves = np.empty(codes.shape, np.int8)
     for index in np.ndindex(codes.shape):
         value = int(codes[index]) * factor
-        found[index] = max(-127, min(127, int(np.sign(value)) * int(abs(value) + 0.5)))
-    return found
+        halves[index] = max(-127, min(127, int(np.sign(value)) * int(abs(value) + 0.5)))
+    return halves
 
 
 def codes(net: chai.Net, blob: str) -> np.ndarray:
@@ -131,10 +131,10 @@ def test_what_it_is_told_about_formats(tmp_path: Path, own: bool) -> None:
 
     lines = BETWEEN
     if own:
-        given = DYNAMIC % "fl_layer_in: 6 fl_layer_out: 5 fl_params: 7"
-        mine_given = DYNAMIC % "fl_layer_in: 5 fl_layer_out: 3 fl_params: 7"
-        lines = lines.replace(" : " + CONV, f" : {CONV} {given}").replace(
-            flagged(MIDDLE), f"{flagged(MIDDLE)} {mine_given}"
+        first_formats = DYNAMIC % "fl_layer_in: 6 fl_layer_out: 5 fl_params: 7"
+        mine_formats = DYNAMIC % "fl_layer_in: 5 fl_layer_out: 3 fl_params: 7"
+        lines = lines.replace(" : " + CONV, f" : {CONV} {first_formats}").replace(
+            flagged(MIDDLE), f"{flagged(MIDDLE)} {mine_formats}"
         )
     # its float32 form is asked for a calibration only
     mine.implementations[0] = mine.implementations[0].__class__("ref", halve, False)
@@ -177,10 +177,10 @@ mine mine a -> b : {flagged(MIDDLE)}
 def test_codes_where_they_are_and_floats_where_not(tmp_path: Path, lines: str, steps: list[str]) -> None:
     define()
     net = network(tmp_path, lines, SHAPE, device="emulator", keep="all")
-    found = net.forward(DATA)
+    outputs = net.forward(DATA)
     assert net.schedule.engines() == steps
     exact = network(tmp_path, lines, SHAPE).forward(DATA)["y"]
-    assert np.abs(found["y"] - exact).max() < 0.05 * np.abs(exact).max()
+    assert np.abs(outputs["y"] - exact).max() < 0.05 * np.abs(exact).max()
 
 
 @compiles
@@ -197,9 +197,9 @@ def test_a_second_bottom_from_the_host_makes_all_of_them_floats(tmp_path: Path) 
     lines = f"first Convolution data -> a : {CONV}\nabs AbsVal a -> h\nmine mine a h -> y : {flagged(MIDDLE)}"
     net = network(tmp_path, lines, SHAPE, device="emulator", keep="all", engine={"abs": "host"})
     net.calibrate(DATA)  # else the layer would run on floats in the first pass
-    found = net.forward(DATA)["y"]
+    top = net.forward(DATA)["y"]
     assert seen[-1] == [np.float32, np.float32]
-    assert np.array_equal(found, net.blobs["a"] + np.abs(net.blobs["a"]))
+    assert np.array_equal(top, net.blobs["a"] + np.abs(net.blobs["a"]))
 
 
 @pytest.mark.parametrize("priority", [-1, 0, 10])
@@ -383,12 +383,12 @@ def test_a_top_that_goes_into_a_concat(tmp_path: Path) -> None:
     define()
     lines = f"{BOTH}other Convolution data -> c : {CONV}\njoin Concat b c -> j\nlast Convolution j -> y : {CONV}"
     net = network(tmp_path, lines, SHAPE, device="emulator", keep="all")
-    found = net.forward(DATA)["y"]
+    top = net.forward(DATA)["y"]
     assert "host:Unpack" not in net.schedule.engines()[:-1]
     assert np.array_equal(codes(net, "b"), oracle(codes(net, "a"), net.formats["a"], net.formats["b"]))
     assert np.array_equal(net.blobs["j"][:, :16], net.blobs["b"])
     exact = network(tmp_path, lines, SHAPE).forward(DATA)["y"]
-    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
+    assert np.abs(top - exact).max() < 0.05 * np.abs(exact).max()
 
 
 def test_layout_and_single_images(tmp_path: Path) -> None:
@@ -426,9 +426,9 @@ def test_a_relu_on_codes(tmp_path: Path, fuse: tuple[str, ...]) -> None:
     ]
     assert set(flags) == {int(bool(fuse))}
     into, out = net.formats["a"], net.formats["b@relu"]
-    found = out.quantize(net.blobs["b"])
-    assert np.array_equal(found, np.maximum(oracle(codes(net, "a"), into, out), 0))
-    assert found.max() == 127  # the format is that of the ReLU's output
+    halves = out.quantize(net.blobs["b"])
+    assert np.array_equal(halves, np.maximum(oracle(codes(net, "a"), into, out), 0))
+    assert halves.max() == 127  # the format is that of the ReLU's output
 
 
 def test_a_leaky_relu_behind_it_is_computed_in_float(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ def value(folder: Path, **options: Any) -> float:
 
 def test_a_file_is_run_once_and_again_when_it_changed(tmp_path: Path, registry: plugins.Registry) -> None:
     file = write(tmp_path / "mine.py", 1)
-    found = chai.load_custom(file)
-    assert found.types == ("mine",) and found.path == file
+    plugin = chai.load_custom(file)
+    assert plugin.types == ("mine",) and plugin.path == file
     first = registry.find("mine")
     assert chai.load_custom(tmp_path).types == ("mine",)
     assert registry.find("mine") is first
@@ -71,9 +71,9 @@ def test_chai_custom_names_files_and_folders(tmp_path: Path) -> None:
         "from chai import plugins; plugins.load_shipped(); plugins.load_named(); "
         "print(*plugins.REGISTRY.known(), plugins.places())"
     )
-    found = python(code, CHAI_CUSTOM=os.pathsep.join(map(str, (one_file, folder))))
-    assert "first" in found.split() and "second" in found.split() and "gemm" in found.split()
-    assert str(folder) in found
+    output = python(code, CHAI_CUSTOM=os.pathsep.join(map(str, (one_file, folder))))
+    assert "first" in output.split() and "second" in output.split() and "gemm" in output.split()
+    assert str(folder) in output
 
 
 def test_nothing_is_run_that_was_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,13 +119,13 @@ def test_a_place_that_is_not_there(tmp_path: Path) -> None:
 
 def test_reload_and_unload(tmp_path: Path, registry: plugins.Registry) -> None:
     file = write(tmp_path / "mine.py", 1, version="1.0")
-    found = chai.load_custom(file)
-    assert found.version == {"mine": "1.0"}
+    plugin = chai.load_custom(file)
+    assert plugin.version == {"mine": "1.0"}
     before = registry.find("mine")
-    assert found.reload().types == ("mine",)
+    assert plugin.reload().types == ("mine",)
     assert registry.find("mine") is not before  # run again although nothing changed
     file.write_text(FILE.format(type="mine", version="1.1", value=5, more=""))
-    again = found.reload()
+    again = plugin.reload()
     assert again.version == {"mine": "1.1"}
     net = one(tmp_path)
     again.unload()
@@ -139,9 +139,9 @@ def test_reload_and_unload(tmp_path: Path, registry: plugins.Registry) -> None:
 
 def test_a_reload_forgets_what_the_file_no_longer_has(tmp_path: Path, registry: plugins.Registry) -> None:
     file = write(tmp_path / "mine.py", 1, "old")
-    found = chai.load_custom(file)
+    plugin = chai.load_custom(file)
     write(file, 1, "new")
-    assert found.reload().types == ("new",)
+    assert plugin.reload().types == ("new",)
     assert registry.find("new") is not None and registry.find("old") is None
 
 

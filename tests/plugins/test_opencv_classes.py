@@ -116,9 +116,9 @@ def test_the_same_numbers_shapes_and_parameters_as_opencv(folder: Path, classes:
     net = chai.Net(folder / "net.prototxt", folder / "net.caffemodel", device="float")
     wanted = np.load(folder / "out.npz")
     for i, image in enumerate(images()):
-        found = net.forward(image)
-        assert np.array_equal(found["y"], wanted[f"scaled{i}"])
-        assert np.allclose(found["z"], wanted[f"shifted{i}"], rtol=1e-6, atol=1e-6)
+        outputs = net.forward(image)
+        assert np.array_equal(outputs["y"], wanted[f"scaled{i}"])
+        assert np.allclose(outputs["z"], wanted[f"shifted{i}"], rtol=1e-6, atol=1e-6)
     assert [s.name for s in net.perf.custom] == ["crop", "w"]
     assert [{**ABSENT, **p, "offset": 0} for p in classes["seen"]] == [
         {**ABSENT, **p, "offset": 0} for p in (crop, weighted)
@@ -138,9 +138,9 @@ def test_what_the_class_should_compute_by_hand(folder: Path, classes: dict[str, 
         h, w = (-(-(s - 3) // 2) + 1 for s in image.shape[2:])  # of a Caffe pool
         y, x = (image.shape[2] - h) // 2, (image.shape[3] - w) // 2
         whole = image[:, :, y : y + h, x : x + w] * WEIGHTS.reshape(1, 3, 1, 1) + np.float32(1.5)
-        found = net.forward(image)
-        assert np.allclose(found["y"], 2 * whole, rtol=1e-6) and np.allclose(
-            found["z"], whole.mean((2, 3), keepdims=True) + 1
+        outputs = net.forward(image)
+        assert np.allclose(outputs["y"], 2 * whole, rtol=1e-6) and np.allclose(
+            outputs["z"], whole.mean((2, 3), keepdims=True) + 1
         )
     assert net.graph.layer("w").custom.version == "2"
     assert plugins.REGISTRY.find("Weighted") is None  # this network's alone
@@ -183,14 +183,14 @@ def test_sizes_of_another_thread_wait_for_a_forward(folder: Path, classes: dict[
     wanted = [net.forward(image)["y"] for image in (first, second)]
     cv.dnn_registerLayer("Crop", Slow)
     net = chai.Net(*files, device="float")
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(net.forward(first)["y"]), daemon=True)
+    tops: list[Any] = []
+    thread = threading.Thread(target=lambda: tops.append(net.forward(first)["y"]), daemon=True)
     thread.start()
     assert inside.wait(HANG)
-    found.append(net.forward(second)["y"])
+    tops.append(net.forward(second)["y"])
     thread.join(HANG)
-    assert sorted(f.shape for f in found) == sorted(w.shape for w in wanted)
-    assert all(any(np.array_equal(f, w) for w in wanted if w.shape == f.shape) for f in found)
+    assert sorted(f.shape for f in tops) == sorted(w.shape for w in wanted)
+    assert all(any(np.array_equal(f, w) for w in wanted if w.shape == f.shape) for f in tops)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -234,11 +234,11 @@ def test_on_an_overlay_and_compiled(tmp_path: Path, classes: dict[str, Any]) -> 
         )
     )
     net = chai.Net(path, device="emulator", calibrate=DATA)
-    found = net.forward(DATA)["y"]
+    top = net.forward(DATA)["y"]
     assert {s.name: s.engine for s in net.perf.steps if s.engine != "host"} == {"c": "fpga", "p": "fpga", "x": "custom"}
     save(net, tmp_path / "net.chai")
     again = chai.Net(tmp_path / "net.chai", device="emulator")
-    assert np.array_equal(again.forward(DATA)["y"], found)
+    assert np.array_equal(again.forward(DATA)["y"], top)
     assert classes["seen"][-1] == {"offset": 2}
 
 

@@ -35,9 +35,9 @@ def make(folder: Path, **options: Any) -> chai.Net:
 def test_on_the_blobs_of_the_last_pass(tmp_path: Path, device: str) -> None:
     net = make(tmp_path, device=device)
     net.forward(DATA)
-    found = chai.run_layer(net, "mine")
-    assert set(found) == {"b", "c"}
-    assert all(np.array_equal(found[blob], net.blobs[blob]) for blob in found)
+    tops = chai.run_layer(net, "mine")
+    assert set(tops) == {"b", "c"}
+    assert all(np.array_equal(tops[blob], net.blobs[blob]) for blob in tops)
     first = chai.run_layer(net, "first")  # what it wrote before the ReLU that works in place
     assert first["a"].min() < 0
     if device == "float":
@@ -48,9 +48,9 @@ def test_on_arrays(tmp_path: Path) -> None:
     net = make(tmp_path)
     rng = np.random.default_rng(4)
     a, data = rng.standard_normal((3, 4, 5, 7)), rng.standard_normal((3, 3, 5, 7))  # float64, another batch
-    found = chai.run_layer(net, "mine", [a, data])
-    assert np.array_equal(found["b"], a.astype(np.float32) * -2)
-    assert found["c"].shape == (3, 4, 5, 7) and found["c"].dtype == np.float32
+    tops = chai.run_layer(net, "mine", [a, data])
+    assert np.array_equal(tops["b"], a.astype(np.float32) * -2)
+    assert tops["c"].shape == (3, 4, 5, 7) and tops["c"].dtype == np.float32
     assert net.values == {}
 
 
@@ -61,8 +61,8 @@ def test_from_a_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CHAI_DUMP")
     env.cache_clear()
     net = make(tmp_path)
-    found = chai.run_layer(net, "last", tmp_path / "dump")["y"]
-    assert np.array_equal(found, net.forward(DATA)["y"])
+    top = chai.run_layer(net, "last", tmp_path / "dump")["y"]
+    assert np.array_equal(top, net.forward(DATA)["y"])
     assert np.array_equal(chai.run_layer(net, "relu", str(tmp_path / "dump"))["a"], net.blobs["a"])
     with pytest.raises(
         chai.UsageError, match="blob 'data' is an input of the network, which a dump does not have"
@@ -89,9 +89,9 @@ def test_a_debugger_may_step_into_it(tmp_path: Path) -> None:
     net.graph.layer("mine").custom.implementations[0] = (
         net.graph.layer("mine").custom.implementations[0].__class__("ref", look, True)
     )
-    found = chai.run_layer(net, "mine", jit=False)
+    tops = chai.run_layer(net, "mine", jit=False)
     assert places == [True]
-    assert np.array_equal(found["b"], net.blobs["b"])
+    assert np.array_equal(tops["b"], net.blobs["b"])
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:

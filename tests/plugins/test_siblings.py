@@ -52,8 +52,8 @@ def test_a_sibling_goes_before_the_named_folder_and_what_is_installed(
     }
     assert np.array_equal(run(tmp_path, imports, **files), 2 * DATA)
     assert sys.path == path
-    found = {name for name in set(sys.modules) - names if not name.startswith("chai")}
-    assert not {name for name in found if "for_test" in name} - {"apart_for_test"}
+    modules = {name for name in set(sys.modules) - names if not name.startswith("chai")}
+    assert not {name for name in modules if "for_test" in name} - {"apart_for_test"}
 
 
 def test_not_in_a_file_that_asks_for_absolute_imports(tmp_path: Path) -> None:

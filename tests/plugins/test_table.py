@@ -27,7 +27,7 @@ def test_every_row_has_an_answer_and_a_test_or_a_reason() -> None:
 def test_the_tests_that_it_names_are_there(number: int) -> None:
     named = ROWS[number][2]
     for test in named.split(", "):
-        found = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", test)
-        assert found, test
-        functions = {n.name for n in ast.parse((ROOT / found[1]).read_text()).body if isinstance(n, ast.FunctionDef)}
-        assert found[2] in functions, test
+        match = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", test)
+        assert match, test
+        functions = {n.name for n in ast.parse((ROOT / match[1]).read_text()).body if isinstance(n, ast.FunctionDef)}
+        assert match[2] in functions, test

@@ -19,12 +19,12 @@ from .common import DATA, SHAPE
 CLASSES = '''
 import numpy as np
 
-made = []
+instances = []
 
 
 class Sum:
     def __init__(self, op):
-        made.append(op)
+        instances.append(op)
 
     def calculate(self, output, input):
         result = np.array(output, copy=False)
@@ -78,13 +78,13 @@ def net(folder: Path, lines: str, shape: tuple[int, ...] = SHAPE, **options: Any
 def test_a_sum_of_any_number_of_inputs(tmp_path: Path, classes: dict[str, Any]) -> None:
     assert chai.custom.vitis("Sum", version="1.2")(classes["Sum"]) is classes["Sum"]
     lines = "q Power data -> q : power_param { scale: 3 }\ns Sum data q data -> y : sum_param { axis: 2 mode: wide k: 3 k: 0.5 }"
-    made = net(tmp_path, lines)
+    sum_net = net(tmp_path, lines)
     for x in (DATA, DATA[:1, :, :3]):
-        assert np.array_equal(made.forward(x)["y"], x + np.float32(3) * x + x)
-    (op,) = classes["made"]
+        assert np.array_equal(sum_net.forward(x)["y"], x + np.float32(3) * x + x)
+    (op,) = classes["instances"]
     assert (op.get_name(), op.get_type()) == ("s", "Sum")
     assert op.get_attrs() == {"axis": 2, "mode": "wide", "k": [3, 0.5]} and not op.has_attr("nothing")
-    assert made.graph.layer("s").custom.version == "1.2"
+    assert sum_net.graph.layer("s").custom.version == "1.2"
 
 
 @pytest.mark.parametrize("limit", ["", " : slopes_param { limit: 1 }"])
@@ -96,9 +96,9 @@ def test_trained_parameters_come_after_the_inputs_and_channels_last(
     slopes = np.float32([0.5, -2, 3])
     write_caffemodel(tmp_path / "net.caffemodel", "net", [("p", "Slopes", [slopes])])
     (tmp_path / "net.prototxt").write_text(prototxt(f"p Slopes data -> y{limit}", SHAPE))
-    found = chai.Net(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", device="float").forward(DATA)["y"]
+    top = chai.Net(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", device="float").forward(DATA)["y"]
     wanted = np.where(DATA >= 0, DATA, DATA * slopes.reshape(1, 3, 1, 1))
-    assert np.array_equal(found, np.minimum(wanted, 1) if limit else wanted)
+    assert np.array_equal(top, np.minimum(wanted, 1) if limit else wanted)
 
 
 def test_another_shape_from_top_dim_or_a_shape_function(tmp_path: Path, classes: dict[str, Any]) -> None:
@@ -106,8 +106,8 @@ def test_another_shape_from_top_dim_or_a_shape_function(tmp_path: Path, classes:
     x = np.random.default_rng(3).standard_normal((2, 6, 5, 7)).astype(np.float32)
     n, c, h, w = x.shape
     wanted = x.transpose(0, 2, 3, 1).reshape(n, h, 2 * w, c // 2).transpose(0, 3, 1, 2)
-    given = net(tmp_path, "f Fold data -> y : xcustom_param { top_dim: [2, 3, 5, 14] }", x.shape)
-    assert np.array_equal(given.forward(x)["y"], wanted)
+    top_dim_net = net(tmp_path, "f Fold data -> y : xcustom_param { top_dim: [2, 3, 5, 14] }", x.shape)
+    assert np.array_equal(top_dim_net.forward(x)["y"], wanted)
 
     @chai.shape("Fold")
     def shape(x: Any) -> list[tuple[int, ...]]:
@@ -136,17 +136,17 @@ def test_nchw_for_operations_of_pytorch(tmp_path: Path, registry: plugins.Regist
 
 def test_beside_the_emulator(tmp_path: Path, classes: dict[str, Any]) -> None:
     chai.custom.vitis("Sum")(classes["Sum"])
-    made = net(
+    overlay_net = net(
         tmp_path, f"c Convolution data -> c : {CONV}\ns Sum c c -> s\nd Convolution s -> y : {CONV}", device="emulator"
     )
-    found = made.forward(DATA)["y"]
-    assert {s.name: s.engine for s in made.perf.steps if s.engine != "host"} == {
+    top = overlay_net.forward(DATA)["y"]
+    assert {s.name: s.engine for s in overlay_net.perf.steps if s.engine != "host"} == {
         "c": "fpga",
         "s": "custom",
         "d": "fpga",
     }
     exact = chai.Net(tmp_path / "net.prototxt", device="float").forward(DATA)["y"]
-    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
+    assert np.abs(top - exact).max() < 0.05 * np.abs(exact).max()
 
 
 def test_mistakes(tmp_path: Path, registry: plugins.Registry) -> None:

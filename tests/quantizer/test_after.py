@@ -35,25 +35,25 @@ def builder(folder: Path, lines: str, bits: int, scheme: str) -> RecipeBuilder:
 @pytest.mark.parametrize("reader", [f"r LRN a -> r : {LRN}", f"r Pooling a -> r : {MEAN}"])
 def test_the_error_after_is_the_least_there_is(tmp_path: Path, reader: str, bits: int, scheme: str) -> None:
     lines = f"a Convolution data -> a : {DEEP}\nra ReLU a -> a\n{reader}\nb Convolution r -> b : {CONV}"
-    made = builder(tmp_path, lines, bits, scheme)
-    found = made.build(Recipe("mse", "max"))
-    format = found.formats["a@ra"]
-    assert found.chosen["a@ra"] == f"error after {reader.split()[1]}"
-    layer = made.graph.layer("r")
-    x = made.observed.in_front["r"][0]
+    recipe_builder = builder(tmp_path, lines, bits, scheme)
+    solution = recipe_builder.build(Recipe("mse", "max"))
+    format = solution.formats["a@ra"]
+    assert solution.chosen["a@ra"] == f"error after {reader.split()[1]}"
+    layer = recipe_builder.graph.layer("r")
+    x = recipe_builder.observed.in_front["r"][0]
     wanted = layer.forward(x)[0].astype(float)
 
     def error(f: Format) -> float:
         return float(((layer.forward(f.dequantize(f.quantize(x)))[0] - wanted) ** 2).sum())
 
-    largest = made.observed.seen["a@ra"].largest
+    largest = recipe_builder.observed.seen["a@ra"].largest
     if scheme == "Xilinx":
         others = [Format(scheme, 8, largest * i / 60) for i in range(4, 61)]
     else:
         others = [Format(scheme, 8, format.value + i) for i in range(-3, 4)]
     assert format.bits == 8  # no convolution reads it
     assert error(format) <= 1.1 * min(map(error, others))
-    assert made.build(PLAIN).formats["a@ra"].value >= format.value or scheme == "DynamicFixed"
+    assert recipe_builder.build(PLAIN).formats["a@ra"].value >= format.value or scheme == "DynamicFixed"
 
 
 def test_another_reader_or_an_output_counts_as_well(tmp_path: Path) -> None:
@@ -63,11 +63,11 @@ def test_another_reader_or_an_output_counts_as_well(tmp_path: Path) -> None:
         b Convolution a -> b : {CONV}
         c Pooling b -> c : {MEAN}
         """
-    made = builder(tmp_path, lines, 8, "Xilinx").build(Recipe("mse", "max"))
-    assert made.chosen["data"] == "mse"  # asked for by Recipe("after") alone, where a convolution reads it
-    assert made.chosen["a"] == "error after Pooling"  # and after the convolution that reads it too
-    assert made.chosen["b"] == "error after Pooling"
-    assert made.chosen["c"] == "mse"  # an output
+    solution = builder(tmp_path, lines, 8, "Xilinx").build(Recipe("mse", "max"))
+    assert solution.chosen["data"] == "mse"  # asked for by Recipe("after") alone, where a convolution reads it
+    assert solution.chosen["a"] == "error after Pooling"  # and after the convolution that reads it too
+    assert solution.chosen["b"] == "error after Pooling"
+    assert solution.chosen["c"] == "mse"  # an output
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
@@ -87,9 +87,9 @@ def test_the_error_after_convolutions(
         c Convolution a -> c : {CONV}
         """
     make = builder(tmp_path, lines, bits, scheme)
-    found = make.build(Recipe("after", "max", share))
-    assert found.chosen["a@ra"] == "error after Convolution"
-    format = found.formats["a@ra"]
+    solution = make.build(Recipe("after", "max", share))
+    assert solution.chosen["a@ra"] == "error after Convolution"
+    format = solution.formats["a@ra"]
     graph, observed, factors = make._equalised[share]
     assert ("a@ra" in factors) == (share > 0)
     exact: dict[str, np.ndarray] = {}

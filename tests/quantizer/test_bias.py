@@ -20,14 +20,14 @@ from chai.quantizer.bias import SHARES, TAKEN, tuned
 def test_each_channel_takes_half_of_the_share_with_the_least_error(slope: float | None, format: Format) -> None:
     draw = np.random.default_rng(2)
     wanted = draw.standard_normal((60, 7)).astype(np.float32) * 3 - 1
-    found = (wanted + draw.standard_normal((60, 7)) * 0.4 + np.linspace(-1, 1, 7)).astype(np.float32)
+    output = (wanted + draw.standard_normal((60, 7)) * 0.4 + np.linspace(-1, 1, 7)).astype(np.float32)
     assert TAKEN["tuned"] == 0.5
-    moved = 2 * tuned(wanted, found, format, slope)
+    moved = 2 * tuned(wanted, output, format, slope)
     bend = (lambda v: v) if slope is None else (lambda v: v if v >= 0 else slope * v)
 
     def error(channel: int, shift: float) -> float:
         total = 0.0
-        for a, b in zip(wanted[:, channel].tolist(), found[:, channel].tolist()):
+        for a, b in zip(wanted[:, channel].tolist(), output[:, channel].tolist()):
             value = bend(b + shift) / format.step
             low, high = (end - format.zero for end in format.range)
             code = min(max(int(np.floor(abs(value) + 0.5)) * (1 if value >= 0 else -1), low), high)
@@ -35,7 +35,7 @@ def test_each_channel_takes_half_of_the_share_with_the_least_error(slope: float 
         return total
 
     for channel in range(7):
-        mean = float(np.mean(wanted[:, channel].astype(float) - found[:, channel].astype(float)))
+        mean = float(np.mean(wanted[:, channel].astype(float) - output[:, channel].astype(float)))
         least = min(error(channel, share * mean) for share in SHARES["tuned"])
         assert error(channel, float(moved[channel])) == pytest.approx(least, rel=1e-4)
         assert error(channel, float(moved[channel])) <= error(channel, 0.0)
@@ -49,8 +49,8 @@ def test_no_error_moves_nothing() -> None:
 def test_the_mean_error_goes_whatever_a_relu_makes_of_it() -> None:
     draw = np.random.default_rng(5)
     wanted = draw.standard_normal((60, 7)).astype(np.float32)
-    found = (wanted + draw.standard_normal((60, 7))).astype(np.float32)
-    moved = tuned(wanted, found, Format("Xilinx", 8, 3.0), 0.0, "mean")
+    output = (wanted + draw.standard_normal((60, 7))).astype(np.float32)
+    moved = tuned(wanted, output, Format("Xilinx", 8, 3.0), 0.0, "mean")
     for channel in range(7):
-        left = [b + moved[channel] - a for a, b in zip(wanted[:, channel].tolist(), found[:, channel].tolist())]
+        left = [b + moved[channel] - a for a, b in zip(wanted[:, channel].tolist(), output[:, channel].tolist())]
         assert sum(left) / 60 == pytest.approx(0, abs=1e-6)

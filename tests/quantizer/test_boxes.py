@@ -71,16 +71,16 @@ def test_the_shipped_detector(tmp_path: Path, pictures: Any) -> None:
     prototxt = resource("prototxt", f"{NETWORK}.prototxt")
     batches = [pictures[i : i + 5] for i in range(0, PICTURES, 5)]  # the last is smaller
     options: dict[str, Any] = {"bits": 6, "effort": "fast"}
-    found = quantize(
+    result = quantize(
         prototxt, prototxt.with_suffix(".caffemodel"), batches, tmp_path / "q.prototxt", judge="boxes", **options
     )
-    boxes = found.built.boxes
+    boxes = result.built.boxes
     assert boxes is not None and boxes.in_float > PICTURES
-    assert found.how["judge"] == "boxes"
-    assert found.cost < found.plain
+    assert result.how["judge"] == "boxes"
+    assert result.cost < result.plain
     with (
         chai.Net(prototxt, prototxt.with_suffix(".caffemodel"), "float") as exact,
-        chai.Net(found.prototxt, found.caffemodel, detect=exact.card.detect.plain()) as fixed,  # type: ignore[union-attr]
+        chai.Net(result.prototxt, result.caffemodel, detect=exact.card.detect.plain()) as fixed,  # type: ignore[union-attr]
     ):
         pairs = [
             (exact.forward(one[None])["detections"].copy(), fixed.forward(one[None])["detections"]) for one in pictures
@@ -88,10 +88,10 @@ def test_the_shipped_detector(tmp_path: Path, pictures: Any) -> None:
         costs = [by_a_loop(*pair) for pair in pairs]
         engines = {name: step.engine for step in fixed.perf.steps for name in step.layers}
     assert engines == {name: "host" if name == "detections" else "fpga" for name in engines}
-    assert found.cost == pytest.approx(np.mean(costs), abs=1e-6)
-    assert 0 < found.cost < 0.5
+    assert result.cost == pytest.approx(np.mean(costs), abs=1e-6)
+    assert 0 < result.cost < 0.5
     in_codes = quantize(prototxt, prototxt.with_suffix(".caffemodel"), batches, tmp_path / "c.prototxt", **options)
-    assert in_codes.built.boxes is None and in_codes.plain != found.plain
+    assert in_codes.built.boxes is None and in_codes.plain != result.plain
 
 
 def test_networks_without_boxes_are_refused(tmp_path: Path, pictures: Any) -> None:
@@ -129,12 +129,12 @@ def test_a_detector_as_onnx(tmp_path: Path) -> None:
     path.write_bytes(onnx.model(nodes, {"x": (1, 3, 32, 48)}, ["maps"], floats))
     path.with_suffix(".toml").write_text('[detect]\nhead = "yolov8"\nreg_max = 1\n')
     data = random.normal(size=(6, 3, 32, 48)).astype(np.float32)
-    found = quantize(path, None, [data[:4], data[4:]], tmp_path / "q.formats.json", judge="boxes", effort="fast")
+    result = quantize(path, None, [data[:4], data[4:]], tmp_path / "q.formats.json", judge="boxes", effort="fast")
     with chai.Net(path, None, "float") as exact, chai.Net(path, tmp_path / "q.formats.json") as fixed:
         pairs = [
             (exact.forward(one[None])["detections"].copy(), fixed.forward(one[None])["detections"]) for one in data
         ]
         engines = {name: step.engine for step in fixed.perf.steps for name in step.layers}
     assert engines["second"] == engines["maps"] == "fpga"
-    assert found.cost == pytest.approx(np.mean([by_a_loop(*pair) for pair in pairs]), abs=1e-6)
-    assert found.built.boxes is not None and found.built.boxes.same > 20
+    assert result.cost == pytest.approx(np.mean([by_a_loop(*pair) for pair in pairs]), abs=1e-6)
+    assert result.built.boxes is not None and result.built.boxes.same > 20

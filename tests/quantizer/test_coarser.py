@@ -36,7 +36,7 @@ def test_a_deep_layer_stays_on_the_overlay(tmp_path: Path, scheme: str, rounding
     assert any(f"deep ({result.built.coarser['deep']})" in line for line in report.sentences())
     assert report.to_json()["coarser"]["deep"]["channels"] == 4
     with chai.Net(result.prototxt, result.caffemodel, "emulator", keep="all", overlay="kv260") as net:
-        found = net.forward(data[0])["y"]
+        y = net.forward(data[0])["y"]
         assert [type(s) for s in net.schedule.steps].count(DeviceStep) == 1
         (layer,) = (x for x in net.offload.graph.layers if x.name == "deep")
         if scheme == "Xilinx":  # the file's own thresholds are the coarser ones
@@ -47,4 +47,4 @@ def test_a_deep_layer_stays_on_the_overlay(tmp_path: Path, scheme: str, rounding
             assert np.abs(ratios - np.rint(ratios)).max() < 1e-4 and ratios[3] == 0 and np.delete(ratios, 3).min() > 0.9
     with chai.Net(*files, device="float") as reference:
         wanted = reference.forward(data[0])["y"]
-    assert 10 * np.log10((wanted**2).sum() / ((found - wanted) ** 2).sum()) > (25 if scheme == "Xilinx" else 20)
+    assert 10 * np.log10((wanted**2).sum() / ((y - wanted) ** 2).sum()) > (25 if scheme == "Xilinx" else 20)

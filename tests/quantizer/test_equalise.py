@@ -54,7 +54,7 @@ def test_the_factor_of_each_channel(tmp_path: Path, share: float) -> None:
     graph = network(tmp_path, lines, SHAPE).graph
     feeds = {"data": batches()[0]}
     seen, shapes = observe(graph, [feeds]), shapes_of(graph, feeds)
-    found = factors(graph, seen.largest, shapes, share, {"a", "b", "c"})["a"]
+    channel_factors = factors(graph, seen.largest, shapes, share, {"a", "b", "c"})["a"]
     raw, ranges = [], []
     for channel in range(4):
         range_ = float(seen.largest["a"][channel])
@@ -66,7 +66,7 @@ def test_the_factor_of_each_channel(tmp_path: Path, share: float) -> None:
         ranges.append(range_)
     middle = np.exp(np.mean(np.log(raw)))
     wanted = [min(max(v / middle, LEAST), MOST) * np.exp(np.mean(np.log(ranges))) for v in raw]
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(channel_factors, wanted, rtol=1e-6)
 
 
 def test_dead_channels_get_a_factor_too(tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ def test_dead_channels_get_a_factor_too(tmp_path: Path) -> None:
     net.graph.layer("b").blobs[0][:, 2] = 0  # nobody looks at this one
     feeds = {"data": batches()[0]}
     seen, shapes = observe(net.graph, [feeds]), shapes_of(net.graph, feeds)
-    found = factors(net.graph, seen.largest, shapes, 0.5, {"a", "b"})["a"]
-    assert np.isfinite(found).all() and (found > 0).all()
-    assert found.max() / found.min() <= MOST / LEAST
+    channel_factors = factors(net.graph, seen.largest, shapes, 0.5, {"a", "b"})["a"]
+    assert np.isfinite(channel_factors).all() and (channel_factors > 0).all()
+    assert channel_factors.max() / channel_factors.min() <= MOST / LEAST

@@ -59,18 +59,18 @@ def test_each_half_is_fitted_on_one_and_held_back_from_the_other(tmp_path: Path)
 
 
 def test_no_halves_of_one_batch(tmp_path: Path) -> None:
-    made = builder(tmp_path, batches()[:1])
-    assert folded(made.observed) == []
-    np.testing.assert_array_equal(made.judged(FITTED).costs, made.build(FITTED).costs)
+    recipe_builder = builder(tmp_path, batches()[:1])
+    assert folded(recipe_builder.observed) == []
+    np.testing.assert_array_equal(recipe_builder.judged(FITTED).costs, recipe_builder.build(FITTED).costs)
 
 
 def test_where_nothing_has_to_be_fitted_both_ways_to_judge_agree(tmp_path: Path) -> None:
     """Weights that are whole codes stay what they are, whatever they are fitted on; costs keep the images' order."""
-    made = builder(tmp_path, batches(), whole=True)
+    recipe_builder = builder(tmp_path, batches(), whole=True)
     recipe = Recipe("max", "max", rounding="compensated")
-    wanted = made.build(recipe)
+    wanted = recipe_builder.build(recipe)
     assert len(wanted.costs) == sum(SIZES) and (wanted.costs > 0).all() and len(set(wanted.costs)) == sum(SIZES)
-    judged = made.judged(recipe)
+    judged = recipe_builder.judged(recipe)
     np.testing.assert_array_equal(judged.costs, wanted.costs)
     np.testing.assert_array_equal(judged.softened, wanted.softened)
     assert not judged.formats and wanted.formats
@@ -82,11 +82,11 @@ def test_an_image_says_nothing_of_what_is_fitted_to_judge_it(tmp_path: Path, rec
     first, other = batches(), [batches(1)[0] * np.float32([1, 3, 0.3])[:, None, None], *batches()[1:]]
     costs, seen = [], list[Observed]()
     for data in (first, other):
-        made = builder(tmp_path, data)
+        recipe_builder = builder(tmp_path, data)
         if seen:  # ranges are everybody's
-            made.observed.seen, made.observed.in_front = seen[0].seen, seen[0].in_front
-        seen.append(made.observed)
-        costs.append(np.split(made.judged(recipe).costs, np.cumsum(SIZES)[:-1]))
+            recipe_builder.observed.seen, recipe_builder.observed.in_front = seen[0].seen, seen[0].in_front
+        seen.append(recipe_builder.observed)
+        costs.append(np.split(recipe_builder.judged(recipe).costs, np.cumsum(SIZES)[:-1]))
     same = [np.array_equal(a, b) for a, b in zip(*costs)]
     assert same == [False, False, True, False, True]
 
@@ -94,27 +94,27 @@ def test_an_image_says_nothing_of_what_is_fitted_to_judge_it(tmp_path: Path, rec
 def test_a_hopeless_recipe_is_not_tried_on_the_second_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches 1 and 3 are judged first; what the others would have cost is estimated from them."""
     monkeypatch.setattr("chai.quantizer.build.FEW", sum(SIZES[1::2]))
-    made = builder(tmp_path, batches())
+    recipe_builder = builder(tmp_path, batches())
     runs = list[list[int]]()
     built = RecipeBuilder._built
     monkeypatch.setattr(
         RecipeBuilder, "_built", lambda self, recipe: runs.append(self.observed.numbers) or built(self, recipe)
     )
-    whole = made.judged(FITTED)
+    whole = recipe_builder.judged(FITTED)
     assert len(runs) == 2
     half = np.concatenate([np.full(n, i in (1, 3)) for i, n in enumerate(SIZES)])
     draw = np.random.default_rng(1)
     for gain in (0.1, -0.1):  # of the best so far
         del runs[:]
         spread = draw.uniform(0.9, 1.1, len(half))
-        best = Built(FITTED, made.graph, {}, whole.costs - gain * spread, whole.softened - gain * 3 * spread)
-        found = made.judged(FITTED, best)
+        best = Built(FITTED, recipe_builder.graph, {}, whole.costs - gain * spread, whole.softened - gain * 3 * spread)
+        estimate = recipe_builder.judged(FITTED, best)
         assert len(runs) == (1 if gain > 0 else 2)
-        np.testing.assert_array_equal(found.costs[half], whole.costs[half])
-        np.testing.assert_array_equal(found.softened[half], whole.softened[half])
+        np.testing.assert_array_equal(estimate.costs[half], whole.costs[half])
+        np.testing.assert_array_equal(estimate.softened[half], whole.softened[half])
         if gain <= 0:
-            np.testing.assert_array_equal(found.costs, whole.costs)
+            np.testing.assert_array_equal(estimate.costs, whole.costs)
             continue
         more = (whole.costs - best.costs)[half].mean()
-        np.testing.assert_allclose(found.costs[~half], best.costs[~half] + more)
-        assert not found.beats(best, -1.0)
+        np.testing.assert_allclose(estimate.costs[~half], best.costs[~half] + more)
+        assert not estimate.beats(best, -1.0)

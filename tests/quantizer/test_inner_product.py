@@ -44,8 +44,8 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
         for layer in net.graph.layers:
             if layer.blobs:
                 rows = layer.weight_rows
-                made = rng.standard_t(3, rows.shape) * (2 / rows[0].size) ** 0.5
-                weights = made.T if layer.name == "fc7" else made
+                values = rng.standard_t(3, rows.shape) * (2 / rows[0].size) ** 0.5
+                weights = values.T if layer.name == "fc7" else values
                 listed.append((layer.name, layer.type, [weights.astype(np.float32), rng.normal(0, 0.1, len(rows))]))
         named = [(name, type, [np.asarray(blob, np.float32) for blob in blobs]) for name, type, blobs in listed]
     write_caffemodel(tmp_path / "net.caffemodel", "net", named)
@@ -80,12 +80,12 @@ def layers(result: Any) -> dict[str, Own]:
 
 
 def test_the_file_has_the_formats_of_their_weights(files: tuple[Path, Path]) -> None:
-    found = layers(quantised(files, Recipe("after", "mse"), bits=6))
+    quantised_layers = layers(quantised(files, Recipe("after", "mse"), bits=6))
     plain = layers(quantised(files, Recipe("max", "max"), bits=6))
     for name, outputs in (("fc6", 20), ("fc7", 12)):
-        p, covering = found[name].precision, plain[name].precision
+        p, covering = quantised_layers[name].precision, plain[name].precision
         assert (p.bw_params, len(p.th_params)) == (6, outputs)
-        largest = np.abs(found[name].rows).max(1)
+        largest = np.abs(quantised_layers[name].rows).max(1)
         assert np.allclose(covering.th_params, largest, rtol=1e-6)
         assert (np.array(p.th_params) < 0.999 * np.array(covering.th_params)).any()
         assert p.th_layer_in <= covering.th_layer_in
@@ -104,12 +104,12 @@ def test_rounding_and_biases_are_theirs(files: tuple[Path, Path], scheme: str, b
         result = quantised(files, recipe, scheme=scheme, bits=bits)
         own = layers(result)
         with chai.Net(*files, "float", keep="all") as net:
-            given = owned(net)
+            originals = owned(net)
             wanted = [dict(net.forward(batch)) for batch in batches()]
         if recipe.fits:
-            assert all((own[name].bias != given[name].bias).any() for name in ("fc6", "fc7"))
-            assert all((own[name].rows != given[name].rows).any() for name in ("fc6", "fc7"))
-            assert all(map(np.array_equal, own["fc8"][1:], given["fc8"][1:]))
+            assert all((own[name].bias != originals[name].bias).any() for name in ("fc6", "fc7"))
+            assert all((own[name].rows != originals[name].rows).any() for name in ("fc6", "fc7"))
+            assert all(map(np.array_equal, own["fc8"][1:], originals["fc8"][1:]))
         with chai.Net(result.prototxt, result.caffemodel, "emulator") as net:
             outputs = [net.forward(batch) for batch in batches()]
         p, q = (np.concatenate([np.float64(o["prob"]) for o in each]) for each in (wanted, outputs))
@@ -122,10 +122,14 @@ def test_rounding_and_biases_are_theirs(files: tuple[Path, Path], scheme: str, b
 
 def test_widths(files: tuple[Path, Path]) -> None:
     """A blob that an FC layer on the overlay reads is an operand of the multipliers; scores are read on the host."""
-    found = layers(quantised(files, Recipe("max", "max"), bits=6, wider={"fc7": 8}))
-    widths = {name: (p.bw_layer_in, p.bw_params) for name in ("conv", "fc6", "fc7") for p in [found[name].precision]}
+    quantised_layers = layers(quantised(files, Recipe("max", "max"), bits=6, wider={"fc7": 8}))
+    widths = {
+        name: (p.bw_layer_in, p.bw_params)
+        for name in ("conv", "fc6", "fc7")
+        for p in [quantised_layers[name].precision]
+    }
     assert widths == {"conv": (8, 8), "fc6": (6, 6), "fc7": (8, 8)}
-    assert found["fc7"].precision.bw_layer_out == 8
+    assert quantised_layers["fc7"].precision.bw_layer_out == 8
     with pytest.raises(chai.UsageError, match="no convolution or InnerProduct 'fc8' on the overlay"):
         quantised(files, Recipe("max", "max"), bits=6, wider={"fc8": 8})
 

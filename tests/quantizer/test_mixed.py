@@ -124,17 +124,17 @@ def test_the_file_has_them(tmp_path: Path, scheme: str) -> None:
     save(network(tmp_path, LINES, SHAPE), tmp_path / "net.caffemodel")
     files = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
     options: dict[str, Any] = {"bits": "mixed", "budget": 0.3, "scheme": scheme, "effort": "fast", "wider": {"d": 6}}
-    found = quantize(*files, data(), tmp_path / "q.prototxt", journal=tmp_path / "j", **options)
-    assert 0 < sum(found.widened.values()) <= 0.3 and "d" not in found.widened
-    with chai.Net(found.prototxt, found.caffemodel, "emulator") as net:
+    result = quantize(*files, data(), tmp_path / "q.prototxt", journal=tmp_path / "j", **options)
+    assert 0 < sum(result.widened.values()) <= 0.3 and "d" not in result.widened
+    with chai.Net(result.prototxt, result.caffemodel, "emulator") as net:
         params = {x.name: x.precision for x in net.graph.layers if x.type == "Convolution"}
         widths = {name: p.bw_params for name, p in params.items() if p is not None}
-        assert widths == {n: 8 if n == "a" or n in found.widened else 6 for n in SIZE}
+        assert widths == {n: 8 if n == "a" or n in result.widened else 6 for n in SIZE}
         read = {name: p.bw_layer_in for name, p in params.items() if p is not None}
         assert read == widths
         assert np.isfinite(net.forward(data()[0])["e"]).all()
         assert net.schedule.engines().count("fpga:Convolution") == 6
-    text, lines = found.prototxt.read_bytes(), (tmp_path / "j").read_bytes()
+    text, lines = result.prototxt.read_bytes(), (tmp_path / "j").read_bytes()
     assert b"6- and 8-bit" in text.splitlines()[0]
     again = quantize(*files, data(), tmp_path / "q.prototxt", journal=tmp_path / "j", **options)
     assert again.prototxt.read_bytes() == text and (tmp_path / "j").read_bytes() == lines  # nothing was judged twice

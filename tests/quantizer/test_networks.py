@@ -29,20 +29,20 @@ CHEAP = "v1_lenet", 6, "Xilinx"
 QUICK = [("cifar_resnet20", 8), ("mtcnn_det3", 8), ("mtcnn_det3", 6), ("wechat_qr_sr", 8), ("synth_fcn8ish", 6)]
 
 
-def decibels(wanted: Array, found: Array) -> float:
-    error = float(((found.astype(float) - wanted) ** 2).sum())
+def decibels(wanted: Array, values: Array) -> float:
+    error = float(((values.astype(float) - wanted) ** 2).sum())
     return 10 * np.log10(float((wanted.astype(float) ** 2).sum()) / error) if error else np.inf
 
 
 def both(files: tuple[Path, Path], out: Path, data: list[Array], test: Array, **options: Any) -> tuple[Any, Any, Any]:
     """Outputs of ``test`` in float and quantised, and the result."""
-    found = quantize(*files, data, out, **options)
+    result = quantize(*files, data, out, **options)
     custom = {"custom": options["custom"]} if "custom" in options else {}
-    with chai.Net(*files, "float", **custom) as exact, chai.Net(out, found.caffemodel, "emulator", **custom) as fixed:
+    with chai.Net(*files, "float", **custom) as exact, chai.Net(out, result.caffemodel, "emulator", **custom) as fixed:
         wanted, outputs = exact.forward(test), fixed.forward(test)
         assert "fpga:Convolution" in fixed.schedule.engines()
         assert all(np.isfinite(v).all() for v in outputs.values())
-        return wanted, outputs, found
+        return wanted, outputs, result
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_small_networks(name: str, bits: int, tmp_path: Path) -> None:
     folder = need_models() / name
     files = folder / "deploy.prototxt", folder / "weights.caffemodel"
     data = [np.load(case / "input.npy") for case in cases(name)]
-    wanted, found, result = both(files, tmp_path / "q.prototxt", data, data[0], bits=bits, recipe=FULL, limit=8)
+    wanted, outputs, result = both(files, tmp_path / "q.prototxt", data, data[0], bits=bits, recipe=FULL, limit=8)
     assert np.isfinite(result.built.cost) and result.built.cost < (0.03 if bits == 8 else 0.6)
     for blob, value in wanted.items():
         if blob == "detection_out":
-            assert bits == 6 or matched(value, found[blob]) == 1.0
+            assert bits == 6 or matched(value, outputs[blob]) == 1.0
         elif blob != "argmax":
-            report(f"quantised {name}: {blob} has {decibels(value, found[blob]):.1f} dB in {bits} bits")
-            assert decibels(value, found[blob]) > (15 if bits == 8 else 3)
+            report(f"quantised {name}: {blob} has {decibels(value, outputs[blob]):.1f} dB in {bits} bits")
+            assert decibels(value, outputs[blob]) > (15 if bits == 8 else 3)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_no_network_is_worse_than_with_plain_maxima(name: str, bits: Any, scheme
     folder = need_models() / name
     files = folder / "deploy.prototxt", folder / "weights.caffemodel"
     data = [np.load(case / "input.npy") for case in cases(name)]
-    found = quantize(*files, data[:8], tmp_path / "q.prototxt", bits=bits, scheme=scheme, limit=16, custom=folder)
-    assert found.cost <= found.plain and found.built.cost <= found.plain
-    assert sum(found.widened.values()) <= 0.1
-    report(f"quantised {name} in {bits} bits {scheme}: cost {found.cost:.3g}, plain maxima {found.plain:.3g}")
+    result = quantize(*files, data[:8], tmp_path / "q.prototxt", bits=bits, scheme=scheme, limit=16, custom=folder)
+    assert result.cost <= result.plain and result.built.cost <= result.plain
+    assert sum(result.widened.values()) <= 0.1
+    report(f"quantised {name} in {bits} bits {scheme}: cost {result.cost:.3g}, plain maxima {result.plain:.3g}")
 
 
-def matched(wanted: Array, found: Array) -> float:
+def matched(wanted: Array, detections: Array) -> float:
     """Share of the sure detections that have one of the same label with IoU >= 0.9."""
     rows = [r for r in wanted.reshape(-1, 7) if r[2] > 0.6]
-    others = found.reshape(-1, 7)
+    others = detections.reshape(-1, 7)
     assert rows
     hits = sum(any(o[1] == r[1] and iou(r[3:], o[3:]) >= 0.9 for o in others) for r in rows)
     return hits / len(rows)
@@ -107,12 +107,12 @@ def test_faces_match(tmp_path: Path) -> None:
     folder = need_models() / "rfb320_face"
     files = folder / "deploy.prototxt", folder / "weights.caffemodel"
     data = [np.load(case / "input.npy") for case in cases("rfb320_face")]
-    wanted, found, _ = both(files, tmp_path / "q.prototxt", data, data[0], recipe=Recipe())
+    wanted, outputs, _ = both(files, tmp_path / "q.prototxt", data, data[0], recipe=Recipe())
     faces = wanted["scores"][0, :, 1] > 0.9
     assert faces.sum() > 5
-    assert (found["scores"][0, faces, 1] > 0.5).mean() > 0.97
+    assert (outputs["scores"][0, faces, 1] > 0.5).mean() > 0.97
     # centre and size are offsets of the anchor: close in its units
-    assert np.abs(wanted["boxes"][0, faces] - found["boxes"][0, faces]).mean() < 0.1
+    assert np.abs(wanted["boxes"][0, faces] - outputs["boxes"][0, faces]).mean() < 0.1
 
 
 def digits() -> list[Array]:
@@ -128,8 +128,8 @@ def test_the_digits_with_their_custom_layer(bits: int, scheme: str, tmp_path: Pa
     files = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
     data = digits()
     test = np.concatenate(data[1::2])
-    wanted, found, result = both(files, tmp_path / "q.prototxt", data[::2], test, bits=bits, scheme=scheme)
-    agree = (wanted["prob"].argmax(1) == found["prob"].argmax(1)).mean()
+    wanted, outputs, result = both(files, tmp_path / "q.prototxt", data[::2], test, bits=bits, scheme=scheme)
+    agree = (wanted["prob"].argmax(1) == outputs["prob"].argmax(1)).mean()
     report(f"quantised digits: {100 * agree:.1f} % of {len(test)} agree in {bits} bits {scheme}, {result.built.recipe}")
     assert agree >= 0.97
     assert result.built.cost <= result.plain
@@ -153,13 +153,13 @@ def test_a_custom_layer_in_the_middle(tmp_path: Path) -> None:
     files = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
     data = batches()
     for bits, least in ((8, 25), (6, 14)):
-        wanted, found, result = both(
+        wanted, outputs, result = both(
             files, tmp_path / "q.prototxt", data, data[0], bits=bits, recipe=Recipe("mse", "mse", 0.5, "compensated", "tuned"),
             custom={"bend": bend},
         )  # fmt: skip
         assert 1 < result.built.formats["m"].value <= 3.0
         assert result.built.formats["m"].bits == bits  # a convolution reads it, through a pool
-        assert decibels(wanted["b"], found["b"]) > least
+        assert decibels(wanted["b"], outputs["b"]) > least
         assert "m" not in result.built.factors and "a@ra" not in result.built.factors
     text = (tmp_path / "q.prototxt").read_text()
     assert text.count("precision_param") == 4
@@ -171,8 +171,8 @@ def test_googlenet_with_gemm(tmp_path: Path) -> None:
     files = resource("prototxt", "googlenet_gemm.prototxt"), folder / "weights.caffemodel"
     data = [np.load(case / "input.npy") for case in cases("googlenet")]
     chai.load_custom(resource("custom"))
-    wanted, found, _ = both(files, tmp_path / "q.prototxt", data[:6], data[-1], effort="fast")
-    assert wanted["prob"].argmax() == found["prob"].argmax()
+    wanted, outputs, _ = both(files, tmp_path / "q.prototxt", data[:6], data[-1], effort="fast")
+    assert wanted["prob"].argmax() == outputs["prob"].argmax()
 
 
 @pytest.mark.slow
@@ -189,8 +189,8 @@ def test_recipes_beat_plain_maxima(name: str, bits: int, tmp_path: Path) -> None
     better = Recipe("after", "mse", 0.0, "compensated")
     kl = {}
     for recipe in (PLAIN, better):
-        wanted, found, _ = both(files, tmp_path / "q.prototxt", data, test, bits=bits, recipe=recipe)
-        p, q = (v["prob"].reshape(len(test), -1).astype(float) for v in (wanted, found))
+        wanted, outputs, _ = both(files, tmp_path / "q.prototxt", data, test, bits=bits, recipe=recipe)
+        p, q = (v["prob"].reshape(len(test), -1).astype(float) for v in (wanted, outputs))
         kl[recipe] = (p * (np.log(p + 1e-12) - np.log(q + 1e-12))).sum(1)
     told = " and ".join(f"{v.mean():.4f} ({recipe})" for recipe, v in kl.items())
     report(f"quantised {name}: KL {told} in {bits} bits on {len(test)} other photos")

@@ -45,8 +45,8 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
 def run(folder: Path, name: str, images: int = 12, **options: Any) -> Any:
     """The digits network, quantised; what was written."""
     inputs = np.random.default_rng(11).random((images, 1, 8, 8), np.float32)
-    found = quantize(*DIGITS, [inputs[:5], inputs[5:]], folder / name / "net.prototxt", bits=6, **options)
-    return found, found.prototxt.read_bytes(), found.caffemodel.read_bytes()
+    result = quantize(*DIGITS, [inputs[:5], inputs[5:]], folder / name / "net.prototxt", bits=6, **options)
+    return result, result.prototxt.read_bytes(), result.caffemodel.read_bytes()
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +62,9 @@ def test_an_interrupted_search_ends_as_if_it_had_not_been(tmp_path: Path, built:
     with pytest.raises(Killed):
         run(tmp_path, "again", journal=tmp_path / "j")
     built.clear()
-    found, *files = run(tmp_path, "again", journal=tmp_path / "j")
+    result, *files = run(tmp_path, "again", journal=tmp_path / "j")
     assert files == [prototxt, weights]
-    assert found.tried == whole.tried and found.built.recipe == whole.built.recipe
+    assert result.tried == whole.tried and result.built.recipe == whole.built.recipe
     assert len(built) == once - 4
     built.clear()
     assert run(tmp_path, "again", journal=tmp_path / "j")[1:] == (prototxt, weights)
@@ -90,9 +90,9 @@ def test_a_journal_with_recipes_of_another_version_is_refused(tmp_path: Path, bu
 
 
 def test_the_costs_in_the_journal_are_exact(tmp_path: Path) -> None:
-    found, *_ = run(tmp_path, "whole", journal=tmp_path / "j", effort="fast")
+    result, *_ = run(tmp_path, "whole", journal=tmp_path / "j", effort="fast")
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()[1:]]
-    assert [(Recipe(**json.loads(x["recipe"])), float(np.mean(x["costs"]))) for x in lines] == found.tried
+    assert [(Recipe(**json.loads(x["recipe"])), float(np.mean(x["costs"]))) for x in lines] == result.tried
     assert all(len(x["costs"]) == 12 for x in lines)
 
 

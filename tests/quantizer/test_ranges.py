@@ -31,7 +31,7 @@ def error(values: np.ndarray, step: float, low: int, high: int) -> float:
 
 def values(kind: str, seed: int = 0, size: int = 3000) -> np.ndarray:
     draw = np.random.default_rng(seed)
-    found = {
+    draws = {
         "normal": draw.standard_normal(size),
         "relu": np.maximum(draw.standard_normal(size), 0),
         "tails": draw.standard_t(2, size),
@@ -39,7 +39,7 @@ def values(kind: str, seed: int = 0, size: int = 3000) -> np.ndarray:
         "tiny": draw.standard_normal(size) * 1e-6,
         "skew": np.append(np.maximum(draw.standard_normal(size), 0), -3.0),
     }[kind]
-    return found.astype(np.float32)
+    return draws.astype(np.float32)
 
 
 KINDS = ["normal", "relu", "tails", "outlier", "tiny", "skew"]
@@ -50,9 +50,9 @@ KINDS = ["normal", "relu", "tails", "outlier", "tiny", "skew"]
 def test_the_error_of_a_step_is_that_of_the_values(kind: str, bits: int) -> None:
     x = values(kind)
     formats = candidates(float(np.abs(x).max()), bits, "Xilinx")[:40:6]
-    found = squared_error(counted(x), np.array([f.step for f in formats]), *formats[0].range)
+    errors = squared_error(counted(x), np.array([f.step for f in formats]), *formats[0].range)
     wanted = [error(x, f.step, *f.range) for f in formats]
-    np.testing.assert_allclose(found, wanted, rtol=0.05)
+    np.testing.assert_allclose(errors, wanted, rtol=0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,13 +62,13 @@ def test_least_error_is_the_least_there_is(kind: str, bits: int, scheme: str) ->
     """No threshold of a fine grid, no fraction, does better by more than what a histogram cannot see."""
     x = values(kind)
     largest = float(np.abs(x).max())
-    found = fit(counted(x), "mse", bits, scheme)
+    choice = fit(counted(x), "mse", bits, scheme)
     if scheme == "Xilinx":
         others = [Format(scheme, bits, largest * i / 100) for i in range(5, 101)]
     else:
         others = [Format(scheme, bits, fl) for fl in range(-20, 40)]
     least = min(error(x, f.step, *f.range) for f in others)
-    assert error(x, found.step, *found.range) <= 1.03 * least
+    assert error(x, choice.step, *choice.range) <= 1.03 * least
 
 
 @pytest.mark.parametrize("method", ["max", "percentile", "mse", "kl"])
@@ -77,9 +77,9 @@ def test_least_error_is_the_least_there_is(kind: str, bits: int, scheme: str) ->
 def test_unsigned_codes_have_half_the_step(method: str, bits: int, scheme: str) -> None:
     """Where no value is negative, an unsigned format does at least about as well as a signed one with one bit more."""
     x = values("relu")
-    found, plain = (fit(counted(x), method, bits, scheme, unsigned) for unsigned in (True, False))
-    assert (found.unsigned, plain.unsigned, found.bits) == (True, False, bits)
-    errors = [error(x, f.step, *(code - f.zero for code in f.range)) for f in (found, plain)]
+    choice, plain = (fit(counted(x), method, bits, scheme, unsigned) for unsigned in (True, False))
+    assert (choice.unsigned, plain.unsigned, choice.bits) == (True, False, bits)
+    errors = [error(x, f.step, *(code - f.zero for code in f.range)) for f in (choice, plain)]
     assert errors[0] < 0.5 * errors[1]
     if method == "mse":
         thresholds = [Format("Xilinx", bits, float(x.max()) * i / 100, True) for i in range(5, 101)]
@@ -92,10 +92,10 @@ def test_unsigned_codes_have_half_the_step(method: str, bits: int, scheme: str) 
 @pytest.mark.parametrize("bits", [8, 6])
 def test_percentile_covers_that_share(kind: str, bits: int) -> None:
     x = values(kind, size=60_000)
-    found = fit(counted(x), "percentile", bits, "Xilinx").value
-    above = int((np.abs(x) > found).sum())
+    threshold = fit(counted(x), "percentile", bits, "Xilinx").value
+    above = int((np.abs(x) > threshold).sum())
     assert abs(above - 1e-4 * x.size) <= 3
-    assert found <= np.abs(x).max()
+    assert threshold <= np.abs(x).max()
 
 
 @pytest.mark.parametrize("kind", ["relu", "tails", "outlier"])
@@ -122,9 +122,9 @@ def test_least_divergence_is_the_least_of_all_cuts(kind: str, bits: int) -> None
     cuts = [*range(levels, 2048, 16), 2048]
     for cut in cuts[:: len(cuts) // 5]:
         assert divergence(whole, cut, levels) == pytest.approx(slow(cut), rel=1e-9)
-    found = fit(counted(x.astype(np.float32)), "kl", bits, "Xilinx").value
+    threshold = fit(counted(x.astype(np.float32)), "kl", bits, "Xilinx").value
     exact = {cut: divergence(whole, cut, levels) for cut in cuts}
-    assert exact[min(cuts, key=lambda c: abs(c / 2048 * x.max() - found))] <= 1.02 * min(exact.values()) + 1e-6
+    assert exact[min(cuts, key=lambda c: abs(c / 2048 * x.max() - threshold))] <= 1.02 * min(exact.values()) + 1e-6
 
 
 def test_maximum_covers_everything() -> None:
@@ -174,10 +174,10 @@ EXTREMES = {
 @pytest.mark.parametrize("name", EXTREMES)
 def test_every_method_gives_a_format_a_file_can_say(method: str, scheme: str, name: str) -> None:
     for bits in (8, 6):
-        found = fit(counted(EXTREMES[name]), method, bits, scheme)
-        assert np.isfinite(found.step) and found.step > 0
-        assert 1e-31 <= found.value <= 1e30 if scheme == "Xilinx" else -32 <= found.value <= 64
-        assert found.value == (np.float32(found.value) if scheme == "Xilinx" else int(found.value))
+        choice = fit(counted(EXTREMES[name]), method, bits, scheme)
+        assert np.isfinite(choice.step) and choice.step > 0
+        assert 1e-31 <= choice.value <= 1e30 if scheme == "Xilinx" else -32 <= choice.value <= 64
+        assert choice.value == (np.float32(choice.value) if scheme == "Xilinx" else int(choice.value))
 
 
 @settings(max_examples=examples(40))
@@ -189,7 +189,7 @@ def test_every_method_gives_a_format_a_file_can_say(method: str, scheme: str, na
 )
 def test_no_values_break_a_method(batches: list[list[float]], method: str, scheme: str, bits: int) -> None:
     seen = counted(*(np.array(b, np.float32) for b in batches))
-    found = fit(seen, method, bits, scheme)
-    assert np.isfinite(found.step) and found.step > 0
+    choice = fit(seen, method, bits, scheme)
+    assert np.isfinite(choice.step) and choice.step > 0
     if method == "max" and seen.largest <= 2.0**99 and scheme == "Xilinx":
-        assert found.value >= np.float32(seen.largest)
+        assert choice.value >= np.float32(seen.largest)

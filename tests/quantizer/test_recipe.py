@@ -70,7 +70,7 @@ def test_the_least_cost_goes_on_and_some_changes_need_not_be_better() -> None:
     stages = [SearchStage(({"ranges": "mse", "weights": "mse"},)), SearchStage(({"ranges": "kl"},)), both]
     progress = _Progress(lambda what, share: None, None, EFFORTS["fast"], 1)
     kept, tried, plain = _search(table, None, stages, progress, Known(None, {}))
-    assert [found.recipe for found in kept] == [
+    assert [candidate.recipe for candidate in kept] == [
         PLAIN,
         mse,
         kl,
@@ -95,8 +95,8 @@ def test_nothing_is_worse_than_plain_maxima(judged: float, fitted: float, wins: 
             return built(recipe, [{recipes[1]: 5.5, recipes[2]: fitted}[recipe]])
 
     kept = [built(recipe, [cost]) for recipe, cost in zip(recipes, (6.0, 5.5, judged))]
-    found = _built(Fitted(), kept, 6.0, progress)  # type: ignore[arg-type]
-    assert found.recipe == recipes[wins]
+    winner = _built(Fitted(), kept, 6.0, progress)  # type: ignore[arg-type]
+    assert winner.recipe == recipes[wins]
 
 
 def test_progress_never_goes_back(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_progress_never_goes_back(tmp_path: Path) -> None:
 def test_best_tries_every_method_there_is(tmp_path: Path) -> None:
     save(network(tmp_path, NET, SHAPE), tmp_path / "net.caffemodel")
     files = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
-    found = quantize(*files, batches(), tmp_path / "out.prototxt", effort="best", bits=6)
-    recipes = [recipe for recipe, _ in found.tried]
+    result = quantize(*files, batches(), tmp_path / "out.prototxt", effort="best", bits=6)
+    recipes = [recipe for recipe, _ in result.tried]
     assert {r.ranges for r in recipes} == {*METHODS, "after"}
     assert {r.rounding for r in recipes} == {*weights.TOGETHER, "nearest"}
     assert {r.bias for r in recipes} == {*bias.SHARES, "kept"}
     assert len(set(recipes)) == len(recipes)  # nothing twice
-    assert found.built.cost <= found.plain and found.built.recipe in recipes
+    assert result.built.cost <= result.plain and result.built.recipe in recipes

@@ -37,13 +37,13 @@ def test_scores_that_are_averages_stay_in_float(tmp_path: Path, recipe: Recipe) 
     out, result = quantised(tmp_path, recipe=recipe)
     assert out.read_text().count("SinglePrecision") == 1
     with chai.Net(out, result.caffemodel, "emulator", keep="all") as net:
-        found = net.forward(batches()[0])["prob"]
+        prob = net.forward(batches()[0])["prob"]
         reasons = net.offload.partition.reasons
         assert reasons["g"] == "its format is SinglePrecision" and sorted(reasons) == ["g", "prob"]
         scores = net.blobs["b"].astype(np.float64).mean((2, 3))  # codes times their step, averaged without a rounding
         np.testing.assert_allclose(net.blobs["g"].reshape(scores.shape), scores, rtol=1e-5)
     wide = np.exp(scores - scores.max(1, keepdims=True))
-    np.testing.assert_allclose(found.reshape(scores.shape), wide / wide.sum(1, keepdims=True), rtol=1e-4)
+    np.testing.assert_allclose(prob.reshape(scores.shape), wide / wide.sum(1, keepdims=True), rtol=1e-4)
 
 
 def test_the_scheme_is_that_of_the_overlay(tmp_path: Path) -> None:

@@ -42,11 +42,11 @@ def quantised(folder: Path, recipe: Recipe = PLAIN, **options: Any) -> tuple[Pat
 
 def marked(path: Path) -> dict[str, tuple[bool, bool]]:
     """Whether each layer's input and output are marked, by the text alone."""
-    found = {}
+    marks = {}
     for block in path.read_text().split("layer {")[1:]:
         name = block.split('name: "')[1].split('"')[0]
-        found[name] = ("chai_unsigned_in: true" in block, "chai_unsigned_out: true" in block)
-    return found
+        marks[name] = ("chai_unsigned_in: true" in block, "chai_unsigned_out: true" in block)
+    return marks
 
 
 def rounded(formats: Mapping[str, Format] | None) -> dict[str, Format]:

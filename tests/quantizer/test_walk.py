@@ -21,9 +21,9 @@ from tests.quantizer.test_writeback import NET, SHAPE, batches
 def test_float_is_the_executors(tmp_path: Path) -> None:
     net = network(tmp_path, NET, SHAPE)
     feeds = {"data": batches()[0]}
-    found = {b: v for layer, _, tops in in_float(net.graph, feeds) for b, v in zip(layer.tops, tops)}
-    wanted, _ = forward.run(net.graph, shapes_of(net.graph, feeds), feeds, set(found))
-    for blob, value in found.items():
+    blobs = {b: v for layer, _, tops in in_float(net.graph, feeds) for b, v in zip(layer.tops, tops)}
+    wanted, _ = forward.run(net.graph, shapes_of(net.graph, feeds), feeds, set(blobs))
+    for blob, value in blobs.items():
         np.testing.assert_array_equal(value, wanted[blob])
 
 
@@ -72,9 +72,9 @@ def test_a_layer_whose_numbers_do_not_fit_runs_on_the_host(tmp_path: Path) -> No
     net.calibrate(data)
     assert net.formats is not None and net.overlay is not None
     emulation = Emulation(net.graph, net.formats, net.overlay, {"a"})
-    found = emulation.run([{"data": data}], ["a"])[0].value("a")
+    top = emulation.run([{"data": data}], ["a"])[0].value("a")
     assert "beyond the accumulator's 16,777,216" in emulation.refused["a"]
-    np.testing.assert_array_equal(found, net.graph.layer("a").forward(data)[0])
+    np.testing.assert_array_equal(top, net.graph.layer("a").forward(data)[0])
 
 
 def test_patches_times_weights_is_the_convolution(tmp_path: Path) -> None:
@@ -106,12 +106,12 @@ def test_places_are_those_of_the_seed(tmp_path: Path) -> None:
 def test_what_is_observed(tmp_path: Path) -> None:
     net = network(tmp_path, NET, SHAPE)
     data = [{"data": b} for b in batches(count=3)]
-    found = observe(net.graph, data)
+    statistics = observe(net.graph, data)
     whole = np.concatenate([b["data"] for b in data])
-    assert found.images == 12 and len(found.batches) == 3
-    assert found.seen["data"].largest == np.abs(whole).max()
-    np.testing.assert_array_equal(found.largest["data"], np.abs(whole).max((0, 2, 3)))
-    assert found.measured == measured(net.graph)
+    assert statistics.images == 12 and len(statistics.batches) == 3
+    assert statistics.seen["data"].largest == np.abs(whole).max()
+    np.testing.assert_array_equal(statistics.largest["data"], np.abs(whole).max((0, 2, 3)))
+    assert statistics.measured == measured(net.graph)
     few = list(batches_of(data, 7))
     assert [len(b["data"]) for b in few] == [4, 3]
 
@@ -120,9 +120,14 @@ def test_statistics_run_on_while_images_are_no_longer_kept(tmp_path: Path) -> No
     net = network(tmp_path, f"a Convolution data -> a : {CONV}", (40, 3, 5, 7))
     data = [{"data": b} for b in batches((40, 3, 5, 7), 4)]
     data[3]["data"][0, 0, 0, 0] = 99.0
-    found = observe(net.graph, data)
-    assert (found.images, len(found.batches), len(found.wanted), len(found.rows["a"])) == (160, 2, 2, 2)
-    assert found.seen["data"].largest == 99.0
+    statistics = observe(net.graph, data)
+    assert (statistics.images, len(statistics.batches), len(statistics.wanted), len(statistics.rows["a"])) == (
+        160,
+        2,
+        2,
+        2,
+    )
+    assert statistics.seen["data"].largest == 99.0
 
 
 def test_cost_of_probabilities_is_kl_and_of_anything_else_relative_energy(tmp_path: Path) -> None:
@@ -146,6 +151,6 @@ def test_cost_of_probabilities_is_kl_and_of_anything_else_relative_energy(tmp_pa
     np.testing.assert_allclose(cost(net.graph, "a", p, q), wrong)
     assert cost(net.graph, "a", np.zeros((2, 3)), np.full((2, 3), np.nan)).tolist() == [1e6, 1e6]  # never NaN
     q[2, 1, 3, 4] = np.nan
-    found = cost(net.graph, "p", p, q, 2.0)
-    np.testing.assert_allclose(found[[0, 1, 3]], np.delete(nats, 2))
-    assert found[2] == 1e6
+    costs = cost(net.graph, "p", p, q, 2.0)
+    np.testing.assert_allclose(costs[[0, 1, 3]], np.delete(nats, 2))
+    assert costs[2] == 1e6

@@ -23,12 +23,12 @@ def problem(seed: int, g: int = 2, m: int = 3, k: int = 5, rows: int = 40) -> tu
 def sums_error(scaled: np.ndarray, codes: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Squared error of the layer's sums on its input rows, row of weights by row of weights."""
     g, m, _ = scaled.shape
-    found = np.zeros((g, m))
+    errors = np.zeros((g, m))
     for i in range(g):
         for j in range(m):
             for row in x[i]:
-                found[i, j] += float(np.dot(row, scaled[i, j] - codes[i, j])) ** 2
-    return found
+                errors[i, j] += float(np.dot(row, scaled[i, j] - codes[i, j])) ** 2
+    return errors
 
 
 def test_the_objective_is_the_error_of_the_sums() -> None:
@@ -59,8 +59,8 @@ def test_rounding_together_comes_close_to_the_best_codes_there_are(seed: int, me
         around = [low + np.array(d) for d in product(range(-4, 6), repeat=4)]
         best = min(float(objective(scaled[:, j : j + 1], c[None, None], h)[0, 0]) for c in around)
         nearest = float(objective(scaled[:, j : j + 1], np.rint(scaled[:, j : j + 1]), h)[0, 0])
-        found = float(objective(scaled[:, j : j + 1], codes[:, j : j + 1], h)[0, 0])
-        assert best - 1e-6 <= found <= min(nearest + 1e-6, 3 * best)
+        cost = float(objective(scaled[:, j : j + 1], codes[:, j : j + 1], h)[0, 0])
+        assert best - 1e-6 <= cost <= min(nearest + 1e-6, 3 * best)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -75,8 +75,8 @@ def test_learned_rounding_comes_close_to_the_best_ups_and_downs(seed: int) -> No
         every = sorted(
             float(objective(scaled[:, j : j + 1], (low + up)[None, None], h)[0, 0]) for up in product((0, 1), repeat=6)
         )
-        found = float(objective(scaled[:, j : j + 1], codes[:, j : j + 1], h)[0, 0])
-        assert every[0] * (1 - 1e-6) <= found <= every[5]
+        cost = float(objective(scaled[:, j : j + 1], codes[:, j : j + 1], h)[0, 0])
+        assert every[0] * (1 - 1e-6) <= cost <= every[5]
 
 
 def test_descent_ends_where_no_single_code_could_be_better() -> None:
@@ -114,8 +114,8 @@ def test_the_threshold_of_each_channel_has_the_least_error(bits: int) -> None:
     w = np.random.default_rng(4).standard_t(3, (5, 7, 3, 2)).astype(np.float32)
     w[2] = 0
     high = 2 ** (bits - 1) - 1
-    found = thresholds(w, "mse", bits)
-    for row, threshold in zip(w.reshape(5, -1).astype(float), found):
+    own_thresholds = thresholds(w, "mse", bits)
+    for row, threshold in zip(w.reshape(5, -1).astype(float), own_thresholds):
         errors = []
         for share in np.arange(1.0, 0.31, -0.02):
             step = np.abs(row).max() * share / high
@@ -130,13 +130,13 @@ def test_the_threshold_of_each_channel_has_the_least_error(bits: int) -> None:
 @pytest.mark.parametrize("bits", [8, 6])
 def test_the_fraction_of_a_layer_has_the_least_error(bits: int) -> None:
     w = (np.random.default_rng(4).standard_t(2, 900) / 5).astype(np.float32)
-    found = one_fraction(w, "mse", bits)
-    high = found.largest
+    choice = one_fraction(w, "mse", bits)
+    high = choice.largest
 
     def error(fl: float) -> float:
         return float(((np.clip(np.rint(w * 2.0**fl), -high, high) * 2.0**-fl - w) ** 2).sum())
 
-    assert error(found.value) == min(error(fl) for fl in range(int(found.value) - 3, int(found.value) + 4))
+    assert error(choice.value) == min(error(fl) for fl in range(int(choice.value) - 3, int(choice.value) + 4))
     covering = one_fraction(w, "max", bits)
     assert high / 2 < np.abs(w).max() / covering.step <= high + 1
 

@@ -167,10 +167,10 @@ def test_the_files_compute_what_was_judged(tmp_path: Path, bits: int, scheme: st
     save(source, weights)
     out = tmp_path / "out.prototxt"
     data = batches()
-    found = quantize(tmp_path / "net.prototxt", weights, data, out, bits=bits, scheme=scheme, recipe=recipe)
-    built = found.built
+    result = quantize(tmp_path / "net.prototxt", weights, data, out, bits=bits, scheme=scheme, recipe=recipe)
+    built = result.built
     assert not built.refused
-    with chai.Net(out, found.caffemodel, "emulator") as net:
+    with chai.Net(out, result.caffemodel, "emulator") as net:
         outputs = [net.forward(batch) for batch in data]
         assert net.formats is not None and steps(net.formats) == steps(built.formats)
     with chai.Net(tmp_path / "net.prototxt", weights, "float") as exact:
@@ -238,14 +238,14 @@ def test_equalised_weights_are_the_same_float_network(tmp_path: Path) -> None:
     weights = tmp_path / "net.caffemodel"
     save(source, weights)
     recipe = Recipe("mse", "max", 0.7)
-    found = quantize(tmp_path / "net.prototxt", weights, batches(), tmp_path / "out.prototxt", recipe=recipe)
-    assert found.built.factors.keys() == {"a@ra", "pa"}  # d is read in float alone, e is an output
+    result = quantize(tmp_path / "net.prototxt", weights, batches(), tmp_path / "out.prototxt", recipe=recipe)
+    assert result.built.factors.keys() == {"a@ra", "pa"}  # d is read in float alone, e is an output
     data = batches()[0]
     before = source.forward(data)
-    after = chai.Net(tmp_path / "out.prototxt", found.caffemodel, "float").forward(data)
+    after = chai.Net(tmp_path / "out.prototxt", result.caffemodel, "float").forward(data)
     for blob, wanted in before.items():
         np.testing.assert_allclose(after[blob], wanted, rtol=1e-3, atol=1e-4)
-    assert digest(found.caffemodel) != digest(weights)
+    assert digest(result.caffemodel) != digest(weights)
 
 
 def test_formats_are_those_of_the_file(tmp_path: Path) -> None:
@@ -268,8 +268,8 @@ def test_a_layer_may_be_wider(tmp_path: Path) -> None:
     save(network(tmp_path, NET, SHAPE), tmp_path / "net.caffemodel")
     out = tmp_path / "out.prototxt"
     files = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
-    found = quantize(*files, batches(), out, bits=6, recipe=Recipe(), wider={"d": 8})
-    assert found.built.formats["ave"].bits == 8
+    result = quantize(*files, batches(), out, bits=6, recipe=Recipe(), wider={"d": 8})
+    assert result.built.formats["ave"].bits == 8
     assert "bw_params: 8" in out.read_text()
     with pytest.raises(
         chai.UsageError, match="there is no convolution or InnerProduct 'dd' on the overlay whose width"
@@ -316,17 +316,17 @@ def test_the_form_of_2014_gets_its_formats(tmp_path: Path) -> None:
     path, out = tmp_path / "net.prototxt", tmp_path / "out.prototxt"
     path.write_text(OLD)
     data = batches((2, 3, 9, 11))
-    found = quantize(path, None, data, out, effort="fast")
+    result = quantize(path, None, data, out, effort="fast")
     text = out.read_text()
     assert text.count("precision_param") == 1 and "layers {  # of 2014\n" in text and "layer {" not in text
     net = chai.Net(out, tmp_path / "out.caffemodel", "emulator")
-    given = net.forward(data[0])
+    outputs = net.forward(data[0])
     assert net.formats is not None
     assert [np.float32(f.value) for f in net.formats.values()] == [
-        np.float32(f.value) for f in found.built.formats.values()
+        np.float32(f.value) for f in result.built.formats.values()
     ]
     exact = chai.Net(path, tmp_path / "out.caffemodel", "float").forward(data[0])
-    assert 0 < np.abs(given["a"] - exact["a"]).max() < 0.05 * np.abs(exact["a"]).max()
+    assert 0 < np.abs(outputs["a"] - exact["a"]).max() < 0.05 * np.abs(exact["a"]).max()
 
 
 def test_the_oldest_form_is_refused(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_format_of_a_blob_of_zeros(tmp_path: Path) -> None:
     save(net, tmp_path / "net.caffemodel")
     out = tmp_path / "out.prototxt"
     recipe = Recipe("mse", "mse", 0.5, "compensated", "tuned")
-    found = quantize(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", batches(), out, recipe=recipe)
-    assert found.built.formats["a"] == Format("Xilinx", 8, 1.0)
-    assert np.isfinite(found.built.cost)
-    assert np.isfinite(chai.Net(out, found.caffemodel).forward(batches()[0])["b"]).all()
+    result = quantize(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", batches(), out, recipe=recipe)
+    assert result.built.formats["a"] == Format("Xilinx", 8, 1.0)
+    assert np.isfinite(result.built.cost)
+    assert np.isfinite(chai.Net(out, result.caffemodel).forward(batches()[0])["b"]).all()

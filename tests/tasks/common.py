@@ -49,10 +49,10 @@ shifts = st.integers(0, 40)
 zeros = st.sampled_from([0, 0, -128])  # zero points
 
 
-def limited(given: Overlay, kind: str, **limits: Any) -> Overlay:
+def limited(base: Overlay, kind: str, **limits: Any) -> Overlay:
     """An overlay with other limits of a kind of Task."""
-    sections = ((s.kind, dict(s.limits) | (limits if s.kind == kind else {})) for s in given.tasks)
-    return replace(given, tasks=tuple(TaskSection(name, tuple(values.items())) for name, values in sections))
+    sections = ((s.kind, dict(s.limits) | (limits if s.kind == kind else {})) for s in base.tasks)
+    return replace(base, tasks=tuple(TaskSection(name, tuple(values.items())) for name, values in sections))
 
 
 @contextmanager
@@ -94,8 +94,8 @@ def requantized(sums: Array, r: Requantization) -> Array:
     m = np.broadcast_to(r.multiplier, sums.shape)
     negative = m if r.negative is None else np.broadcast_to(r.negative, sums.shape)
     flat = zip(sums.ravel().tolist(), m.ravel().tolist(), negative.ravel().tolist())
-    found = [reference.requantize(a, p, r.shift, r.low, r.high, 0, n, r.zero) for a, p, n in flat]
-    return np.array(found, np.int64).reshape(sums.shape)
+    flat_codes = [reference.requantize(a, p, r.shift, r.low, r.high, 0, n, r.zero) for a, p, n in flat]
+    return np.array(flat_codes, np.int64).reshape(sums.shape)
 
 
 def random_pooling(random: np.random.Generator, size: Sequence[int]) -> PooledCodes | None:
@@ -113,12 +113,12 @@ def random_pooling(random: np.random.Generator, size: Sequence[int]) -> PooledCo
     return PooledCodes(Window(kernel, stride, pad), out)
 
 
-def defined(task: Task, *given: Array) -> Array:
+def defined(task: Task, *inputs: Array) -> Array:
     """What a Task writes, by the reference."""
     if isinstance(task, Conv):
         w, weights = task.window, np.asarray(task.weights).astype(np.int64)
         bias = task.bias + task.zero * weights.sum((1, 2, 3))  # of the true sum
-        values = given[0].astype(np.int64) - task.zero
+        values = inputs[0].astype(np.int64) - task.zero
         codes = requantized(
             reference.convolution(values, weights, bias.tolist(), w.stride, w.pad, w.dilation, task.group),
             task.requantization,
@@ -130,15 +130,15 @@ def defined(task: Task, *given: Array) -> Array:
         return reference.pooled(codes, *pooled.window[:3], pooled.out, True)
     if isinstance(task, Pool):
         w, maximum = task.window, task.requantization is None
-        values = given[0].astype(np.int64) - (0 if maximum else task.zero)
+        values = inputs[0].astype(np.int64) - (0 if maximum else task.zero)
         sums = reference.pooled(values, w.kernel, w.stride, w.pad, task.out, maximum)
         return sums if task.requantization is None else requantized(sums, task.requantization)
     if isinstance(task, Eltwise):
         r = task.requantization
-        zeros = task.zeros or (0,) * len(given)
-        given = tuple(np.broadcast_to(x, given[0].shape) for x in given)
-        found = []
-        for values in zip(*((x.astype(np.int64) - zero).ravel().tolist() for x, zero in zip(given, zeros))):
+        zeros = task.zeros or (0,) * len(inputs)
+        inputs = tuple(np.broadcast_to(x, inputs[0].shape) for x in inputs)
+        outputs = []
+        for values in zip(*((x.astype(np.int64) - zero).ravel().tolist() for x, zero in zip(inputs, zeros))):
             total = sum(v * m for v, m in zip(values, task.factors))
             if task.operation == "PROD":
                 total = values[0] * values[1] * task.factors[0]
@@ -146,14 +146,14 @@ def defined(task: Task, *given: Array) -> Array:
                 total = max(v * m for v, m in zip(values, task.factors))
             elif task.negative is not None and total < 0:
                 total = sum(v * m for v, m in zip(values, task.negative))
-            found.append(reference.requantize(total, 1, r.shift, r.low, r.high, zero=r.zero))
-        return np.array(found, np.int64).reshape(given[0].shape)
+            outputs.append(reference.requantize(total, 1, r.shift, r.low, r.high, zero=r.zero))
+        return np.array(outputs, np.int64).reshape(inputs[0].shape)
     if isinstance(task, UpsampleTask):
-        return _upsampled(task, given[0])
+        return _upsampled(task, inputs[0])
     if isinstance(task, Interleave):
-        return _interleaved(task, given[0])
+        return _interleaved(task, inputs[0])
     assert isinstance(task, Copy)
-    whole = given[0].astype(np.int64) - (0 if task.requantization is None else task.zero)
+    whole = inputs[0].astype(np.int64) - (0 if task.requantization is None else task.zero)
     return whole if task.requantization is None else requantized(whole, task.requantization)
 
 
@@ -188,24 +188,26 @@ def emulated(
     views: Mapping[str, View] | None = None,
 ) -> dict[str, Array]:
     """All blobs after the emulator has run Tasks; its inputs stay as they are."""
-    given = {name: values.copy() for name, values in blobs.items()}
+    memory = {name: values.copy() for name, values in blobs.items()}
     every = {**shapes, **{name: values.shape for name, values in blobs.items()}}
-    times = devices.open("emulator").compile(Work(overlay.load(), tasks, every, views or {})).run(given).tasks
+    times = devices.open("emulator").compile(Work(overlay.load(), tasks, every, views or {})).run(memory).tasks
     assert times is not None and len(times) == len(tasks)
-    assert all(np.array_equal(given[name], values) for name, values in blobs.items()), "an input was overwritten"
-    return given
+    assert all(np.array_equal(memory[name], values) for name, values in blobs.items()), "an input was overwritten"
+    return memory
 
 
-def check(task: Task, *given: Array) -> None:
+def check(task: Task, *inputs: Array) -> None:
     """Definition and the emulator's kernel of a Task against the reference."""
-    wanted = defined(task, *given)
-    found = task.define(*given)
-    assert found.dtype == np.int8
-    assert np.array_equal(found, wanted)
-    work = Work(overlay.load(), [task], {task.output: wanted.shape, **dict(zip(task.inputs, (x.shape for x in given)))})
+    wanted = defined(task, *inputs)
+    output = task.define(*inputs)
+    assert output.dtype == np.int8
+    assert np.array_equal(output, wanted)
+    work = Work(
+        overlay.load(), [task], {task.output: wanted.shape, **dict(zip(task.inputs, (x.shape for x in inputs)))}
+    )
     native = library.library() is not None and fast.form(task) is not None
     assert [type(part) is NativeProgram for part in EmulatedProgram(work).parts] == [native]
-    kernel = emulated([task], dict(zip(task.inputs, given)), {task.output: wanted.shape})[task.output]
+    kernel = emulated([task], dict(zip(task.inputs, inputs)), {task.output: wanted.shape})[task.output]
     assert kernel.dtype == np.int8
     assert np.array_equal(kernel, wanted)
 

@@ -106,8 +106,8 @@ def test_it_is_encoded_and_decoded(mirror: type[Task], extended: Overlay) -> Non
     task = mirror(("a",), "b", ("m",))
     descriptor, constants = encode(task, Operands(extended, PLACES, SHAPES), 0)
     assert joined(constants) == b"" and unpack(extended.descriptor, descriptor)["opcode"] == 200
-    found = decoded(descriptor, b"", extended, PLACES, SHAPES, 0, task)
-    assert type(found) is mirror and equal(task, found)
+    decoded_task = decoded(descriptor, b"", extended, PLACES, SHAPES, 0, task)
+    assert type(decoded_task) is mirror and equal(task, decoded_task)
     with pytest.raises(DeviceError, match="opcode = 200 is that of no Task of overlay pynq-z2"):
         decoded(descriptor, b"", overlays.load(), PLACES, SHAPES, 0, task)
     with pytest.raises(DeviceError, match="has no mirror unit"):

@@ -49,22 +49,22 @@ def test_the_smallest_factor_that_fits(
     format = Format(scheme, 8, 6 if scheme == "DynamicFixed" else 0.0)
     source = Format("Xilinx", 8, 2.0, unsigned)
     steps = weight_steps(weights, format, None, source.step)
-    found = fitted(Scaled(weights, bias, steps), source, StepChoice(FACTORS[scheme], ACCUMULATOR), 8, quantize)
+    choice = fitted(Scaled(weights, bias, steps), source, StepChoice(FACTORS[scheme], ACCUMULATOR), 8, quantize)
     changed = 0
     for i, (w, b) in enumerate(zip(weights.reshape(5, -1), bias.tolist())):
         tries = [(f, *bound(w, b, steps[i] * f, source, 127)) for f in (1.0, *FACTORS[scheme])]
         factor, most, codes, added = next((t for t in tries if t[1] < ACCUMULATOR), tries[-1])
-        assert found.steps[i] == steps[i] * factor
-        assert found.codes[i].ravel().tolist() == codes
-        assert found.bias[i] == added
-        assert most <= found.bound
+        assert choice.steps[i] == steps[i] * factor
+        assert choice.codes[i].ravel().tolist() == codes
+        assert choice.bias[i] == added
+        assert most <= choice.bound
         changed += factor > 1
-    assert (found.coarser.channels if found.coarser else 0) == changed
-    if found.coarser:
+    assert (choice.coarser.channels if choice.coarser else 0) == changed
+    if choice.coarser:
         plain = quantize_weights(weights, steps, 8) * steps.reshape(-1, 1, 1, 1)
-        coarse = found.codes * found.steps.reshape(-1, 1, 1, 1)
+        coarse = choice.codes * choice.steps.reshape(-1, 1, 1, 1)
         ratio = ((weights - coarse) ** 2).sum() / ((weights - plain) ** 2).sum()
-        assert found.coarser.decibels == pytest.approx(10 * np.log10(ratio))
+        assert choice.coarser.decibels == pytest.approx(10 * np.log10(ratio))
 
 
 NARROW = {"device": "emulator", "overlay": "kv260"}  # which has no wide sums
@@ -78,13 +78,13 @@ def test_a_layer_stays_on_the_overlay(tmp_path: Path, scheme: str) -> None:
     rng = np.random.default_rng(0)
     net.graph.layer("probe").blobs[0][...] = rng.uniform(-1, 1, (5, 256, 3, 3))
     x = rng.uniform(-1, 1, (2, 256, 5, 7)).astype(np.float32)
-    found = net.forward(x)["y"]
+    y = net.forward(x)["y"]
     assert [type(step) for step in net.schedule.steps].count(DeviceStep) == 1 and not net.offload.partition.reasons
     assert net.offload.plan.coarser["probe"].channels == 5
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))
     weights, bias = net.graph.layer("probe").blobs
     wanted = np.einsum("nchwij,mcij->nmhw", windows, weights) + bias.reshape(-1, 1, 1)
-    noise = 10 * np.log10((wanted**2).sum() / ((found - wanted) ** 2).sum())
+    noise = 10 * np.log10((wanted**2).sum() / ((y - wanted) ** 2).sum())
     assert noise > (25 if scheme == "Xilinx" else 20)
 
 

@@ -424,7 +424,7 @@ def test_concat_by_address(form: str, seed: int) -> None:
     last = conv(rng, (3, 12, 1, 1), Window((1, 1), (1, 1), (0, 0)), 1, 22, False)
     last = Conv(("y",), "out", ("out",), last.weights, last.bias, last.window, 1, last.requantization)
     with kernel_form(form):
-        found = emulated(
+        all_blobs = emulated(
             [*tasks, reader, last],
             blobs,
             {**shapes, "z": (2, 3, 5, 6), "out": (2, 3, 5, 6)},
@@ -434,8 +434,8 @@ def test_concat_by_address(form: str, seed: int) -> None:
     wanted["y"] = np.concatenate([wanted["a"], wanted["b"], wanted["c"], defined(tasks[3], blobs["x2"])], 1)
     wanted["z"] = defined(reader, wanted["b"], wanted["c"])
     wanted["out"] = defined(last, wanted["y"])
-    assert all(np.array_equal(found[name], codes_) for name, codes_ in wanted.items())
-    assert all(np.shares_memory(found[name], found["y"]) for name in "abc")
+    assert all(np.array_equal(all_blobs[name], codes_) for name, codes_ in wanted.items())
+    assert all(np.shares_memory(all_blobs[name], all_blobs["y"]) for name in "abc")
 
 
 def test_places_may_lie_in_one_another() -> None:
@@ -443,8 +443,8 @@ def test_places_may_lie_in_one_another() -> None:
     task = Copy(("x",), "a", ("probe",), 0, None)
     x = codes(rng, 2, 2, 3, 4)
     shapes = {"a": (2, 2, 3, 4), "b": (2, 5, 3, 4), "c": (2, 9, 3, 4)}
-    found = emulated([task], {"x": x}, shapes, {"a": View("b", 3), "b": View("c", 1)})
-    assert np.array_equal(found["c"][:, 4:6], x)
+    all_blobs = emulated([task], {"x": x}, shapes, {"a": View("b", 3), "b": View("c", 1)})
+    assert np.array_equal(all_blobs["c"][:, 4:6], x)
 
 
 # -- conversions

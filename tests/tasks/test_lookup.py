@@ -41,10 +41,10 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
     return with_lookups(tmp_path_factory.mktemp("lookups"))
 
 
-def run(overlay: Overlay, tasks: list[Task], shapes: dict[str, tuple[int, ...]], **given: np.ndarray) -> np.ndarray:
+def run(overlay: Overlay, tasks: list[Task], shapes: dict[str, tuple[int, ...]], **inputs: np.ndarray) -> np.ndarray:
     """The codes of the last Task on the emulator."""
-    blobs = dict(given)
-    devices.open("emulator").compile(Work(overlay, tasks, shapes, {}, tuple(given), (tasks[-1].output,))).run(blobs)
+    blobs = dict(inputs)
+    devices.open("emulator").compile(Work(overlay, tasks, shapes, {}, tuple(inputs), (tasks[-1].output,))).run(blobs)
     return blobs[tasks[-1].output]
 
 
@@ -66,9 +66,9 @@ def test_each_code_of_a_function(overlay: Overlay, name: str, tmp_path: Path) ->
             exact = FUNCTIONS[name][2]((code - source.zero) * float(np.float32(source.step))) / target.step
             least, most = (edge - target.zero for edge in target.packed)
             exact = min(max(exact, least), most)
-            found = int(table[code + 128]) - target.zero
-            assert abs(found - exact) < 0.501, (source, target, code)
-            assert abs(exact - math.floor(exact) - 0.5) < 0.001 or found == round(exact)
+            value = int(table[code + 128]) - target.zero
+            assert abs(value - exact) < 0.501, (source, target, code)
+            assert abs(exact - math.floor(exact) - 0.5) < 0.001 or value == round(exact)
         task = Copy(("x",), "y", ("f",), 0, None, lookup=table)
         x = CODES.reshape(shape)
         wanted = np.array([table[int(code) + 128] for code in CODES], np.int8).reshape(shape)

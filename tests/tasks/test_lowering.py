@@ -109,9 +109,9 @@ class Network:
 
     def equals(self, form: Form, codes: Array) -> None:
         assert self.all_on_the_overlay()
-        (found,) = self.output.values()
-        assert found.dtype == np.float32 and found.shape == codes.shape
-        assert found.ravel().tolist() == [float(form.dequantize(c)) for c in codes.ravel().tolist()]
+        (top,) = self.output.values()
+        assert top.dtype == np.float32 and top.shape == codes.shape
+        assert top.ravel().tolist() == [float(form.dequantize(c)) for c in codes.ravel().tolist()]
 
 
 def quantized(form: Form, x: Array) -> Array:
@@ -121,9 +121,9 @@ def quantized(form: Form, x: Array) -> Array:
 def requantized(sums: Array, steps: Sequence[Fraction], target: Form, slope: float | None) -> Array:
     """Codes of sums (N, C, H, W), with a step per channel, in float64 as the design has them."""
     ratios = [float64(s / target.step) for s in steps]
-    found = reference.multipliers(ratios, MULT_BITS, SHIFT_MAX)
-    assert found is not None
-    m, shift = found
+    pair = reference.multipliers(ratios, MULT_BITS, SHIFT_MAX)
+    assert pair is not None
+    m, shift = pair
     below = None if not slope else [half_away(float64(Fraction(slope) * r) * (1 << shift)) for r in ratios]
     result = np.zeros(sums.shape, np.int64)
     for at in np.ndindex(sums.shape):
@@ -185,10 +185,10 @@ def test_convolution(tmp_path: Path, kind: str, forms: tuple[Form, Form], slope:
     params = "" if weight is None else f"fl_params: {int(weight.value)}"
     text = layer("Convolution", ["x0"], "y", conv_text(window, group, outputs, True) + precision(*forms, params))
     with kernel_form(form):
-        found = Network(tmp_path, text + relu("y", slope), [x], {"y": [w, b]})
+        case = Network(tmp_path, text + relu("y", slope), [x], {"y": [w, b]})
     wanted = convolved(quantized(source, x), w, b, window, group, forms, slope, weight)
     assert len(np.unique(wanted)) > 5
-    found.equals(target, wanted)
+    case.equals(target, wanted)
 
 
 def test_the_overlay_has_these_multipliers() -> None:
@@ -203,9 +203,9 @@ def test_given_thresholds_and_no_bias(tmp_path: Path) -> None:
     window = Window((1, 1), (1, 1), (0, 0))
     params = " ".join(f"th_params: {t!r}" for t in thresholds)
     text = layer("Convolution", ["x0"], "y", conv_text(window, 1, 4, False) + precision(*forms, params))
-    found = Network(tmp_path, text, [x], {"y": [w]})
+    case = Network(tmp_path, text, [x], {"y": [w]})
     wanted = convolved(quantized(forms[0], x), w, None, window, 1, forms, None, None, thresholds)
-    found.equals(forms[1], wanted)
+    case.equals(forms[1], wanted)
 
 
 def test_a_layer_of_zero_weights_is_its_bias(tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ def test_a_layer_of_zero_weights_is_its_bias(tmp_path: Path) -> None:
     x, w, b = numbers(1, 3, 2, 2), np.zeros((4, 3, 1, 1), np.float32), numbers(4, seed=3)
     window = Window((1, 1), (1, 1), (0, 0))
     text = layer("Convolution", ["x0"], "y", conv_text(window, 1, 4, True) + precision(*forms))
-    found = Network(tmp_path, text, [x], {"y": [w, b]})
+    case = Network(tmp_path, text, [x], {"y": [w, b]})
     wanted = convolved(quantized(forms[0], x), w, b, window, 1, forms, None)
     assert len(np.unique(wanted)) == 4
-    found.equals(forms[1], wanted)
+    case.equals(forms[1], wanted)
 
 
 @pytest.mark.parametrize("slope", SLOPES)
@@ -236,7 +236,7 @@ def test_affine(tmp_path: Path, type: str, forms: tuple[Form, Form], slope: floa
         stored, body = [mean, variance, np.ones(1, np.float32)], "batch_norm_param { eps: 0.0009765625 }"
         factors = 1 / np.sqrt(variance.astype(np.float64) + 2.0**-10)
         addends = -mean.astype(np.float64) * factors
-    found = Network(tmp_path, layer(type, ["x0"], "y", body + precision(*forms)) + relu("y", slope), [x], {"y": stored})
+    case = Network(tmp_path, layer(type, ["x0"], "y", body + precision(*forms)) + relu("y", slope), [x], {"y": stored})
     exact = [Fraction(f) for f in factors.tolist()]
     floor = float64(float64(max(map(abs, exact)) / 127) / 256)
     steps = [max(float64(abs(f) / 127), floor) for f in exact]
@@ -244,8 +244,8 @@ def test_affine(tmp_path: Path, type: str, forms: tuple[Form, Form], slope: floa
     sums = [float64(s * source.step) for s in steps]
     bias = [reference.bias_code(a, s) for a, s in zip(addends.tolist(), sums)]
     accumulators = reference.convolution(quantized(source, x), weights, bias, (1, 1), (0, 0), (1, 1), 5)
-    found.equals(target, requantized(accumulators, sums, target, slope))
-    (task,) = found.tasks
+    case.equals(target, requantized(accumulators, sums, target, slope))
+    (task,) = case.tasks
     assert task.kind == "affine"
 
 
@@ -268,9 +268,9 @@ def test_a_relu6_is_a_clamp(tmp_path: Path, type: str, forms: tuple[Form, Form])
     params = "" if source.scheme == "Xilinx" else f"fl_params: {source.bits - 5}"
     bottoms = ["x0", "x0"] if type == "Eltwise" else ["x0"]
     text = layer(type, bottoms, "y", body + precision(*forms, params))
-    given = {"y": weights} if weights else {}
-    free = Network(tmp_path, text + relu("y", 0), [x], given)
-    held = Network(tmp_path, text + relu6("y"), [x], given)
+    blobs = {"y": weights} if weights else {}
+    free = Network(tmp_path, text + relu("y", 0), [x], blobs)
+    held = Network(tmp_path, text + relu6("y"), [x], blobs)
     (before,), (after,) = free.output.values(), held.output.values()
     assert held.all_on_the_overlay()
     most = float(target.dequantize(target.quantize(6.0)))
@@ -284,12 +284,12 @@ def test_uneven_padding_is_a_kernel_with_zeros(tmp_path: Path) -> None:
     forms = FORMATS[3]
     x, w, b = numbers(2, 3, 5, 6, seed=1), numbers(4, 3, 3, 3, seed=2, low=-1, high=1), numbers(4, seed=3)
     text = "convolution_param { num_output: 4 kernel_size: 3 stride: 2 pad_b: 1 pad_r: 1 }"
-    found = Network(tmp_path, layer("Convolution", ["x0"], "y", text + precision(*forms)), [x], {"y": [w, b]})
+    case = Network(tmp_path, layer("Convolution", ["x0"], "y", text + precision(*forms)), [x], {"y": [w, b]})
     codes = quantized(forms[0], x)
     wider = np.zeros((2, 3, 6, 7), np.int64)
     wider[:, :, :5, :6] = codes
-    found.equals(forms[1], convolved(wider, w, b, Window((3, 3), (2, 2), (0, 0)), 1, forms, None))
-    (pack,) = (step for step in found.net.schedule.steps if isinstance(step, Pack))
+    case.equals(forms[1], convolved(wider, w, b, Window((3, 3), (2, 2), (0, 0)), 1, forms, None))
+    (pack,) = (step for step in case.net.schedule.steps if isinstance(step, Pack))
     assert pack.unfold is not None and pack.unfold.window == Window((4, 4), (2, 2), (1, 1))
 
 
@@ -315,14 +315,14 @@ def test_average_pooling(
     source, target = forms
     x = numbers(2, 3, 6, 8, seed=1, high=6)
     text = layer("Pooling", ["x0"], "y", f"pooling_param {{ pool: AVE {body} }}" + precision(*forms))
-    found = Network(tmp_path, text, [x], {})
+    case = Network(tmp_path, text, [x], {})
     sums = reference.pooled(quantized(source, x), kernel, stride, pad, out, False)
     areas = {at: reference.area(kernel, stride, pad, (6, 8), at) for at in product(*map(range, out))}
     # one multiplier per window, as if windows were channels
     flat = np.moveaxis(sums.reshape(2, 3, -1, 1), 2, 1)
     steps = [float64(source.step / a) for a in areas.values()]
     wanted = np.moveaxis(requantized(flat, steps, target, None), 1, 2).reshape(sums.shape)
-    found.equals(target, wanted)
+    case.equals(target, wanted)
 
 
 @pytest.mark.parametrize("forms", FORMATS, ids=NAMES)
@@ -331,14 +331,14 @@ def test_average_without_the_padding(tmp_path: Path, forms: tuple[Form, Form]) -
     source, target = forms
     x = numbers(2, 3, 6, 8, seed=1, high=6)
     body = "pooling_param { pool: AVE_EXC_PAD kernel_size: 3 stride: 2 pad_t: 1 pad_l: 2 pad_r: 1 }"
-    found = Network(tmp_path, layer("Pooling", ["x0"], "y", body + precision(*forms)), [x], {})
+    case = Network(tmp_path, layer("Pooling", ["x0"], "y", body + precision(*forms)), [x], {})
     codes = quantized(source, x)
     rows = [(0, 2), (1, 4), (3, 6)]
     columns = [(0, 1), (0, 3), (2, 5), (4, 7), (6, 8)]
     sums = np.array([[codes[:, :, a:b, c:d].sum((2, 3)) for c, d in columns] for a, b in rows]).transpose(2, 3, 0, 1)
     steps = [float64(source.step / ((b - a) * (d - c))) for a, b in rows for c, d in columns]
     flat = np.moveaxis(sums.reshape(2, 3, -1, 1), 2, 1)
-    found.equals(target, np.moveaxis(requantized(flat, steps, target, None), 1, 2).reshape(sums.shape))
+    case.equals(target, np.moveaxis(requantized(flat, steps, target, None), 1, 2).reshape(sums.shape))
 
 
 def test_multipliers_of_an_average_come_from_float64() -> None:
@@ -371,8 +371,8 @@ def test_max_pooling_keeps_codes_and_format(
     source, _ = forms  # a format of its own that a maximum is given has no meaning
     x = numbers(2, 3, 6, 8, seed=1, low=-3, high=0.5)
     text = layer("Pooling", ["x0"], "y", f"pooling_param {{ pool: MAX {body} }}" + precision(*forms))
-    found = Network(tmp_path, text, [x], {})
-    found.equals(source, reference.pooled(quantized(source, x), kernel, stride, pad, out, True))
+    case = Network(tmp_path, text, [x], {})
+    case.equals(source, reference.pooled(quantized(source, x), kernel, stride, pad, out, True))
 
 
 # -- blobs of different formats
@@ -396,9 +396,9 @@ def identity(x: Array, source: Form, target: Form) -> Array:
 def summed(codes: Sequence[Array], factors: Sequence[Fraction], target: Form, slope: float | None) -> Array:
     """Eltwise SUM: ``factors`` are coefficient * step."""
     ratios = [float64(f / target.step) for f in factors]
-    found = reference.multipliers(ratios, MULT_BITS, SHIFT_MAX)
-    assert found is not None
-    m, shift = found
+    pair = reference.multipliers(ratios, MULT_BITS, SHIFT_MAX)
+    assert pair is not None
+    m, shift = pair
     below = [half_away(float64(Fraction(slope) * r) * (1 << shift)) for r in ratios] if slope else m
     result = np.zeros(codes[0].shape, np.int64)
     for at in np.ndindex(result.shape):
@@ -427,12 +427,12 @@ def test_eltwise(
     text = converted("x0", "a", second, first) + converted("x1", "b", first, second)
     text += layer("Eltwise", ["a", "b"], "y", f"eltwise_param {{ operation: SUM {coeff} }}" + precision(first, target))
     with kernel_form(form):
-        found = Network(tmp_path, text + relu("y", slope), [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
+        case = Network(tmp_path, text + relu("y", slope), [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
     codes = [identity(x, second, first), identity(y, first, second)]
     # Caffe's coefficients are float32
     exact = [Fraction(float(np.float32(c))) for c in coefficients]
     factors = [float64(c * f.step) for c, f in zip(exact, (first, second))]
-    found.equals(target, summed(codes, factors, target, slope))
+    case.equals(target, summed(codes, factors, target, slope))
 
 
 def test_negative_multipliers_of_a_leaky_sum_are_rounded_to_nearest(tmp_path: Path) -> None:
@@ -454,13 +454,13 @@ def test_concat(tmp_path: Path, forms: tuple[Form, Form], swapped: bool) -> None
     x, y = numbers(2, 16, 3, 4, seed=1), numbers(2, 16, 3, 4, seed=2)
     text = converted("x0", "a", second, first) + converted("x1", "b", first, second)
     text += layer("Concat", ["a", "b"], "y", "")
-    found = Network(tmp_path, text, [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
+    case = Network(tmp_path, text, [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
     target = max((first, second), key=lambda f: f.step)
     parts = []
     for codes, form in ((identity(x, second, first), first), (identity(y, first, second), second)):
         parts.append(codes if form == target else requantized(codes, [form.step] * 16, target, None))
-    found.equals(target, np.concatenate(parts, 1))
-    assert sorted(t.kind for t in found.tasks) == ["conv", "conv", "copy"]
+    case.equals(target, np.concatenate(parts, 1))
+    assert sorted(t.kind for t in case.tasks) == ["conv", "conv", "copy"]
 
 
 def test_concat_of_one_format_moves_nothing(tmp_path: Path) -> None:
@@ -468,26 +468,26 @@ def test_concat_of_one_format_moves_nothing(tmp_path: Path) -> None:
     x, y = numbers(2, 16, 3, 4, seed=1), numbers(2, 16, 3, 4, seed=2)
     text = converted("x0", "a", first, second) + converted("x1", "b", first, second)
     text += layer("Concat", ["a", "b"], "y", "")
-    found = Network(tmp_path, text, [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
-    found.equals(second, np.concatenate([identity(x, first, second), identity(y, first, second)], 1))
-    assert [t.kind for t in found.tasks] == ["conv", "conv"]
-    assert found.net.schedule.views.keys() == {b for t in found.tasks for b in (t.output,)}
+    case = Network(tmp_path, text, [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
+    case.equals(second, np.concatenate([identity(x, first, second), identity(y, first, second)], 1))
+    assert [t.kind for t in case.tasks] == ["conv", "conv"]
+    assert case.net.schedule.views.keys() == {b for t in case.tasks for b in (t.output,)}
 
 
 def test_concat_of_a_blob_with_itself(tmp_path: Path) -> None:
     first, second = FORMATS[3]
     x = numbers(2, 16, 3, 4, seed=1)
     text = converted("x0", "a", first, second) + layer("Concat", ["a", "a"], "y", "")
-    found = Network(tmp_path, text, [x], {"a": [IDENTITY]})
+    case = Network(tmp_path, text, [x], {"a": [IDENTITY]})
     codes = identity(x, first, second)
-    found.equals(second, np.concatenate([codes, codes], 1))
+    case.equals(second, np.concatenate([codes, codes], 1))
 
 
 def test_concat_of_network_inputs(tmp_path: Path) -> None:
     x, y = numbers(2, 32, 3, 4, seed=1), numbers(2, 5, 3, 4, seed=2)
     form = FORMATS[3][0]
-    found = Network(tmp_path, layer("Concat", ["x0", "x1"], "y", precision(form, form)), [x, y], {})
-    found.equals(form, np.concatenate([quantized(form, x), quantized(form, y)], 1))
+    case = Network(tmp_path, layer("Concat", ["x0", "x1"], "y", precision(form, form)), [x, y], {})
+    case.equals(form, np.concatenate([quantized(form, x), quantized(form, y)], 1))
 
 
 # -- the accumulator's bound
@@ -519,54 +519,54 @@ def wide(folder: Path, bits: int, extra: int, overlay: str = "kv260") -> Network
 
 @pytest.mark.parametrize("bits", [8, 6])
 def test_a_sum_just_below_the_bound_runs_on_the_overlay(tmp_path: Path, bits: int) -> None:
-    found = wide(tmp_path, bits, 0)
-    assert found.all_on_the_overlay()
-    (task,) = found.tasks
-    assert found.output["y"].ravel().tolist() == [Form("DynamicFixed", bits, 0).largest]
+    case = wide(tmp_path, bits, 0)
+    assert case.all_on_the_overlay()
+    (task,) = case.tasks
+    assert case.output["y"].ravel().tolist() == [Form("DynamicFixed", bits, 0).largest]
     assert int(np.abs(task.weights.astype(int)).sum()) * (1 << (bits - 1)) + int(task.bias[0]) == (1 << 24) - 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("bits", [8, 6])
 def test_a_sum_that_reaches_the_bound_gets_steps_twice_as_coarse(tmp_path: Path, bits: int) -> None:
-    found = wide(tmp_path, bits, 1)
-    assert found.all_on_the_overlay()
-    (task,) = found.tasks
-    stored = found.net.params["y"][0].astype(int)
+    case = wide(tmp_path, bits, 1)
+    assert case.all_on_the_overlay()
+    (task,) = case.tasks
+    stored = case.net.params["y"][0].astype(int)
     assert np.array_equal(np.asarray(task.weights), np.sign(stored) * (np.abs(stored) + 1 >> 1))  # type: ignore[attr-defined]
-    assert found.net.offload.plan.coarser["y"].channels == 1
+    assert case.net.offload.plan.coarser["y"].channels == 1
 
 
 @pytest.mark.parametrize("bits", [8, 6])
 @pytest.mark.parametrize("extra", [0, 1, 1 << 27])
 def test_a_sum_that_reaches_the_bound_is_wide_where_the_overlay_has_such(tmp_path: Path, bits: int, extra: int) -> None:
-    found = wide(tmp_path, bits, extra, "pynq-z2")
-    assert found.all_on_the_overlay() and not found.net.offload.plan.coarser
-    (task,) = found.tasks
+    case = wide(tmp_path, bits, extra, "pynq-z2")
+    assert case.all_on_the_overlay() and not case.net.offload.plan.coarser
+    (task,) = case.tasks
     assert isinstance(task, Conv) and task.wide == (extra > 0)
-    assert np.array_equal(np.asarray(task.weights), found.net.params["y"][0])
-    assert found.output["y"].ravel().tolist() == [Form("DynamicFixed", bits, 0).largest]
+    assert np.array_equal(np.asarray(task.weights), case.net.params["y"][0])
+    assert case.output["y"].ravel().tolist() == [Form("DynamicFixed", bits, 0).largest]
 
 
 @pytest.mark.parametrize("bits", [8, 6])
 def test_a_sum_beyond_eight_times_the_bound_runs_on_the_host_and_says_so(tmp_path: Path, bits: int) -> None:
-    found = wide(tmp_path, bits, 1 << 27)
-    (step,) = (s for s in found.net.schedule.steps if isinstance(s, HostStep))
+    case = wide(tmp_path, bits, 1 << 27)
+    (step,) = (s for s in case.net.schedule.steps if isinstance(s, HostStep))
     assert step.layer.name == "y"
-    weights, bias = (int(np.floor(np.abs(b.astype(float)) / 8 + 0.5).sum()) for b in found.net.params["y"])
+    weights, bias = (int(np.floor(np.abs(b.astype(float)) / 8 + 0.5).sum()) for b in case.net.params["y"])
     assert (
         f"a sum could reach {weights * (1 << (bits - 1)) + bias:,}, beyond the accumulator's 16,777,216" in step.reason
     )
-    assert found.net.offload.partition.reasons["y"] == step.reason
-    assert not found.tasks
-    assert found.output["y"].ravel().tolist() == [float(9 << 24)]  # in float32
+    assert case.net.offload.partition.reasons["y"] == step.reason
+    assert not case.tasks
+    assert case.output["y"].ravel().tolist() == [float(9 << 24)]  # in float32
 
 
 def test_steps_too_fine_for_the_multipliers_run_on_the_host(tmp_path: Path) -> None:
     forms = Form("DynamicFixed", 8, -8), Form("DynamicFixed", 8, 16)
     window = Window((1, 1), (1, 1), (0, 0))
     text = layer("Convolution", ["x0"], "y", conv_text(window, 1, 2, False) + precision(*forms, "fl_params: 7"))
-    found = Network(tmp_path, text, [numbers(1, 3, 2, 2)], {"y": [numbers(2, 3, 1, 1)]})
-    (step,) = (s for s in found.net.schedule.steps if isinstance(s, HostStep))
+    case = Network(tmp_path, text, [numbers(1, 3, 2, 2)], {"y": [numbers(2, 3, 1, 1)]})
+    (step,) = (s for s in case.net.schedule.steps if isinstance(s, HostStep))
     assert "17-bit multipliers" in step.reason
 
 
@@ -586,7 +586,7 @@ def test_weights_written_after_a_pass_count_in_the_next(tmp_path: Path) -> None:
     x, w, b = numbers(1, 3, 4, 5, seed=1), numbers(4, 3, 1, 1, seed=2), numbers(4, seed=3)
     window = Window((1, 1), (1, 1), (0, 0))
     text = layer("Convolution", ["x0"], "y", conv_text(window, 1, 4, True) + precision(*forms))
-    found = Network(tmp_path, text, [x], {"y": [w, b]})
-    found.net.params["y"][0][...] = w[::-1]
-    found.output = found.net.forward(x)
-    found.equals(forms[1], convolved(quantized(forms[0], x), w[::-1], b, window, 1, forms, None))
+    case = Network(tmp_path, text, [x], {"y": [w, b]})
+    case.net.params["y"][0][...] = w[::-1]
+    case.output = case.net.forward(x)
+    case.equals(forms[1], convolved(quantized(forms[0], x), w[::-1], b, window, 1, forms, None))

@@ -192,16 +192,16 @@ def test_googlenets_own_norms() -> None:
                 sums[:, c] = np.square(v[:, max(c - 2, 0) : c + 3]).sum(1)
             products = v * task.factor(sums) * 2.0**-task.requantization.shift * target.step
             perfect = np.clip(np.rint(exact / target.step) + target.zero, *target.range)
-            found = target.quantize(result).astype(int)
-            assert np.array_equal(found, task.define(codes))
-            assert np.abs(found - perfect).max() <= 1
+            output_codes = target.quantize(result).astype(int)
+            assert np.array_equal(output_codes, task.define(codes))
+            assert np.abs(output_codes - perfect).max() <= 1
             unit, best, whole = (
                 10 * np.log10(np.square(exact).sum() / np.square(y - exact).sum())
-                for y in (products, (perfect - target.zero) * target.step, (found - target.zero) * target.step)
+                for y in (products, (perfect - target.zero) * target.step, (output_codes - target.zero) * target.step)
             )
             report(
                 f"{layer.name}: {unit:.1f} dB before rounding; rounded {whole:.2f} dB, float rounded {best:.2f} dB; "
-                f"{(found != perfect).mean():.2%} of codes differ by one"
+                f"{(output_codes != perfect).mean():.2%} of codes differ by one"
             )
             assert unit > 65
             assert whole > best - 0.05

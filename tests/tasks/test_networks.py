@@ -44,12 +44,12 @@ class Checked(Program):
     def run(self, blobs: dict[str, Array]) -> Ran:
         times = self.program.run(blobs)
         for task in self.tasks:
-            found = blobs[task.output]
+            output = blobs[task.output]
             if isinstance(task, Copy):
-                found = found[:, task.first : task.first + blobs[task.inputs[0]].shape[1]]
-            assert found.dtype == np.int8
-            assert found.size < 100 or len(np.unique(found)) > 2, f"{task.origin} has next to nothing to compare"
-            assert np.array_equal(found, task.define(*(blobs[b] for b in task.inputs))), task.origin
+                output = output[:, task.first : task.first + blobs[task.inputs[0]].shape[1]]
+            assert output.dtype == np.int8
+            assert output.size < 100 or len(np.unique(output)) > 2, f"{task.origin} has next to nothing to compare"
+            assert np.array_equal(output, task.define(*(blobs[b] for b in task.inputs))), task.origin
             self.seen[task.kind] += 1
         return times
 

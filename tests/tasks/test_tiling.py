@@ -45,16 +45,16 @@ def test_tiles_cover_every_pixel_and_fit(name: str, source: tuple[int, ...], num
     oh, ow = window.sizes((height, width))
     if oh < 1 or ow < 1:
         return
-    found = tiling(overlay, window, (10, c, kh, kw), 1, source)
-    tiles = [(top, left) for top in range(0, oh, found.rows) for left in range(0, ow, found.columns)]
-    assert found.tiles == len(tiles)
+    plan = tiling(overlay, window, (10, c, kh, kw), 1, source)
+    tiles = [(top, left) for top in range(0, oh, plan.rows) for left in range(0, ow, plan.columns)]
+    assert plan.tiles == len(tiles)
     lanes = overlay.array.lanes
-    assert found.rows * found.columns <= overlay.buffers.accumulators.depth * lanes
-    assert found.columns == ow or found.rows == 1
+    assert plan.rows * plan.columns <= overlay.buffers.accumulators.depth * lanes
+    assert plan.columns == ow or plan.rows == 1
     row = width * -(-c // overlay.array.inputs)
     ring = overlay.buffers.input.depth
-    two_tiles = min(height, (2 * found.rows - 1) * stride + (kh - 1) * dilation + 1) * row
-    assert two_tiles <= ring or (found.waits and found.rows == 1)
+    two_tiles = min(height, (2 * plan.rows - 1) * stride + (kh - 1) * dilation + 1) * row
+    assert two_tiles <= ring or (plan.waits and plan.rows == 1)
     reason = beyond_ring(overlay, window, (10, c, kh, kw), 1, source)
     assert (reason is None) == (min(height, (kh - 1) * dilation + 1) * row <= ring)
 
@@ -78,8 +78,8 @@ def test_weights_are_fetched_again_where_nothing_stays(
 
 def test_rows_are_as_many_as_the_ring_holds() -> None:
     """28 x 28 x 512: a row takes 896 of 8,192 words, so 7 rows of output need 16 of input; 4 need 10, and fit not either."""
-    found = tiling(Z2, plain(3, 1, 1), (512, 512, 3, 3), 1, (1, 512, 28, 28))
-    assert (found.rows, found.tiles, found.waits) == (3, 10, False)  # (2 * 3 - 1 + 3) * 896 = 7,168
+    plan = tiling(Z2, plain(3, 1, 1), (512, 512, 3, 3), 1, (1, 512, 28, 28))
+    assert (plan.rows, plan.tiles, plan.waits) == (3, 10, False)  # (2 * 3 - 1 + 3) * 896 = 7,168
     long = tiling(Z2, plain(3, 1, 1), (512, 512, 3, 3), 1, (1, 512, 28, 68))
     assert (long.rows, long.waits) == (1, True)  # three rows of 2,176 fit, four do not
 

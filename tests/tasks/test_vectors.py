@@ -51,13 +51,13 @@ def test_there_are_vectors_to_compare_with(vectors: Vectors) -> None:
 def test_codes_of_weights(vectors: Vectors) -> None:
     equal = 0
     for facts, arrays in vectors["conv"]:
-        given = arrays["th_params"] if xilinx(facts) else None
+        thresholds = arrays["th_params"] if xilinx(facts) else None
         format = (
             Format("Xilinx", facts["bw_wt"], 0.0)
             if xilinx(facts)
             else Format("DynamicFixed", facts["bw_wt"], facts["fl_wt"])
         )
-        steps = weight_steps(arrays["w"], format, given, 1.0)
+        steps = weight_steps(arrays["w"], format, thresholds, 1.0)
         assert np.array_equal(quantize_weights(arrays["w"], steps, facts["bw_wt"]), arrays["qw"]), facts["name"]
         equal += 1
     assert equal == 60
@@ -77,10 +77,10 @@ def test_requantized_codes(vectors: Vectors) -> None:
         m = arrays["scale"].astype(np.int64).reshape(-1, 1, 1) if xilinx(facts) else np.array(1)
         low, high = Format("DynamicFixed", facts["bw_out"], 0).range
         r = Requantization(m, 22 if xilinx(facts) else facts["shift"], 0 if facts["relu"] else low, high)
-        found = requantize(sums(facts, arrays), r, bias << 14 if xilinx(facts) else bias)
-        assert np.array_equal(found, arrays["y_exact_arith"]), facts["name"]
+        output = requantize(sums(facts, arrays), r, bias << 14 if xilinx(facts) else bias)
+        assert np.array_equal(output, arrays["y_exact_arith"]), facts["name"]
         if facts["mismatch_exact_arith_vs_hls"] == 0:
-            assert np.array_equal(found, arrays["y"]), facts["name"]
+            assert np.array_equal(output, arrays["y"]), facts["name"]
             equal += 1
     assert equal == 53
 
@@ -95,8 +95,8 @@ def test_whole_layers_as_tasks(vectors: Vectors) -> None:
         r = Requantization(np.ones((1, 1, 1), np.int64), facts["shift"], 0 if facts["relu"] else low, high)
         bias = arrays["qb"].astype(np.int64)
         task = Conv(("x",), "y", ("probe",), arrays["qw"], bias, window(facts), facts["group"], r)
-        found = emulated([task], {"x": arrays["x"]}, {"y": arrays["y"].shape})["y"]
-        assert np.array_equal(found, arrays["y"]), facts["name"]
+        output = emulated([task], {"x": arrays["x"]}, {"y": arrays["y"].shape})["y"]
+        assert np.array_equal(output, arrays["y"]), facts["name"]
         assert np.array_equal(task.define(arrays["x"]), arrays["y"]), facts["name"]
         equal += 1
     assert equal == 26
@@ -108,8 +108,8 @@ def form(facts: dict[str, Any]) -> reference.Form:
 
 def test_unpack(vectors: Vectors) -> None:
     for facts, arrays in vectors["pack_unpack"]:
-        found = Format(*form(facts)).dequantize(arrays["unpack_in"])
-        assert np.array_equal(found, arrays["unpack_ideal"]), facts["name"]
+        values = Format(*form(facts)).dequantize(arrays["unpack_in"])
+        assert np.array_equal(values, arrays["unpack_ideal"]), facts["name"]
 
 
 @pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
@@ -118,6 +118,6 @@ def test_pack(vectors: Vectors, scheme: str) -> None:
     chosen = [(facts, arrays) for facts, arrays in vectors["pack_unpack"] if facts["quant"] == scheme]
     assert len(chosen) == 4
     for facts, arrays in chosen:
-        found = Format(*form(facts)).quantize(arrays["f"])
-        assert found.ravel().tolist() == [form(facts).quantize(v) for v in arrays["f"].ravel().tolist()]
-        assert np.array_equal(found, arrays["ideal_packed"]) == (scheme == "Xilinx"), facts["name"]
+        codes = Format(*form(facts)).quantize(arrays["f"])
+        assert codes.ravel().tolist() == [form(facts).quantize(v) for v in arrays["f"].ravel().tolist()]
+        assert np.array_equal(codes, arrays["ideal_packed"]) == (scheme == "Xilinx"), facts["name"]
