@@ -58,9 +58,9 @@ def decoded(
     return decode([(values, common)], memory)[0]
 
 
-def encoded(*given: Any, **chain: Any) -> tuple[bytes, bytes]:
+def encoded(*arguments: Any, **chain: Any) -> tuple[bytes, bytes]:
     """Descriptor, and constants in one piece."""
-    descriptor, pieces = encode(*given, **chain)
+    descriptor, pieces = encode(*arguments, **chain)
     return descriptor, joined(pieces)
 
 

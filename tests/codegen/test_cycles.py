@@ -131,10 +131,10 @@ def chains(draw: st.DrawFn) -> tuple[list[Effort], list[Finished]]:
 
 
 @given(chains())
-def test_equal_to_small_steps(made: tuple[list[Effort], list[Finished]]) -> None:
-    tasks, after = made
+def test_equal_to_small_steps(tasks_and_waits: tuple[list[Effort], list[Finished]]) -> None:
+    tasks, after = tasks_and_waits
     step = 1 / 32
-    found = makespan(tasks, after)
+    total = makespan(tasks, after)
     # a Task ends at the end of a step, and the next one begins there
-    assert found - 1 - 2 * step <= stepped(tasks, after, step) <= found + 3 * len(tasks) * step
-    assert found <= sum(task.cycles for task in tasks)
+    assert total - 1 - 2 * step <= stepped(tasks, after, step) <= total + 3 * len(tasks) * step
+    assert total <= sum(task.cycles for task in tasks)

@@ -38,8 +38,8 @@ RANDOM = settings(max_examples=examples(60))
 ONE = Window((1, 1), (1, 1), (0, 0))
 
 
-def traffic(made: Chain) -> Traffic:
-    return Traffic(made.overlay, [unpack(made.overlay.descriptor, d) for d in made.descriptors])
+def traffic(segment: Chain) -> Traffic:
+    return Traffic(segment.overlay, [unpack(segment.overlay.descriptor, d) for d in segment.descriptors])
 
 
 @cache
@@ -62,22 +62,22 @@ def lowered(counts: Sequence[dict[str, int]], i: int, name: str, to: int) -> lis
 @pytest.mark.parametrize("name", ["digits", "lenet"])
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_no_interleaving_of_a_small_network_reads_other_bytes(name: str, batch: int) -> None:
-    for made in chains(name, batch):
-        found = traffic(made)
-        assert found.races() == []
-        assert [found.replay(shuffled(seed)) for seed in range(200)] == [None] * 200
-        assert [found.replay(delaying(i)) for i in range(len(made.tasks))] == [None] * len(made.tasks)
+    for segment in chains(name, batch):
+        accesses = traffic(segment)
+        assert accesses.races() == []
+        assert [accesses.replay(shuffled(seed)) for seed in range(200)] == [None] * 200
+        assert [accesses.replay(delaying(i)) for i in range(len(segment.tasks))] == [None] * len(segment.tasks)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", networks.names())
 def test_no_interleaving_of_a_network_reads_other_bytes(name: str) -> None:
     for batch in (1, 2, 3):
-        for made in chains(name, batch):
-            found = traffic(made)
-            assert found.races() == []
-            assert [found.replay(shuffled(seed)) for seed in range(200)] == [None] * 200
-            assert [found.replay(delaying(i)) for i in range(len(made.tasks))] == [None] * len(made.tasks)
+        for segment in chains(name, batch):
+            accesses = traffic(segment)
+            assert accesses.races() == []
+            assert [accesses.replay(shuffled(seed)) for seed in range(200)] == [None] * 200
+            assert [accesses.replay(delaying(i)) for i in range(len(segment.tasks))] == [None] * len(segment.tasks)
 
 
 def line() -> Chain:
@@ -90,15 +90,15 @@ def test_without_a_needed_dependency_some_interleaving_fails(name: str) -> None:
     """Each count, lowered by one: either the Task that is no longer waited for is still known to have finished through
     another, or the adversary finds it. The counts of the Task's own engine are among them."""
     needed = dict.fromkeys([(mine, name) for mine in ENGINES for name in ENGINES], 0)
-    for made in [line()] if name == "line" else chains(name, 2):
-        found = traffic(made)
-        for i, counts in enumerate(found.counts):
+    for segment in [line()] if name == "line" else chains(name, 2):
+        accesses = traffic(segment)
+        for i, counts in enumerate(accesses.counts):
             for engine in (e for e in ENGINES if counts[e]):
-                changed = lowered(found.counts, i, engine, counts[engine] - 1)
-                races = found.races(changed)
-                caught = [pair for pair in races if found.replay(delaying(pair[0]), changed)]
+                changed = lowered(accesses.counts, i, engine, counts[engine] - 1)
+                races = accesses.races(changed)
+                caught = [pair for pair in races if accesses.replay(delaying(pair[0]), changed)]
                 assert bool(caught) == bool(races)
-                needed[found.engines[i], engine] += bool(races)
+                needed[accesses.engines[i], engine] += bool(races)
     if name == "line":
         assert needed["window", "window"] == 3
     else:
@@ -106,11 +106,11 @@ def test_without_a_needed_dependency_some_interleaving_fails(name: str) -> None:
 
 
 def test_without_the_counts_of_its_own_engine_an_adversary_gets_between() -> None:
-    (made,) = chains("digits", 2)
-    found = traffic(made)
-    none = [{**counts, engine: 0} for counts, engine in zip(found.counts, found.engines)]
-    races = found.races(none)
-    assert races and all(found.replay(delaying(i), none) for i, _ in races[:5])
+    (segment,) = chains("digits", 2)
+    accesses = traffic(segment)
+    none = [{**counts, engine: 0} for counts, engine in zip(accesses.counts, accesses.engines)]
+    races = accesses.races(none)
+    assert races and all(accesses.replay(delaying(i), none) for i, _ in races[:5])
 
 
 # -- queues
@@ -139,8 +139,8 @@ def test_a_full_queue_holds_the_fetch_back() -> None:
         return max(moves, key=lambda move: move[1])
 
     for depth, before in ((1, 2), (2, 1), (3, 0), (inf, 0)):
-        found = order("aaaw", [(0, 0)] * 4, last, depth)
-        started = [i for what, i in found if what == "start"]
+        events = order("aaaw", [(0, 0)] * 4, last, depth)
+        started = [i for what, i in events if what == "start"]
         assert started.index(3) == before, depth
 
 
@@ -154,11 +154,11 @@ def counted(draw: st.DrawFn) -> tuple[str, list[tuple[int, int]]]:
 
 @RANDOM
 @given(counted(), st.integers(0, 2**32))
-def test_nothing_locks_up(made: tuple[str, list[tuple[int, int]]], seed: int) -> None:
+def test_nothing_locks_up(engines_and_counts: tuple[str, list[tuple[int, int]]], seed: int) -> None:
     for depth in (1, 4):
-        order(*made, shuffled(seed), depth)
-        for victim in range(len(made[0])):
-            order(*made, delaying(victim), depth)
+        order(*engines_and_counts, shuffled(seed), depth)
+        for victim in range(len(engines_and_counts[0])):
+            order(*engines_and_counts, delaying(victim), depth)
 
 
 def test_a_count_of_a_later_task_locks_up() -> None:
@@ -172,10 +172,10 @@ def test_a_count_of_a_later_task_locks_up() -> None:
 @pytest.mark.parametrize("depth", [1, 4])
 def test_a_network_runs_through_short_queues(depth: int) -> None:
     for name in ("digits", "squeezenet_v1.1"):
-        for made in chains(name, 2):
-            found = traffic(made)
-            assert found.replay(shuffled(depth), depth=depth) is None
-            assert not any(found.replay(delaying(i), depth=depth) for i in range(0, len(made.tasks), 9))
+        for segment in chains(name, 2):
+            accesses = traffic(segment)
+            assert accesses.replay(shuffled(depth), depth=depth) is None
+            assert not any(accesses.replay(delaying(i), depth=depth) for i in range(0, len(segment.tasks), 9))
 
 
 # -- random chains
@@ -188,10 +188,10 @@ def random_chains(draw: st.DrawFn) -> Chain:
     size = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     shapes: dict[str, Shape] = {"x": (batch, 16, *size)}
     views: dict[str, View] = {}
-    made, tasks = ["x"], list[Task]()
+    sources, tasks = ["x"], list[Task]()
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     for i in range(draw(st.integers(2, 9))):
-        source = draw(st.sampled_from(made))
+        source = draw(st.sampled_from(sources))
         channels = shapes[source][1]
         name = f"b{i}"
         shapes[name] = (batch, channels, *size)
@@ -203,12 +203,12 @@ def random_chains(draw: st.DrawFn) -> Chain:
             views[name], views[f"{name}.rest"] = View(whole, 0), View(whole, channels // 8 * 8)
             if channels % 8 == 0 and channels + 16 < 80:
                 tasks += [task(random, source, name, shapes), task(random, "x", f"{name}.rest", shapes)]
-                made.append(whole)
+                sources.append(whole)
                 continue
             del views[name], views[f"{name}.rest"]
         tasks.append(task(random, source, name, shapes))
-        made.append(name)
-    asked = draw(st.lists(st.sampled_from(made[1:] or made), min_size=1, max_size=2, unique=True))
+        sources.append(name)
+    asked = draw(st.lists(st.sampled_from(sources[1:] or sources), min_size=1, max_size=2, unique=True))
     return chain(Work(Z2, tasks, shapes, views, ["x"], asked))
 
 
@@ -223,24 +223,24 @@ def task(random: np.random.Generator, source: str, target: str, shapes: dict[str
 
 
 @RANDOM
-@given(made=random_chains(), seed=st.integers(0, 99))
-def test_no_interleaving_of_a_random_chain_reads_other_bytes(made: Chain, seed: int) -> None:
-    found = traffic(made)
-    assert found.races() == []
-    assert found.replay(shuffled(seed)) is None
+@given(segment=random_chains(), seed=st.integers(0, 99))
+def test_no_interleaving_of_a_random_chain_reads_other_bytes(segment: Chain, seed: int) -> None:
+    accesses = traffic(segment)
+    assert accesses.races() == []
+    assert accesses.replay(shuffled(seed)) is None
 
 
 @RANDOM
-@given(made=random_chains())
-def test_counts_are_the_least(made: Chain) -> None:
+@given(segment=random_chains())
+def test_counts_are_the_least(segment: Chain) -> None:
     """The last Task of each engine that a Task conflicts with, by comparing every pair; tags and counts as in README."""
-    found = traffic(made)
-    for j, counts in enumerate(found.counts):
+    accesses = traffic(segment)
+    for j, counts in enumerate(accesses.counts):
         for engine in ENGINES:
-            mates = [i for i in range(j) if found.engines[i] == engine]
-            last = max((n for n, i in enumerate(mates, 1) if found.conflicts(i, j)), default=0)
+            mates = [i for i in range(j) if accesses.engines[i] == engine]
+            last = max((n for n, i in enumerate(mates, 1) if accesses.conflicts(i, j)), default=0)
             assert counts[engine] <= last  # a Task that wrote after it stands for an earlier one
-            assert made.after[j]._asdict()[engine] == counts[engine]
+            assert segment.after[j]._asdict()[engine] == counts[engine]
 
 
 # -- by hand
@@ -255,35 +255,35 @@ ALONE = {blob: (1, *shape[1:]) for blob, shape in SHAPES.items()}  # of one imag
 
 
 def test_a_reader_waits_for_its_writers_and_a_writer_for_the_readers_of_what_it_overwrites() -> None:
-    made = chain(
+    segment = chain(
         Work(Z2, [pool("a", "b"), pool("a", "c"), pool("c", "d"), pool("b", "e")], ALONE, {}, ["a"], ["e", "d"])
     )
-    assert [task.output for task in made.tasks] == [
+    assert [task.output for task in segment.tasks] == [
         "b",
         "c",
         "e",
         "d",
     ]  # the first response comes before the second one
-    assert made.after == [Finished(), Finished(), Finished(0, 1), Finished(0, 2)]
-    made = line()
-    assert made.regions.offsets["d"] == made.regions.offsets["b"]
-    assert made.after == [Finished(), Finished(0, 1), Finished(0, 2), Finished(0, 3)]
+    assert segment.after == [Finished(), Finished(), Finished(0, 1), Finished(0, 2)]
+    chain_of_pools = line()
+    assert chain_of_pools.regions.offsets["d"] == chain_of_pools.regions.offsets["b"]
+    assert chain_of_pools.after == [Finished(), Finished(0, 1), Finished(0, 2), Finished(0, 3)]
 
 
 def test_the_branches_of_a_concat_do_not_wait_for_each_other() -> None:
     views = {"b": View("whole", 0), "c": View("whole", 16)}
     tasks = [pool("a", "b"), pool("a", "c"), Pool(("whole",), "f", ("f",), ONE, (5, 7), None)]
-    made = chain(Work(Z2, tasks, {**ALONE, "f": (1, 32, 5, 7)}, views, ["a"], ["f"]))
-    assert made.after == [Finished(), Finished(), Finished(0, 2)]
+    segment = chain(Work(Z2, tasks, {**ALONE, "f": (1, 32, 5, 7)}, views, ["a"], ["f"]))
+    assert segment.after == [Finished(), Finished(), Finished(0, 2)]
 
 
 def test_the_engines_are_counted_apart() -> None:
     weights, bias = np.ones((16, 1, 1, 1), np.int8), np.zeros(16, np.int64)
     r = chai.fixed.Requantization(np.ones((16, 1, 1), np.int64), 1, -128, 127)
     array = Affine(("b",), "c", ("c",), weights, bias, ONE, 16, r)
-    made = chain(Work(Z2, [pool("a", "b"), array, pool("a", "d"), pool("c", "e")], ALONE, {}, ["a"], ["d", "e"]))
-    assert [task.output for task in made.tasks] == ["b", "d", "c", "e"]  # "d" waits for the window engine only
-    assert made.after == [Finished(), Finished(), Finished(0, 1), Finished(1, 0)]
+    segment = chain(Work(Z2, [pool("a", "b"), array, pool("a", "d"), pool("c", "e")], ALONE, {}, ["a"], ["d", "e"]))
+    assert [task.output for task in segment.tasks] == ["b", "d", "c", "e"]  # "d" waits for the window engine only
+    assert segment.after == [Finished(), Finished(), Finished(0, 1), Finished(1, 0)]
 
 
 def test_more_images_than_the_overlay_runs_are_refused() -> None:
@@ -359,5 +359,5 @@ def test_a_copy_waits_for_nobody_beside_it() -> None:
     """Into the second half of a blob, while a pool of its first half runs."""
     views = {"b": View("whole", 0)}
     tasks: list[Any] = [pool("a", "b"), Copy(("a",), "whole", ("copy",), 16, None), pool("b", "c")]
-    made = chain(Work(Z2, tasks, SHAPES, views, ["a"], ["whole", "c"]))
-    assert made.after == [Finished(), Finished(), Finished(0, 1)]
+    segment = chain(Work(Z2, tasks, SHAPES, views, ["a"], ["whole", "c"]))
+    assert segment.after == [Finished(), Finished(), Finished(0, 1)]

@@ -20,7 +20,7 @@ from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, u
 
 
 def test_the_fields_of_a_convolution() -> None:
-    found = conv().values(tag=3, after=Finished(2, 1))
+    fields = conv().values(tag=3, after=Finished(2, 1))
     wanted = {"opcode": 1, "tag": 3, "shift": 7, "low": -32, "high": 31, "batch": 2, "group": 1}
     wanted |= {"after_array": 2, "after_window": 1}
     wanted |= {"input": 0x1000, "input_pitch": 35 * 8, "input_image": 320, "input_channels": 3}
@@ -30,28 +30,28 @@ def test_the_fields_of_a_convolution() -> None:
     wanted |= {"kernel_h": 2, "kernel_w": 1, "stride_h": 1, "stride_w": 2}
     wanted |= {"pad_h": 1, "pad_w": 0, "dilation_h": 3, "dilation_w": 1}
     wanted |= {"weights": WHERE, "table": WHERE + 2 * 16 * 24}
-    assert {name: value for name, value in found.items() if value or name in wanted} == wanted
+    assert {name: value for name, value in fields.items() if value or name in wanted} == wanted
 
 
 def test_the_fields_of_the_other_kinds() -> None:
-    found = eltwise(negative=(4, -5)).values()
-    assert (found["second"], found["factor"], found["second_factor"]) == (0x2000, 1 << 16, -3)
-    assert (found["leaky"], found["negative"], found["second_negative"]) == (1, 4, -5)
-    found = copy().values()
-    assert (found["input_channels"], found["output_channels"], found["output"]) == (20, 20, 0x3000 + 2 * 48)
-    assert (found["factor"], found["shift"], found["low"], found["high"]) == (1, 0, -128, 127)
-    found = average().values()
-    assert (found["average"], found["table"], found["weights"]) == (1, WHERE, 0)
-    found = average(requantization=None).values()
-    assert (found["average"], found["table"], found["low"], found["high"]) == (0, 0, -128, 127)
+    fields = eltwise(negative=(4, -5)).values()
+    assert (fields["second"], fields["factor"], fields["second_factor"]) == (0x2000, 1 << 16, -3)
+    assert (fields["leaky"], fields["negative"], fields["second_negative"]) == (1, 4, -5)
+    fields = copy().values()
+    assert (fields["input_channels"], fields["output_channels"], fields["output"]) == (20, 20, 0x3000 + 2 * 48)
+    assert (fields["factor"], fields["shift"], fields["low"], fields["high"]) == (1, 0, -128, 127)
+    fields = average().values()
+    assert (fields["average"], fields["table"], fields["weights"]) == (1, WHERE, 0)
+    fields = average(requantization=None).values()
+    assert (fields["average"], fields["table"], fields["low"], fields["high"]) == (0, 0, -128, 127)
 
 
 def test_the_fields_of_zero_points() -> None:
     """1 stands for -128; codes that are only compared or copied need none."""
 
     def flags(case: Case) -> tuple[int, int, int]:
-        found = case.values()
-        return found["input_zero"], found["second_zero"], found["output_zero"]
+        fields = case.values()
+        return fields["input_zero"], fields["second_zero"], fields["output_zero"]
 
     r = Requantization(np.array(3), 7, -128, 127, zero=-128)
     assert flags(conv()) == flags(eltwise()) == flags(copy()) == flags(average()) == (0, 0, 0)

@@ -44,10 +44,10 @@ def test_it_is_decoded(overlay: Overlay, kind: str) -> None:
         assert constants == without + task.lookup.tobytes()
         records = int(np.prod(shapes["y"][1:2] if kind != "average" else shapes["y"][2:])) if kind in RECORDS else 0
         assert values["lookup"] == 1 and WHERE + len(constants) == values["table"] + 16 * records + 256
-        found = decoded(descriptor, constants, overlay, address, shapes, WHERE, task)
-        assert equal(found, task) and not equal(found, plain)
-        assert not equal(found, replace(task, lookup=np.roll(task.lookup, 1)))
-        again, more = encode(found, memory, WHERE)
+        decoded_task = decoded(descriptor, constants, overlay, address, shapes, WHERE, task)
+        assert equal(decoded_task, task) and not equal(decoded_task, plain)
+        assert not equal(decoded_task, replace(task, lookup=np.roll(task.lookup, 1)))
+        again, more = encode(decoded_task, memory, WHERE)
         assert again == descriptor and joined(more) == constants
         with pytest.raises(DeviceError, match=r"lookup: 256 bytes at .* are outside the constants"):
             decoded(descriptor, constants[:-1], overlay, address, shapes, WHERE, task)

@@ -66,11 +66,11 @@ class Segment:
 
     def lay(self, offsets: Mapping[str, int] | None = None) -> Regions:
         """Offsets from elsewhere are checked as those of a file are."""
-        found = regions(LAYOUT, self.shapes, self.views, Usage(self.moves, self.reads, self.writes), offsets)
+        memory_map = regions(LAYOUT, self.shapes, self.views, Usage(self.moves, self.reads, self.writes), offsets)
         if offsets is not None:
             tasks = self.tasks or [Task(sources, target, (target,)) for sources, target in self.moves]
-            dependencies(Z2, tasks, self.shapes, found, wanted(found, tasks, self.shapes))
-        return found
+            dependencies(Z2, tasks, self.shapes, memory_map, wanted(memory_map, tasks, self.shapes))
+        return memory_map
 
 
 def segments(offload: Execution) -> Iterator[Segment]:
@@ -96,9 +96,9 @@ def line(names: str, shape: Shape = (1, 16, 4, 4)) -> Segment:
 # -- a memory that remembers
 
 
-def words(blob: str, found: Regions, shapes: Mapping[str, Shape]) -> tuple[int, np.ndarray]:
+def words(blob: str, memory_map: Regions, shapes: Mapping[str, Shape]) -> tuple[int, np.ndarray]:
     """Region, and the number of every word of a blob in it, from the README's description."""
-    placed, (n, c, h, w) = found.blobs[blob], shapes[blob]
+    placed, (n, c, h, w) = memory_map.blobs[blob], shapes[blob]
     region, offset = split(placed.offset)
     assert offset % LAYOUT.alignment == 0
     step = LAYOUT.channels_per_word
@@ -112,23 +112,23 @@ def words(blob: str, found: Regions, shapes: Mapping[str, Shape]) -> tuple[int, 
     return region, np.concatenate(numbers)
 
 
-def run(segment: Segment, found: Regions) -> None:
+def run(segment: Segment, memory_map: Regions) -> None:
     """Run a segment on words that remember which blob they belong to; every reader has to find its own, whole."""
-    memory = {region: np.zeros(size // LAYOUT.channels_per_word, np.int64) for region, size in found.sizes.items()}
-    families = {blob: i for i, blob in enumerate({found.whole(b)[0]: None for b in found.blobs}, 1)}
+    memory = {region: np.zeros(size // LAYOUT.channels_per_word, np.int64) for region, size in memory_map.sizes.items()}
+    families = {blob: i for i, blob in enumerate({memory_map.whole(b)[0]: None for b in memory_map.blobs}, 1)}
 
     def family(blob: str) -> int:
-        return families[found.whole(blob)[0]]
+        return families[memory_map.whole(blob)[0]]
 
     def write(blob: str) -> None:
-        region, at = words(blob, found, segment.shapes)
+        region, at = words(blob, memory_map, segment.shapes)
         memory[region][at] = family(blob)
 
     def check(blob: str) -> None:
-        region, at = words(blob, found, segment.shapes)
+        region, at = words(blob, memory_map, segment.shapes)
         assert set(memory[region][at].tolist()) <= {family(blob)}, blob
 
-    for blob in found.given:
+    for blob in memory_map.given:
         write(blob)
     for sources, target in segment.moves:
         for blob in sources:
@@ -136,18 +136,18 @@ def run(segment: Segment, found: Regions) -> None:
         write(target)
         for blob in sources:  # a Task reads while it writes
             check(blob)
-    written = {family(b) for b in (*found.given, *(target for _, target in segment.moves))}
+    written = {family(b) for b in (*memory_map.given, *(target for _, target in segment.moves))}
     for blob in segment.writes:
         if family(blob) in written:
             check(blob)
 
 
-def least(segment: Segment, found: Regions) -> int:
+def least(segment: Segment, memory_map: Regions) -> int:
     """The most bytes in WORK that are alive at once, which no layout can do without."""
-    hidden = {b for b, p in found.blobs.items() if p.parent is None and split(p.offset)[0] == WORK}
-    used = [{found.whole(b)[0] for b in (*sources, target)} & hidden for sources, target in segment.moves]
+    hidden = {b for b, p in memory_map.blobs.items() if p.parent is None and split(p.offset)[0] == WORK}
+    used = [{memory_map.whole(b)[0] for b in (*sources, target)} & hidden for sources, target in segment.moves]
     alive = [set().union(*used[: t + 1]) & set().union(*used[t:]) for t in range(len(used))]
-    return max((sum(found.blobs[b].bytes for b in blobs) for blobs in alive), default=0)
+    return max((sum(memory_map.blobs[b].bytes for b in blobs) for blobs in alive), default=0)
 
 
 # -- real networks
@@ -156,28 +156,28 @@ def least(segment: Segment, found: Regions) -> int:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_blob_of_a_network_is_written_over(name: str) -> None:
     for i, segment in enumerate(segments(network(name))):
-        found = segment.lay()
-        run(segment, found)
-        needed = least(segment, found)
+        memory_map = segment.lay()
+        run(segment, memory_map)
+        needed = least(segment, memory_map)
         report(
-            f"{name}, segment {i}: {len(found.blobs)} blobs, {found.total / 1e6:.2f} MB side by side, "
-            f"{sum(found.sizes.values()) / 1e6:.2f} MB laid out; {found.sizes.get(WORK, 0) / 1e6:.2f} MB out of sight, "
+            f"{name}, segment {i}: {len(memory_map.blobs)} blobs, {memory_map.total / 1e6:.2f} MB side by side, "
+            f"{sum(memory_map.sizes.values()) / 1e6:.2f} MB laid out; {memory_map.sizes.get(WORK, 0) / 1e6:.2f} MB out of sight, "
             f"where at least {needed / 1e6:.2f} MB are needed"
         )
-        assert found.sizes.get(WORK, 0) <= 1.1 * needed
-        assert segment.lay(found.offsets) == found
+        assert memory_map.sizes.get(WORK, 0) <= 1.1 * needed
+        assert segment.lay(memory_map.offsets) == memory_map
 
 
 def test_parts_of_a_concat_lie_in_it() -> None:
     offload = network("digits")
     parts = 0
     for segment in segments(offload):
-        found = segment.lay()
+        memory_map = segment.lay()
         for part, (whole, first) in segment.views.items():  # of one Concat the pooled parts
-            if part in found.blobs and whole in found.blobs:
-                placed = found.blobs[part]
+            if part in memory_map.blobs and whole in memory_map.blobs:
+                placed = memory_map.blobs[part]
                 assert (placed.parent, placed.first_channel) == (whole, first)
-                assert placed.offset == found.blobs[whole].offset
+                assert placed.offset == memory_map.blobs[whole].offset
                 parts += whole not in offload.schedule.shapes
     assert parts == 8
 
@@ -214,17 +214,17 @@ def test_image_pairs_take_whole_words() -> None:
 
 def test_a_line_needs_two_blobs_out_of_sight() -> None:
     segment = line("abcdefgh")
-    found = segment.lay()
-    assert found.sizes == {INPUT: 256, WORK: 2 * 256, OUTPUT: 256}
-    assert found.total == 8 * 256
-    run(segment, found)
+    memory_map = segment.lay()
+    assert memory_map.sizes == {INPUT: 256, WORK: 2 * 256, OUTPUT: 256}
+    assert memory_map.total == 8 * 256
+    run(segment, memory_map)
 
 
 def test_what_is_asked_for_shares_with_nobody() -> None:
     segment = replace(line("abcde"), writes=["e", "b"])
-    found = segment.lay()
-    assert found.sizes == {INPUT: 256, WORK: 2 * 256, OUTPUT: 2 * 256}
-    run(segment, found)
+    memory_map = segment.lay()
+    assert memory_map.sizes == {INPUT: 256, WORK: 2 * 256, OUTPUT: 2 * 256}
+    run(segment, memory_map)
 
 
 def test_a_piece_of_a_slice_keeps_its_whole() -> None:
@@ -233,15 +233,15 @@ def test_a_piece_of_a_slice_keeps_its_whole() -> None:
     shapes = dict.fromkeys("xabcd", (2, 32, 2, 3)) | dict.fromkeys(views, (2, 16, 2, 3))
     moves = [(("x",), "a"), (("front",), "b"), (("b",), "c"), (("back",), "d")]
     segment = Segment(shapes, views, moves, ["x"], ["d"])
-    found = segment.lay()
-    assert found.blobs["back"] == Placed(found.blobs["a"].offset, found.blobs["back"].bytes, "a", 16)
-    assert found.blobs["c"].offset != found.blobs["a"].offset
-    run(segment, found)
+    memory_map = segment.lay()
+    assert memory_map.blobs["back"] == Placed(memory_map.blobs["a"].offset, memory_map.blobs["back"].bytes, "a", 16)
+    assert memory_map.blobs["c"].offset != memory_map.blobs["a"].offset
+    run(segment, memory_map)
 
 
 def test_a_blob_that_is_given_and_asked_for() -> None:
-    found = replace(line("ab"), writes=["a", "b"]).lay()
-    assert [split(found.blobs[b].offset)[0] for b in "ab"] == [BOTH, OUTPUT]
+    memory_map = replace(line("ab"), writes=["a", "b"]).lay()
+    assert [split(memory_map.blobs[b].offset)[0] for b in "ab"] == [BOTH, OUTPUT]
 
 
 @settings(max_examples=examples(100))
@@ -256,7 +256,7 @@ def test_memory_is_shared_as_if_all_pairs_of_blobs_were_compared(blobs: list[tup
         )
         for blob, (first, last) in lives.items()
     }
-    found = []
+    layouts = []
     for order in (lambda b: (-crowds[b], -sizes[b], lives[b], b), lambda b: (-sizes[b], lives[b], b)):
         offsets: dict[str, int] = {}
         for blob in sorted(lives, key=order):
@@ -265,9 +265,9 @@ def test_memory_is_shared_as_if_all_pairs_of_blobs_were_compared(blobs: list[tup
             ends = [0, *(max(end for _, end in used[: i + 1]) for i in range(len(used)))]
             gaps = [(start - end, end) for (start, _), end in zip(used, ends) if start - end >= sizes[blob]]
             offsets[blob] = min(gaps, key=lambda gap: gap[0])[1] if gaps else ends[-1]
-        found.append((max((offsets[b] + sizes[b] for b in offsets), default=0), offsets))
-    least = min(size for size, _ in found)
-    assert share(lives, sizes) == (next(offsets for size, offsets in found if size == least), least)
+        layouts.append((max((offsets[b] + sizes[b] for b in offsets), default=0), offsets))
+    least = min(size for size, _ in layouts)
+    assert share(lives, sizes) == (next(offsets for size, offsets in layouts if size == least), least)
 
 
 def test_nothing_at_all() -> None:
@@ -321,7 +321,7 @@ def random_segments(draw: st.DrawFn) -> Segment:
     batch = draw(st.integers(1, 3))
     sizes = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6))
     segment = Segment({})
-    made: list[str] = []
+    blobs: list[str] = []
 
     def new(shape: tuple[int, ...] | None = None) -> str:
         name = f"b{len(segment.shapes)}"
@@ -329,7 +329,7 @@ def random_segments(draw: st.DrawFn) -> Segment:
         return name
 
     def task(output: str, most: int = 2) -> None:
-        inputs = draw(st.lists(st.sampled_from(made), min_size=1, max_size=most))
+        inputs = draw(st.lists(st.sampled_from(blobs), min_size=1, max_size=most))
         segment.moves.append((tuple(inputs), output))
 
     def concat() -> None:
@@ -352,23 +352,23 @@ def random_segments(draw: st.DrawFn) -> Segment:
             rest = new((16, h, w))
             segment.views[rest] = View(outer, 0)
             task(rest, 1)
-        made.append(outer)
+        blobs.append(outer)
         if draw(st.booleans()):
-            made.append(whole)
+            blobs.append(whole)
 
     def slice() -> None:
-        whole = draw(st.sampled_from(made))
+        whole = draw(st.sampled_from(blobs))
         _, c, h, w = segment.shapes[whole]
         cuts = [0, *sorted(draw(st.sets(st.integers(1, 5), max_size=2))), c]
         cuts = [0, *(16 * cut for cut in cuts[1:-1] if 16 * cut < c), c]
         for first, end in pairwise(cuts):
             piece = new((end - first, h, w))
             segment.views[piece] = View(whole, first)
-            made.append(piece)
+            blobs.append(piece)
 
     for _ in range(draw(st.integers(1, 3))):
         segment.reads.append(new())
-    made += segment.reads
+    blobs += segment.reads
     for _ in range(draw(st.integers(1, 12))):
         choice = draw(st.integers(0, 5))
         if choice == 0:
@@ -378,26 +378,26 @@ def random_segments(draw: st.DrawFn) -> Segment:
         else:
             output = new()
             task(output)
-            made.append(output)
-    segment.writes = draw(st.lists(st.sampled_from(made), max_size=3, unique=True))
+            blobs.append(output)
+    segment.writes = draw(st.lists(st.sampled_from(blobs), max_size=3, unique=True))
     return segment
 
 
 @RANDOM
 @given(segment=random_segments())
 def test_no_blob_of_a_random_segment_is_written_over(segment: Segment) -> None:
-    found = segment.lay()
-    run(segment, found)
-    assert set(found.blobs) >= {b for sources, target in segment.moves for b in (*sources, target)}
-    assert segment.lay() == found == segment.lay(found.offsets)
+    memory_map = segment.lay()
+    run(segment, memory_map)
+    assert set(memory_map.blobs) >= {b for sources, target in segment.moves for b in (*sources, target)}
+    assert segment.lay() == memory_map == segment.lay(memory_map.offsets)
 
 
 @RANDOM
 @given(segment=random_segments(), data=st.data())
 def test_offsets_that_would_lose_a_blob_are_refused(segment: Segment, data: Any) -> None:
     """Whatever is let through runs on the memory that remembers."""
-    found = segment.lay()
-    offsets = found.offsets
+    memory_map = segment.lay()
+    offsets = memory_map.offsets
     for blob in data.draw(st.lists(st.sampled_from(sorted(offsets)), min_size=1, max_size=4, unique=True)):
         offsets[blob] = 64 * data.draw(st.integers(0, 12))
     try:

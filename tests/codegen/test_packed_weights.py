@@ -33,7 +33,7 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
     """Every byte by the words of the docstring, with plain loops."""
     array = overlay.array
     weights = np.random.default_rng(5).integers(-127, 128, shape).astype(np.int8)
-    found = np.frombuffer(pack_weights(weights, group, array), np.int8)
+    codes = np.frombuffer(pack_weights(weights, group, array), np.int8)
     m, c, kh, kw = shape
     wanted: list[int] = []
 
@@ -54,9 +54,9 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
                         for x in range(kw):
                             for i in range(inputs, inputs + array.inputs):
                                 wanted += [weight(o, i, y, x, g) for o in range(outputs, outputs + array.outputs)]
-    assert found.tolist() == wanted
-    assert len(found) == weight_bytes(shape, group, array)
-    packed = Packed(HeldBytes(found.tobytes()), 0, shape, group, array)
+    assert codes.tolist() == wanted
+    assert len(codes) == weight_bytes(shape, group, array)
+    packed = Packed(HeldBytes(codes.tobytes()), 0, shape, group, array)
     assert np.array_equal(packed, weights)
     assert np.array_equal(packed.magnitudes(), np.abs(weights.astype(int)).reshape(len(weights), -1).sum(1))
 

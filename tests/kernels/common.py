@@ -84,16 +84,16 @@ def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 def several(patch: pytest.MonkeyPatch, count: int) -> list[int]:
     """Let every operation on arrays of the host use so many threads; return a list of those of each run."""
-    found, run = list[int](), library.Library.run_one
+    counts, run = list[int](), library.Library.run_one
 
     def counted(self: library.Library, *arguments: Any) -> None:
-        found.append(arguments[1])
+        counts.append(arguments[1])
         run(self, *arguments)
 
     patch.setattr(library.Library, "run_one", counted)
     patch.setattr(singles, "threads", lambda: count)
     patch.setattr(singles, "SHARED", 0)
-    return found
+    return counts
 
 
 def program(

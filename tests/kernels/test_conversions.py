@@ -137,16 +137,16 @@ def test_the_codes_of_all_numbers_of_float32(variant: str, format: Format) -> No
         firsts, ends = np.zeros(len(codes), np.int64), np.full(len(codes), infinite + 1)
         while (firsts < ends).any():
             middle = (firsts + ends) // 2
-            found = format.quantize((middle + sign).astype(np.uint32).view(np.float32)).astype(np.int64)
-            reached = np.abs(found - format.zero) >= np.abs(codes - format.zero)
+            middle_codes = format.quantize((middle + sign).astype(np.uint32).view(np.float32)).astype(np.int64)
+            reached = np.abs(middle_codes - format.zero) >= np.abs(codes - format.zero)
             ends, firsts = np.where(reached, middle, ends), np.where(reached, firsts, middle + 1)
         for begin in range(0, infinite + 1, 1 << 24):
             x = (pieces + np.uint32(begin + sign)).view(np.float32)
             x[infinite + 1 - begin :] = 0  # NaN
-            found = packing.run(x, nan).ravel()[: infinite + 1 - begin]
-            edges = [0, *(firsts[1:] - begin).clip(0, len(found)), len(found)]
+            packed_codes = packing.run(x, nan).ravel()[: infinite + 1 - begin]
+            edges = [0, *(firsts[1:] - begin).clip(0, len(packed_codes)), len(packed_codes)]
             for code, first, end in zip(codes, edges, edges[1:]):
-                assert (found[first:end] == code).all(), (code, begin)
+                assert (packed_codes[first:end] == code).all(), (code, begin)
     assert not nan
 
 

@@ -89,8 +89,8 @@ def test_every_number_is_numpys(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "SHARED", 0)
         patch.setattr(chains, "threads", lambda: 1 + seed % 3)
-        found = computed(variant, layer, tuple(bottoms), rectified)
-    assert np.array_equal(found, wanted, equal_nan=True)
+        y = computed(variant, layer, tuple(bottoms), rectified)
+    assert np.array_equal(y, wanted, equal_nan=True)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

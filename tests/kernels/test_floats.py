@@ -51,15 +51,15 @@ def convolved(
     """Return a convolution of two images in C that equals the loops; the second image alone has the same numbers."""
     with used(variant), pytest.MonkeyPatch.context() as patch:
         count = computed_in_c(patch)
-        found = convolutions.conv2d(x, weights, bias, Filtering(window, group, rectified))
+        y = convolutions.conv2d(x, weights, bias, Filtering(window, group, rectified))
         assert count() == 1
-        assert np.array_equal(convolutions.conv2d(x[1:], weights, bias, Filtering(window, group, rectified)), found[1:])
+        assert np.array_equal(convolutions.conv2d(x[1:], weights, bias, Filtering(window, group, rectified)), y[1:])
     wanted, scale = sums(x, weights, bias, window, group)
     if rectified:
         wanted = np.maximum(wanted, 0)
-    assert found.shape == wanted.shape
-    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
-    return found
+    assert y.shape == wanted.shape
+    assert (np.abs(y - wanted) <= 2e-6 * scale + 1e-6).all()
+    return y
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -96,7 +96,7 @@ def test_convolution(
     h, w = covering(window, size)
     x, weights = numbers(rng, 2, group * inputs, h, w), numbers(rng, group * outputs, inputs, *kernel)
     bias = numbers(rng, group * outputs) if biased else None
-    found = convolved(variant, x, weights, bias, window, group, rectified)
+    y = convolved(variant, x, weights, bias, window, group, rectified)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(singles, "threads", lambda: 3)
         patch.setattr(singles, "SHARED", 0)
@@ -104,10 +104,10 @@ def test_convolution(
             library.state().variants[NAMES.index(variant)],
             Form(Kind.PRODUCT, window=window, group=group, rectified=rectified),
             x.shape,
-            found.shape,
+            y.shape,
             (weights.nbytes, *((bias.nbytes,) if bias is not None else ())),
         ).run(x, weights, *((bias,) if bias is not None else ()))
-    assert np.array_equal(found, together)
+    assert np.array_equal(y, together)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -160,9 +160,9 @@ def test_depthwise_convolution_of_large_images(
     rng, window = np.random.default_rng(width), Window(kernel, (1, stride), (1, 2), (1, dilation))
     x, weights = numbers(rng, 1, 2, kernel[0] + 2, width), numbers(rng, 2, 1, *kernel)
     with used(variant):
-        found = convolutions.conv2d(x, weights, None, Filtering(window, 2))
+        y = convolutions.conv2d(x, weights, None, Filtering(window, 2))
     wanted, scale = sums(x, weights, None, window, 2)
-    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+    assert (np.abs(y - wanted) <= 2e-6 * scale + 1e-6).all()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -183,10 +183,10 @@ def test_one_pixel_that_sees_all(
     x, weights = numbers(rng, images, group * inputs, *size), numbers(rng, group * outputs, inputs, *size)
     bias, window = numbers(rng, group * outputs), Window(size, (1, 1), (0, 0))
     with used(variant):
-        found = convolutions.conv2d(x, weights, bias, Filtering(window, group))
-        assert np.array_equal(convolutions.conv2d(x[:1], weights, bias, Filtering(window, group)), found[:1])
+        y = convolutions.conv2d(x, weights, bias, Filtering(window, group))
+        assert np.array_equal(convolutions.conv2d(x[:1], weights, bias, Filtering(window, group)), y[:1])
     wanted, scale = sums(x, weights, bias, window, group)
-    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+    assert (np.abs(y - wanted) <= 2e-6 * scale + 1e-6).all()
 
 
 @pytest.mark.parametrize("variant", [*NAMES, "numpy"])
@@ -199,26 +199,26 @@ def test_inner_products_of_both_orders(variant: str, transposed: bool, outputs: 
     stored = np.ascontiguousarray(weights.T).T if transposed else weights
     with used(variant), pytest.MonkeyPatch.context() as patch:
         count = computed_in_c(patch)
-        found = convolutions.inner_product(x, stored, bias)
+        y = convolutions.inner_product(x, stored, bias)
         assert count() == (variant != "numpy")
-        assert np.array_equal(convolutions.inner_product(x, stored, bias, rectified=True), np.maximum(found, 0))
+        assert np.array_equal(convolutions.inner_product(x, stored, bias, rectified=True), np.maximum(y, 0))
         if variant != "numpy":
-            assert np.array_equal(convolutions.inner_product(x[3:4], stored, bias), found[3:4])
+            assert np.array_equal(convolutions.inner_product(x[3:4], stored, bias), y[3:4])
     wanted = x.astype(np.float64) @ weights.T + bias
-    assert (np.abs(found - wanted) <= 2e-6 * (np.abs(x) @ np.abs(weights.T)) + 1e-6).all()
+    assert (np.abs(y - wanted) <= 2e-6 * (np.abs(x) @ np.abs(weights.T)) + 1e-6).all()
 
 
 @pytest.mark.parametrize("variant", [*NAMES, "numpy"])
 def test_a_relu_shows_that_a_sum_is_nan(variant: str) -> None:
     x = np.array([[np.nan, 1], [-3, 2], [4, -1]], np.float32)
     with used(variant):
-        for found in (
+        for y in (
             convolutions.inner_product(x, np.ones((1, 2), np.float32), None, rectified=True),
             convolutions.conv2d(
                 x.T.reshape(1, 2, 1, 3), np.ones((1, 2, 1, 1), np.float32), None, Filtering(convolutions.POINT, 1, True)
             ),
         ):
-            assert np.array_equal(found.reshape(-1), [np.nan, 0, 3], equal_nan=True)
+            assert np.array_equal(y.reshape(-1), [np.nan, 0, 3], equal_nan=True)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -264,8 +264,8 @@ def test_long_sums_are_as_exact_as_short_ones(variant: str) -> None:
 def test_infinite_numbers_meet_no_padding() -> None:
     """What lies beyond a panel or a plane is 0 in no product: 0 times infinity would be NaN."""
     x = np.full((1, 1, 5, 3), np.inf, np.float32)
-    found = convolutions.conv2d(x, np.ones((2, 1, 1, 1), np.float32), None, Filtering(Window((1, 1), (1, 1), (0, 0))))
-    assert np.isposinf(found).all()
+    y = convolutions.conv2d(x, np.ones((2, 1, 1, 1), np.float32), None, Filtering(Window((1, 1), (1, 1), (0, 0))))
+    assert np.isposinf(y).all()
 
 
 # -- pools
@@ -327,19 +327,19 @@ def test_pools(
         wanted = pooled(x, window, (out[0], out[1]), largest)
         with used(variant), pytest.MonkeyPatch.context() as patch:
             count = computed_in_c(patch)
-            found = pool(x, window, out)
+            y = pool(x, window, out)
             assert count() == 1
-        assert np.array_equal(found, wanted)
+        assert np.array_equal(y, wanted)
         with used("numpy"):
             assert np.array_equal(pool(x, window, out), wanted)
     areas = numbers(np.random.default_rng(seed), *out)
     with used(variant), pytest.MonkeyPatch.context() as patch:
         count = computed_in_c(patch)
-        found = pooling.mean_pool(x, window, out, areas)
+        y = pooling.mean_pool(x, window, out, areas)
         assert count() == 1
     with used("numpy"):
         assert np.array_equal(pooling.mean_pool(x, window, out, areas), wanted / areas)
-    assert np.array_equal(found, wanted / areas)
+    assert np.array_equal(y, wanted / areas)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -359,10 +359,10 @@ def test_pools_of_wide_images(variant: str, kernel: int, width: int, stride: int
             assert np.array_equal(pool(x, window, out), wanted)
             assert count() == stored
     if not stored:
-        found = library.variant(variant)
-        assert found is not None
+        functions = library.variant(variant)
+        assert functions is not None
         with pytest.raises(DeviceError, match="would leave its memory"):
-            Single(found, Form(Kind.TOTAL, window=window), x.shape, (1, 2, *out))
+            Single(functions, Form(Kind.TOTAL, window=window), x.shape, (1, 2, *out))
 
 
 @pytest.mark.skipif(not NAMES, reason=LIBRARY.reason)
@@ -480,4 +480,4 @@ def test_a_network_has_the_same_numbers_for_every_number_of_threads_and_batch(mo
     assert set(shared) == {1, 3}
     assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
     assert len(formats[0]) > 5
-    assert all(found == formats[0] for found in formats)
+    assert all(each == formats[0] for each in formats)

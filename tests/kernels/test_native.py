@@ -129,28 +129,29 @@ def test_convolution(
     same(variant, task, x)
 
 
-def same(variant: str, task: Task, *given: np.ndarray) -> None:
+def same(variant: str, task: Task, *inputs: np.ndarray) -> None:
     """Run a Task alone, and compare it with its definition."""
-    blobs = dict(zip(task.inputs, given))
-    wanted = task.define(*given)
+    blobs = dict(zip(task.inputs, inputs))
+    wanted = task.define(*inputs)
     with used(variant):
-        made = program([task], blobs, {"y": wanted.shape})
-        assert [type(part) for part in made.parts] == [NativeProgram]
+        task_program = program([task], blobs, {"y": wanted.shape})
+        assert [type(part) for part in task_program.parts] == [NativeProgram]
         for _ in range(2):  # the second run finds the first one's memory
-            found = dict(blobs)
-            made.run(found)
-            assert np.array_equal(found["y"], wanted)
+            memory = dict(blobs)
+            task_program.run(memory)
+            assert np.array_equal(memory["y"], wanted)
 
 
 def in_tiles(variant: str, channels: int, outputs: int, size: tuple[int, int], group: int = 1) -> bool:
     """Whether a 3 x 3 convolution of two images is computed from tiles: its packed weights are larger then."""
-    found = library.variant(variant)
-    assert found is not None
+    functions = library.variant(variant)
+    assert functions is not None
     form = table.Form(table.Kind.CONVOLUTION, window=Window((3, 3), (1, 1), (1, 1)), group=group)
     place = 0, 0, 0, 0, 0, group * channels
     operation = form.operation((2, group * channels, *size), (2, group * outputs, *size), [place], place)
     return bool(
-        found.calls.chai_packed(found.number, ctypes.byref(operation)) > 3 * group * (outputs + 16) * (channels + 4) * 9
+        functions.calls.chai_packed(functions.number, ctypes.byref(operation))
+        > 3 * group * (outputs + 16) * (channels + 4) * 9
     )
 
 
@@ -329,11 +330,11 @@ def test_depthwise_of_some_channels_of_a_blob(variant: str, channels: int, width
     shapes = dict.fromkeys(("left", "right", "a", "b"), (2, channels, 5, width)) | {"both": wanted.shape}
     views = {"left": View("x", 3), "right": View("x", 3 + channels), "a": View("both", 0), "b": View("both", channels)}
     with used(variant):
-        made = program(tasks, {"x": x}, shapes, views, ("both",))
-        assert [type(part) for part in made.parts] == [NativeProgram]
-        found = {"x": x}
-        made.run(found)
-    assert np.array_equal(found["both"], wanted)
+        task_program = program(tasks, {"x": x}, shapes, views, ("both",))
+        assert [type(part) for part in task_program.parts] == [NativeProgram]
+        memory = {"x": x}
+        task_program.run(memory)
+    assert np.array_equal(memory["both"], wanted)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -460,11 +461,11 @@ def test_averages_of_a_large_image(variant: str, kernel: tuple[int, int]) -> Non
     r = Requantization(np.full((1, 1), 1 << 16), 40, -128, 127)
     task = Pool(("x",), "y", ("p",), Window(kernel, kernel, (0, 0)), (1, 1), r)
     with used(variant):
-        made = program([task], {"x": x}, {"y": (1, 1, 1, 1)}, None, ("y",))
-        assert [type(part) is NativeProgram for part in made.parts] == [kernel == (2, 2)]
-        found = {"x": x}
-        made.run(found)
-    assert np.array_equal(found["y"], task.define(x))
+        task_program = program([task], {"x": x}, {"y": (1, 1, 1, 1)}, None, ("y",))
+        assert [type(part) is NativeProgram for part in task_program.parts] == [kernel == (2, 2)]
+        memory = {"x": x}
+        task_program.run(memory)
+    assert np.array_equal(memory["y"], task.define(x))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -489,14 +490,14 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
         out = wanted.setdefault(task.output, np.empty(shapes[task.output], np.int8))
         task.written(out, shapes.get(task.inputs[0], x.shape)[1])[...] = task.define(*(wanted[b] for b in task.inputs))
     with used(variant):
-        made = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
-        assert [type(part) is NativeProgram for part in made.parts] == [True, False, True]
-        found = {"x": x}
-        times = made.run(found).tasks
+        task_program = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
+        assert [type(part) is NativeProgram for part in task_program.parts] == [True, False, True]
+        memory = {"x": x}
+        times = task_program.run(memory).tasks
         assert times is not None
         assert len(times) == 4
         for blob in ("whole", "y"):
-            assert np.array_equal(found[blob], wanted[blob])
+            assert np.array_equal(memory[blob], wanted[blob])
 
 
 # -- LRN

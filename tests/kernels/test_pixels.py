@@ -76,9 +76,9 @@ def test_codes_are_those_of_the_table(variant: str, n: int, h: int, w: int, c: i
     rng = np.random.default_rng(seed)
     pixels, codes = bytes_of(rng, n, h, w, c), rng.integers(-128, 128, (c, 256)).astype(np.int8)
     with used(variant):
-        found = kernels.look_up(pixels[..., 0] if c == 1 and seed % 2 else pixels, codes, backwards)
-        assert found.dtype == np.int8
-        assert np.array_equal(found, naive_codes(pixels, codes, backwards))
+        output = kernels.look_up(pixels[..., 0] if c == 1 and seed % 2 else pixels, codes, backwards)
+        assert output.dtype == np.int8
+        assert np.array_equal(output, naive_codes(pixels, codes, backwards))
 
 
 @pytest.mark.parametrize("variant", EVERY)
@@ -94,10 +94,10 @@ def test_resizing_has_the_bytes_of_single_pixels(
     wanted = naive_resize(pixels, (height, width))[top : top + crop[0], left : left + crop[1]]
     gray = c == 1 and seed % 2
     with used(variant):
-        found = kernels.resized(pixels[..., 0] if gray else pixels, (height, width), crop)
-        assert found.dtype == np.uint8
-        assert found.shape == (wanted[..., 0] if gray else wanted).shape
-        assert np.array_equal(found.reshape(wanted.shape), wanted)
+        picture = kernels.resized(pixels[..., 0] if gray else pixels, (height, width), crop)
+        assert picture.dtype == np.uint8
+        assert picture.shape == (wanted[..., 0] if gray else wanted).shape
+        assert np.array_equal(picture.reshape(wanted.shape), wanted)
         assert np.array_equal(
             wanted, kernels.bilinear(pixels, (height, width))[top : top + crop[0], left : left + crop[1]]
         )

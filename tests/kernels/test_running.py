@@ -145,11 +145,11 @@ def test_a_single_operation_that_passes_the_check_writes_inside_its_buffers_only
     changes: list[tuple[str, int]],
 ) -> None:
     single = Single(LIBRARY.variants[0], form, source, target, parameters)
-    given = {
+    arrays = {
         i: np.ones(size, np.uint8) if size < 4 else np.ones(size // 4, np.float32)
         for i, size in enumerate(parameters, 2)
     }
-    changed(single._table, single._extents(), given, changes, 0)
+    changed(single._table, single._extents(), arrays, changes, 0)
 
 
 WORDS = [
@@ -176,8 +176,8 @@ def test_an_operation_on_words_that_passes_the_check_writes_inside_its_buffers_o
         )
     assert words is not None
     single = words.operation
-    given = {2: np.ones(1, np.uint8)} if kind == Kind.PACK_WORDS else {}
-    changed(single._table, single._extents(), given, changes, 0)
+    arrays = {2: np.ones(1, np.uint8)} if kind == Kind.PACK_WORDS else {}
+    changed(single._table, single._extents(), arrays, changes, 0)
 
 
 def test_taps_that_leave_64_bits_are_refused() -> None:
@@ -235,17 +235,17 @@ def test_copies_at_the_end_of_a_batch_are_computed_once(variant: str) -> None:
     blobs = {"x": rng.integers(-128, 128, (5, 25, 16, 15)).astype(np.int8)}
     shapes = {"y": (5, 33, 16, 15), "z": (5, 7, 16, 15)}
     with used(variant):
-        made = program([first, second], blobs, shapes, None, ("y", "z"))
-        (native,) = made.parts
+        task_program = program([first, second], blobs, shapes, None, ("y", "z"))
+        (native,) = task_program.parts
         assert isinstance(native, NativeProgram)
         for images in (5, 2, 1, 5):
-            given = blobs["x"].copy()
-            given[images:] = given[images - 1]
-            found = {"x": given}
-            made.run(found)
-            y = first.define(given)
-            assert np.array_equal(found["y"], y)
-            assert np.array_equal(found["z"], second.define(y))
+            x = blobs["x"].copy()
+            x[images:] = x[images - 1]
+            memory = {"x": x}
+            task_program.run(memory)
+            y = first.define(x)
+            assert np.array_equal(memory["y"], y)
+            assert np.array_equal(memory["z"], second.define(y))
         assert {*native._partial} == {1, 2}
 
 
@@ -270,8 +270,8 @@ def test_pixels_whose_number_leaves_64_bits_are_refused(width: int) -> None:
         for name, value in changes.items():
             setattr(operation, name, value)
         for variant in LIBRARY.variants:
-            given = ctypes.byref(operation), ctypes.c_int64(1), buffers, ctypes.c_int64(len(buffers))
-            assert calls.chai_check(variant.number, *given) == wanted
+            arguments = ctypes.byref(operation), ctypes.c_int64(1), buffers, ctypes.c_int64(len(buffers))
+            assert calls.chai_check(variant.number, *arguments) == wanted
 
 
 def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
@@ -330,12 +330,12 @@ def test_control_c_ends_a_long_segment() -> None:
         -128, 128, (40, 256, 40, 40), np.int8
     )  # copies of an image would be computed once
     with used("plain"):  # the slowest
-        made = program([conv(256, 256, 3)], {"x": x}, {"y": x.shape}, None, ("y",))
-        (part,) = made.parts
+        task_program = program([conv(256, 256, 3)], {"x": x}, {"y": x.shape}, None, ("y",))
+        (part,) = task_program.parts
         assert isinstance(part, NativeProgram)
         part._library = with_calls(part._library, Calls(part._library.calls, after))
         with pytest.raises(KeyboardInterrupt):
-            made.run({"x": x})
+            task_program.run({"x": x})
     assert returned == [0]  # once, and not at its end
 
 
@@ -345,14 +345,14 @@ def test_several_threads_share_a_program() -> None:
     task = conv(24, 40, 3)
     images = [rng.integers(-128, 128, (1, 24, 15, 17)).astype(np.int8) for _ in range(4)]
     with used(NAMES[0]):
-        made = program([task], {"x": images[0]}, {"y": (1, 40, 15, 17)}, None, ("y",))
+        task_program = program([task], {"x": images[0]}, {"y": (1, 40, 15, 17)}, None, ("y",))
     wrong: list[int] = []
 
     def work(i: int) -> None:
         wanted = task.define(images[i])
         for _ in range(20):
             blobs = {"x": images[i]}
-            made.run(blobs)
+            task_program.run(blobs)
             if not np.array_equal(blobs["y"], wanted):
                 wrong.append(i)
 
@@ -368,14 +368,14 @@ def test_several_threads_share_a_program() -> None:
 def test_a_forked_process_goes_on() -> None:
     x = np.random.default_rng(0).integers(-128, 128, (2, 6, 7, 18)).astype(np.int8)
     with used(NAMES[0]):
-        made = program([conv(6, 35, 3)], {"x": x}, {"y": (2, 35, 7, 18)}, None, ("y",))
+        task_program = program([conv(6, 35, 3)], {"x": x}, {"y": (2, 35, 7, 18)}, None, ("y",))
     blobs = {"x": x}
-    made.run(blobs)
+    task_program.run(blobs)
     child = fork()
     if not child:
         again = {"x": x}
         try:
-            made.run(again)
+            task_program.run(again)
             os._exit(not np.array_equal(again["y"], blobs["y"]))
         finally:
             os._exit(2)
@@ -401,7 +401,7 @@ def test_a_process_forked_in_the_middle_of_a_run_goes_on() -> None:
     for thread in threads:
         thread.start()
     runs.wait(HANG)
-    found = []
+    exits = []
     for _ in range(10):
         child = fork()
         if not child:
@@ -411,11 +411,11 @@ def test_a_process_forked_in_the_middle_of_a_run_goes_on() -> None:
                 os._exit(not np.array_equal(single.run(x), x))
             finally:
                 os._exit(2)
-        found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        exits.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     end.set()
     for thread in threads:
         thread.join(HANG)
-    assert found == [0] * 10
+    assert exits == [0] * 10
 
 
 @pytest.mark.parametrize("variant", ["sgemm", *NAMES])
@@ -433,9 +433,9 @@ def test_sums_beyond_24_bits_are_exact_whatever_runs_them(variant: str, deep: bo
     task = Conv(("x",), "y", ("c",), weights, bias, window, 3 if deep else 1, r)
     wanted = task.define(x)
     with used(variant):
-        made = program([task], {"x": x}, {"y": wanted.shape}, None, ("y",))
+        task_program = program([task], {"x": x}, {"y": wanted.shape}, None, ("y",))
     blobs = {"x": x}
-    made.run(blobs)
+    task_program.run(blobs)
     assert full > 1 << 24
     assert sorted({*wanted.flat}) == list(range(3 if deep else 5))
     assert np.array_equal(blobs["y"], wanted)

@@ -24,28 +24,28 @@ def test_softmax(shape: tuple[int, ...], axis: int) -> None:
     for name in [*NAMES, "numpy"]:
         with used(name), pytest.MonkeyPatch.context() as patch:
             count = computed_in_c(patch)
-            (found,) = layer.forward(x)
+            (y,) = layer.forward(x)
             assert count() == (name != "numpy")
             if axis == 1 and name != "numpy":  # no image changes another one's bits
-                assert np.array_equal(layer.forward(x[-1:])[0], found[-1:])
-        assert found.shape == shape
-        assert (np.abs(found - wanted) <= 1e-6 * wanted).all()
-        results.append(found)
-    assert all(np.array_equal(found, results[0]) for found in results[:-1])  # all variants have the same bits
+                assert np.array_equal(layer.forward(x[-1:])[0], y[-1:])
+        assert y.shape == shape
+        assert (np.abs(y - wanted) <= 1e-6 * wanted).all()
+        results.append(y)
+    assert all(np.array_equal(y, results[0]) for y in results[:-1])  # all variants have the same bits
 
 
 @pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 def test_exponentials_of_softmax() -> None:
     """Of x and 0, where 0 is the maximum: e^x / (e^x + 1), from 0 to below the least normal number."""
     x = np.linspace(0, -110, 30001, dtype=np.float32)
-    (found,) = Softmax("prob", ("x",), ("y",)).forward(np.stack([x, np.zeros_like(x)], 1))
+    (y,) = Softmax("prob", ("x",), ("y",)).forward(np.stack([x, np.zeros_like(x)], 1))
     wanted = [math.exp(value) / (math.exp(value) + 1) for value in x.tolist()]
     unit = np.spacing(np.maximum(np.float32(wanted), np.finfo(np.float32).tiny)).astype(np.float64)
     normal = np.array(wanted) > np.finfo(np.float32).tiny
-    assert np.abs(found[:, 0] - wanted)[normal].max(initial=0) > 0
+    assert np.abs(y[:, 0] - wanted)[normal].max(initial=0) > 0
     counted = normal | (machine() != "armv7l")  # there NEON has 0 for what is below the least normal number
-    assert (np.abs(found[:, 0] - wanted) <= 3 * unit)[counted].all()
-    assert not found[x < -104, 0].any()
+    assert (np.abs(y[:, 0] - wanted) <= 3 * unit)[counted].all()
+    assert not y[x < -104, 0].any()
 
 
 @pytest.mark.parametrize("variant", [*NAMES, "numpy"])

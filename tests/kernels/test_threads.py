@@ -91,12 +91,12 @@ def test_codes_are_those_of_one_thread(variant: str, count: int, monkeypatch: py
     x = np.random.default_rng(0).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     wanted: dict[str, np.ndarray] = {}
     with used(variant):
-        made = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
-        assert [type(part) for part in made.parts] == [NativeProgram]
+        task_program = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
+        assert [type(part) for part in task_program.parts] == [NativeProgram]
         for several in (1, *[count] * 10):
             monkeypatch.setattr(programs, "threads", lambda several=several: several)
             blobs = {"x": x}
-            times = made.run(blobs).tasks
+            times = task_program.run(blobs).tasks
             assert times is not None
             assert len(times) == len(tasks)
             assert min(times) >= 0
@@ -150,21 +150,21 @@ def test_a_run_goes_on_where_it_came_back(monkeypatch: pytest.MonkeyPatch) -> No
     """After every piece of work of the caller, as after 100 ms, so that Python sees signals."""
     tasks, shapes, views = inception()
     x = np.random.default_rng(2).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
-    found = []
+    results = []
     with used(NAMES[0]):
         for pause, count in ((1e9, 1), (0.0, 3), (0.0, 1)):
             monkeypatch.setattr(library, "PAUSE", pause)
             monkeypatch.setattr(programs, "threads", lambda count=count: count)
             blobs, returned = {"x": x}, list[int]()
-            made = program(tasks, blobs, shapes, views, ("whole", "y"))
-            (part,) = made.parts
+            task_program = program(tasks, blobs, shapes, views, ("whole", "y"))
+            (part,) = task_program.parts
             assert isinstance(part, NativeProgram)
             part._library = with_calls(part._library, Calls(part._library.calls, returned.append))
-            made.run(blobs)
-            found.append(blobs)
+            task_program.run(blobs)
+            results.append(blobs)
     assert len(returned) > 40  # with one thread; others may do all the rest before the first caller looks at the time
     assert returned == [0] * (len(returned) - 1) + [1]
-    assert all(np.array_equal(found[0][blob], other[blob]) for other in found for blob in ("whole", "y"))
+    assert all(np.array_equal(results[0][blob], other[blob]) for other in results for blob in ("whole", "y"))
 
 
 @needs_library
@@ -193,15 +193,15 @@ def test_close_while_others_compute() -> None:
     with used(NAMES[0]):
         net = chai.Net("digits")
         wanted = net.forward(BATCHES[0])["prob"].copy()
-    begun, found = threading.Barrier(3), list[object]()
+    begun, verdicts = threading.Barrier(3), list[object]()
 
     def work() -> None:
         begun.wait(HANG)
         try:
             for _ in range(1000):
-                found.append(np.array_equal(net.forward(BATCHES[0])["prob"], wanted))
+                verdicts.append(np.array_equal(net.forward(BATCHES[0])["prob"], wanted))
         except UsageError as error:
-            found.append("closed" in str(error))
+            verdicts.append("closed" in str(error))
 
     callers = [threading.Thread(target=work) for _ in range(2)]
     for caller in callers:
@@ -210,8 +210,8 @@ def test_close_while_others_compute() -> None:
     net.close()
     for caller in callers:
         caller.join(HANG)
-    assert all(found)
-    assert found
+    assert all(verdicts)
+    assert verdicts
 
 
 @needs_library
@@ -220,15 +220,15 @@ def test_a_forked_process_starts_its_own_workers() -> None:
     tasks, shapes, views = inception()
     x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     with used(NAMES[0]):
-        made = program(tasks, {"x": x}, shapes, views, ("y",))
+        task_program = program(tasks, {"x": x}, shapes, views, ("y",))
     blobs = {"x": x}
-    made.run(blobs)
+    task_program.run(blobs)
     child = fork()
     if not child:
         code = 2
         try:
             before, again = workers(), {"x": x}
-            made.run(again)
+            task_program.run(again)
             code = int(not np.array_equal(again["y"], blobs["y"])) + 4 * before + 8 * (workers() != 2)
         finally:
             os._exit(code)
@@ -249,8 +249,8 @@ def with_two_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     tasks, shapes, views = inception()
     x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     with used(NAMES[0]):
-        native = program(tasks, {"x": x}, shapes, views, ("y",))
-    return lambda: native.run({"x": x})
+        task_program = program(tasks, {"x": x}, shapes, views, ("y",))
+    return lambda: task_program.run({"x": x})
 
 
 @needs_library
@@ -306,7 +306,7 @@ def test_workers_of_a_forked_process_have_stacks_large_enough() -> None:
     """A piece of a convolution in tiles takes more than the 128 KB that musl gives a thread."""
     x = np.random.default_rng(1).integers(-128, 128, (4, 64, 60, 60)).astype(np.int8)
     with used(NAMES[0]):
-        made = program([conv("x", "y", 64, 64, 3)], {"x": x}, {"y": x.shape})
+        task_program = program([conv("x", "y", 64, 64, 3)], {"x": x}, {"y": x.shape})
     child = fork()
     if not child:
         code = 2
@@ -316,7 +316,7 @@ def test_workers_of_a_forked_process_have_stacks_large_enough() -> None:
             c.pthread_attr_setstacksize(attributes, ctypes.c_size_t(1 << 16))
             code = 4 * bool(c.pthread_setattr_default_np(attributes))
             for _ in range(5):
-                made.run({"x": x})
+                task_program.run({"x": x})
             code += 8 * (workers() != 2)
         finally:
             os._exit(code)
@@ -330,7 +330,7 @@ def test_a_process_forked_while_another_thread_packs_weights_packs_its_own(monke
     tasks, shapes, views = inception()
     x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     with used(NAMES[0]):
-        made, other = (program(tasks, {"x": x}, shapes, views, ("y",)) for _ in range(2))
+        task_program, other = (program(tasks, {"x": x}, shapes, views, ("y",)) for _ in range(2))
     wanted, packing, go_on = {"x": x}, threading.Event(), threading.Event()
     other.run(wanted)
     packed = NativeProgram._packed
@@ -342,13 +342,13 @@ def test_a_process_forked_while_another_thread_packs_weights_packs_its_own(monke
 
     monkeypatch.setattr(NativeProgram, "_packed", slowly)
     blobs = {"x": x}
-    thread = threading.Thread(target=made.run, args=(blobs,))
+    thread = threading.Thread(target=task_program.run, args=(blobs,))
     thread.start()
     assert packing.wait(HANG)
 
     def again() -> bool:
         NativeProgram._packed, results = packed, {"x": x}  # type: ignore[method-assign]
-        made.run(results)
+        task_program.run(results)
         return np.array_equal(results["y"], wanted["y"])
 
     assert in_child(again) == 0
@@ -362,11 +362,11 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
     tasks, shapes, views = inception()
     x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     with used(NAMES[0]):
-        made = program(tasks, {"x": x}, shapes, views, ("y",))
-    (part,) = made.parts
+        task_program = program(tasks, {"x": x}, shapes, views, ("y",))
+    (part,) = task_program.parts
     assert isinstance(part, NativeProgram)
     wanted = {"x": x}
-    made.run(wanted)
+    task_program.run(wanted)
     calls = part._library.calls
 
     class Closing:
@@ -374,7 +374,7 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
 
         def __getattr__(self, name: str) -> object:
             if name == "chai_run":
-                thread = threading.Thread(target=made.close)
+                thread = threading.Thread(target=task_program.close)
                 thread.start()
                 thread.join(HANG)
             return getattr(calls, name)
@@ -382,11 +382,11 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
     part._library = with_calls(part._library, Closing())
     for _ in range(2):
         blobs = {"x": x}
-        made.run(blobs)
+        task_program.run(blobs)
         assert np.array_equal(blobs["y"], wanted["y"])
         assert (part._memory, part._frames) == (None, [])
     part._library = with_calls(part._library, calls)
-    made.run(blobs)
+    task_program.run(blobs)
     assert part._memory is not None
     assert len(part._frames) == 1
 
@@ -399,9 +399,9 @@ def test_control_c_ends_a_run_of_several_threads() -> None:
     small = draw.integers(-128, 128, (1, 256, 5, 6), np.int8)
     task = conv("x", "y", 256, 256, 3)
     with used("plain"):
-        made = program([task], {"x": x}, {"y": x.shape}, None, ("y",))
+        task_program = program([task], {"x": x}, {"y": x.shape}, None, ("y",))
         after_it = program([task], {"x": small}, {"y": small.shape}, None, ("y",))
-    (part,) = made.parts
+    (part,) = task_program.parts
     assert isinstance(part, NativeProgram)
     returned: list[int] = []
 
@@ -411,7 +411,7 @@ def test_control_c_ends_a_run_of_several_threads() -> None:
 
     part._library = with_calls(part._library, Calls(part._library.calls, interrupt))
     with pytest.raises(KeyboardInterrupt):
-        made.run({"x": x})
+        task_program.run({"x": x})
     assert returned == [0]  # once, and not at its end
     blobs = {"x": small}
     after_it.run(blobs)
@@ -454,13 +454,13 @@ def test_kernels_leave_a_processor_to_what_computes_elsewhere(monkeypatch: pytes
     tasks, shapes, views = inception()
     x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     with used(NAMES[0]):
-        made = program(tasks, {"x": x}, shapes, views, ("y",))
+        task_program = program(tasks, {"x": x}, shapes, views, ("y",))
     wanted = {"x": x}
-    made.run(wanted)
+    task_program.run(wanted)
 
     def right() -> bool:
         blobs = {"x": x}
-        made.run(blobs)
+        task_program.run(blobs)
         return np.array_equal(blobs["y"], wanted["y"])
 
     def work() -> bool:
@@ -497,12 +497,12 @@ def test_a_worker_leaves_a_run_when_another_thread_begins_to_compute(monkeypatch
     x = draw.integers(-128, 128, (24, 256, 20, 20), np.int8)
     task = conv("x", "y", 256, 256, 3)
     with used("plain"):
-        made = program([task], {"x": x}, {"y": x.shape}, None, ("y",))
+        task_program = program([task], {"x": x}, {"y": x.shape}, None, ("y",))
     wanted = task.define(x[5:6])[0]
 
     def work() -> bool:
         blobs = {"x": x}
-        run = threading.Thread(target=made.run, args=(blobs,))
+        run = threading.Thread(target=task_program.run, args=(blobs,))
         run.start()
         while run.is_alive() and ticks("chai-kernels") < 3:
             time.sleep(0.002)  # this thread needs a processor, too
@@ -534,9 +534,9 @@ def test_runs_while_others_begin_and_end_to_compute() -> None:
     tasks, shapes, views = inception()
     x = np.random.default_rng(4).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
     with used(NAMES[0]):
-        made = program(tasks, {"x": x}, shapes, views, ("y",))
+        task_program = program(tasks, {"x": x}, shapes, views, ("y",))
     wanted = {"x": x}
-    made.run(wanted)
+    task_program.run(wanted)
     over = threading.Event()
 
     def others() -> None:
@@ -548,7 +548,7 @@ def test_runs_while_others_begin_and_end_to_compute() -> None:
     try:
         for _ in range(200):
             blobs = {"x": x}
-            made.run(blobs)
+            task_program.run(blobs)
             assert np.array_equal(blobs["y"], wanted["y"])
     finally:
         over.set()
@@ -575,8 +575,8 @@ def test_an_operation_waits_for_all_that_it_disturbs(
     ]
     touched = [{*use.reads, use.writes} - {""} for use in listed]
     lives = {
-        blob: [i for i, found in enumerate(touched) if blob in found]
-        for blob in {b for found in touched for b in found}
+        blob: [i for i, names in enumerate(touched) if blob in names]
+        for blob in {b for names in touched for b in names}
     }
     for a, b in itertools.combinations(lives, 2):  # leave out layouts in which two live blobs share bytes
         if overlap(blobs[a], blobs[b]) and lives[a][0] <= lives[b][-1] and lives[b][0] <= lives[a][-1]:

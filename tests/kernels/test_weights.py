@@ -32,15 +32,15 @@ def test_codes_and_sums(variant: str, bits: int) -> None:
         quotients = quotients.astype(np.float32).astype(np.float64)  # as a division in float32 rounds them
     wanted = np.clip(np.copysign(np.floor(np.abs(quotients) + 0.5), quotients), -largest, largest).astype(int)
     with used(variant):
-        found = weights.quantized(values, steps, bits)
+        whole = weights.quantized(values, steps, bits)
         part = weights.quantized(values[1::2, 3:], steps[1::2], bits)  # which is not contiguous
-    assert np.array_equal(found.codes, wanted) and found.codes.dtype == np.int8
+    assert np.array_equal(whole.codes, wanted) and whole.codes.dtype == np.int8
     assert np.array_equal(part.codes, wanted[1::2, 3:])
     flat = wanted.reshape(6, -1)
-    assert found.totals.tolist() == flat.sum(1).tolist()
-    assert found.magnitudes.tolist() == np.abs(flat).sum(1).tolist()
+    assert whole.totals.tolist() == flat.sum(1).tolist()
+    assert whole.magnitudes.tolist() == np.abs(flat).sum(1).tolist()
     errors = ((values.reshape(6, -1).astype(np.float64) - flat * steps[:, None]) ** 2).sum(1)
-    assert found.errors == pytest.approx(errors, rel=1e-12)
+    assert whole.errors == pytest.approx(errors, rel=1e-12)
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, "sgemm"])
@@ -57,6 +57,8 @@ def test_what_has_no_code(variant: str, value: float, step: float, place: int) -
 
 def test_no_weights() -> None:
     for shape in ((0, 3, 1, 1), (3, 0, 1, 1)):
-        found = weights.quantized(np.zeros(shape, np.float32), np.ones(shape[0]), 8)
-        assert found.codes.shape == shape and not found.totals.any() and not found.errors.any()
-        assert np.array_equal(found.codes, fixed.quantize_weights(np.zeros(shape, np.float32), np.ones(shape[0]), 8))
+        quantization = weights.quantized(np.zeros(shape, np.float32), np.ones(shape[0]), 8)
+        assert quantization.codes.shape == shape and not quantization.totals.any() and not quantization.errors.any()
+        assert np.array_equal(
+            quantization.codes, fixed.quantize_weights(np.zeros(shape, np.float32), np.ones(shape[0]), 8)
+        )

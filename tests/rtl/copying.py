@@ -20,18 +20,18 @@ class CopyEngine(Component):
         m = Module()
         task, out = self.task, self.output
         read = self.even if self.kind == "array" else self.input
-        found = task.payload
+        fields = task.payload
         allowed = Signal()
-        m.d.comb += allowed.eq((self.array_done >= found.after_array) & (self.window_done >= found.after_window))
-        beats = found.input_width
+        m.d.comb += allowed.eq((self.array_done >= fields.after_array) & (self.window_done >= fields.after_window))
+        beats = fields.input_width
         m.d.comb += [
-            read.request.payload.address.eq(found.input),
+            read.request.payload.address.eq(fields.input),
             read.request.payload.beats.eq(beats),
-            read.request.payload.tag.eq(found.tag),
-            out.request.payload.address.eq(found.output),
+            read.request.payload.tag.eq(fields.tag),
+            out.request.payload.address.eq(fields.output),
             out.request.payload.beats.eq(beats),
             out.request.payload.last.eq(1),
-            out.request.payload.tag.eq(found.tag),
+            out.request.payload.tag.eq(fields.tag),
         ]
         with m.FSM():
             with m.State("WEIGHTS"):
@@ -39,9 +39,9 @@ class CopyEngine(Component):
                     asked = Cat(port.request.ready for port in (self.constants, self.odd)).all()
                     for port in (self.constants, self.odd):
                         m.d.comb += [
-                            port.request.payload.address.eq(found.weights),
+                            port.request.payload.address.eq(fields.weights),
                             port.request.payload.beats.eq(2),
-                            port.request.payload.tag.eq(found.tag),
+                            port.request.payload.tag.eq(fields.tag),
                             port.request.valid.eq(task.valid & asked),
                             port.data.ready.eq(1),
                         ]

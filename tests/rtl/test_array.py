@@ -145,7 +145,7 @@ def test_codes_are_pooled_before_they_are_written(overlay: Overlay) -> None:
 def test_each_order_of_tiles_and_blocks(stays: int) -> None:
     """Convolutions of several images, tiles and blocks of outputs."""
     random = np.random.default_rng(stays)
-    found = 0
+    runs = 0
     for seed in range(400):
         task, codes = random_conv(SMALL, random, KINDS[seed % 2])
         bench = Bench(SMALL, seed)
@@ -154,8 +154,8 @@ def test_each_order_of_tiles_and_blocks(stays: int) -> None:
         of = [stored[name] for name in ("stays", "tiles", "batch")]
         if of[0] == stays and min(of[1:]) > 1 and task.weights.shape[0] > SMALL.array.outputs:
             bench.run((1, 40), pick(random, 0, 60))
-            found += 1
-            if found == 3:
+            runs += 1
+            if runs == 3:
                 return
     pytest.fail("too few Tasks")
 

@@ -43,7 +43,7 @@ def test_sums_of_extremes_and_of_random_codes(size: Size) -> None:
     codes = random.integers(-128, 128, (2, size.inputs + 5, size.lanes, size.inputs))
     codes[0, :3] = np.array([-128, 127, 0])[:, None, None]
     dut = Multipliers(overlay)
-    found = []
+    sums = []
 
     async def bench(ctx: Any) -> None:
         def load(row: int, values: np.ndarray) -> None:
@@ -65,11 +65,11 @@ def test_sums_of_extremes_and_of_random_codes(size: Size) -> None:
             for lane, i in np.ndindex(size.lanes, size.inputs):
                 ctx.set(dut.codes[lane][i], int(pixels[min(cycle, len(pixels) - 1)][lane][i]))
             if cycle >= sum_latency(overlay):
-                found.append([ctx.get(dut.sums[lane][o]) for lane, o in np.ndindex(size.lanes, size.outputs)])
+                sums.append([ctx.get(dut.sums[lane][o]) for lane, o in np.ndindex(size.lanes, size.outputs)])
             await ctx.tick()
 
     simulate(dut, bench)
-    assert np.array_equal(np.array(found).reshape(*codes.shape[:3], size.outputs), codes @ weights[:, None])
+    assert np.array_equal(np.array(sums).reshape(*codes.shape[:3], size.outputs), codes @ weights[:, None])
 
 
 def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:
@@ -82,7 +82,7 @@ def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:
     values[0], values[5] = 1 << 16, -(1 << 17)
     for (bank, pixel, first), added in zip(steps, values):
         expected[bank, pixel] = added + (0 if first else expected[bank, pixel])
-    found = np.zeros_like(expected)
+    sums = np.zeros_like(expected)
 
     async def bench(ctx: Any) -> None:
         drained: list[tuple[int, int]] = []
@@ -99,7 +99,7 @@ def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:
                     ctx.set(dut.sums[output], int(values[cycle - 2, output]))
             if len(drained) == 2:
                 bank, pixel = drained.pop(0)
-                found[bank, pixel] = [ctx.get(dut.drained[output]) for output in range(4)]
+                sums[bank, pixel] = [ctx.get(dut.drained[output]) for output in range(4)]
             if cycle >= 14 + LATENCY:  # the last sums of the first bank are in it
                 drain = next(reads, (0, 0))
                 drained.append(drain)
@@ -110,8 +110,8 @@ def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:
             await ctx.tick()
 
     simulate(dut, bench)
-    assert np.array_equal(found[0, :5], expected[0, :5])
-    assert np.array_equal(found[1, :7], expected[1, :7])
+    assert np.array_equal(sums[0, :5], expected[0, :5])
+    assert np.array_equal(sums[1, :7], expected[1, :7])
 
 
 def test_a_dsp_multiplies_two_weights(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,12 @@ RING, PIXELS = 256, 16
 
 
 def overlay(lanes: int) -> Overlay:
-    found = overlays.load()
-    buffers = found.buffers._replace(
+    base = overlays.load()
+    buffers = base.buffers._replace(
         input=OnChipBuffer(64, RING, 1, lanes, "block"),
-        accumulators=OnChipBuffer(8 * found.array_bits, PIXELS, 2, lanes, "block"),
+        accumulators=OnChipBuffer(8 * base.array_bits, PIXELS, 2, lanes, "block"),
     )
-    return replace(found, array=Size(8, 8, lanes, 4, 17), buffers=buffers)
+    return replace(base, array=Size(8, 8, lanes, 4, 17), buffers=buffers)
 
 
 class Tile:
@@ -55,7 +55,7 @@ class Tile:
 
     def reads(self) -> list[list[int | None]]:
         """The address of each pixel in each pass, None for padding."""
-        found = []
+        passes = []
         for i, j in np.ndindex(self.kernel):
             here: list[int | None] = []
             for row, column in np.ndindex(self.rows, self.columns):
@@ -63,16 +63,16 @@ class Tile:
                 across = column * self.stride[1] + j * self.dilation[1]
                 inside = 0 <= self.y + down < self.height and 0 <= self.x + across < self.width
                 here.append((self.address + down * self.width + across) % RING if inside else None)
-            found.append(here)
-        return found
+            passes.append(here)
+        return passes
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 3, 4, 6, 8])
 def test_every_pixel_is_read_once_in_each_pass(lanes: int) -> None:
-    made = overlay(lanes)
+    small_overlay = overlay(lanes)
     m = Module()
-    m.submodules.passes = passes = Passes(made)
-    m.submodules.pixels = pixels = Pixels(made)
+    m.submodules.passes = passes = Passes(small_overlay)
+    m.submodules.pixels = pixels = Pixels(small_overlay)
     # a pass is offered some cycles after its payload is there, as the feeder does
     waited = Signal(range(PREPARE + 1))
     due = waited == PREPARE
@@ -84,7 +84,7 @@ def test_every_pixel_is_read_once_in_each_pass(lanes: int) -> None:
     m.d.sync += waited.eq(Mux(passes.passes.valid & ~(due & pixels.fed.ready), Mux(due, PREPARE, waited + 1), 0))
     random = np.random.default_rng(lanes)
     tiles = [Tile(random, lanes) for _ in range(12)]
-    found: list[list[list[int | None]]] = []
+    reads: list[list[list[int | None]]] = []
 
     async def bench(ctx: Any) -> None:
         ctx.set(pixels.segments[0], 1)
@@ -111,12 +111,12 @@ def test_every_pixel_is_read_once_in_each_pass(lanes: int) -> None:
                     now[-1] += [word if inside >> lane & 1 else None for lane, word in enumerate(words)]
                     final = ctx.get(pixels.final)
                 await ctx.tick()
-            found.append(now)
+            reads.append(now)
 
     simulator = Simulator(m)
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
     simulator.run()
-    for tile, passed in zip(tiles, found):
+    for tile, passed in zip(tiles, reads):
         assert {len(one) for one in passed} == {-(-tile.rows * tile.columns // lanes) * lanes}
         assert [one[: tile.rows * tile.columns] for one in passed] == tile.reads()

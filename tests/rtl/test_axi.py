@@ -78,11 +78,11 @@ def wide(request: pytest.FixtureRequest) -> tuple[str, int, PortSize]:
 
 def runs(chosen: random.Random, count: int, size: int) -> list[tuple[int, int]]:
     """Addresses and lengths: short ones, and some across many boundaries."""
-    found = []
+    spans = []
     for _ in range(count):
         beats = chosen.choice([1, 2, 7, 16, 17, 33, 300])
-        found.append((8 * chosen.randrange(size // 8 - beats), beats))
-    return found
+        spans.append((8 * chosen.randrange(size // 8 - beats), beats))
+    return spans
 
 
 def words(memory: np.ndarray, asked: list[tuple[int, int]]) -> list[int]:

@@ -23,7 +23,7 @@ def test_fields_are_where_the_host_packs_them(name: str, kind: str) -> None:
     chosen = random.Random(7)
     fields = [field for field in record.fields if field.name != "version"]
     values = {f.name: chosen.randint(f.range[0] // f.multiple, f.range[1] // f.multiple) * f.multiple for f in fields}
-    made = layout(record)
-    assert made.size == 8 * record.bytes
-    found = made.from_bits(int.from_bytes(pack(record, values), "little"))
-    assert {name: Const.cast(found[name]).value for name in values} == {f.name: values[f.name] for f in fields}
+    structure = layout(record)
+    assert structure.size == 8 * record.bytes
+    view = structure.from_bits(int.from_bytes(pack(record, values), "little"))
+    assert {name: Const.cast(view[name]).value for name in values} == {f.name: values[f.name] for f in fields}

@@ -55,9 +55,9 @@ class Hostile:
 
     def run(self, probe: TaskProbe, changes: dict[str, int]) -> tuple[str, int]:
         """Run the probe's Task with other values in its descriptor; return "done" or the words of the error, and the cycles."""
-        made = self.chain(probe)
-        memory = program.NoisyBuffers(made.sizes)
-        place(made, memory)
+        segment = self.chain(probe)
+        memory = program.NoisyBuffers(segment.sizes)
+        place(segment, memory)
         descriptor = memory.bytes[FIXED][: self.overlay.descriptor.bytes]
         values = {**unpack(self.overlay.descriptor, descriptor.tobytes()), "tag": TAG, **changes}
         descriptor[:] = np.frombuffer(pack(self.overlay.descriptor, values), np.uint8)

@@ -165,19 +165,19 @@ class Accelerator:
         late = self.random.random() < 0.5
         if late:
             yield
-        given = {}
+        codes_of = {}
         for blob in task.inputs:
-            given[blob] = np.zeros(shapes[blob], np.int8)
+            codes_of[blob] = np.zeros(shapes[blob], np.int8)
             for rows in self._rows(values, "second" if blob == "second" else "input"):
-                rows.read(given[blob])
+                rows.read(codes_of[blob])
                 if late:
                     self.at = i
                     yield
         out = np.zeros(shapes[task.output], np.int8)
         if self.exact:
-            out[...] = task.define(*(given[b] for b in task.inputs))
+            out[...] = task.define(*(codes_of[b] for b in task.inputs))
         else:
-            blobs = {**given, task.output: out}
+            blobs = {**codes_of, task.output: out}
             devices.open("emulator").compile(Work(self.overlay, [task], shapes)).run(blobs)
         if self.corrupt:
             self.corrupt(task, out)
@@ -196,11 +196,11 @@ class Accelerator:
         step = -(-h // STEPS)
         for top in range(0, h, step):
             rows = slice(top, min(top + step, h))
-            found = Rows(rows, word, {})
+            part = Rows(rows, word, {})
             for i, plane in np.ndindex(n, planes):
                 begin = values[name] + i * image + plane * pitch + rows.start * w * word
-                found.memory[i, plane] = self.memory.at(begin, (rows.stop - rows.start) * w * word).view(np.int8)
-            yield found
+                part.memory[i, plane] = self.memory.at(begin, (rows.stop - rows.start) * w * word).view(np.int8)
+            yield part
 
 
 class Stopped(Exception):
@@ -225,10 +225,10 @@ class Rows:
 
     def write(self, codes: np.ndarray) -> None:
         for (i, plane), words in self.memory.items():
-            given = codes[i, plane * self.word : (plane + 1) * self.word, self.rows]
-            into = words.reshape(*given.shape[1:], self.word)
+            piece = codes[i, plane * self.word : (plane + 1) * self.word, self.rows]
+            into = words.reshape(*piece.shape[1:], self.word)
             into[...] = 0
-            into[..., : len(given)] = given.transpose(1, 2, 0)
+            into[..., : len(piece)] = piece.transpose(1, 2, 0)
 
 
 def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed], dict[str, Any]]:

@@ -99,9 +99,9 @@ class Board(pynq.Device):
 
     def _read(self, address: int) -> int:
         with self.busy:
-            found = self._read_one(address)
+            value = self._read_one(address)
             self._wires()
-            return found
+            return value
 
     def _read_one(self, address: int) -> int:
         self._use()
@@ -141,11 +141,13 @@ class Board(pynq.Device):
     def allocate(self, shape: Any, dtype: Any = "u4", cacheable: bool = False, **_: Any) -> PynqBuffer:
         self._use()
         assert cacheable, "the host would be slow, and past the cache that a coherent port uses"
-        made = self.memory.allocate(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        place = self.memory.allocate(int(np.prod(shape)) * np.dtype(dtype).itemsize)
         self.counts.allocations += 1
-        view = np.frombuffer(memoryview(made.host), np.uint8)
-        weakref.finalize(view, self.memory.release, made.address)  # views of views keep it
-        return PynqBuffer(shape, dtype, buffer=view, device=self, device_address=made.address, bo=made, coherent=False)
+        view = np.frombuffer(memoryview(place.host), np.uint8)
+        weakref.finalize(view, self.memory.release, place.address)  # views of views keep it
+        return PynqBuffer(
+            shape, dtype, buffer=view, device=self, device_address=place.address, bo=place, coherent=False
+        )
 
     def _lost(self, kind: str) -> bool:
         if self.lose is None or self.lose[0] != kind:
@@ -177,13 +179,13 @@ class Board(pynq.Device):
         except ImportError:  # pynq 4
             from pynqmetadata.views.runtime import RuntimeMetadataParser
 
-        found = RuntimeMetadataParser(Metadata(input=str(handoff)))
-        found.mem_dict["PSDDR"] = {
+        metadata = RuntimeMetadataParser(Metadata(input=str(handoff)))
+        metadata.mem_dict["PSDDR"] = {
             "raw_type": 2, "used": 1, "base_address": 0, "size": self.memory.size, "type": "DDR4", "streaming": False,
             "idx": 0, "tag": "PSDDR", "fullpath": "PSDDR",
         }  # fmt: skip
-        found.xclbin_data = found.bin_data = found.dtbo_data = None
-        return found
+        metadata.xclbin_data = metadata.bin_data = metadata.dtbo_data = None
+        return metadata
 
     def download(self, bitstream: Any, parser: Any = None) -> None:
         from pynq.pl_server.embedded_device import EmbeddedDevice, parse_bit_header
@@ -208,5 +210,5 @@ def _clocks(arch: str) -> dict[int, int]:
             (0xF8000170, 0xF8000180, 0xF8000190, 0xF80001A0), divided
         )
     pll, divided = 90 << 8 | 1 << 16, 1 << 24 | 1 << 16 | 15 << 8
-    found = dict.fromkeys((0xFF5E0020, 0xFF5E0030, 0xFD1A0020, 0xFD1A002C, 0xFD1A0038), pll)
-    return found | dict.fromkeys((0xFF5E00C0, 0xFF5E00C4, 0xFF5E00C8, 0xFF5E00CC), divided) | {0xFD1A0060: 1 << 8}
+    registers = dict.fromkeys((0xFF5E0020, 0xFF5E0030, 0xFD1A0020, 0xFD1A002C, 0xFD1A0038), pll)
+    return registers | dict.fromkeys((0xFF5E00C0, 0xFF5E00C4, 0xFF5E00C8, 0xFF5E00CC), divided) | {0xFD1A0060: 1 << 8}

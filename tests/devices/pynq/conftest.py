@@ -29,11 +29,11 @@ if find_spec("pynq"):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(waiting, "monotonic", made.monotonic)
-    monkeypatch.setattr(waiting, "sleep", made.sleep)
-    monkeypatch.setattr(waiting, "until", made.until)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(waiting, "monotonic", fake_clock.monotonic)
+    monkeypatch.setattr(waiting, "sleep", fake_clock.sleep)
+    monkeypatch.setattr(waiting, "until", fake_clock.until)
+    return fake_clock
 
 
 @pytest.fixture
@@ -46,13 +46,13 @@ def board_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> I
     from .hardware_files import bitstream, handoff, name_digest
     from .vta_board import VtaBoard
 
-    def make(given: str | Path = "pynq-z2" if VERSION < 4 else "ultra96", **options: Any) -> Any:
-        name = overlays.load(given).name
+    def make(source: str | Path = "pynq-z2" if VERSION < 4 else "ultra96", **options: Any) -> Any:
+        name = overlays.load(source).name
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
-        shutil.copy(overlays.load(given).path, folder)
+        shutil.copy(overlays.load(source).path, folder)
         (folder / f"{name}.bit").write_bytes(bitstream(overlays.load(folder)))
-        if overlays.load(given).own is None:
+        if overlays.load(source).own is None:
             overlay = overlays.load(folder)
             (folder / f"{name}.hwh").write_bytes(handoff(overlay, interrupt=bool(options.get("interrupt"))))
             board = Board(overlay, clock, **options)

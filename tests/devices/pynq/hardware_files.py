@@ -183,11 +183,11 @@ def bitstream(overlay: Overlay) -> bytes:
     """A .bit: the header with its five tagged fields (name, part, date, time, length), and a sync word."""
     magic = bytes.fromhex("0ff00ff00ff00ff000")
     inside = b"\xff" * 32 + bytes.fromhex("aa995566") + bytes.fromhex("20000000") * 8
-    made = struct.pack(">H", len(magic)) + magic + struct.pack(">H", 1)
+    content = struct.pack(">H", len(magic)) + magic + struct.pack(">H", 1)
     texts = "design;UserID=0XFFFFFFFF", overlay.boards[0].part.removeprefix("xc"), "2026/01/01", "00:00:00"
     for tag, text in zip(b"abcd", texts):
-        made += struct.pack(">BH", tag, len(text) + 1) + text.encode() + b"\0"
-    return made + b"e" + struct.pack(">I", len(inside)) + inside
+        content += struct.pack(">BH", tag, len(text) + 1) + text.encode() + b"\0"
+    return content + b"e" + struct.pack(">I", len(inside)) + inside
 
 
 def name_digest(manifest: Path, bit: Path) -> None:

@@ -40,8 +40,8 @@ def board_with(
     vivado = built(project, folder, bit=bitstream(project.overlay))
     assert vivado.design is not None and vivado.design.valid
     for ending in ("bit", "hwh"):
-        made = folder / f"{project.overlay.name}.{ending}"
-        board.overlay.path.with_name(made.name).write_bytes(made.read_bytes())
+        file = folder / f"{project.overlay.name}.{ending}"
+        board.overlay.path.with_name(file.name).write_bytes(file.read_bytes())
     return board
 
 
@@ -56,8 +56,8 @@ def test_digits_run_on_what_the_scripts_built(
     board = board_with(board_of, name, tmp_path / "build", interrupt=True)
     wanted = chai.Net("digits", overlay=board.overlay.path, calibrate=digits())
     net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=digits())
-    expected, found = wanted.forward(digits()), net.forward(digits())
-    assert all(np.array_equal(found[blob], expected[blob]) for blob in expected)
+    expected, outputs = wanted.forward(digits()), net.forward(digits())
+    assert all(np.array_equal(outputs[blob], expected[blob]) for blob in expected)
     assert board.counts.writes["CONTROL"] == segments(net) == 1
     assert board.controller.count == 1, caplog.text
     net.close()
@@ -93,19 +93,19 @@ def test_the_handoff_says_nothing_that_vivado_would_not(tmp_path: Path) -> None:
     (real,) = Path(pynqmetadata.__file__).parent.glob("tests/hwhs/resizer.hwh")
     project = Project.of("pynq-z2")
     built(project, tmp_path)
-    known, made = attributes(real), attributes(tmp_path / "pynq-z2.hwh")
-    assert made.keys() <= known.keys() and len(made) > 10
-    assert {tag: names - known[tag] for tag, names in made.items() if names - known[tag]} == {}
+    known, own = attributes(real), attributes(tmp_path / "pynq-z2.hwh")
+    assert own.keys() <= known.keys() and len(own) > 10
+    assert {tag: names - known[tag] for tag, names in own.items() if names - known[tag]} == {}
 
 
 def attributes(path: Path) -> dict[str, set[str]]:
     """Names of the attributes of each kind of element, at its place."""
-    found: dict[str, set[str]] = {}
+    names_at: dict[str, set[str]] = {}
 
     def walk(element: Element, place: str) -> None:
-        found.setdefault(place, set()).update(element.attrib)
+        names_at.setdefault(place, set()).update(element.attrib)
         for child in element:
             walk(child, f"{place}/{child.tag}")
 
     walk(parse(path).getroot(), "")
-    return found
+    return names_at

@@ -165,15 +165,15 @@ def test_the_last_network_that_is_closed_leaves_the_board(board: Any, tmp_path: 
         other = digits(board)
         assert elsewhere(tmp_path) == mine
     assert elsewhere(tmp_path) == mine  # the other is still open
-    found = other.forward(IMAGE)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    outputs = other.forward(IMAGE)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
     assert board.downloads == 1
     other.close()
     assert elsewhere(tmp_path) == "has it" and not board.memory.held
     with digits(board) as third:
-        found = third.forward(IMAGE)
+        outputs = third.forward(IMAGE)
         assert elsewhere(tmp_path) == mine
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
     assert board.downloads == 2
 
 
@@ -207,8 +207,8 @@ def test_a_closed_compiled_network_leaves_the_board_and_stays_closed(board: Any,
         net.forward(IMAGE)
     assert elsewhere(tmp_path) == "has it"
     with chai.Net(path, device="pynq", overlay=board.overlay.path) as again:
-        found = again.forward(IMAGE)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+        outputs = again.forward(IMAGE)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
 
 
 def test_a_failure_keeps_the_board(board: Any, tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_a_fork_keeps_its_hands_off_the_board(board: Any) -> None:
     wanted = net.forward(IMAGE)
     said = said_in_a_fork(lambda: net.forward(IMAGE))
     assert said.startswith(f"process {os.getpid()} has the board, and this one was forked from it (start workers")
-    found = net.forward(IMAGE)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    outputs = net.forward(IMAGE)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
 
 
 def test_a_fork_while_a_thread_loads_the_bitstream(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,8 +285,8 @@ def test_a_fork_that_closes_a_network_keeps_the_buffers(board: Any) -> None:
         return len(board.memory.held)
 
     assert said_in_a_fork(closed) == str(len(board.memory.held)) == "4"
-    found = net.forward(IMAGE)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    outputs = net.forward(IMAGE)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
 
 
 def test_an_overlay_for_another_takes_the_board(board_of: Callable[..., Any]) -> None:
@@ -297,8 +297,8 @@ def test_an_overlay_for_another_takes_the_board(board_of: Callable[..., Any]) ->
     digits(second).forward(IMAGE)
     assert [b.overlay.name for b in program._boards.values()] == ["kv260"]
     pynq.Device.active_device = first
-    found = one.forward(IMAGE)
-    assert first.downloads == 2 and all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    outputs = one.forward(IMAGE)
+    assert first.downloads == 2 and all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
 
 
 # -- memory
@@ -332,8 +332,8 @@ def test_buffers_live_as_long_as_the_network(board: Any) -> None:
     net.close()
     assert not board.memory.held
     again = digits(board)
-    found = again.forward(IMAGE)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    outputs = again.forward(IMAGE)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
     del again
     gc.collect()
     assert not board.memory.held

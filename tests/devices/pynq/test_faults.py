@@ -37,15 +37,15 @@ def wanted() -> list[dict[str, np.ndarray]]:
 
 @pytest.fixture
 def net(board: Any) -> chai.Net:
-    made = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
-    made.forward(IMAGES[0])
-    return made
+    digits_net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
+    digits_net.forward(IMAGES[0])
+    return digits_net
 
 
 def right(net: chai.Net, wanted: list[dict[str, np.ndarray]]) -> None:
     for image, values in zip(IMAGES, wanted):
-        found = net.forward(image)
-        assert all(np.array_equal(found[b], values[b]) for b in values)
+        outputs = net.forward(image)
+        assert all(np.array_equal(outputs[b], values[b]) for b in values)
 
 
 def segment(net: chai.Net) -> DeviceStep:
@@ -259,8 +259,8 @@ def test_an_error_at_each_use_of_the_board(net: chai.Net, board: Any, wanted: An
             gc.collect()
             assert not failed or (not board.memory.held and not board.accelerator._bit("busy"))
             board.on_use = lambda: None
-            found = net.forward(IMAGES[1])
-            assert all(np.array_equal(found[b], wanted[1][b]) for b in found)
+            outputs = net.forward(IMAGES[1])
+            assert all(np.array_equal(outputs[b], wanted[1][b]) for b in outputs)
         assert 15 < n < 300, "nothing failed, or there was no end"
 
 
@@ -370,11 +370,11 @@ def test_a_lost_flush_or_invalidate_is_seen(board: Any, wanted: Any, kind: str) 
         net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
         board.lose = (kind, skipped)
         try:
-            found = net.forward(IMAGES[1])
+            outputs = net.forward(IMAGES[1])
         except ChaiError:
             right_one = False
         else:
-            right_one = all(np.array_equal(found[b], wanted[1][b]) for b in found)
+            right_one = all(np.array_equal(outputs[b], wanted[1][b]) for b in outputs)
         assert right_one == (skipped == regions)
         assert (board.lose[1] < 0) == (skipped < regions), "more or fewer are asked for"
         board.lose = None
@@ -389,8 +389,8 @@ def test_half_of_a_flush_is_found_by_the_self_test_and_by_a_check(
     net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
     right(net, wanted)
     board.halves = True
-    found = net.forward(IMAGES[1])
-    assert any(not np.array_equal(found[b], wanted[1][b]) for b in found)
+    outputs = net.forward(IMAGES[1])
+    assert any(not np.array_equal(outputs[b], wanted[1][b]) for b in outputs)
     net.close()
     assert [r.name for r in selftest.run(program.device, board.overlay) if not r.ok]
     board.halves = False
@@ -474,13 +474,13 @@ def test_a_signals_handler_closes_the_network_while_it_runs(net: chai.Net, board
 
 def test_a_stream_that_fails_in_the_middle(net: chai.Net, board: Any, wanted: Any) -> None:
     with nothing_is_lost(board):
-        found = []
+        outputs = []
         with pytest.raises(DeviceError, match="bus error while reading"):
             for i, out in enumerate(net.stream(IMAGES * 2)):
-                found.append(out)
+                outputs.append(out)
                 if i == 1:
                     board.accelerator.stop_at = (5, 7)
-        assert 2 <= len(found) < 8
+        assert 2 <= len(outputs) < 8
     board.accelerator.stop_at = None
     for out, values in zip(net.stream(IMAGES), wanted, strict=True):
         assert all(np.array_equal(out[b], values[b]) for b in values)

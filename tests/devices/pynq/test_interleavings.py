@@ -35,8 +35,8 @@ def check(board: Any, nets: Pair, images: np.ndarray, seeds: int, victims: int) 
     orders += [delaying(i) for i in range(0, tasks if victims else 0, step)]
     for number, choose in enumerate(orders):
         board.accelerator.choose, board.accelerator.random = choose, Random(number)
-        found = nets[1].forward(images)
-        assert all(np.array_equal(found[b], wanted[b]) for b in wanted), number
+        outputs = nets[1].forward(images)
+        assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted), number
         assert all(np.array_equal(nets[1].blobs[b], kept[b]) for b in kept), number
 
 
@@ -98,7 +98,7 @@ def test_real_networks(board_of: Callable[..., Any], name: str, seeds: int) -> N
 
 
 def test_a_chain_without_counts_is_wrong(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile, "dependencies", lambda *given: [NONE] * len(dependencies(*given)))
+    monkeypatch.setattr(compile, "dependencies", lambda *arguments: [NONE] * len(dependencies(*arguments)))
     with pytest.raises(AssertionError):
         check(board, digits(board), IMAGES, 3, 3)
 
@@ -109,8 +109,8 @@ def test_a_chain_without_the_counts_of_an_engine_is_wrong(
 ) -> None:
     """Of the array, and of the window engine: the other engine's Tasks and its own are too early."""
 
-    def lacking(*given: Any) -> Any:
-        return [after._replace(**{engine: 0}) for after in dependencies(*given)]
+    def lacking(*arguments: Any) -> Any:
+        return [after._replace(**{engine: 0}) for after in dependencies(*arguments)]
 
     monkeypatch.setattr(compile, "dependencies", lacking)
     with pytest.raises(AssertionError):

@@ -27,11 +27,11 @@ def files(board: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[s
     server.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(server))  # pynqutils leaves a file there
     monkeypatch.setenv("BOARD", BOARD)
-    found = {}
+    places = {}
     for suffix in ("bit", "hwh"):
         path = board.overlay.path.with_name(f"{board.overlay.name}.{suffix}")
-        found[suffix] = path.rename(server / path.name)
-    return found
+        places[suffix] = path.rename(server / path.name)
+    return places
 
 
 def entry(file: Path, **changed: str) -> dict[str, str]:
@@ -44,8 +44,8 @@ def link(board: Any, suffix: str, content: dict[str, Any]) -> None:
 
 def load(board: Any) -> None:
     wanted = chai.Net("digits", overlay=board.overlay.path, calibrate=IMAGE).forward(IMAGE)
-    found = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGE).forward(IMAGE)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    outputs = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGE).forward(IMAGE)
+    assert all(np.array_equal(outputs[b], wanted[b]) for b in wanted)
 
 
 def names(board: Any) -> set[str]:
@@ -79,8 +79,8 @@ def test_a_bitstream_for_each_board(board: Any, files: dict[str, Path]) -> None:
 @pytest.mark.parametrize("each", [False, True], ids=["for all boards", "for each board"])
 def test_a_wrong_checksum_is_refused(board: Any, files: dict[str, Path], suffix: str, each: bool) -> None:
     for other, file in files.items():
-        made = entry(file, md5sum="0" * 32) if other == suffix else entry(file)
-        link(board, other, {BOARD: made} if each else made)
+        content = entry(file, md5sum="0" * 32) if other == suffix else entry(file)
+        link(board, other, {BOARD: content} if each else content)
     with pytest.raises(DeviceError, match=r"\.bit\.link leads nowhere: Incorrect checksum") as caught:
         load(board)
     assert "md5sum has to be that of the file" in str(caught.value.hint)

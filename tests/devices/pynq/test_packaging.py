@@ -111,8 +111,8 @@ def run(*command: str | Path, folder: Path, **environment: str) -> str:
 
 def versions(python: Path, folder: Path) -> dict[str, str]:
     """Everything that is installed, by name in small letters."""
-    found = json.loads(run(python, "-m", "pip", "list", "--format=json", folder=folder))
-    return {line["name"].lower(): line["version"] for line in found}
+    lines = json.loads(run(python, "-m", "pip", "list", "--format=json", folder=folder))
+    return {line["name"].lower(): line["version"] for line in lines}
 
 
 def documented(begin: str) -> str:
@@ -155,10 +155,10 @@ def test_the_extra_finds_versions_that_fit(
     venv.create(tmp_path / "pc", with_pip=True)
     pip = tmp_path / "pc" / "bin" / "pip"
     last = run(pip, "install", "--dry-run", f"{wheel}[pynq]", *constraints, folder=ROOT).splitlines()[-1]
-    found = dict(word.rpartition("-")[::2] for word in last.split()[2:])
+    versions_by_name = dict(word.rpartition("-")[::2] for word in last.split()[2:])
     for name, version in wanted.items():
-        assert (found[name] + ".").startswith(version + "."), last
-    assert found["pynq"] >= "3.0.1"
+        assert (versions_by_name[name] + ".").startswith(version + "."), last
+    assert versions_by_name["pynq"] >= "3.0.1"
 
 
 @slow

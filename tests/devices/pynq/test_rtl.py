@@ -117,8 +117,8 @@ def test_faults_of_memory_ports_through_pynq_and_the_rtl(
     net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=digits())
 
     def right() -> None:
-        found = net.forward(digits())
-        assert all(np.array_equal(found[b], expected[b]) for b in expected)
+        outputs = net.forward(digits())
+        assert all(np.array_equal(outputs[b], expected[b]) for b in expected)
 
     right()
     for i, channel in enumerate((*READS, *WRITES)):
@@ -164,7 +164,7 @@ def test_a_network_through_pynq_and_the_rtl(
     wanted = chai.Net("digits", overlay=board.overlay.path, calibrate=digits())
     net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=digits())
     for scale in (1, 0.5):
-        expected, found = wanted.forward(scale * digits()), net.forward(scale * digits())
-        assert all(np.array_equal(found[b], expected[b]) for b in expected)
+        expected, outputs = wanted.forward(scale * digits()), net.forward(scale * digits())
+        assert all(np.array_equal(outputs[b], expected[b]) for b in expected)
     assert board.counts.writes["CONTROL"] == 2 * segments(net) == board.controller.count == 2
     net.close()

@@ -177,12 +177,12 @@ def play(board: Any, seed: int) -> list[str]:
     random = Random(seed)
     told = []
     images = np.random.default_rng(seed)
-    made = compiled(board)
+    task_program = compiled(board)
 
     def right() -> None:
         x = images.integers(-128, 128, SHAPE).astype(np.int8)
         blobs = {"x": x}
-        made.run(blobs)
+        task_program.run(blobs)
         assert np.array_equal(blobs["y"], defined(x)), f"seed {seed}: wrong codes after {told}"
 
     right()
@@ -192,7 +192,7 @@ def play(board: Any, seed: int) -> list[str]:
         if random.random() < 0.2:
             program.device.forget(program.device.board(board.overlay))
         if random.random() < 0.2:
-            made.close()
+            task_program.close()
         expected = fault(board, random)
         told.append(fault.__name__)
         try:
@@ -209,7 +209,7 @@ def play(board: Any, seed: int) -> list[str]:
         if left or len(board.memory.held) != buffers:
             gc.collect()  # a traceback may have held something
         assert not left and len(board.memory.held) == buffers, f"seed {seed}: left behind by {told}"
-    made.close()
+    task_program.close()
     assert not board.memory.held
     return told
 

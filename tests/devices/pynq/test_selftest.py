@@ -36,21 +36,21 @@ def test_a_bit(board: Any) -> None:
             out[0, 4, 3, 2] ^= 16
 
     board.accelerator.corrupt = flip
-    found = failures(board)
+    reasons = failures(board)
     words = {"", " leaky", " unsigned x0", " unsigned x1", " unsigned y"}
     words |= {" PROD", " MAX", " SUM vector", " MAX vector", " PROD vector unsigned"}
-    assert {name.partition(",")[0] for name in found} == {f"eltwise{word}" for word in words}
-    assert len(found) == 4 * len(words) and all(
-        reason.startswith("at (0, 4, 3, 2): expected ") for reason in found.values()
+    assert {name.partition(",")[0] for name in reasons} == {f"eltwise{word}" for word in words}
+    assert len(reasons) == 4 * len(words) and all(
+        reason.startswith("at (0, 4, 3, 2): expected ") for reason in reasons.values()
     )
 
 
 def test_a_task_that_never_ends(board: Any, clock: Any) -> None:
     """The fourth of a chain: a Task alone is at most one for each of three images, so the networks alone."""
     board.accelerator.hangs_at = 3
-    found = failures(board)
-    assert len(found) == 4 and all(name.startswith("network digits, ") for name in found)
-    assert all(" Tasks completed" in reason and "not done after 1.0 s" in reason for reason in found.values())
+    reasons = failures(board)
+    assert len(reasons) == 4 and all(name.startswith("network digits, ") for name in reasons)
+    assert all(" Tasks completed" in reason and "not done after 1.0 s" in reason for reason in reasons.values())
     assert 4 < clock.now < 5
     board.accelerator.hangs_at = None
     assert failures(board) == {}
@@ -69,8 +69,8 @@ def test_a_board_that_does_nothing(board: Any, clock: Any, capsys: pytest.Captur
 def test_a_board_that_is_not_there(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
     board.overlay.path.with_name(f"{board.overlay.name}.bit").unlink()
     assert chai_command(["devices", "--test", "--device", "pynq", "--overlay", str(board.overlay.path)]) == 69
-    found = capsys.readouterr()
-    assert found.out == "" and "error: no bitstream of overlay" in found.err
+    output = capsys.readouterr()
+    assert output.out == "" and "error: no bitstream of overlay" in output.err
 
 
 def test_addresses_of_more_than_32_bits(board_of: Callable[..., Any]) -> None:
@@ -101,18 +101,18 @@ def test_a_block_to_report_a_board_with_vta(
     first = lines.index("```")
     assert lines[first - 2 : first] == ["To report this board, paste into an issue:", ""]
     assert lines[first + 1] == f"chai {chai.__version__} devices --test --device pynq --overlay vta-z7020"
-    found = dict(line.split(maxsplit=1) for line in lines[first + 2 : -1])
-    assert found.pop("board") == "Digilent Pynq-Z2, BOARD Pynq-Z2"
-    assert found["image"].startswith("PYNQ Linux 3.1, Linux ")
-    assert found.pop("image").endswith(f", pynq {pynq.__version__}")
+    facts = dict(line.split(maxsplit=1) for line in lines[first + 2 : -1])
+    assert facts.pop("board") == "Digilent Pynq-Z2, BOARD Pynq-Z2"
+    assert facts["image"].startswith("PYNQ Linux 3.1, Linux ")
+    assert facts.pop("image").endswith(f", pynq {pynq.__version__}")
     bit = board.overlay.path.with_name("vta-z7020.bit").read_bytes()
-    assert found.pop("bitstream") == f"sha256 {hashlib.sha256(bit).hexdigest()}"
-    assert found.pop("overlay") == f"vta-z7020, build {board.overlay.build:08x}"
-    assert found.pop("right") == "20 of 20 tests"
+    assert facts.pop("bitstream") == f"sha256 {hashlib.sha256(bit).hexdigest()}"
+    assert facts.pop("overlay") == f"vta-z7020, build {board.overlay.build:08x}"
+    assert facts.pop("right") == "20 of 20 tests"
     assert re.fullmatch(
-        r"network digits: \d+\.\d{3} ms by the host's clock, \d+\.\d{3} ms modelled", found.pop("segment")
+        r"network digits: \d+\.\d{3} ms by the host's clock, \d+\.\d{3} ms modelled", facts.pop("segment")
     )
-    assert (found, lines[-1]) == ({}, "```")
+    assert (facts, lines[-1]) == ({}, "```")
 
 
 @ZYNQ_7000

@@ -55,17 +55,17 @@ def sets(net: chai.Net) -> list[Any]:
 
 def starts(board: Any) -> list[int]:
     """The addresses of programs that are started from now on."""
-    found: list[int] = []
+    addresses: list[int] = []
     write = board._write_one
 
     def seen(address: int, value: int) -> None:
         inside = board.offset(address)
         if inside is not None and board.accelerator.offsets[inside] in ("CHAIN_LO", "fetch.address"):
-            found.append(value)
+            addresses.append(value)
         write(address, value)
 
     board._write_one = seen
-    return found
+    return addresses
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -88,13 +88,13 @@ def test_a_thousand_frames(board_of: Callable[..., Any], tmp_path: Path, name: s
     else:
         board = board_of(name, exact=False)
     one, other = calibrated(board, tmp_path)
-    found = starts(board)
+    addresses = starts(board)
     frames = [image(seed) for seed in range(250)] * 4
     wanted = [one.forward(frame)["p"] for frame in frames[:250]] * 4
     for out, right in zip(other.stream(frames), wanted, strict=True):
         assert np.array_equal(out["p"], right)
     assert (board.counts.flushed == 0) == (board.counts.invalidated == 0) == coherent
-    assert len(set(found[-1000:])) == 2 and len(found) >= 1000
+    assert len(set(addresses[-1000:])) == 2 and len(addresses) >= 1000
     other.close()
     gc.collect()
     assert not board.memory.held
@@ -119,7 +119,7 @@ def test_without_room_for_a_second_set(
             return allocate(size)
 
         board.memory.allocate = limited
-        found = starts(board)
+        addresses = starts(board)
         caplog.clear()
         with caplog.at_level(logging.INFO, "chai.devices"):
             for out, right in zip(other.stream(frames), wanted, strict=True):
@@ -131,7 +131,7 @@ def test_without_room_for_a_second_set(
             assert "of contiguous memory are needed" in message and "BO allocation failed" in message
         else:
             assert "MB of the device's memory, " in message and " before the second set of blobs" in message
-        assert len(set(found)) == (2 if fitting == 3 else 1) and len(board.memory.held) == room - fitting % 3
+        assert len(set(addresses)) == (2 if fitting == 3 else 1) and len(board.memory.held) == room - fitting % 3
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -233,10 +233,10 @@ def test_a_chain_that_fails_in_a_stream_takes_no_other_batchs_answer(
     frames = [image(seed) for seed in range(8)]
     wanted = [one.forward(frame)["p"] for frame in frames]
     for bad in range(6):
-        found = starts(board)
+        addresses = starts(board)
 
-        def look(bad: int = bad, found: list[int] = found) -> None:
-            board.accelerator.stop_at = (5, 0) if len(found) > bad else None
+        def look(bad: int = bad, addresses: list[int] = addresses) -> None:
+            board.accelerator.stop_at = (5, 0) if len(addresses) > bad else None
 
         board.accelerator.on_look = look
         seen: list[np.ndarray] = []
@@ -260,12 +260,12 @@ def test_a_reset_that_does_not_help_in_a_stream(board_of: Callable[..., Any], tm
     assert len(list(other.stream(frames))) == 6
     both = len(board.memory.held)
     board.accelerator.hangs_at, board.accelerator.deaf = 0, True
-    found = starts(board)
+    addresses = starts(board)
     with pytest.raises(DeviceError, match="not done after"):
         list(other.stream(frames))
     gc.collect()
     assert board.accelerator._bit("busy")
-    chain = board.memory.around(found[-1]).address
+    chain = board.memory.around(addresses[-1]).address
     assert chain in board.memory.held and both - 3 <= len(board.memory.held) < both + 1
     board.accelerator.hangs_at = None
     for out, right in zip(other.stream(frames), wanted, strict=True):

@@ -40,9 +40,9 @@ PROOFS = 2  # programs before the first: a FINISH alone, and a known one
 
 @pytest.fixture
 def board(board_of: Any) -> Iterator[VtaBoard]:
-    made = board_of("vta-z7020")
-    yield made
-    assert made.accelerator.wrong == []
+    vta_board = board_of("vta-z7020")
+    yield vta_board
+    assert vta_board.accelerator.wrong == []
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +58,15 @@ def digits(board: VtaBoard) -> chai.Net:
 @pytest.fixture
 def net(board: VtaBoard) -> chai.Net:
     """A network that has run."""
-    made = digits(board)
-    made.forward(IMAGES[0])
-    return made
+    digits_net = digits(board)
+    digits_net.forward(IMAGES[0])
+    return digits_net
 
 
 def right(net: chai.Net, wanted: Wanted) -> None:
     for image, values in zip(IMAGES, wanted):
-        found = net.forward(image)
-        assert all(np.array_equal(found[b], values[b]) for b in values)
+        outputs = net.forward(image)
+        assert all(np.array_equal(outputs[b], values[b]) for b in values)
 
 
 def refused(board: VtaBoard, words: str) -> DeviceError:
@@ -84,9 +84,9 @@ def fails(net: chai.Net, words: str) -> DeviceError:
 def segment(net: chai.Net) -> VtaSegment:
     """The program of the only segment."""
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    made = executable(step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views))
-    assert isinstance(made, VtaSegment)
-    return made
+    vta_segment = executable(step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views))
+    assert isinstance(vta_segment, VtaSegment)
+    return vta_segment
 
 
 # -- what it does
@@ -299,14 +299,14 @@ def test_a_program_is_checked_in_memory_before_it_starts(
 
 @pytest.mark.parametrize("task", [0, 4, -1])
 def test_it_never_ends(net: chai.Net, board: VtaBoard, clock: Any, wanted: Wanted, task: int) -> None:
-    made = segment(net)
-    board.accelerator.hangs_at = made.ends[task] - 5
+    vta_segment = segment(net)
+    board.accelerator.hangs_at = vta_segment.ends[task] - 5
     begin = clock.now
     error = fails(net, r"not done after 1\.0 s")
-    done = range(len(made.tasks))[task]
-    assert error.layer == made.tasks[task].origin[0]
+    done = range(len(vta_segment.tasks))[task]
+    assert error.layer == vta_segment.tasks[task].origin[0]
     assert f"layer {error.layer!r}" in error.message
-    assert f"{done} of {len(made.tasks)} Tasks completed" in error.message
+    assert f"{done} of {len(vta_segment.tasks)} Tasks completed" in error.message
     assert 1 <= clock.now - begin < 1.5
     assert board.downloads == 2
     assert not board.memory.held

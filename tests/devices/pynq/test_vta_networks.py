@@ -36,9 +36,9 @@ def test_every_blob_is_the_emulators(board_of: Any, name: str) -> None:
     ]  # fmt: skip
     for net in nets:
         net.forward(image)
-    wanted, found = (net.blobs for net in nets)
-    assert set(wanted) == set(found)
-    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    wanted, blobs = (net.blobs for net in nets)
+    assert set(wanted) == set(blobs)
+    assert all(np.array_equal(blobs[b], wanted[b]) for b in wanted)
     segments = [step for step in nets[1].schedule.steps if isinstance(step, DeviceStep) and step.tasks]
     assert board.accelerator.ran == 2 + len(segments)
     report(f"{name} on VTA's simulated board: {len(wanted)} blobs, {sum(len(s.tasks) for s in segments)} Tasks")

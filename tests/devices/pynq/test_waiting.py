@@ -48,8 +48,8 @@ def digits(board: Any) -> chai.Net:
 
 def right(net: chai.Net, wanted: list[dict[str, np.ndarray]]) -> None:
     for image, values in zip(IMAGES, wanted):
-        found = net.forward(image)
-        assert all(np.array_equal(found[b], values[b]) for b in values)
+        outputs = net.forward(image)
+        assert all(np.array_equal(outputs[b], values[b]) for b in values)
 
 
 def test_a_chain_is_waited_for_without_a_look(board: Any, clock: Any, wanted: Any) -> None:

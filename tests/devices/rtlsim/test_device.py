@@ -81,8 +81,8 @@ def test_a_chain_that_fails_names_the_layer_and_the_next_one_runs(
 ) -> None:
     probe = next(p for p in selftest.probes(overlay) if isinstance(p, selftest.TaskProbe))
     work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
-    made = chain(Work(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes))
-    broken = program.RtlProgram(made, {})
+    segment = chain(Work(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes))
+    broken = program.RtlProgram(segment, {})
     monkeypatch.setattr(placed, "place", lambda *_: None)  # noise instead of descriptors
     with pytest.raises(DeviceError, match="the accelerator stopped: descriptor of another version"):
         broken.run({name: codes.copy() for name, codes in probe.codes.items()})
@@ -95,9 +95,9 @@ def test_a_reset_ends_a_task_that_waits_for_ever(overlay: Overlay, monkeypatch: 
     """A descriptor that no host makes: it waits for a Task that is not in its chain."""
     probe = next(p for p in selftest.probes(overlay) if isinstance(p, selftest.TaskProbe) and p.task.kind == kind)
     work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
-    made = chain(work)
-    memory = program.NoisyBuffers(made.sizes)
-    place(made, memory)
+    segment = chain(work)
+    memory = program.NoisyBuffers(segment.sizes)
+    place(segment, memory)
     descriptor = memory.bytes[FIXED][: overlay.descriptor.bytes]
     values = unpack(overlay.descriptor, descriptor.tobytes())
     hostile = pack(overlay.descriptor, {**values, "after_window": 9})
@@ -105,7 +105,7 @@ def test_a_reset_ends_a_task_that_waits_for_ever(overlay: Overlay, monkeypatch: 
     simulated = program.accelerator(overlay)
     monkeypatch.setattr(program, "PATIENCE", (1, 2000))
     with pytest.raises(DeviceError, match="0 of 1 Tasks completed"):
-        simulated.run(made, memory)
+        simulated.run(segment, memory)
     registers = simulated.registers
     assert registers.bits("STATUS", "busy", registers.read("STATUS"))
     registers.write("CONTROL", registers.mask("CONTROL", "reset"))

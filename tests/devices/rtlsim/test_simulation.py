@@ -67,10 +67,10 @@ class Store(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         for name, init in (("plain", []), ("table", range(16))):
-            m.submodules[name] = made = memory.Memory(shape=40, depth=16, init=init)
-            port = made.read_port(domain="comb")
+            m.submodules[name] = submodule = memory.Memory(shape=40, depth=16, init=init)
+            port = submodule.read_port(domain="comb")
             m.d.comb += [port.addr.eq(self.address), getattr(self, name).eq(port.data)]
-            made.write_port()
+            submodule.write_port()
         return m
 
 

@@ -46,15 +46,15 @@ def test_who_waited_while_a_run_failed_does_not_take_its_accelerator(monkeypatch
                 raise DeviceError("it does not end")
             return 1
 
-    made = lru_cache(lambda _: Simulated())
+    simulators = lru_cache(lambda _: Simulated())
 
     def accelerator(overlay: Any) -> Any:
-        found = made(overlay)
+        simulated = simulators(overlay)
         if inside.is_set():
             asked.set()
-        return found
+        return simulated
 
-    accelerator.cache_clear = made.cache_clear  # type: ignore[attr-defined]
+    accelerator.cache_clear = simulators.cache_clear  # type: ignore[attr-defined]
     monkeypatch.setattr(program, "accelerator", accelerator)
     monkeypatch.setattr(placed, "place", lambda *_: None)
 
