@@ -52,8 +52,8 @@ def with_numpy(x, classes, coords, num, softmax):
     for part in (slice(0, 2), slice(coords, coords + 1 if softmax else None)):
         result[:, part] = 0.5 + 0.5 * np.tanh(0.5 * source[:, part])
     if softmax:
-        given, y = source[:, coords + 1 :], result[:, coords + 1 :]
-        np.exp(given - given.max(axis=1, keepdims=True), out=y)
+        logits, y = source[:, coords + 1 :], result[:, coords + 1 :]
+        np.exp(logits - logits.max(axis=1, keepdims=True), out=y)
         y /= y.sum(axis=1, keepdims=True)
 
 

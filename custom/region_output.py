@@ -67,9 +67,9 @@ def region_output(x, confidence_threshold, nms_threshold, keep_top_k, anchors, b
             if not scores[c, at] > confidence_threshold:
                 break
             x1, y1, x2, y2 = boxes[at]
-            found = x.top[0][n, 0, k]
-            found[0], found[1], found[2] = n, c, scores[c, at]
-            found[3], found[4], found[5], found[6] = x1, y1, x2, y2
+            detection = x.top[0][n, 0, k]
+            detection[0], detection[1], detection[2] = n, c, scores[c, at]
+            detection[3], detection[4], detection[5], detection[6] = x1, y1, x2, y2
             for i in range(len(boxes)):
                 w = min(x2, boxes[i, 2]) - max(x1, boxes[i, 0])
                 h = min(y2, boxes[i, 3]) - max(y1, boxes[i, 1])

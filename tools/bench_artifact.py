@@ -88,7 +88,7 @@ def main() -> None:
             for name, network in (("compiled", [compiled]), ("source", source)):
                 passes = 9 if round == args.rounds else 0
                 runs[name].append(json.loads(python(folder, "-c", RUN, *network, image, passes)))
-        assert len({str(run["sum"]) for found in runs.values() for run in found}) == 1  # the same numbers
+        assert len({str(run["sum"]) for times in runs.values() for run in times}) == 1  # the same numbers
         idle = int(python(folder, "-c", IDLE, " ".join(runs["compiled"][1]["modules"])))
         size = compiled.stat().st_size
     middle = {(name, key): median(run[key] for run in each[1:]) for name, each in runs.items() for key in ("ms", "cpu")}

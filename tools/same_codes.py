@@ -41,8 +41,8 @@ def digests(tree: Path, folder: Path) -> dict[str, list[str]]:
     command = [sys.executable, "-c", DIGESTS, str(folder / "deploy.prototxt"), str(folder / "weights.caffemodel")]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
+    answer: dict[str, list[str]] = json.loads(done.stdout)
+    return answer
 
 
 def main() -> int:

@@ -51,8 +51,8 @@ def shown(network: Path, overlay: str, shape: Sequence[str], checkout: Path | No
     done = subprocess.run([*line, *shape], capture_output=True, text=True, check=False, env=own, cwd=checkout)
     if done.returncode:
         raise SystemExit(f"{network}: {done.stderr.strip()}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def row(network: Path, plans: Sequence[dict[str, Any]]) -> str:

@@ -110,7 +110,7 @@ def _critical_paths(efforts: Sequence[Effort], predecessors: Sequence[set[int]])
 
 
 def _counts(engines: Sequence[str], predecessors: Sequence[set[int]], order: Sequence[int]) -> list[Finished]:
-    """Return how many pieces of each engine must have finished before each one, which are listed in this order."""
+    """Return, for each piece in ``order``, how many pieces of each engine must have finished before it."""
     counted = dict[int, Finished]()
     done, after = dict.fromkeys(Finished._fields, 0), []
     for number, engine, before in zip(order, engines, predecessors):
@@ -135,7 +135,7 @@ def _list_schedule(
     for i, before in enumerate(predecessors):
         for k in before:
             successors[k].append(i)
-    # a window Task is first where both engines begin one at once: what it reads is needed for less long then
+    # if both engines begin a Task in one cycle, that of the window engine is listed first: its input is then needed for less time
     ready: dict[str, list[tuple[float, int]]] = {engine: [] for engine in reversed(Finished._fields)}
 
     def release(i: int) -> None:

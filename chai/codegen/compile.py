@@ -45,7 +45,7 @@ def chain(work: Work) -> Chain:
         after = dependencies(overlay, tasks, shapes, layout, outputs)
         return Chain(overlay, tuple(tasks), tuple(pieces), shapes, layout, outputs, after, [], [])
 
-    # which order is best is seen where no Task waits for shared bytes; then blobs share what costs nothing
+    # orders are compared as if no bytes were shared, so no Task waits for them; then bytes are shared where it costs no cycles
     pieces = min(arrangements(overlay, work.tasks, shapes, work.views), key=attrgetter("cycles")).pieces
     drafts = (draft(pieces, apart) for apart in APART)
     fitting = [one for one in drafts if sum(one.regions.sizes.values()) <= ROOM]

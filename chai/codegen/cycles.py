@@ -1,7 +1,7 @@
 """Cycle model of a chain: two engines, each in order, every Task after those that it waits for, and one memory for both.
 
-A Task leads, works and ends. It leads until its first rows are there, from when the Tasks that it waits for have finished, and
-works when the Task before it on its engine has worked. It has finished some cycles after that.
+A Task has three phases. It leads from the cycle in which the Tasks that it waits for have finished until its first rows have
+arrived. Then it works, as soon as its engine is free. It has finished when its last writes are answered, some cycles later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..tasks.waits import Waits, latency
 from .dependencies import NONE, Finished
 
 INSTANT = 1e-6  # cycles, less than which is a rounding error
-AHEAD = 2  # Tasks whose constants are asked for before the first one has worked
+AHEAD = 2  # Tasks whose constants are requested before the first one has worked
 FETCH = 200  # cycles of the first descriptor besides the latency, fitted to networks: its beats, its check and the plan
 
 
@@ -45,9 +45,9 @@ class Effort:
         return sum(self.waits[:3])
 
     def lead(self, other: float) -> float:
-        """Return the cycles until its first rows are there, while its port has so many words of constants to read.
+        """Return the cycles until its first rows have arrived, while its port has ``other`` words of constants to read.
 
-        Those that the port has accepted are first, then they take turns.
+        Constants that the port has accepted come first; the others take turns with the rows.
         """
         return self.waits.lead + min(other, self.queue + self.waits.first) / self.rate
 
@@ -78,7 +78,7 @@ class Engines:
         return engine not in self._running
 
     def start(self, number: int, until: float = 0.0) -> None:
-        """Start a Task on its engine, which is free, and which it keeps until then at least."""
+        """Start a Task on its engine, which is free; it keeps the engine at least until the cycle ``until``."""
         self._running[self._efforts[number].engine] = number
         self._left[number] = max(self._left[number], until - self.now)
 
@@ -97,7 +97,7 @@ class Engines:
 
 
 def _speed(load: float, total: float) -> float:
-    """Return the speed of a Task, 1 while alone, where all that run use ``total`` of the memory's rate if they can."""
+    """Return the speed of a Task, 1 if it ran alone; ``total`` is the share of the memory's rate that running Tasks ask for."""
     return min(1.0, max(0.5, 1 - (total - load)) / load) if load else 1.0
 
 
@@ -114,7 +114,7 @@ def first_cycle(overlay: Overlay) -> float:
 
 
 def makespan(efforts: Sequence[Effort], after: Sequence[Finished], begin: float = 0.0) -> int:
-    """Return the same for Tasks of such efforts, the first of which may lead from the cycle ``begin`` on."""
+    """Return what ``chain_cycles`` does, for Tasks with these efforts; the first may lead from the cycle ``begin`` on."""
     engines, lines = Engines(efforts, begin), {name: _Line(name, efforts) for name in Finished._fields}
     done = NONE
     while sum(done) < len(efforts):
@@ -131,8 +131,8 @@ def makespan(efforts: Sequence[Effort], after: Sequence[Finished], begin: float 
 class _Line:
     """The Tasks of one engine, in order: the next one leads while the one before it works.
 
-    ``_fetched``  when the constants of each Task are there. The next one's are asked for when the last Task's are there, and
-    the one before it has worked.
+    ``_fetched``  when the constants of each Task have arrived. Those of the next Task are requested when these have arrived
+    and one more Task has worked.
     """
 
     def __init__(self, engine: str, efforts: Sequence[Effort]) -> None:
@@ -146,7 +146,7 @@ class _Line:
             self._fetch(0.0)
 
     def _fetch(self, now: float) -> None:
-        """Ask for the constants of the next Task that has none."""
+        """Request the constants of the next Task."""
         if self._to_fetch:
             one = self._efforts[self._to_fetch.popleft()]
             begin = max(now, self._fetched[-1] if self._fetched else 0.0)
@@ -170,7 +170,7 @@ class _Line:
             self._leads = i, now + self._efforts[i].lead(busy * self._efforts[i].stored)
 
     def worked(self, number: int, now: float) -> None:
-        """Let a Task end that has worked."""
+        """Note that a Task has worked: it finishes after its tail."""
         self._fetch(now)
         self._ends.append(max(now + self._efforts[number].waits.tail, self._ends[-1] if self._ends else 0.0))
 

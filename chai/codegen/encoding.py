@@ -49,7 +49,7 @@ def encode(
 
 
 def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory: Operands) -> list[Task]:
-    """Return the Tasks of descriptors; each is its values and the fields that every kind has, its blobs among them.
+    """Return the Tasks of descriptors: of each, its field values and the arguments that all kinds of Task have, blobs included.
 
     Their weights stay in the ``constants`` of ``memory``. Raises DeviceError for anything that ``encode`` does not write
     for a Task with these fields, at whatever place in a chain.
@@ -57,7 +57,9 @@ def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory
     with suppress(DeviceError):  # all tables at once is faster; if one is wrong, its Task says so
         memory.constants.read_tables(memory.overlay, [table for each in stored if (table := _table(*each, memory))[1]])
     tasks = [_decoded(*each, memory) for each in stored]
-    for (values, _), task in zip(stored, tasks):  # not in between: weights displace all else from a processor's cache
+    for (values, _), task in zip(
+        stored, tasks
+    ):  # in a loop of its own: the weights that it reads evict all else from the cache
         check_fields(values, task, memory.of(task.images), constants_at(values))
     return tasks
 

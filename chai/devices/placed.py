@@ -97,7 +97,7 @@ class PlacedProgram(Program):
         forgets(self)
 
     def _memory(self, first: Any) -> Buffers:
-        """Return new buffers: those that ``first`` has, the first set's, too, or all of them. Raises NoRoom."""
+        """Return a set's buffers: all, or those that a further set does not share with the ``first`` one. Raises NoRoom."""
         raise NotImplementedError
 
     def _check(self, memory: Any) -> None:
@@ -186,7 +186,7 @@ class PlacedProgram(Program):
                     one.free()
 
     def forget(self) -> None:
-        """In a forked process: let go of sets, of which a thread that is not there has one."""
+        """In a forked process: drop all sets if a thread of the parent, which does not exist here, has one."""
         self._waiting = []
         if any(one.lease for one in self._sets):
             sets, self._sets = self._sets, []

@@ -270,7 +270,7 @@ class Layer:
 
     @property
     def bends(self) -> dict[str, bool]:
-        """Return what the limits of a Task need for its ``slope`` or ``slopes``."""
+        """Return what the limits of a Task are compared with for its ``slope`` or ``slopes``."""
         return {"leaky": self.slopes is not None or bool(self.slope), "prelu": self.slopes is not None}
 
     @staticmethod
@@ -298,7 +298,7 @@ class Layer:
         return self
 
     def apart(self) -> list[Layer]:
-        """Return the layers that a pass made this one of, which the host runs in its place; [] if it runs this one."""
+        """Return the layers that a pass joined into this one, which the host runs in its place; [] if it runs this one."""
         return []
 
     def of_numbers(self, x: Array) -> Array:

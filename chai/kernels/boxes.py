@@ -94,7 +94,7 @@ def _in_numpy(ends: Array, area: Array, rule: Suppression) -> list[int]:
 
 
 def _overlaps(ends: Array, area: Array, some: Array, others: Array, edge: int) -> Array:
-    """Return the intersection over union of some boxes with others; of those without area it may be no number."""
+    """Return the intersection over union of some boxes with others; it may be NaN for boxes without area."""
     common = np.minimum(ends.take(some, 1)[:, :, None], ends.take(others, 1)[:, None])  # take: rows stay contiguous
     wide, high = common[:2] + common[2:]
     product = (wide + edge) * (high + edge) if edge else wide * high
@@ -106,6 +106,6 @@ def _overlaps(ends: Array, area: Array, some: Array, others: Array, edge: int) -
 
 
 def runs(numbers: Array) -> Iterator[slice]:
-    """Yield where equal numbers follow each other."""
+    """Yield a slice for each run of equal numbers."""
     ends = [*(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
     return map(slice, [0, *ends[:-1]], ends) if len(numbers) else iter(())

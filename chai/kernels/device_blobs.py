@@ -93,7 +93,7 @@ def fetch(source: DeviceBlob, out: Array) -> None:
 
 
 def _contiguous(codes: Array, blob: DeviceBlob) -> list[tuple[Array, DeviceBlob]]:
-    """Return codes and their blob, image by image if those are contiguous and the whole is not, as parts of a Concat."""
+    """Return codes and their blob; image by image if only single images are contiguous, as in parts of a Concat."""
     if codes.flags.c_contiguous or not codes[:1].flags.c_contiguous:
         return [(codes, blob)]
     n, *shape = blob.shape
@@ -112,7 +112,7 @@ class _Words(NamedTuple):
 
 
 def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, taps: Taps = NO_TAPS) -> _Words | None:
-    """Return the operation between an array of the host (N, C, H, W) and a blob; None if numpy is to do its work."""
+    """Return the operation from an array of the host (N, C, H, W) to a blob, or back; None if numpy does its work."""
     layout, memory = blob.layout, blob.memory
     key = layout.channels_per_word, layout.images_per_word, layout.alignment, blob.channels, blob.first, blob.shape
     words = _prepared(library.library(), kind, shape, key, scale, taps)

@@ -21,8 +21,9 @@ from .schedule import Conversion, DeviceStep, Pack, Schedule
 class SegmentCost:
     """Modelled milliseconds per pass, least and most.
 
-    ``work`` of the segment on the overlay; ``around`` it on the processor: its start, and the Packs and Unpacks at its edges;
-    ``instead``, of the same ``layers`` on the processor.
+    ``work``     of the overlay
+    ``around``   of the processor for the overlay: its start, and the Packs and Unpacks at the segment's edges
+    ``instead``  of the processor if it ran the same ``layers``
     """
 
     layers: tuple[Layer, ...]
@@ -37,7 +38,7 @@ class SegmentCost:
 
     @property
     def pays(self) -> bool:
-        """Return whether the overlay is the better place: cheaper by the least or by the most of the figures."""
+        """Return whether the overlay is the better place: cheaper by the least times of both, or by the most."""
         return self.fpga.least <= self.instead.least or self.fpga.most <= self.instead.most
 
     def __str__(self) -> str:

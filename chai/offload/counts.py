@@ -1,4 +1,4 @@
-"""Sizes of what the steps of a pass ask of a board's processor: a host model has a number for each."""
+"""Sizes that determine what the steps of a pass cost a board's processor: a host model has a number for each."""
 
 from __future__ import annotations
 

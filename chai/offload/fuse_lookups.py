@@ -1,4 +1,4 @@
-"""Send the codes of a Task through the table of the layer after it, where nothing else reads what is between them."""
+"""Fuse a layer that is a table of codes into the Task before it, where nothing else reads the blob between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Lowered = dict[str, list[Task]]
 
 @dataclass(frozen=True)
 class Fused:
-    """A Graph and its Partition with one layer for each producer and the functions of one number after it, and the Tasks of all.
+    """A Graph and its Partition, where a layer and the functions of one number after it are one layer; and the Tasks of all.
 
     The blobs between them, which nothing computes, are ``folded`` in the Graph.
     """

@@ -38,7 +38,7 @@ class JoinedFunction(Layer):
 def join_functions(graph: Graph, overlay: Overlay, formats: Collection[str], apart: Collection[str]) -> Graph:
     """Return the graph with each such group of layers as one JoinedFunction.
 
-    Except groups with a layer in ``apart``, or between blobs that are not among those with ``formats``.
+    Groups with a layer in ``apart``, and those whose bottom or top is not among the blobs with ``formats``, stay as they are.
     """
     unit = find("copy").limits(overlay)
     if unit is None or not unit.lookup:

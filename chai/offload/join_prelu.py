@@ -14,7 +14,7 @@ from ..passes._edit import joined, merged
 def join_prelu(graph: Graph, shapes: Mapping[str, Shape], overlay: Overlay, apart: Collection[str]) -> Graph:
     """Return the graph with one layer for a PReLU and the layer that alone writes its input, if the overlay runs both as one.
 
-    Except where one of their layers in the prototxt is in ``apart``.
+    They stay as they are if one of their layers in the prototxt is in ``apart``.
     """
     folded = dict(graph.folded)
 

@@ -63,7 +63,7 @@ def partition(
 
 
 def _of_parts(graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's choice with the parts of composed layers in place of these. Raises UsageError for unknown names."""
+    """Return the user's choice, each composed layer replaced by its parts. Raises UsageError for unknown names."""
     engines = {
         part: engine
         for name, engine in chosen.items()
@@ -118,7 +118,7 @@ def segment_count(graph: Graph, engines: Mapping[str, str]) -> int:
 
 
 def _order(graph: Graph, engines: Mapping[str, str]) -> list[Segment]:
-    """Return a topological order that changes the engine only when it has to wait; the better of both first engines."""
+    """Return a topological order with few segments: it leaves an engine only when nothing of it is ready."""
     return min((_walk(graph, engines, first) for first in ("fpga", "host")), key=len)
 
 

@@ -112,7 +112,7 @@ def _scheduled(
 
 
 def _apart(graph: Graph, parts: Partition) -> tuple[Graph, Partition]:
-    """Return both with the layers that passes joined as they were before, where they run on the host."""
+    """Return both with each joined layer that runs on the host replaced by the layers that it was joined from."""
     host = [layer for segment in parts.segments if segment.engine == "host" for layer in segment.layers]
     before = {layer.name: own for layer in host if (own := layer.apart())}
     if not before:

@@ -12,7 +12,7 @@ from .plan import Plan
 
 @dataclass(frozen=True)
 class SegmentSplit:
-    """Layers on the host between layers on the overlay, for one ``reason``; ``without`` them there were so many segments."""
+    """Layers on the host between layers on the overlay, for one ``reason``; ``without`` them this number of segments is left."""
 
     reason: str
     layers: list[str]
@@ -20,7 +20,7 @@ class SegmentSplit:
 
 
 def splits(plan: Plan) -> list[SegmentSplit]:
-    """Return what splits the segments, by reason, the one that joins most first; [] if there is at most one segment."""
+    """Return the splits by reason, first the one without which fewest segments are left; [] if there is at most one segment."""
     engines = {layer.name: segment.engine for segment in plan.partition.segments for layer in segment.layers}
     between = _between(plan.graph, engines)
     reasons: dict[str, list[str]] = {}

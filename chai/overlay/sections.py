@@ -96,9 +96,9 @@ NARROW = PortSize()  # those of a manifest that does not say
 class ChannelLimits(NamedTuple):
     """Room of a channel of a memory port.
 
-    ``bursts_min``, ``bursts_max``  accepted before the first one has ended: of the longest ones, and of single beats
-    ``issued``      of them, that are on their way in memory at a time
-    ``fifo_bytes``  of data between memory and accelerator
+    ``bursts_min``, ``bursts_max``  bursts accepted before the first one has ended: of the longest ones, and of single beats
+    ``issued``      accepted bursts that are in flight in memory at a time
+    ``fifo_bytes``  bytes of data that it holds between memory and accelerator
     """
 
     bursts_min: int
@@ -123,13 +123,13 @@ class PortLimits(NamedTuple):
     def rates(self, ports: PortSize, burst: int, run: float = RUN) -> tuple[float, float]:
         """Return the words a cycle that a port reads and writes, in runs of so many words, cut into bursts of so many.
 
-        As many bursts as have room are on their way; the next one begins when the first has ended. What is read has its
-        room in the FIFO before it comes; what is written is in the FIFO as a whole before it goes, and the next burst's
-        address and first beat follow the response. A burst ends with its run and at each 4 KB.
+        As many bursts as have room are in flight; the next one begins when the first has ended. A read burst has all of its
+        room in the FIFO before it is issued. A write burst is in the FIFO as a whole before it is issued, and the next
+        one's address and first beat follow its response. A burst ends with its run and at each 4 KB.
         """
         words = run / (ceil(run / burst) + run * BEAT / PAGE * (1 - 1 / burst))  # of a burst
         beats = words / ports.words
-        issued = self.latency_cycles + beats  # cycles from there to the end
+        issued = self.latency_cycles + beats  # cycles from the address of a burst to its last beat
         reads = min(self.reads.bursts_min, self.reads.issued, self.reads.fifo_bytes // (burst * BEAT)) / issued
         writes = min(self.writes.bursts_min / (issued + beats + ANSWER), self.writes.issued / issued)
         return min(ports.words, words * reads), min(ports.words, words * writes)

@@ -1,4 +1,4 @@
-"""unpool: an Upsample reads what its Pooling read and wrote in place of the places of maxima, which no overlay writes."""
+"""unpool: an Upsample reads its Pooling's bottom and top instead of the places of maxima, which no overlay writes."""
 
 from __future__ import annotations
 

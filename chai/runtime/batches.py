@@ -82,7 +82,7 @@ def shows_inputs(graph: Graph, kept: Collection[str]) -> bool:
 
 
 def numbers(name: str, value: Any, own: bool = False) -> Array:
-    """Return an input as C-contiguous, aligned float32 array, in memory of its ``own`` or where it is if it is one.
+    """Return an input as C-contiguous, aligned float32 array: with ``own`` a copy, else the input itself if it is such an array.
 
     Raises UsageError if it does not hold numbers.
     """
@@ -124,9 +124,9 @@ def run_batches(
 ) -> tuple[Mapping[str, Array], Times]:
     """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
-    The batch is split, the last part is padded with copies of the last image, and the results are joined. A blob that no
-    image has a part in, as the boxes of a PriorBox, is that of any pass. Raises UsageError for other blobs of ``keep``
-    without a batch axis.
+    The batch is split, the last part is padded with copies of the last image, and the results are joined. A blob that does
+    not depend on the images, as the boxes of a PriorBox, is taken from one of the passes. Raises UsageError for other blobs
+    of ``keep`` without a batch axis.
     """
     if _fits(execution, feeds):
         return execution.run(feeds, keep, started, written)
@@ -166,9 +166,9 @@ def rebatched(plan: Plan, count: int) -> dict[str, Shape]:
 
 
 def _mixed(plan: Plan, rebatched: Mapping[str, Shape]) -> set[str]:
-    """Return the blobs that all images of a batch have a part in, and what is computed of them.
+    """Return the blobs that depend on all images of a batch together, and those that are computed from them.
 
-    A custom function that says nothing about images is taken to compute each alone, if its top has a batch axis.
+    A custom function that declares nothing about it is assumed to compute each image alone, if its top has a batch axis.
     """
     mixed: set[str] = set()
     for layer in plan.graph.layers:

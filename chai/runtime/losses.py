@@ -30,7 +30,7 @@ class Losses:
         self.reads = {b for layer in self.layers for b in layer.bottoms} - tops - set(self.labels)
 
     def taken(self, inputs: dict[str, Any], own: bool = False) -> dict[str, Array]:
-        """Remove the labels from the inputs of a pass and return them, as ``numbers`` does."""
+        """Remove the labels from the inputs of a pass and return them, each as ``numbers`` returns it."""
         return {name: numbers(name, inputs.pop(name), own) for name in self.labels if name in inputs}
 
     def apart(self, batches: Iterable[Any]) -> tuple[Iterator[Any], deque[dict[str, Array]]]:

@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 class Written:
     """Tops that custom layers wrote for a batch, by layer: they do not run again for it.
 
-    ``noted``  the layers that it is kept of; it is of those that gave other sizes, too
+    ``noted``  the layers whose tops are kept; those of layers that gave other sizes are kept, too
     ``shown``  in float32
     ``codes``  of layers that ran on codes
     ``sizes``  of the tops of layers that gave other sizes
@@ -46,7 +46,7 @@ class Written:
 
 
 class Renewing:
-    """The layers of a network whose tops may have other sizes in each pass. ``happened``: in one of them they had."""
+    """The layers of a network whose tops may have other sizes in each pass. ``happened``: in some pass they had."""
 
     def __init__(self, layers: Iterable[Layer]) -> None:
         custom = [layer for layer in layers if layer.engine == "custom"]
@@ -92,7 +92,7 @@ class Taken(Iterator[tuple[T, Written]]):
         return batch
 
     def finished(self) -> None:
-        """Let go of the first batch: it finished."""
+        """Forget the first batch, which finished."""
         self._unfinished.popleft()
 
     def rest(self) -> Iterator[tuple[T, Written]]:

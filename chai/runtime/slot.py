@@ -30,7 +30,7 @@ class StepBlobs:
     ``dropped`` blobs that no other step reads
     ``shared``  blobs that other steps read, too: dropped after the last of them
     ``written`` blobs that exist after it
-    ``tops``    those of a segment that are parts of larger blobs and read outside, or dumped; each with its layer's name
+    ``tops``    of a segment: those that are parts of larger blobs and are read outside, or dumped; each with its layer's name
     ``direct``  the conversions and the segment that it is one of; it ``claims`` their set before, or ``gives`` it back after
     """
 

@@ -147,7 +147,7 @@ class Task:
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles on the engine without memory traffic: by default of the window engine and its port.
 
-        The engine takes a word of each plane that goes side by side, its port reads a beat and writes a word.
+        In a cycle the engine takes a word of each plane that goes side by side, and its port reads a beat and writes a word.
         """
         read, written = self.moved(overlay, shapes)
         blobs = [shapes[blob][1:] for blob in self.inputs]
@@ -156,7 +156,7 @@ class Task:
         return max(read / overlay.ports.bytes, written / BEAT, words)
 
     def words_at_once(self, overlay: Overlay, shape: Shape) -> int:
-        """Return the words of a blob of this shape, where those of planes that go side by side count as one."""
+        """Return the words of a blob of this shape, counting the words of planes that go side by side as one."""
         images, channels, *size = shape
         at_once = overlay.window.planes if self.side_by_side else 1
         return images * ceil_div(planes(channels, overlay.layout), at_once) * prod(size)
@@ -168,14 +168,14 @@ class Task:
         return bytes * overlay.clock_mhz / (overlay.memory_mb_per_s * moves)
 
     def port_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate cycles of the busiest memory port, which has room for few bursts; 0 for one with room for any number."""
+        """Estimate cycles of the busiest memory port, which has few bursts in flight; 0 if the manifest says nothing of it."""
         if overlay.memory_port is None:
             return 0.0
         (reads, writes), (_, written) = overlay.rates(), self.moved(overlay, shapes)
         return max(self.read_by_port(overlay, shapes) / reads, written / writes) / BEAT
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Return the bytes that the memory port reads which has the most: by default one for all blobs."""
+        """Return the bytes that the busiest reading port reads: by default one port reads all blobs."""
         return self.moved(overlay, shapes)[0]
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:

@@ -113,7 +113,7 @@ class Arithmetic(Target):
         return self._filter("conv", layer, self.weights(weights, bias, layer.precision, bottom, top), (window, group))
 
     def inner_product(self, layer: Lowered, weights: Array, bias: Array | None, window: Window) -> Task:
-        """Return an inner product as a convolution with one place for its window."""
+        """Return an inner product as a convolution whose window has one position."""
         return self.conv(layer, weights, bias, window, 1)
 
     def affine(self, layer: Lowered, factor: Array, addend: Array, centred: Centred | None = None) -> Task:
@@ -137,7 +137,7 @@ class Arithmetic(Target):
         return self._filter("affine", layer, self.sums(scaled, format, bottom, top, quantize), (POINT, len(factor)))
 
     def _filter(self, kind: str, layer: Lowered, sums: Sums, shape: tuple[Window, int]) -> Task:
-        """Return a convolution of weights' codes and bias, whose steps are those of accumulators, with a window and groups."""
+        """Return a Task of a kind with weights, with these codes, bias and steps of the accumulators, a window and groups."""
         r = self.requantization(sums.steps.reshape(-1, 1, 1), layer.tops[0], layer.slope, layer.ceiling, layer.slopes)
         zero, wide = self.formats[layer.bottoms[0]].zero, self.trained and sums.bound >= self.overlay.accumulator_bound
         parts = sums.codes, sums.bias, *shape, r, zero
@@ -168,7 +168,7 @@ class Arithmetic(Target):
         return task
 
     def upsample(self, layer: Lowered, top: str, factors: tuple[int, int], spread: bool = False) -> Task:
-        """Return what makes each pixel of the bottom a rectangle of copies, or with ``spread`` puts zeros around it."""
+        """Return the Task that copies each pixel of the bottom into a rectangle, or with ``spread`` puts zeros around it."""
         bottom, source = layer.bottoms[0], self.formats[layer.bottoms[0]]
         alike = source == self.formats[top]
         r = None if alike else self.requantization(np.array(source.step), top, None)
@@ -177,12 +177,12 @@ class Arithmetic(Target):
         return task
 
     def interleave(self, layer: Lowered, bottom: str, top: str, rows: int, apart: int) -> Task:
-        """Return what makes pixels of a bottom's parts, which are ``apart`` channels apart, rows and columns of the top."""
+        """Return the Task that interleaves the pixels of a bottom's parts, ``apart`` channels apart, as rows and columns."""
         task: Task = self.kind("interleave")((bottom,), top, layer.origin, rows, apart)
         return task
 
     def pick(self, layer: Lowered, bottom: str, top: str, taps: Array, window: Window, group: int) -> Task:
-        """Return a convolution that writes one code of the bottom for each code of the top, or 0 where that is in its padding.
+        """Return a convolution that copies one code of the bottom to each code of the top, or 0 where that lies in the padding.
 
         ``taps`` int8 (M, C/group, kh, kw) has a single 1 for each output channel. Codes change only if the formats differ.
         """
@@ -194,20 +194,20 @@ class Arithmetic(Target):
         return task
 
     def negation(self, layer: Lowered) -> Task:
-        """Return what changes the sign of each code, of an arithmetic that ``negates``."""
+        """Return the Task that changes the sign of each code; only an arithmetic that ``negates`` has it."""
         raise NotImplementedError(self.overlay.arithmetic)
 
     def best_class(
         self, layer: Lowered, weights: Array, bias: Array | None, window: Window, offset: tuple[int, int]
     ) -> Task:
-        """Return a Deconvolution with an ArgMax over its classes, of an arithmetic with the pass ``join_argmax``.
+        """Return one Task for a Deconvolution and an ArgMax over its classes; only an arithmetic with ``join_argmax`` has it.
 
         ``weights`` (C, 1, kh, kw) and ``bias`` (C,), float32; ``offset`` is the first row and column that is written.
         """
         raise NotImplementedError(self.overlay.arithmetic)
 
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
-        """Return what moves a bottom into the channels of the top from ``first``, rescaled if their formats differ."""
+        """Return the Task that copies a bottom into the channels of the top from ``first``, rescaled if their formats differ."""
         source, top = self.formats[bottom], layer.tops[0]
         alike = source == self.formats[top]
         r = None if alike else self.requantization(np.array(source.step), top, None)

@@ -156,7 +156,7 @@ class Conv(Task):
         return self.requantization.negative is not None
 
     def _bends(self) -> dict[str, bool]:
-        """Return whether negative sums have multipliers of their own, and some that no leaky ReLU has."""
+        """Return whether negative sums have multipliers of their own, and whether only a PReLU can have some of them."""
         above, below = self.requantization.multiplier, self.requantization.negative
         return {"leaky": self._leaky, "prelu": below is not None and bool(((below < 0) | (below > abs(above))).any())}
 
@@ -177,7 +177,7 @@ class Conv(Task):
         return max(float(array_cycles(overlay, self._convolved(shapes))), ports)
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Return what the port reads that has planes and, as another one, constants."""
+        """Return the bytes that the busiest port reads: a part of the input's planes, and its share of the constants."""
         planes = overlay.array.inputs // overlay.layout.channels_per_word
         return self.moved(overlay, shapes)[0] / planes + self.constant_traffic(overlay, shapes) / CONSTANT_PORTS
 
@@ -270,7 +270,7 @@ class Conv(Task):
         return replace(self, weights=weights, group=self.group // count, zero_weights=zeros)
 
     def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
-        """Return the Unfold with the fewest passes, at equal passes that with the smaller blob; None if that is the plain one.
+        """Return the Unfold with the fewest passes, of several the one with the smallest blob; None if the plain blob is best.
 
         A blob of more than 1.1 times the image at full words of the array's inputs is not considered.
         """
@@ -381,7 +381,7 @@ class Conv(Task):
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
         bias = maker.random.standard_normal(outputs)
         sums = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
-        if wide:  # what the products add is small beside such a bias: many channels make all codes
+        if wide:  # products are small beside such a bias: only with many output channels do all codes occur
             most, format = 1 << 26, target.formats["y"]
             bias = maker.random.permutation(np.linspace(-1.05 * most, 1.05 * most, outputs).astype(np.int64))
             sums = sums._replace(bias=bias, steps=np.full(outputs, format.step * format.largest / most))

@@ -1,6 +1,6 @@
 """Copy: a blob into some channels of another, rescaled if their formats differ, or through a table of codes.
 
-A folded one makes another map of the words of a blob: the words of each image stay in the order in which they are in memory.
+A folded one reads the words of a blob as a map of another shape: the words of each image keep their order in memory.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopyLimits(TaskLimits):
-    """Limits of copies; ``fold``: whether the output may be another map of the same words."""
+    """Limits of copies; ``fold``: whether the words may be read as a map of another shape."""
 
     fold: bool = field(default=False, kw_only=True)
 
 
 class Fold(NamedTuple):
-    """The (C, H, W) of a map of the words of another one, of ``word`` channels each."""
+    """A map of shape ``out`` (C, H, W) from the words of another one, each of ``word`` channels."""
 
     word: int
     out: tuple[int, int, int]
 
     def define(self, codes: Array) -> Array:
-        """Return codes (N, C, H, W), whose channels are whole words, as such a map."""
+        """Return codes (N, C, H, W), whose channels fill whole words, as such a map."""
         n, channels, height, width = codes.shape
         c, h, w = self.out
         words = codes.reshape(n, channels // self.word, self.word, height * width).transpose(0, 1, 3, 2)

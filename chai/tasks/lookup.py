@@ -44,7 +44,7 @@ def _checked(function: Function, x: Array) -> Array:
     wrong = again.view(np.int32) != y.reshape(-1)[order].view(np.int32)
     wrong &= ~np.isclose(
         again, y.reshape(-1)[order], rtol=1e-5, atol=1e-6, equal_nan=True
-    )  # whatever its vectors compute
+    )  # vector and scalar code of a function may differ in the last bits
     if wrong.any():
         value, first, second = x.reshape(-1)[order][wrong][0], y.reshape(-1)[order][wrong][0], again[wrong][0]
         raise ModelError(f"is no function of one number: for {value:g} it gives {first:g}, then {second:g}", hint=HINT)

@@ -138,8 +138,9 @@ class TileBlock(NamedTuple):
     """A tile for a block of outputs: what the array computes at a time.
 
     ``computes``, ``drains``  cycles
-    ``run``, ``written``  words that are written in one piece, and of all planes
-    ``times``  that there is such a job, one after the other
+    ``run``      words that are written contiguously
+    ``written``  words of all its planes
+    ``times``    number of such jobs, one after the other
     """
 
     computes: int
@@ -178,18 +179,18 @@ def blocks(overlay: Overlay, weights: Shape, group: int) -> list[tuple[int, int]
 
 
 def sweeps(overlay: Overlay, channels: int) -> int:
-    """Return how often the pixels of a tile are drained for a block of so many outputs."""
+    """Return how many times the pixels of a tile are drained for a block with so many output channels."""
     return ceil_div(planes(channels, overlay.layout), overlay.planes_at_once)
 
 
 def drained_planes(overlay: Overlay, weights: Shape, group: int) -> int:
-    """Return the planes of all outputs, and those without outputs that leave the array with some."""
+    """Return the number of drained planes: those of all outputs, and empty ones that are drained along with them."""
     every = blocks(overlay, weights, group)
     return overlay.planes_at_once * sum(sweeps(overlay, channels) * times for channels, times in every)
 
 
 def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
-    """Yield the jobs of each tile of an image, which is a block of outputs each."""
+    """Yield, for each tile of an image, its jobs: one for each block of outputs."""
     tile, (oh, ow) = conv.tiling(overlay), conv.window.sizes(conv.source[2:])
     taps, _ = passes(overlay, conv.weights, conv.group)
     array, every = overlay.array, blocks(overlay, conv.weights, conv.group)
@@ -216,7 +217,7 @@ def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
 
 
 def array_cycles(overlay: Overlay, conv: Convolved) -> int:
-    """Estimate passes * max(pixels of a tile / lanes, cycles to load next weights), or draining, per tile and block."""
+    """Estimate passes * max(pixels of a tile / lanes, cycles to load next weights), or draining if longer, per tile and block."""
     over = overlay.overhead.tile_cycles
     busy = (job.times * (max(job.computes, job.drains) + over) for tile in jobs(overlay, conv) for job in tile)
     return conv.source[0] * sum(busy)
@@ -238,8 +239,9 @@ def pieces(length: int, size: int) -> list[tuple[int, int]]:
 def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
     """Return the waits of a convolution with so many words of constants.
 
-    Its input comes by tiles, and a tile's by words of the array's inputs, with which the array begins. It waits for more of
-    it where that takes longer than what the array does meanwhile: all blocks of outputs, or one if they are the outer loop.
+    The input arrives tile by tile, and a tile's by blocks of input channels: the array begins with the first one. It waits
+    where more input takes longer to arrive than the array computes meanwhile: all blocks of outputs, or one if they are the
+    outer loop.
     """
     tile = conv.tiling(overlay)
     images, _, height, width = conv.source

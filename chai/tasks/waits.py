@@ -24,7 +24,8 @@ class Waits(NamedTuple):
     ``work``   from there to the last product, if all input and constants are there
     ``tail``   from there to its finish
     ``first``  words in ``lead`` of a port that also reads constants
-    ``constants``, ``held``  words of those, and as many as may be there before the Task works
+    ``constants``  words of constants
+    ``held``   words that the weight buffer holds, which may arrive before the Task works
     """
 
     lead: float

@@ -167,9 +167,9 @@ def _debian(architecture: str, root: Path) -> None:
         "APT::Architecture": architecture,
         "APT::Architectures": architecture,
     }
-    given = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-    _apt([*given, "-qq", "update"], check=False)  # sources that lack the architecture are no error
-    _download(here / "debs", [*PACKAGES, *TESTING], given)
+    flags = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
+    _apt([*flags, "-qq", "update"], check=False)  # sources that lack the architecture are no error
+    _download(here / "debs", [*PACKAGES, *TESTING], flags)
     _unpack(here / "debs", root)
     if not (root / "lib").exists():  # as a package that is not unpacked has it
         (root / "lib").symlink_to("usr/lib")

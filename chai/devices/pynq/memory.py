@@ -21,7 +21,7 @@ class Lost(DeviceError):
 
 
 def fail(what: str, error: Exception) -> NoReturn:
-    """Raise Lost for an error of pynq's, which differ from version to version if the board is gone; one of chai's as it is."""
+    """Raise Lost for an error of pynq's, of any type, as that depends on its version; raise an error of chai's as it is."""
     if isinstance(error, DeviceError):
         raise error
     raise Lost(
@@ -32,7 +32,7 @@ def fail(what: str, error: Exception) -> NoReturn:
 
 @contextmanager
 def answering(what: str) -> Iterator[None]:
-    """Do as ``fail`` for what is within. A chain's own steps do without this context, which costs more than most of them."""
+    """Call ``fail`` for errors inside the context. A chain's own steps do without it: it costs more than most of them."""
     try:
         yield
     except Exception as error:

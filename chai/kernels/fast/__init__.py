@@ -64,7 +64,7 @@ def form(task: Task) -> Form | None:
 
 
 def _called(name: str, task: Task) -> Any:
-    """Return what the function of this name in the kind's file says of a Task; None if there is none."""
+    """Return what the function ``name`` in the kind's file returns for a Task; None if there is no such function."""
     function = getattr(_file(type(task).__module__), name, None)
     return function and function(task)
 

@@ -54,7 +54,7 @@ def kernel(task: Conv) -> Kernel | None:
 
 
 def _whole_map(x: Array, task: Conv, out: Array, take: Callable[..., Array]) -> None:
-    """Compute a convolution with one place for its window: weights are converted in blocks that stay in the cache."""
+    """Compute a convolution whose window has one position: weights are converted in blocks that stay in the cache."""
     weights = np.asarray(task.weights).reshape(len(task.bias), -1)
     sums = take("sums", len(x), len(weights), 1, 1)
     rows = x.reshape(len(x), -1).astype(sums.dtype)

@@ -96,7 +96,7 @@ class Alone(NamedTuple):
 
     @property
     def fixed(self) -> bool:
-        """Return whether the bytes of blobs alive at once are the same in every pass; of what may be overwritten, too."""
+        """Return whether the bytes of blobs alive at once never change: they may if it overwrites one, or if rows vary."""
         return not self.spare and (self.layer is None or not self.layer.layer.dynamic)
 
     @property
@@ -212,9 +212,9 @@ def native(prepared: PreparedLayer, rectified: bool) -> NativeLayer | None:
 
 
 def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: bool) -> NativeLayer | None:
-    """Return what computes a layer in C for one of several images; None if they are not apart in ``form``, that of all.
+    """Return what computes a layer in C for one of several images; None if ``form``, that of all, does not keep images apart.
 
-    Nor if each pixel needs all parameters again: all images meet the rows of an inner product's weights, which are read once.
+    None also for an output of one pixel, as of an inner product: each row of weights is read once for all images.
     """
     shapes = (*prepared.bottoms, *prepared.tops)
     images = shapes[0][0] if shapes and shapes[0] else 0
@@ -231,7 +231,7 @@ def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: b
 def together(
     steps: Iterable[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: list[Array]
 ) -> Iterator[Alone | Together]:
-    """Yield steps, those in C as chains: with small blobs all that follow each other as one, with large ones each on its own."""
+    """Yield steps, those in C as chains: consecutive ones with small blobs as one chain, one with large blobs as its own."""
     for (small, _), group in groupby(steps, attrgetter("small", "images")):
         some = [*group]
         for part in [some] if small else [[step] for step in some]:

@@ -295,16 +295,16 @@ class Factor(wiring.Component):
         """Return the search for the sum's octave, the table, and the DSP that goes along the line."""
         m = Module()
         octave, shift = register(range(OCTAVES), "octave"), register(range(OCTAVES), "shift")
-        found = [
+        pairs = [
             (Const(0, 1), Const(0, 0)),
             *((bit, Const(0, 0)) for bit in self.sum[SHORT:]),
         ]  # whether, and which of 1, 2, 4, ...
-        while len(found) > 1:
-            found = [
+        while len(pairs) > 1:
+            pairs = [
                 (low | high, Cat(Mux(high, above, below), high))
-                for (low, below), (high, above) in zip(found[::2], found[1::2])
+                for (low, below), (high, above) in zip(pairs[::2], pairs[1::2])
             ]
-        m.d.sync += octave.eq(found[0][1])
+        m.d.sync += octave.eq(pairs[0][1])
         m.d.sync += shift.eq(Mux(octave == 0, OCTAVES - 2, OCTAVES - 1 - octave))
         # the highest bits are the number in the octave, after the 1 that all sums but those of the first octave begin with
         coarse, normal = register(SUM_BITS, "coarse"), register(SUM_BITS, "normal")
