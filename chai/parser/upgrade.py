@@ -148,17 +148,21 @@ def _fold_padding(layers: list[Message]) -> list[Message]:
             padding = pads.get(bottom.value)
             if padding is None:
                 continue
-            if not padding.has("bottom"):
+            bottoms = padding.values.get("bottom", ())
+            if len(bottoms) != 1:
                 start, name = padding.start, padding.get("name", "")
                 raise layer.source.error(
-                    f"padding layer {name!r} reads nothing", start, start + len("layers"), layer=name
+                    f"padding layer {name!r} takes 1 bottom, found {len(bottoms)}",
+                    start,
+                    start + len("layers"),
+                    layer=name,
                 )
             message = _PARAM.get(layer.get("type"), "")
             if message not in ("convolution_param", "pooling_param"):
                 raise layer.error("a padding layer can be read by a convolution or pooling only", "bottom", i)
             target = _sub(layer, message)
             target.values["pad"] = padding.values.get("pad", [Value(0, padding.start, padding.end)])
-            layer.values["bottom"] = [padding.values["bottom"][0] if b is bottom else b for b in layer.values["bottom"]]
+            layer.values["bottom"] = [bottoms[0] if b is bottom else b for b in layer.values["bottom"]]
         kept.append(layer)
     return kept
 

@@ -333,7 +333,9 @@ def test_mistaken_files(tmp_path: Path, data: bytes, hint: str) -> None:
 
 
 def test_prototxts_are_no_caffemodels(models: Path) -> None:
-    for path in sorted(models.glob("*/*.prototxt")):
+    paths = sorted(models.glob("*/*.prototxt"))
+    assert len(paths) >= 20
+    for path in paths:
         with pytest.raises(ParseError) as caught:
             Weights(path)
         assert caught.value.hint is not None

@@ -184,16 +184,23 @@ def test_v0_padding_before_another_layer_is_refused() -> None:
     assert (error.line, error.layer) == (2, "r")
 
 
-@pytest.mark.parametrize("wires", ['top: "b"', 'bottom: "a"', "", 'bottom: "a" bottom: "z" top: "b"'])
-def test_v0_padding_with_wires_missing_is_no_accident(wires: str) -> None:
+@pytest.mark.parametrize(
+    ("wires", "name", "words"),
+    [
+        ('top: "b"', "p", "padding layer 'p' takes 1 bottom, found 0"),
+        ('bottom: "a" bottom: "z" top: "b"', "p", "padding layer 'p' takes 1 bottom, found 2"),
+        ('bottom: "a"', "c", "layer 'c' reads blob 'b', which no layer above writes"),
+        ("", "c", "layer 'c' reads blob 'b', which no layer above writes"),
+    ],
+)
+def test_v0_padding_with_wires_missing_or_left_over_is_refused(wires: str, name: str, words: str) -> None:
     text = (
         f'input: "a" input_dim: [1, 1, 4, 4] layers {{ layer {{ name: "p" type: "padding" pad: 1 }} {wires} }}'
         'layers { layer { name: "c" type: "conv" num_output: 1 kernelsize: 3 } bottom: "b" top: "c" }'
     )
-    try:
+    with pytest.raises(ChaiError, match=words) as caught:
         graph(text)
-    except ChaiError as error:
-        assert error.layer or "line" in str(error)
+    assert caught.value.layer == name
 
 
 def test_v0_type_is_refused_with_its_place() -> None:
