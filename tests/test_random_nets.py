@@ -92,11 +92,12 @@ def float_answers(nets: dict[Path, RandomNet]) -> Counter[str]:
 
 
 def fixed_answers(folder: Path, net: RandomNet) -> None:
-    """The emulator's forward, stream, compiled file and keep="all" have the same bits; ``show`` prints them all."""
+    """The emulator's first passes, stream, compiled file and keep="all" have the same bits; ``show`` prints them all."""
     paths = net.write(folder)
     with chai.Net(*paths, device="emulator", calibrate=net.inputs) as plain:
         wanted = plain.forward(**net.inputs)
         assert list(wanted) == net.outputs, net.seed
+        same(plain.forward(**net.inputs), wanted, f"{net.seed}: steps in C as one")
         for streamed in plain.stream([net.inputs, net.inputs]):
             same(streamed, wanted, f"{net.seed}: stream")
         save(plain, folder / "net.chai")

@@ -18,7 +18,7 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from time import perf_counter, process_time
 from typing import NamedTuple
@@ -31,6 +31,7 @@ import numpy as np  # noqa: E402
 from bench.peak import peaks  # noqa: E402
 
 import chai  # noqa: E402
+from chai.devices.emulator import EmulatedProgram  # noqa: E402
 from chai.fixed import Format, Requantization  # noqa: E402
 from chai.kernels.native import library, program, single  # noqa: E402
 from chai.kernels.native.library import RunArguments  # noqa: E402
@@ -53,20 +54,11 @@ class Row(NamedTuple):
 
 
 def programs(net: chai.Net, x: np.ndarray) -> list[NativeProgram]:
-    """Return the tables that a pass of the network runs."""
-    natives = []
-    run = NativeProgram.run
-
-    def recorded(self: NativeProgram, blobs: dict[str, np.ndarray]) -> Sequence[float]:
-        natives.append(self)
-        return run(self, blobs)
-
-    NativeProgram.run = recorded  # type: ignore[method-assign]
-    try:
-        net.forward(x)
-    finally:
-        NativeProgram.run = run  # type: ignore[method-assign]
-    return natives
+    """Return the tables of Tasks that a pass of the network runs."""
+    net.forward(x)
+    compiled = (program for programs in net.offload._programs.values() for program in programs)
+    parts = (part for program in compiled if isinstance(program, EmulatedProgram) for part in program.parts)
+    return [part for part in parts if isinstance(part, NativeProgram)]
 
 
 def measured(native: NativeProgram, rounds: int) -> Iterator[Row]:
@@ -74,8 +66,8 @@ def measured(native: NativeProgram, rounds: int) -> Iterator[Row]:
     extents = native._extents()
     rng = np.random.default_rng(0)
     buffers = [rng.integers(0, 256, extent.size, np.uint8) for extent in extents]
-    buffers[1], buffers[len(buffers) - len(native._files) :] = native._memory, native._files
-    tables = [(Operation * 1).from_buffer_copy(operation) for operation in native._table]
+    buffers[1], buffers[len(buffers) - len(native._files) :] = native._memory, native.files
+    tables = [(Operation * 1).from_buffer_copy(operation) for operation in native.table]
     for (operation,) in tables:
         operation.after = 0  # alone it waits for no other
     assert all(native._library.check(table, extents) < 0 for table in tables)
@@ -84,7 +76,7 @@ def measured(native: NativeProgram, rounds: int) -> Iterator[Row]:
     for _ in range(rounds):
         for i, (table, frame) in enumerate(zip(tables, frames)):
             best[i] = min(best[i], sum(native._library.run(table, frame)))
-    for operation, ms in zip(native._table, best):
+    for operation, ms in zip(native.table, best):
         kind, task = operation.kind, native.tasks[operation.task]
         o = operation
         taps = int(task.weights.shape[2] * task.weights.shape[3]) if kind in PRODUCTS else 0

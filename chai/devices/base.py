@@ -10,6 +10,7 @@ from ..blob import Array
 
 if TYPE_CHECKING:
     from ..codegen.memory_map import Buffers
+    from ..kernels.native.program import NativeProgram
     from ..overlay import Overlay
     from ..tasks.unfold import Unfold
     from ..tasks.work import Work
@@ -33,6 +34,11 @@ class Program:
     def run(self, blobs: dict[str, Array]) -> Ran:
         """Run every Task: ``blobs`` holds the codes (int8, NCHW) of the inputs, and those of the outputs are added."""
         raise NotImplementedError
+
+    @property
+    def native(self) -> NativeProgram | None:
+        """Return its Tasks as a table in C, of which a larger one can be made; most devices have none."""
+        return None
 
     def close(self) -> None:
         """Release its resources on the device; a later run acquires them again."""

@@ -104,6 +104,11 @@ class EmulatedProgram(Program):
                 codes_of(blob, blobs, self.work.shapes, self.work.views)  # a view of what a Task wrote
         return Ran(times)
 
+    @property
+    def native(self) -> NativeProgram | None:
+        part = self.parts[0]
+        return part if len(self.parts) == 1 and isinstance(part, NativeProgram) and part.ends else None
+
     def close(self) -> None:
         for part in self.parts:
             part.close()

@@ -62,7 +62,7 @@ def pack(x: Array, format: Format) -> Array:
     """Return the codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
     if not x.flags.c_contiguous or not format.step or not format.nearest:
         return format.quantize(x)
-    if (single := _conversion(Kind.PACK, x.shape, format)) is not None:
+    if (single := packing(x.shape, format)) is not None:
         nan = np.zeros(1, np.uint8)
         codes = single.run(x, nan).reshape(x.shape)
         return format.quantize(x) if nan[0] else codes
@@ -80,7 +80,7 @@ def unpack(codes: Array, format: Format) -> Array:
     """Return the float32 values of codes: ``format.dequantize`` in one pass."""
     if not codes.flags.c_contiguous:
         return format.dequantize(codes)
-    if (single := _conversion(Kind.UNPACK, codes.shape, format)) is not None:
+    if (single := unpacking(codes.shape, format)) is not None:
         return single.run(codes).reshape(codes.shape)
     loops = _loops(codes.size)
     if loops is None:
@@ -90,21 +90,34 @@ def unpack(codes: Array, format: Format) -> Array:
     return out
 
 
-def _conversion(kind: int, shape: Shape, format: Format) -> Single | None:
-    """Return the operation that converts a contiguous array; None without a library, and for a size beyond it."""
-    return _made(library.library(), kind, shape, (format.step, format.zero, *format.packed))
+def packing(shape: Shape, format: Format) -> Single | None:
+    """Return the operation that ``pack`` runs on an array of this shape; None where numpy computes codes."""
+    if not format.step or not format.nearest:
+        return None
+    return _conversion(library.library(), Kind.PACK, shape, (format.step, format.zero, *format.packed))
+
+
+def unpacking(shape: Shape, format: Format) -> Single | None:
+    """Return the operation that ``unpack`` runs on an array of this shape; None where numpy computes numbers."""
+    return _conversion(library.library(), Kind.UNPACK, shape, (format.step, format.zero, *format.packed))
+
+
+def counting(shape: Shape, ends: tuple[int, int]) -> Single | None:
+    """Return the operation that counts the codes at one of two ends; None without a library, and for a size beyond it."""
+    return _conversion(library.library(), Kind.ENDS, shape, (1.0, 0, *ends))
 
 
 @lru_cache(maxsize=KEPT)
-def _made(used: Library | None, kind: int, shape: Shape, scale: tuple[float, int, int, int]) -> Single | None:
-    """Return what ``_conversion`` does; ``scale`` is step, zero point, smallest and largest code of its format."""
+def _conversion(used: Library | None, kind: int, shape: Shape, scale: tuple[float, int, int, int]) -> Single | None:
+    """Return the operation of a kind; ``scale`` is step, zero point, smallest and largest code."""
     four = (1, 1, 1, 1, *shape[:3], prod(shape[3:]))[-4:] if len(shape) > 3 else (1, 1, 1, 1, *shape)[-4:]
     if used is None or not all(0 < size <= SIZE for size in four):
         return None
     step, zero, low, high = scale
     clamp = Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
     form = Form(kind, requantization=clamp, zeros=(zero,), numbers=(step,))
-    return Single(used, form, four, four, (1,) if kind == Kind.PACK else (), prod(four) / RATE)
+    target = (1, 1, 1, 4) if kind == Kind.ENDS else four
+    return Single(used, form, four, target, (1,) if kind == Kind.PACK else (), prod(four) / RATE)
 
 
 def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> None:

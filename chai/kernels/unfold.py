@@ -17,10 +17,14 @@ from .native.table import Form, Kind
 
 def unfolded(codes: Array, unfold: Unfold, zero: int) -> Array:
     """Return the unfolded blob of codes (int8, NCHW); ``zero`` is the code of 0, which padding gets."""
+    single = unfolding(codes.shape, unfold, zero)
+    return _in_numpy(codes, unfold, zero) if single is None else single.run(np.ascontiguousarray(codes))
+
+
+def unfolding(shape: Shape, unfold: Unfold, zero: int) -> Single | None:
+    """Return the operation that ``unfolded`` runs on codes of this shape; None without a library."""
     used = library.library()
-    if used is None:
-        return _in_numpy(codes, unfold, zero)
-    return _in_c(used, unfold, codes.shape, zero).run(np.ascontiguousarray(codes))
+    return None if used is None else _in_c(used, unfold, shape, zero)
 
 
 @lru_cache(maxsize=64)

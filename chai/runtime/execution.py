@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -10,7 +9,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import Array, bases
+from ..blob import Array, Shape, bases
 from ..devices.base import Device, Program
 from ..env import env
 from ..kernels.native.library import computing
@@ -21,10 +20,10 @@ from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
 from .direct import Direct, Readers, direct, unpacking_at_once
-from .host.memory import BlobLog
+from .host.memory import BlobLog, ChainMemory
 from .renewing import Written
-from .slot import Decoded, Kept, Slot, StepBlobs
-from .steps import Prepared, prepared
+from .slot import Decoded, Kept, Run, Slot, StepBlobs
+from .steps.prepared import prepared
 from .times import ModelledTime, Steps, Times
 
 if TYPE_CHECKING:
@@ -53,7 +52,8 @@ class Execution:
         if device.placed:
             self._executed = unpacking_at_once(self._executed)
         self._programs: dict[tuple[int, frozenset[str]], list[Program]] = {}
-        self._kept: dict[tuple[frozenset[str], frozenset[str]], Kept] = {}
+        self._kept: dict[tuple[frozenset[str], frozenset[str], bool], Kept] = {}
+        self._memory = ChainMemory()
         self._compiling = Mutex()
         self._lifetime = Lifetime(self._release)
         for i, step in enumerate(self._executed.steps):
@@ -86,6 +86,7 @@ class Execution:
             for programs in self._programs.values():
                 for program in programs:
                     program.close()
+        self._kept, self._memory = {}, ChainMemory()
 
     def needed(self, keep: frozenset[str]) -> frozenset[str]:
         """Return the blobs that a pass has to keep so that ``named`` can return those of ``keep``."""
@@ -134,7 +135,8 @@ class Execution:
         self, feeds: Mapping[str, Feed], keep: Collection[str], started: float, written: Written
     ) -> tuple[Mapping[str, Array], Times]:
         feeds = self._read(feeds, keep)
-        kept = self._kept_with(keep, (blob for blob, feed in feeds.items() if not isinstance(feed, np.ndarray)))
+        pictures = frozenset([blob for blob, feed in feeds.items() if not isinstance(feed, np.ndarray)])
+        kept = self._kept_with(keep, pictures, self._together and self._runs_again(keep, pictures))
         log = BlobLog() if kept.peak is None else None
         slot = Slot(feeds, kept, started, log, written)
         slot.feed = (perf_counter() - slot.started) * 1000
@@ -150,7 +152,7 @@ class Execution:
     def _in_order(self, slot: Slot) -> None:
         try:
             with np.errstate(all="ignore"):
-                for step, use in zip(self._steps, slot.kept.uses):
+                for step, use in slot.kept.steps:
                     if use.claims is not None:
                         slot.wait_for(use.claims)
                     _run(step, use, slot)
@@ -172,21 +174,36 @@ class Execution:
                 feeds = {**feeds, blob: feed.coded(self.formats[blob])}
         return feeds
 
-    def _kept_with(self, keep: Collection[str], pictures: Iterable[str] = ()) -> Kept:
-        key = frozenset(keep), frozenset(pictures)  # which take less memory than float32
-        return self._kept.get(key) or self._kept.setdefault(key, self._keeping(key[0]))
+    def _kept_with(self, keep: Collection[str], pictures: frozenset[str], together: bool) -> Kept:
+        """Return what all passes that keep these blobs have in common, whose inputs ``pictures`` take less memory than float32.
 
-    def _keeping(self, blobs: frozenset[str]) -> Kept:
-        """Return what all passes that keep these blobs have in common."""
-        steps = self._executed.steps
-        reads = Counter(read for step in steps for read in step.reads)
-        several = {read: count for read, count in reads.items() if count > 1 and read[1] not in blobs}
-        uses = [self._use(i, step, blobs, several) for i, step in enumerate(steps)]
+        ``together``: steps in C that follow each other are one.
+        """
+        key = frozenset(keep), pictures, together
+        return self._kept.get(key) or self._kept.setdefault(key, self._keeping(*key))
+
+    def _keeping(self, blobs: frozenset[str], pictures: frozenset[str], together: bool) -> Kept:
+        uses = [self._use(i, step, blobs) for i, step in enumerate(self._executed.steps)]
         for conversions in self._direct(uses):
             for i in conversions.steps:
                 uses[i].direct = conversions
             uses[conversions.steps[0]].claims = uses[conversions.steps[-1]].gives = conversions
-        return Kept(blobs, several, uses)
+        steps = [*zip(self._steps, uses)]
+        if together:
+            from .steps.in_c import in_c  # which streams and boards do without
+
+            shapes: dict[Side, Mapping[str, Shape]] = {"host": self.shapes, "device": self._device_shapes}
+            steps = [*in_c(steps, blobs, pictures, shapes, self._memory)]
+        return Kept(blobs, steps)
+
+    def _runs_again(self, keep: Collection[str], pictures: frozenset[str]) -> bool:
+        """Return whether a pass like this has run: only then its steps in C are worth to be made one."""
+        return (frozenset(keep), pictures, False) in self._kept
+
+    @cached_property
+    def _together(self) -> bool:
+        """Return whether a pass runs its steps in order in one thread, and looks at nothing between them."""
+        return not (self._apart or self.device.placed or self._dynamic or self.branches)
 
     def _direct(self, uses: Sequence[StepBlobs]) -> Iterator[Direct]:
         """Yield the conversions that take place in the memory of Programs."""
@@ -200,11 +217,9 @@ class Execution:
                 if isinstance(program, PlacedProgram) and (conversions := direct(readers, i, program)):
                     yield conversions
 
-    def _use(self, i: int, step: Step, blobs: frozenset[str], several: Collection[tuple[Side, str]]) -> StepBlobs:
-        shared = tuple(read for read in step.reads if read in several)
-        dropped = tuple(read for read in step.reads if read not in several and read[1] not in blobs)
+    def _use(self, i: int, step: Step, blobs: frozenset[str]) -> StepBlobs:
         if not isinstance(step, DeviceStep):
-            return StepBlobs(dropped, shared, step.writes)
+            return StepBlobs(step.reads, step.writes)
         views, hidden = self._executed.views, self.device.hidden
         inside = {*(top for layer in step.layers for top in layer.tops), *(task.output for task in step.tasks)}
         needed = frozenset(inside.intersection(blobs).difference(step.outputs))
@@ -216,7 +231,7 @@ class Execution:
         written = dict.fromkeys((*step.outputs, *(needed if hidden else inside)))
         inner = inside.intersection(outside).difference(step.outputs, blobs)
         programs = tuple(self._compiled(i, step, needed))
-        return StepBlobs((*dropped, *_on_device(inner)), shared, _on_device(written), tops, programs)
+        return StepBlobs(step.reads, _on_device(written), _on_device(inner), (), tops, programs)
 
     def stream(
         self,
@@ -234,7 +249,7 @@ class Execution:
         self, batches: Iterable[tuple[Mapping[str, Feed], Written]], keep: Collection[str], ready: Readiness | None
     ) -> Iterator[tuple[Mapping[str, Array], Times]]:
         started = perf_counter()
-        kept = self._kept_with(keep)
+        kept = self._kept_with(keep, frozenset(), False)
         slots = (self._taken(feed, kept, started, written) for feed, written in batches)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         programs = [use.claims.program for use in kept.uses if use.claims is not None]
@@ -269,7 +284,7 @@ class Execution:
         from .lanes import Pipeline, PipelineStage  # threads, which most passes do without
 
         if depth not in kept.pipelines:
-            needs, steps = self._needs(kept.uses), zip(self._executed.steps, self._steps, kept.uses)
+            needs, steps = self._needs(kept.uses), zip(self._executed.steps, kept.steps)
             stages = [
                 PipelineStage(
                     _lane(step),
@@ -277,7 +292,7 @@ class Execution:
                     partial(_run, run, use) if _lane(step) == "fpga" else partial(computing, _run, run, use),
                     partial(_claim, use.claims) if use.claims else None,
                 )
-                for i, (step, run, use) in enumerate(steps)
+                for i, (step, (run, use)) in enumerate(steps)
             ]
             # threads do not inherit it with every numpy
             kept.pipelines[depth] = Pipeline(stages, depth, Slot.give_all_back, partial(np.errstate, all="ignore"))
@@ -351,7 +366,7 @@ def _modelled_ms(plan: Plan) -> float:
     return float(sum(chain.cycles for chain in chains)) / (overlay.clock_mhz * 1000)
 
 
-def _run(step: Prepared, use: StepBlobs, slot: Slot) -> None:
+def _run(step: Run, use: StepBlobs, slot: Slot) -> None:
     """Run one step on the blobs of a batch, which has its set if it needs one."""
     begin = perf_counter()
     slot.done(use, step(slot, use), begin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -27,16 +28,18 @@ if TYPE_CHECKING:
 class StepBlobs:
     """Blobs that a step reads and writes, and the Programs that it runs, the same in all passes that keep the same blobs.
 
-    ``dropped`` blobs that no other step reads
-    ``shared``  blobs that other steps read, too: dropped after the last of them
+    ``reads``   blobs of other steps
     ``written`` blobs that exist after it
+    ``dropped`` blobs that are gone after it, of those that no other step reads
+    ``shared``  blobs that other steps read, too: dropped after the last of them
     ``tops``    of a segment: those that are parts of larger blobs and are read outside, or dumped; each with its layer's name
     ``direct``  the conversions and the segment that it is one of; it ``claims`` their set before, or ``gives`` it back after
     """
 
-    dropped: Blobs
-    shared: Blobs
+    reads: Blobs
     written: Blobs
+    dropped: Blobs = ()
+    shared: Blobs = ()
     tops: tuple[tuple[str, str], ...] = ()
     programs: tuple[Program, ...] = ()
     direct: Direct | None = None
@@ -44,16 +47,25 @@ class StepBlobs:
     gives: Direct | None = None
 
 
+Run = Callable[["Slot", StepBlobs], RunTimes]  # of a step, on a batch
+
+
 class Kept:
-    """The common part of all passes that keep the same blobs, and the use of each step.
+    """The common part of all passes that keep the same ``blobs``: their steps, and the use of each.
 
     ``reads``      how often each blob is read that several steps read
     ``peak``       bytes of blobs alive at once, where they are the same in every pass; None before the first
     ``pipelines``  of passes in several threads, by the number of batches in flight
     """
 
-    def __init__(self, blobs: frozenset[str], reads: Mapping[tuple[Side, str], int], uses: Sequence[StepBlobs]) -> None:
-        self.blobs, self.reads, self.uses = blobs, reads, uses
+    def __init__(self, blobs: frozenset[str], steps: Sequence[tuple[Run, StepBlobs]]) -> None:
+        self.blobs, self.steps, self.uses = blobs, steps, [use for _, use in steps]
+        reads = Counter(read for use in self.uses for read in use.reads)
+        self.reads = {read: count for read, count in reads.items() if count > 1 and read[1] not in blobs}
+        for use in self.uses:
+            use.shared = tuple([read for read in use.reads if read in self.reads])
+            alone = [read for read in use.reads if reads[read] == 1 and read[1] not in blobs]
+            use.dropped = (*alone, *use.dropped)
         self.peak: int | None = None
         self.pipelines: dict[int, Pipeline] = {}
 

@@ -58,7 +58,7 @@ def packed(variant: str, task: Conv, x: tuple[int, ...]) -> int:
     with used(variant):
         (native,) = program([task], {"x": np.zeros(x, np.int8)}, {"y": task.define(np.zeros(x, np.int8)).shape}).parts
     assert isinstance(native, NativeProgram)
-    (operation,) = (o for o in native._table if o.kind == Kind.CONVOLUTION)
+    (operation,) = (o for o in native.table if o.kind == Kind.CONVOLUTION)
     chosen = native._library
     return int(chosen.calls.chai_packed(chosen.number, ctypes.byref(operation)))
 
@@ -187,9 +187,9 @@ def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
         task = convolution(np.random.default_rng(0), (33, 68, 3, 3), 1, THREE)
         (native,) = program([task], {"x": np.zeros((2, 68, 7, 14), np.int8)}, {"y": (2, 33, 7, 14)}, None, ("y",)).parts
     assert isinstance(native, NativeProgram)
-    kinds = [operation.kind for operation in native._table]
+    kinds = [operation.kind for operation in native.table]
     contents = {programs.CONSTANTS: native._packed()}
-    changed(native._table, native._extents(), contents, changes, kinds.index(Kind.CONVOLUTION), chosen)
+    changed(native.table, native._extents(), contents, changes, kinds.index(Kind.CONVOLUTION), chosen)
 
 
 @pytest.mark.slow

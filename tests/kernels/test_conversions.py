@@ -181,3 +181,17 @@ def test_conversions_in_pieces_have_the_codes_of_whole_ones(
         x.flat[-1] = 0
         assert np.array_equal(conversions.pack(x, format), format.quantize(x))
     assert threads == [count] * 4
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("ends", "shape"), [((-128, 127), (2, 3, 5, 7)), ((127, 127), (1, 40001)), ((-8, 7), (1,))])
+def test_codes_at_an_end_are_counted(variant: str, ends: tuple[int, int], shape: tuple[int, ...]) -> None:
+    """Added to the number that is there, in one piece of work or several."""
+    codes = np.random.default_rng(0).integers(-128, 128, shape, np.int8)
+    codes.flat[0] = ends[1]
+    with used(variant):
+        single = conversions.counting(shape, ends)
+    count = np.array([5], np.int32)
+    assert single is not None
+    single.write(codes, count)
+    assert count[0] == 5 + np.isin(codes, ends).sum() > 5

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from chai.graph import Layer
 from chai.kernels.native import Link, chain as chains
 from chai.kernels.native.build import machine
-from chai.kernels.native.floats import Floats
+from chai.kernels.native.chain import NativeChain
 from chai.kernels.native.library import variant as find
 from chai.layers.batch_norm import BatchNorm
 from chai.layers.bias import Bias
@@ -56,7 +56,7 @@ def computed(variant: str, layer: Layer, bottoms: tuple[Array, ...], rectified: 
         library = find(variant)
         assert native is not None and library is not None
         shapes = {"y": bottoms[0].shape, **{name: x.shape for name, x in zip(layer.bottoms, bottoms)}}
-        chain = Floats(library).chain([Link(native, layer.bottoms, layer.tops)], shapes, {"y"})
+        chain = NativeChain(library, [Link(native, layer.bottoms, layer.tops)], shapes, {"y"})
         (top,), _ = chain.run(dict(zip(layer.bottoms, bottoms)), chain.memory())
         return top
 

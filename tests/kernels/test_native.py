@@ -440,7 +440,7 @@ def test_large_windows_are_several_pieces_of_work(variant: str, average: bool) -
     with used(variant):
         (part,) = program([task], {"x": x}, {"y": (1, 300, 2, 5)}).parts
     assert isinstance(part, NativeProgram)
-    assert [op.items for op in part._table if op.kind in (table.Kind.MAXIMUM, table.Kind.AVERAGE)] == [2 * 5 * 2]
+    assert [op.items for op in part.table if op.kind in (table.Kind.MAXIMUM, table.Kind.AVERAGE)] == [2 * 5 * 2]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -99,7 +99,7 @@ def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
     """Whatever a field says: the check refuses it, or the run leaves the bytes around each buffer as they were."""
     native = TABLES[table]
     files = enumerate((file.mapped for file in native._files), len(native._extents()) - len(native._files))
-    changed(native._table, native._extents(), {programs.CONSTANTS: native._packed(), **dict(files)}, changes, row)
+    changed(native.table, native._extents(), {programs.CONSTANTS: native._packed(), **dict(files)}, changes, row)
 
 
 SINGLES = [
@@ -260,8 +260,8 @@ def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.Monk
 def test_pixels_whose_number_leaves_64_bits_are_refused(width: int) -> None:
     """2^63, 2^64 and 2^72 pixels, all in one place of the memory."""
     native = TABLES[0]
-    kinds = [operation.kind for operation in native._table]
-    operation = Operation.from_buffer_copy(native._table[kinds.index(Kind.CONVOLUTION)])
+    kinds = [operation.kind for operation in native.table]
+    operation = Operation.from_buffer_copy(native.table[kinds.index(Kind.CONVOLUTION)])
     values = {"images": 1 << 24, "out_height": 1 << 24, "out_width": width, "after": 0}
     values |= dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w"), 1) | dict.fromkeys(("pad_h", "pad_w"), 0)
     values |= {f"{place}_{name}": 0 for place in ("input", "output") for name in ("offset", "image", "row", "pixel")}
@@ -277,8 +277,8 @@ def test_pixels_whose_number_leaves_64_bits_are_refused(width: int) -> None:
 def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
     """2^24 outputs of 2^40 weights each: their size would be 0."""
     native = TABLES[0]
-    kinds = [operation.kind for operation in native._table]
-    operation = Operation.from_buffer_copy(native._table[kinds.index(Kind.CONVOLUTION)])
+    kinds = [operation.kind for operation in native.table]
+    operation = Operation.from_buffer_copy(native.table[kinds.index(Kind.CONVOLUTION)])
     place = {"offset": 0, "image": 0, "row": 0, "pixel": 1 << 24}
     sizes = {"images": 1, "channels": 1 << 24, "outputs": 1 << 24, "out_height": 1, "out_width": 1}
     window = {"kernel_h": 1 << 10, "kernel_w": 1 << 6, "pad_h": 0, "pad_w": 0}

@@ -131,7 +131,7 @@ def test_a_table_for_one_thread_runs_in_one(monkeypatch: pytest.MonkeyPatch) -> 
             compiled.run({"x": x})
             (part,) = compiled.parts
             assert isinstance(part, NativeProgram)
-            ordered.append(any(operation.after for operation in part._table))
+            ordered.append(any(operation.after for operation in part.table))
     assert counts == [1, 3]
     assert ordered == [False, True]
 

@@ -13,7 +13,7 @@ from chai.graph import Layer
 from chai.layers.convolution import Convolution
 from chai.layers.inner_product import InnerProduct
 from chai.layers.relu import ReLU
-from chai.runtime.host import forward
+from chai.runtime.host.layer import PreparedLayer
 from tests.kernels.common import LIBRARY, NAMES, used
 
 X = np.random.default_rng(0).normal(0, 1, (2, 3, 5, 7)).astype(np.float32)
@@ -35,7 +35,7 @@ def net_of(folder: Path, *layers: str, keep: str | list[str] = "outputs") -> cha
 @pytest.fixture
 def overwritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the layers that work in place, and of those that compute the ReLU after them, called one by one."""
-    monkeypatch.setattr(forward, "native", lambda *_, **__: None)
+    monkeypatch.setattr(PreparedLayer, "native", lambda *_, **__: None)
     names: list[str] = []
 
     def watched(kind: type[Layer], method: str) -> None:

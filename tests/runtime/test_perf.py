@@ -27,9 +27,10 @@ from chai.errors import DeviceError
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
 from chai.report import timeline
-from chai.runtime import batches, execution, slot, steps
+from chai.runtime import batches, execution, slot
 from chai.runtime.host import forward, layer as host_layer, steps as host_steps
 from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, spread, summary
+from chai.runtime.steps import conversions, in_c, segments
 from chai.runtime.times import Rows, joined
 from chai.tasks.work import Work
 from chai.text import visible
@@ -37,7 +38,9 @@ from tests.conftest import ROOT, examples, need_models
 from tests.passes.common import AFFINE, CONV, network
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 3, 5, 7)).astype(np.float32)
-CLOCKS = forward, host_layer, host_steps, execution, slot, steps, net_module  # modules that read the clock
+CLOCKS = (  # modules that read the clock
+    *(forward, host_layer, host_steps, execution, slot, conversions, in_c, segments, net_module),
+)
 FILES = "deploy.prototxt", "weights.caffemodel"
 NUMBER = re.compile(r"\d+\.\d+")
 
@@ -685,7 +688,7 @@ def test_one_program_without_times_makes_the_segment_whole(tmp_path: Path, monke
     def check(*_: Any) -> None:
         clock.seconds += 1
 
-    monkeypatch.setattr(steps._Codes, "check", check)
+    monkeypatch.setattr(segments.DeviceCodes, "check", check)
     net.forward(X)
     assert fpga(net) == [("a .. b", "segment", 14.0)]
     assert net.perf.wall_ms == pytest.approx(2014)

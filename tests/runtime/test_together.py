@@ -11,9 +11,10 @@ import pytest
 
 import chai
 from chai.kernels.native import chain
-from chai.kernels.native.chain import FloatChain
+from chai.kernels.native.chain import NativeChain
 from chai.kernels.native.table import Kind
 from chai.runtime.host import forward, steps
+from chai.runtime.host.layer import PreparedLayer
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
 
@@ -137,13 +138,13 @@ NETS = {
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of layers of each run of several."""
     counts: list[int] = []
-    run = FloatChain.run
+    run = NativeChain.run
 
-    def counted(self: FloatChain, *arguments: Any) -> Any:
+    def counted(self: NativeChain, *arguments: Any) -> Any:
         counts.append(len(self.links))
         return run(self, *arguments)
 
-    monkeypatch.setattr(FloatChain, "run", counted)
+    monkeypatch.setattr(NativeChain, "run", counted)
     return counts
 
 
@@ -154,7 +155,7 @@ def images(batch: int, seed: int = 0) -> Array:
 def one_by_one(folder: Path, lines: str, x: Array, patch: pytest.MonkeyPatch) -> dict[str, Array]:
     """Every blob of a pass that calls layers one by one."""
     with patch.context() as without:
-        without.setattr(forward, "native", lambda *_, **__: None)
+        without.setattr(PreparedLayer, "native", lambda *_, **__: None)
         net = network(folder, lines, keep="all", batch=len(x))
         net.forward(x)
         return dict(net.blobs)
@@ -227,13 +228,13 @@ def test_a_batch_norm_and_a_scale_are_computed_with_the_convolution_before_them(
 ) -> None:
     """Unless something else reads between them, or they follow each other the other way round."""
     kinds: list[str] = []
-    run = FloatChain.run
+    run = NativeChain.run
 
-    def recorded(self: FloatChain, *arguments: Any) -> Any:
+    def recorded(self: NativeChain, *arguments: Any) -> Any:
         kinds.extend(Kind.name(operation.kind) for operation in self._table)
         return run(self, *arguments)
 
-    monkeypatch.setattr(FloatChain, "run", recorded)
+    monkeypatch.setattr(NativeChain, "run", recorded)
     network(tmp_path, NETS["sums that are scaled"][0], batch=1).forward(images(1))
     assert kinds == ["product", "product", "product", "normalise", "product", "scale", "times", "product"]
 
@@ -319,13 +320,13 @@ def test_which_layers_run_for_one_image_after_the_other(
 ) -> None:
     """Those of images whose blobs are small, unless all images are, or need all weights for each pixel."""
     counts: list[int] = []
-    run = FloatChain.run
+    run = NativeChain.run
 
-    def counted(self: FloatChain, blobs: Any, memory: Array, images: int = 1) -> Any:
+    def counted(self: NativeChain, blobs: Any, memory: Array, images: int = 1) -> Any:
         counts.append(images)
         return run(self, blobs, memory, images)
 
-    monkeypatch.setattr(FloatChain, "run", counted)
+    monkeypatch.setattr(NativeChain, "run", counted)
     monkeypatch.setattr(steps, "SMALL", 4 * 3 * 6 * 5 * 7 - 1)  # less than three images after the convolution have
     network(tmp_path, NETS["a chain"][0], batch=3).forward(images(3))
     assert (taken, counts) == ([4, 4], [3, 1])  # a pool reads what is large, and writes what is not
@@ -373,7 +374,7 @@ def test_memory_that_runs_out_is_an_error_of_the_layer(tmp_path: Path, monkeypat
         def short(*_: object) -> None:
             raise MemoryError
 
-        patch.setattr(FloatChain, "run", short)
+        patch.setattr(NativeChain, "run", short)
         with pytest.raises(chai.ModelError, match=r"layer 'max'.*not enough memory"):
             net.forward(images(1))
     assert np.array_equal(net.forward(images(1))["p"], wanted)

@@ -11,17 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .packed import ChannelTable, PackedFilters
+    from .program import NativeProgram
     from .single import Single
 
 
 @dataclass(eq=False, slots=True)
 class NativeLayer:
-    """A layer in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
+    """A step in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
 
     ``packed`` are those of them that are to be written first. ``scaled`` returns the layer with a ChannelTable instead of its
-    bias, and perhaps a ReLU.
+    bias, and perhaps a ReLU. ``program`` are Tasks in place of a ``single``.
 
-    Without ``single`` its top has the numbers of its bottoms side by side, in each of ``parts`` equal parts; in 0 parts it is its
+    Without both its top has the numbers of its bottoms side by side, in each of ``parts`` equal parts; in 0 parts it is its
     bottom, in the same memory.
     """
 
@@ -30,12 +31,17 @@ class NativeLayer:
     parts: int = 0
     packed: tuple[PackedFilters | ChannelTable, ...] = ()
     scaled: Callable[[ChannelTable, bool], NativeLayer] | None = None
+    program: NativeProgram | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Link:
-    """A layer of a chain, and the blobs that it reads and writes."""
+    """A step of a chain, and the blobs that it reads and writes; one that counts something writes none.
+
+    It has so many ``rows`` of times; none if its time is a part of the last row before.
+    """
 
     native: NativeLayer
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    rows: int = 1

@@ -49,7 +49,8 @@ enum kind {
     UPSAMPLE,        /* each code as stride_h rows and stride_w columns of copies; if negative is 0, one copy and zeros */
     INTERLEAVE,      /* the same of a code of each of stride_h * stride_w parts, which begin ``factor`` channels apart */
     TRANSFORM,       /* filters of 3 x 3 float32, those of an output behind each other, to 16 planes of outputs x channels (tiles.h) */
-    TILED            /* a PRODUCT of 3 x 3 pixels with stride 1, in tiles, with weights as a TRANSFORM writes them */
+    TILED,           /* a PRODUCT of 3 x 3 pixels with stride 1, in tiles, with weights as a TRANSFORM writes them */
+    ENDS             /* add to an int32 how many int8 of the host are ``low`` or ``high`` */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. Words of W channels each

@@ -277,6 +277,9 @@ static int valid(const table *t, const variant *v) {
                are_words(t, input, op->channels, op->height, op->width, 0);
     case UNFOLD_WORDS:
         return valid_unfold_words(t);
+    case ENDS:
+        return is_contiguous(t, input, 1, 0) && op->images * op->channels <= INT32_MAX / op->height / op->width &&
+               fits_buffer(t, op->output_buffer, op->output_offset, 1, 4) && t->buffers[op->output_buffer].writable >= op->output_offset + 4;
     case UNPACK:
         return same_shape(op) && is_contiguous(t, input, 1, 0) && is_contiguous(t, output, 4, 1);
     case LRN:

@@ -241,3 +241,12 @@ static void unpack_run(const operation *op, uint8_t *const *buffers, int64_t ite
     span s = piece_of(op, out, item);
     codes_to_floats(codes + s.first, s.end - s.first, float_of(op->factor), (int32_t)op->zero_in, out + s.first);
 }
+
+static void ends_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    const int8_t *codes = (const int8_t *)buffers[op->input_buffer] + op->input_offset;
+    int64_t first = item * PIECE, end = min(first + PIECE, numbers(op));
+    int8_t low = (int8_t)op->low, high = (int8_t)op->high;
+    int32_t count = 0;
+    for (int64_t i = first; i < end; i++) count += (codes[i] == low) | (codes[i] == high);
+    __atomic_fetch_add((int32_t *)(buffers[op->output_buffer] + op->output_offset), count, __ATOMIC_RELAXED);
+}

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING
 
 from ...blob import Array, Shape
 from ...tasks.window import Filtering, Window
-from . import Link, NativeLayer
+from . import NativeLayer
 from .library import Library, library
 from .packed import TERMS, ChannelTable, packed
 from .single import Single, plain
 from .table import Form, Kind
 
 if TYPE_CHECKING:
-    from .chain import FloatChain
+    pass
 
 KEPT = 1024  # operations: more than the layers of a large network
 RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
@@ -35,12 +35,6 @@ class Floats:
 
     def __init__(self, library: Library) -> None:
         self.library = library
-
-    def chain(self, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]) -> FloatChain:
-        """Return consecutive layers as one table, see FloatChain."""
-        from .chain import FloatChain  # not needed by the host layers of an overlay, which run alone
-
-        return FloatChain(self.library, links, shapes, kept)
 
     def product(self, shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> NativeLayer:
         """Return the layer that ``convolved`` runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import chain, pairwise
 
 from ...blob import Array
@@ -26,9 +27,9 @@ def joined(links: Sequence[Link], kept: Collection[str]) -> list[Link]:
         after = _after(links[i : i + 3], readers, kept)
         if after:
             table, rectified = _table(link.native, [each.native for each in after])
-            result[i] = Link(link.native.scaled(table, rectified), link.reads, link.writes)
+            result[i] = replace(link, native=link.native.scaled(table, rectified))
             for j, each in enumerate(after, i + 1):
-                result[j] = Link(NativeLayer(None), each.reads, each.writes)
+                result[j] = replace(each, native=NativeLayer(None))
     return result
 
 

@@ -102,7 +102,11 @@ class _Movement(OperationBlobs):
 
 
 class NativeProgram:
-    """Some Tasks with their forms. ``loads`` and ``stores`` are the channels that come from and go to the host."""
+    """Some Tasks with their forms. ``loads`` and ``stores`` are the channels that come from and go to the host.
+
+    ``table``   its operations; their buffers are memory of ``size`` bytes, constants, arrays of the host, and ``files``
+    ``shared``  whether several threads run it
+    """
 
     def __init__(
         self,
@@ -132,26 +136,26 @@ class NativeProgram:
                 source.zero = form.zeros[0]
         self.tasks = [task for task, _ in tasks]
         steps = [*self._steps(tasks)]
-        places, self._size = self._lay_out(steps)
+        places, self.size = self._lay_out(steps)
         operations = (self._computing(s) if isinstance(s, _Computation) else self._moving(s) for s in steps)
-        self._table = (Operation * len(steps))(*operations)
-        self._batch = int(self._table[0].images)
+        self.table = (Operation * len(steps))(*operations)
+        self._batch = int(self.table[0].images)
         alike = bool(loads) and {blob.shape[0] for blob in self._blobs.values()} == {self._batch}
         self._fewest = 1 if alike else self._batch  # images of a run
         macs = (task.macs(*(shapes[blob] for blob in task.inputs)) for task in self.tasks)
-        self._shared = threads() > 1 and sum(macs) >= SHARED
-        if self._shared:
-            order(self._table, steps, places)
+        self.shared = threads() > 1 and sum(macs) >= SHARED
+        if threads() > 1:  # a chain may share it
+            order(self.table, steps, places)
         self._weights = [
             (operation, step.form)
-            for operation, step in zip(self._table, steps)
+            for operation, step in zip(self.table, steps)
             if isinstance(step, _Computation) and step.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
         ]
         self._memory: Array | None = None
         self._frames: list[RunArguments] = []
         self._partial: dict[int, Table] = {}  # the table for fewer images
         self._packing = Mutex()
-        library.verify(self._table, self._extents())
+        library.verify(self.table, self._extents())
 
     # -- before the first run
 
@@ -303,21 +307,44 @@ class NativeProgram:
         """Return the sizes of the buffers."""
         hosts = [prod(self._shape(part)) for part in (*self._loads, *self._stores)]
         writable = [0] * len(self._loads) + hosts[len(self._loads) :]
-        pairs = [(self._size, self._size), (self._constants.size, 0), *zip(hosts, writable)]
+        pairs = [(self.size, self.size), (self._constants.size, 0), *zip(hosts, writable)]
         pairs += [(file.bytes, 0) for file in self._files]
         return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
 
     def _table_of(self, images: int) -> Table:
         """Return the table for the first images of a batch. The weights have been packed."""
         if images == self._batch:
-            return self._table
+            return self.table
         if images not in self._partial:
-            table = type(self._table).from_buffer_copy(self._table)
+            table = type(self.table).from_buffer_copy(self.table)
             for operation in table:
                 operation.images = images
             self._library.verify(table, self._extents())
             self._partial[images] = table
         return self._partial[images]
+
+    # -- as a part of another table
+
+    @property
+    def ends(self) -> tuple[list[str], list[str]] | None:
+        """Return the blobs that it reads and writes; None if these are parts of others, or a run may leave images out."""
+        parts = [*self._loads, *self._stores]
+        whole = all(self._inside(part) == (part.blob, range(self._shapes[part.blob][1])) for part in parts)
+        if self._fewest < self._batch or not whole:
+            return None
+        return [part.blob for part in self._loads], [part.blob for part in self._stores]
+
+    def constants(self) -> Array:
+        """Return the constants, after which the operations of the table are complete."""
+        with self._packing:
+            if self._memory is None:
+                self._memory = self._packed()
+            return self._memory
+
+    @property
+    def files(self) -> list[Array]:
+        """Return the weights that are read where they are stored."""
+        return [file.mapped for file in self._files if file.mapped is not None]
 
     # -- each run
 
@@ -326,20 +353,23 @@ class NativeProgram:
         with self._packing:
             self._frames, self._memory = [], None
 
+    def rest(self) -> None:
+        """Release the memory of blobs alone."""
+        with self._packing:
+            self._frames = []
+
     def run(self, blobs: dict[str, Array]) -> Sequence[float]:
         """Run all Tasks on the codes of ``loads``, add those of ``stores``, and return the milliseconds of each Task."""
         loads = [self._array(part, blobs) for part in self._loads]
         images = self._batch if self._fewest == self._batch else self._different(loads)
         with self._packing:
-            if self._memory is None:
-                self._memory = self._packed()
-            frames = self._frames
-            frame = frames.pop() if frames else self._frame(self._memory)
+            memory, frames = self.constants(), self._frames
+            frame = frames.pop() if frames else self._frame(memory)
             table = self._table_of(images)
         stores = [self._array(part, blobs) for part in self._stores]
         moved = [array if array.flags.c_contiguous else np.array(array, order="C") for array in (*loads, *stores)]
         frame.addresses[HOST : HOST + len(moved)] = [*map(address, moved)]
-        times = self._library.run(table, frame, threads() if self._shared else 1)
+        times = self._library.run(table, frame, threads() if self.shared else 1)
         for array, result in zip(stores, moved[len(loads) :]):
             if images < self._batch:
                 result[images:] = result[images - 1]
@@ -351,8 +381,7 @@ class NativeProgram:
     def _frame(self, memory: Array) -> RunArguments:
         """Return a frame with an arena of its own, and without the addresses of the host's arrays."""
         none = [None] * (len(self._loads) + len(self._stores))
-        files = [file.mapped for file in self._files]
-        return RunArguments(self._table, len(self.tasks), [aligned(self._size), memory, *none, *files])
+        return RunArguments(self.table, len(self.tasks), [aligned(self.size), memory, *none, *self.files])
 
     def _different(self, arrays: Sequence[Array]) -> int:
         """Return the number of images without those at the end that are copies, with which a batch is filled up."""

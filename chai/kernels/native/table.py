@@ -83,6 +83,7 @@ class Kind:
     INTERLEAVE = 38
     TRANSFORM = 39
     TILED = 40
+    ENDS = 41
 
     @classmethod
     def name(cls, kind: int) -> str:

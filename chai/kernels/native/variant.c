@@ -80,6 +80,7 @@ static const kernel kernels[] = {
     [TOTAL] = {planes_items, total_run},
     [PACK] = {conversion_items, pack_run},
     [UNPACK] = {conversion_items, unpack_run},
+    [ENDS] = {conversion_items, ends_run},
     [LRN] = {lrn_items, lrn_run},
     [SOFTMAX] = {softmax_items, softmax_run},
     [MEAN] = {planes_items, mean_run},

@@ -15,9 +15,9 @@ from ...kernels.native import NativeLayer
 from ...util.lazy_numpy import np
 from ..renewing import Written
 from ..times import RunTimes, Steps, Times
-from .layer import PreparedLayer, check_weights
-from .memory import Alive
-from .steps import Alone, Together, Values, native, of_one_image, together
+from .layer import SMALL, PreparedLayer, check_weights
+from .memory import Alive, ChainMemory
+from .steps import Alone, Together, Values, of_one_image, together
 
 
 class _Kept:
@@ -49,7 +49,7 @@ class HostPass:
         self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
         self._kept: dict[tuple[frozenset[str], bool], _Kept] = {}
         self._custom = _read_by_custom(graph.layers)
-        self._memory: list[Array] = []  # of chains, for each pass that runs at a time
+        self._memory = ChainMemory(2 * SMALL)  # more would be missing where blobs are large
 
     def _keeping(self, keep: frozenset[str], every: bool) -> _Kept:
         """Return the steps of passes that keep these blobs; ``every`` blob is to be written, also those before a ReLU."""
@@ -74,7 +74,7 @@ class HostPass:
                 if layer.new_tops:
                     new.update(set(layer.tops) - self._custom)
                 if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
-                    in_c = NativeLayer(None) if i == computed else native(prepared, rectified=computed > i)
+                    in_c = NativeLayer(None) if i == computed else prepared.native(rectified=computed > i)
                     single = of_one_image(prepared, in_c, computed > i)
             steps.append(Alone(prepared, compute, spare, dropped, in_c, single))
         return _Kept(steps if kernels is None else [*together(steps, kernels, self.shapes, self._memory)])

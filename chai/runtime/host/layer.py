@@ -8,15 +8,17 @@ from math import prod
 from operator import attrgetter
 from time import perf_counter
 
-from ...blob import Array, Shape, show
+from ...blob import Array, Shape, is_plain, show
 from ...env import env
 from ...errors import NO_PARAMETERS, ModelError, PluginError
 from ...graph import Layer
+from ...kernels.native import NativeLayer
 from ...util.lazy_numpy import np
 from ..dump import dump
 from ..renewing import Resized, Shown, Written
 from ..times import Rows, RunTimes, StepTime
 
+SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together in C: their calls take a part of their time
 _shape = attrgetter("shape")
 
 
@@ -29,6 +31,19 @@ class PreparedLayer:
         self.tops = tuple([shapes[t] for t in layer.tops])
         self.rows = self._of(self.bottoms, self.tops)
         self._in_turn = layer.turn.run if layer.engine == "custom" else layer.turn.run_alone
+
+    @property
+    def largest(self) -> int:
+        """Return the bytes of its largest blob in float32."""
+        return 4 * max(map(prod, (*self.bottoms, *self.tops)), default=0)
+
+    def native(self, rectified: bool) -> NativeLayer | None:
+        """Return it in C, if C can read its weights where they are; with the ReLU after it if that is ``rectified``."""
+        layer = self.layer
+        if layer.slope is not None or layer.ceiling is not None:
+            return None
+        form = layer.native(self.bottoms, rectified)
+        return form if form is not None and all(map(is_plain, form.parameters)) else None
 
     def run(
         self, bottoms: Sequence[Array], started: float, compute: Callable[..., tuple[Array, ...]] | None = None

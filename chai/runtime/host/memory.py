@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from math import prod
-from typing import Any
+from math import inf, prod
+from typing import TYPE_CHECKING, Any
 
 from ...blob import Array, Shape
+
+if TYPE_CHECKING:
+    from ...kernels.native.chain import NativeChain
 
 CLAIMED = 24 << 20  # bytes at most that are taken before the first pass
 
@@ -19,14 +22,16 @@ class Alive:
 
     def __init__(self) -> None:
         self.bytes = self.peak = 0
-        self._owners: dict[Hashable, int] = {}
-        self._arrays: dict[int, tuple[int, int]] = {}  # of each owner of memory: its names, and the bytes they count
+        self._owners: dict[Hashable, Hashable] = {}
+        self._arrays: dict[
+            Hashable, tuple[int, int]
+        ] = {}  # of each owner of memory: its names, and the bytes they count
 
     def add(self, name: Hashable, array: Array) -> None:
         """Count an array, which has to exist until ``drop``; it replaces one of the same name."""
         self.count(name, id(array if array.base is None else array.base), array.nbytes)
 
-    def count(self, name: Hashable, owner: int, size: int) -> None:
+    def count(self, name: Hashable, owner: Hashable, size: int) -> None:
         """Count an array of this size in the memory of an owner."""
         if name in self._owners:
             self.drop(name)
@@ -68,7 +73,11 @@ class BlobLog:
     def add(self, name: tuple[str, str], array: Array) -> None:
         """Note an array, which has to exist until ``drop``; it replaces one of the same name."""
         base = array.base
-        self._events.append((name, id(array if base is None else base), array.nbytes))
+        self.note(name, id(array if base is None else base), array.nbytes)
+
+    def note(self, name: tuple[str, str], owner: Hashable, size: int) -> None:
+        """Note so many bytes in the memory of an owner."""
+        self._events.append((name, owner, size))
 
     def drop(self, names: Iterable[tuple[str, str]]) -> None:
         """Note that the arrays of these names are gone."""
@@ -85,6 +94,27 @@ class BlobLog:
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)
+
+
+class ChainMemory:
+    """Memory in which chains run: an array for each pass at a time, which all chains share. Those of ``most`` bytes are kept."""
+
+    def __init__(self, most: float = inf) -> None:
+        self._most = most
+        self._free: list[Array] = []
+
+    def take(self, chain: NativeChain) -> Array:
+        """Return memory for a chain."""
+        try:
+            memory = self._free.pop()
+        except IndexError:  # passes in other threads have it
+            return chain.memory()
+        return memory if memory.nbytes >= chain.size else chain.memory()
+
+    def put(self, memory: Array) -> None:
+        """Take memory back."""
+        if memory.nbytes <= self._most:
+            self._free.append(memory)
 
 
 def claimed(shapes: Mapping[str, Shape]) -> int:

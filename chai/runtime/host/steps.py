@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain as chained, groupby
-from math import prod
 from operator import attrgetter, is_
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ...blob import Array, Shape, is_plain
+from ...blob import Array, Shape
 from ...graph import Layer
 from ...kernels.native import Link, NativeLayer
+from ...kernels.native.chain import NativeChain
+from ...kernels.native.floats import Floats
+from ...kernels.native.packed import ChannelTable, PackedFilters
 from ..renewing import Written
 from ..times import Rows, RunTimes
-from .layer import PreparedLayer, short_of_memory
-from .memory import Alive
+from .layer import SMALL, PreparedLayer, short_of_memory
+from .memory import Alive, ChainMemory
 
-if TYPE_CHECKING:
-    from ...kernels.native.chain import FloatChain
-    from ...kernels.native.floats import Floats
-    from ...kernels.native.packed import ChannelTable, PackedFilters
-
-SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together: their calls take a part of their time
 _weights = attrgetter("blobs")
 
 
@@ -87,7 +83,7 @@ class Alone(NamedTuple):
     @property
     def _largest(self) -> int:
         """Return the bytes of its largest blob."""
-        return 0 if self.layer is None else 4 * max(map(prod, (*self.layer.bottoms, *self.layer.tops)), default=0)
+        return 0 if self.layer is None else self.layer.largest
 
     @property
     def in_c(self) -> bool:
@@ -127,21 +123,20 @@ class Together(NamedTuple):
     """Consecutive layers that run as one ``chain``.
 
     ``weights`` are the arrays that it reads, ``packed`` copies of some, which are written again where a program may have changed
-    them. It runs for each of several ``images``. ``memory`` has arrays for what is inside a chain, one for each pass at a time,
-    which the chains of all steps share.
+    them. It runs for each of several ``images``. ``memory`` is for what is inside a chain.
     """
 
-    chain: FloatChain
+    chain: NativeChain
     rows: Rows
     layers: Sequence[Layer]
     weights: Sequence[Array]
     packed: Sequence[tuple[Layer, PackedFilters | ChannelTable]]
     dropped: Sequence[str]
-    memory: list[Array]
+    memory: ChainMemory
     images: int
 
     @classmethod
-    def of(cls, steps: Sequence[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: list[Array]) -> Together:
+    def of(cls, steps: Sequence[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: ChainMemory) -> Together:
         """Return the steps, which have a ``native`` each, as one."""
         layers = [step.layer.layer for step in steps if step.layer is not None]
         finished = {blob for step in steps for blob in step.dropped}
@@ -154,7 +149,7 @@ class Together(NamedTuple):
             shapes = {blob: (1, *shapes[blob][1:]) for blob in blobs}
         rows = [step.layer.rows for step in steps if step.layer is not None]
         every = Rows(sum([each.bytes for each in rows]), lambda: chained.from_iterable(each.steps for each in rows))
-        chain = kernels.chain(links, shapes, tops - finished)
+        chain = NativeChain(kernels.library, links, shapes, tops - finished)
         packed = [(layer, each) for layer, link in zip(layers, chain.links) for each in link.native.packed]
         return cls(chain, every, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory, images)
 
@@ -176,7 +171,7 @@ class Together(NamedTuple):
             for layer, packed in self.packed:
                 if layer.lent:
                     packed.write()
-            memory = self._memory()
+            memory = self.memory.take(chain)
             if alive is not None:
                 alive.add(chain, memory[: chain.size])
             arrays, times = chain.run(values.blobs, memory, self.images)
@@ -186,29 +181,12 @@ class Together(NamedTuple):
             values.add(blob, array)
         if alive is not None:
             alive.drop(chain)
-        if memory.nbytes <= 2 * SMALL:  # more would be missing where blobs are large
-            self.memory.append(memory)
+        self.memory.put(memory)
         return RunTimes(self.rows, times, (begin - values.started) * 1000)
-
-    def _memory(self) -> Array:
-        try:
-            memory = self.memory.pop()
-        except IndexError:  # passes in other threads have it
-            return self.chain.memory()
-        return memory if memory.nbytes >= self.chain.size else self.chain.memory()
 
 
 def _weights_of(layers: Iterable[Layer]) -> list[Array]:
     return [*chained.from_iterable(map(_weights, layers))]
-
-
-def native(prepared: PreparedLayer, rectified: bool) -> NativeLayer | None:
-    """Return a layer in C, if C can read its weights where they are."""
-    layer = prepared.layer
-    if layer.slope is not None or layer.ceiling is not None:
-        return None
-    form = layer.native(prepared.bottoms, rectified)
-    return form if form is not None and all(map(is_plain, form.parameters)) else None
 
 
 def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: bool) -> NativeLayer | None:
@@ -229,7 +207,7 @@ def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: b
 
 
 def together(
-    steps: Iterable[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: list[Array]
+    steps: Iterable[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: ChainMemory
 ) -> Iterator[Alone | Together]:
     """Yield steps, those in C as chains: consecutive ones with small blobs as one chain, one with large blobs as its own."""
     for (small, _), group in groupby(steps, attrgetter("small", "images")):

@@ -1,0 +1,197 @@
+"""Conversions between float32 on the host and codes on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ...blob import Array, Shape
+from ...errors import ModelError
+from ...graph import Graph
+from ...kernels.codes import counting, pack, packing, unpack, unpacking
+from ...kernels.native import Link, NativeLayer
+from ...kernels.native.single import Single
+from ...offload.schedule import Pack, Unpack
+from ...overlay.layout import DeviceBlob
+from ...util.lazy_numpy import np
+from ..slot import Slot, StepBlobs
+from ..times import Rows, RunTimes, StepTime
+from . import PreparedStep, name_of
+
+if TYPE_CHECKING:
+    from ...images.pictures import Feed
+
+
+class _Conversion(PreparedStep):
+    """A conversion of a blob between float32 and codes; its result has this shape and size in bytes."""
+
+    def __init__(
+        self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int, ends: tuple[int, int] | None
+    ) -> None:
+        self.step, self.graph, self.format, self.shape, self.ends = step, graph, step.format, shape, ends
+        self.source, self.target = step.blob, step.result
+        self.rows = Rows(size * prod(shape), self._row)
+
+    @property
+    def numbers(self) -> int:
+        """Return how many it converts."""
+        return prod(self.shape)
+
+    @property
+    def name(self) -> str:
+        """Return the prototxt's name of the blob."""
+        return self.graph.caffe_name(self.step.blob)
+
+    def count(self, codes: Array, slot: Slot) -> None:
+        """Count the codes that are saturated: at an end of their format, unless that is 0."""
+        if self.ends is None:
+            return
+        low, high = self.ends
+        slot.converted += codes.size
+        if codes.max(initial=low) == high:  # most have none, and a maximum is found faster
+            slot.saturated += int(np.count_nonzero(codes == high))
+        if low != self.format.zero and codes.min(initial=high) == low:
+            slot.saturated += int(np.count_nonzero(codes == low))
+
+    def linked(self, singles: Sequence[tuple[Single | None, str, str]], codes: str, shape: Shape) -> list[Link] | None:
+        """Return operations, each with what it reads and writes, and one that counts codes, if that is to be."""
+        if self.ends is not None:
+            low, high = self.ends
+            singles = [*singles, (counting(shape, (high if low == self.format.zero else low, high)), codes, "")]
+        links = [
+            Link(NativeLayer(single), (reads,), (writes,) if writes else (), rows=0 if i else 1)
+            for i, (single, reads, writes) in enumerate(singles)
+            if single is not None
+        ]
+        return links if len(links) == len(singles) else None
+
+    def noted(self, notes: Iterator[int], slot: Slot) -> None:
+        if self.ends is not None:
+            slot.converted += self.numbers
+            slot.saturated += next(notes)
+
+    def count_in(self, blob: DeviceBlob, slot: Slot) -> None:
+        """Count them in a device's memory, without the words' channels after the last."""
+        if self.ends is None:
+            return
+        words = blob.words
+        full, rest = divmod(blob.shape[1], words.shape[-1])
+        self.count(words[:, :full], slot)
+        if rest:
+            self.count(words[:, full, ..., :rest], slot)
+
+    def _row(self) -> Iterator[StepTime]:
+        step, blob = self.step, (self.step.blob,)
+        yield StepTime(f"{step.type} {self.name}", step.type, "host", 0.0, 0, self.rows.bytes, blob, blob)
+
+
+class Packing(_Conversion):
+    """The codes of a blob of the host."""
+
+    def __init__(self, step: Pack, graph: Graph, shapes: Mapping[str, Shape], counting: bool) -> None:
+        super().__init__(step, graph, shapes[step.result], 1, step.format.packed if counting else None)
+        self.unfold, self.plain = step.unfold, shapes[step.blob]
+        if self.unfold is not None:
+            from ...kernels.unfold import unfolded, unfolding  # which some devices do without
+
+            self._unfolded, self._unfolding = unfolded, unfolding
+
+    @property
+    def numbers(self) -> int:
+        return prod(self.plain)
+
+    def links(self, use: StepBlobs) -> list[Link] | None:
+        if use.direct is not None:
+            return None
+        codes = name_of("device", self.source)
+        singles = [(packing(self.plain, self.format), name_of("host", self.source), codes)]
+        if self.unfold is not None:
+            copies = self._unfolding(self.plain, self.unfold, self.format.zero)
+            singles.append((copies, codes, name_of("device", self.target)))
+        return self.linked(singles, codes, self.plain)
+
+    def noted(self, notes: Iterator[int], slot: Slot) -> None:
+        if next(notes):
+            try:
+                pack(np.full(1, np.nan, np.float32), self.format)
+            except ModelError as error:
+                raise self._refusal(error) from None
+        super().noted(notes, slot)
+
+    def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
+        begin = perf_counter()
+        try:
+            if use.direct is None:
+                slot.codes[self.target] = self._codes(slot).reshape(self.shape)
+            else:
+                self._in_place(slot, slot.sets[use.direct].blob(self.target))
+        except ModelError as error:
+            # without its frames, which would keep the device's memory
+            raise self._refusal(error) from error.with_traceback(None)
+        return self.rows.run(begin, perf_counter(), slot.started)
+
+    def _refusal(self, error: ModelError) -> ModelError:
+        """Return an error in the words of the user's network."""
+        writer = next(layer for layer in self.graph.layers if self.source in layer.tops)
+        what = f"layer {writer.name!r} ({writer.type}): blob {self.name!r}"
+        return ModelError(f"{what}: {error.message}", layer=writer.name)
+
+    def _packed(self, feed: Feed) -> Array:
+        """Return the codes (int8, NCHW) of a blob's numbers, or of pictures."""
+        return pack(feed, self.format) if isinstance(feed, np.ndarray) else feed.codes(self.format)
+
+    def _codes(self, slot: Slot) -> Array:
+        """Return the codes (int8, NCHW), unfolded if they are to be."""
+        codes = self._packed(slot.host[self.source])
+        self.count(codes, slot)
+        if self.unfold is not None:
+            codes = self._unfolded(codes, self.unfold, self.format.zero)
+        return codes
+
+    def _in_place(self, slot: Slot, target: DeviceBlob) -> None:
+        """Write the codes into a device's memory."""
+        from ...kernels.device_blobs import pack_into, store, unfold_into  # which some devices do without
+
+        feed = slot.host[self.source]
+        if self.unfold is None and isinstance(feed, np.ndarray):
+            pack_into(feed.reshape(self.shape), self.format, target)
+            self.count_in(target, slot)
+            return
+        codes = self._packed(feed)
+        self.count(codes, slot)
+        if self.unfold is None:
+            store(codes.reshape(self.shape), target)
+        else:
+            unfold_into(codes, self.unfold, self.format.zero, target)
+
+
+class Unpacking(_Conversion):
+    """The float32 values of a blob of the device."""
+
+    def __init__(self, step: Unpack, graph: Graph, shapes: Mapping[str, Shape], counting: bool) -> None:
+        clamped = any(layer.ceiling is not None for layer in graph.layers if step.blob in layer.tops)  # as it should be
+        ends = step.format.range if counting and not clamped else None
+        super().__init__(step, graph, shapes[step.blob], 4, ends)
+
+    def links(self, use: StepBlobs) -> list[Link] | None:
+        if use.direct is not None:
+            return None
+        codes = name_of("device", self.source)
+        single = unpacking(self.shape, self.format)
+        return self.linked([(single, codes, name_of("host", self.target))], codes, self.shape)
+
+    def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
+        begin = perf_counter()
+        if use.direct is None:
+            codes = slot.codes[self.source].reshape(self.shape)
+            self.count(codes, slot)
+            slot.host[self.target] = unpack(codes, self.format)
+        else:
+            from ...kernels.device_blobs import unpack_from  # which some devices do without
+
+            source = slot.sets[use.direct].blob(self.source)
+            self.count_in(source, slot)
+            slot.host[self.target] = unpack_from(source, self.format).reshape(self.shape)
+        return self.rows.run(begin, perf_counter(), slot.started)

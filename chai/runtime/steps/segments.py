@@ -1,0 +1,152 @@
+"""Segments on a device, and the codes of a batch there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ...blob import Array, Shape, View, bases, codes_of
+from ...env import env
+from ...errors import DeviceError
+from ...graph import Layer
+from ...kernels.native import Link, NativeLayer
+from ...offload.schedule import DeviceStep, Pack, Schedule
+from ...tasks import Task
+from ...util.lazy_numpy import np
+from ..dump import dump
+from ..slot import Slot, StepBlobs
+from ..times import Rows, RunTimes, StepTime
+from . import PreparedStep, names_of
+
+if TYPE_CHECKING:
+    from ...offload.plan import Plan
+
+
+class DeviceSegment(PreparedStep):
+    """A segment on the device: the Programs of its StepBlobs, one for all Tasks or one for each."""
+
+    def __init__(self, step: DeviceStep, rows: Rows, codes: DeviceCodes) -> None:
+        self.step, self.codes, self.rows = step, codes, rows
+        self.whole = Rows(rows.bytes, self._whole)
+
+    def _whole(self) -> Iterator[StepTime]:
+        step, rows = self.step, self.rows
+        names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
+        layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
+        macs, ends = sum(row.macs for row in rows.steps), (step.inputs, step.outputs)
+        yield StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers)
+
+    def links(self, use: StepBlobs) -> list[Link] | None:
+        program = use.programs[0].native if len(use.programs) == 1 and not use.tops else None
+        ends = None if program is None else program.ends
+        if ends is None or {("device", blob) for blob in ends[1]} != {*use.written}:
+            return None
+        reads, writes = (names_of("device", blobs) for blobs in ends)
+        return [Link(NativeLayer(None, program=program), reads, writes, len(self.step.tasks))]
+
+    def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
+        begin, codes = perf_counter(), slot.codes
+        at = (begin - slot.started) * 1000
+        if (direct := use.direct) is not None:
+            ran = direct.program.run_in(slot.sets[direct], codes, direct.packed, direct.unpacked)
+            whole, times, device = (perf_counter() - begin) * 1000, ran.tasks, [ran.device]
+        elif len(use.programs) == 1 and not env().check:
+            ran = use.programs[0].run(codes)
+            whole, times, device = (perf_counter() - begin) * 1000, ran.tasks, [ran.device]
+        else:
+            times, device, whole = self._each(use, codes)
+        for top, layer in use.tops:
+            self.codes.expose(top, layer, codes)
+        if times is None:
+            known = [ms for ms in device if ms is not None]
+            return RunTimes(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
+        if len(times) != len(self.step.tasks):
+            raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.step.tasks)}")
+        return RunTimes(self.rows, times, at, device if len(device) == len(times) else None)
+
+    def _each(
+        self, use: StepBlobs, codes: dict[str, Array]
+    ) -> tuple[Sequence[float] | None, list[float | None], float]:
+        """Run each Task on its own, and check it if that is asked for; return the times of a Ran for all, and the whole."""
+        parts, whole = [], 0.0
+        for task, program in zip(self.step.tasks, use.programs):
+            begin = perf_counter()
+            parts.append(program.run(codes))
+            whole += (perf_counter() - begin) * 1000
+            if env().check:
+                self.codes.check(task, codes)
+        timed = all(part.tasks is not None for part in parts)
+        times = [ms for part in parts for ms in part.tasks or ()] if timed else None
+        return times, [part.device for part in parts], whole
+
+
+class DeviceCodes:
+    """The codes of a batch: blobs in the shapes of layers and of the device, some of them views of others."""
+
+    def __init__(
+        self, shapes: Mapping[str, Shape], device_shapes: Mapping[str, Shape], views: Mapping[str, View]
+    ) -> None:
+        self.shapes, self.device_shapes, self.views = shapes, device_shapes, views
+
+    def of(self, blob: str, codes: dict[str, Array]) -> Array:
+        """Return the codes of a blob."""
+        return codes_of(blob, codes, self.device_shapes, self.views)
+
+    def expose(self, top: str, layer: str, codes: dict[str, Array]) -> None:
+        """Give a layer's top a view of its own if it is a part of a larger blob, and dump it if that is asked for."""
+        if any(view.base in codes for view in bases(top, self.views)):  # hidden memory has none
+            dump(top, layer, self.of(top, codes).reshape(self.shapes[top]))
+
+    def check(self, task: Task, codes: dict[str, Array]) -> None:
+        """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""
+        expected = task.define(*(self.of(b, codes) for b in task.inputs))
+        written = task.written(self.of(task.output, codes), expected.shape[1])
+        wrong = np.argwhere(written != expected)
+        if len(wrong):
+            at = tuple(int(i) for i in wrong[0])
+            raise DeviceError(
+                f"layer {task.origin[0]!r}: the device's code at {at} is {written[at]}, by definition {expected[at]} "
+                f"({len(wrong):,} of {expected.size:,} differ)",
+                layer=task.origin[0],
+            )
+
+
+class TaskRows:
+    """Makes the rows of segments, one per Task, without times."""
+
+    def __init__(self, plan: Plan, executed: Schedule) -> None:
+        self._shapes, self._graph, self._executed = plan.device_shapes, plan.graph, executed
+
+    @cached_property
+    def _together(self) -> dict[str, list[Layer]]:
+        """Return the layers that run as one Task, by the blob that it writes."""
+        layers: dict[str, list[Layer]] = {}
+        views, shapes = self._executed.views, self._executed.shapes
+        for layer in self._graph.layers:
+            wholes = [views[top].base for top in layer.tops if top in views]
+            for base in dict.fromkeys(whole for whole in wholes if whole in shapes):
+                layers.setdefault(base, []).append(layer)
+        return layers
+
+    @cached_property
+    def _packed(self) -> dict[str, str]:
+        """Return the network's blobs by the names of their codes, which differ if they are unfolded."""
+        packs = (step for step in self._executed.steps if isinstance(step, Pack))
+        return {step.result: step.blob for step in packs}
+
+    def of(self, step: DeviceStep) -> Rows:
+        """Return the rows of a segment."""
+        written = sum([prod(self._shapes[task.output]) for task in step.tasks])
+        return Rows(written, lambda: map(self._row, step.tasks))
+
+    def _row(self, task: Task) -> StepTime:
+        macs = task.macs(*(self._shapes[b] for b in task.inputs))
+        written = prod(self._shapes[task.output])  # one byte per code
+        together = self._together.get(task.output, [])
+        name = " & ".join(layer.name for layer in together) or task.origin[0]
+        layers = tuple(name for layer in together for name in layer.origin) or task.origin
+        reads = tuple(self._packed.get(blob, blob) for blob in task.inputs)
+        return StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
