@@ -35,7 +35,10 @@ def bases(blob: str, views: Mapping[str, View]) -> Iterator[View]:
 
 
 def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | None = None) -> View:
-    """Return the view of a blob in the largest blob that it is a part of, itself if of none; of those ``among``."""
+    """Return the view of a blob in the largest blob that it is a part of, which may be itself.
+
+    If ``among`` is given, larger blobs that are not in it do not count.
+    """
     itself, *outwards = bases(blob, views)
     return [itself, *(view for view in outwards if among is None or view.base in among)][-1]
 

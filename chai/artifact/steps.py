@@ -45,7 +45,7 @@ def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
         if first < 0 or first + inner[1] > outer[1] or (inner[0], *inner[2:]) != (outer[0], *outer[2:]):
             raise reader.error(f"header: blob {blob!r} does not fit its place in {whole!r}")
         places[blob] = View(whole, first)
-    depths: dict[str, int] = {}  # the blobs that each one lies in, one in another
+    depths: dict[str, int] = {}  # number of blobs around each one, as parts may have parts
     for blob in places:
         path, inside = dict.fromkeys([blob]), blob
         while inside in places and inside not in depths:
@@ -269,16 +269,16 @@ class StepReader:
         return pieces
 
     def _check_notes(self, tag: int, task: Task, largest_bias: int) -> None:
-        """Check that what a Task's descriptor does not have is possible; no bias in its segment is larger than that."""
+        """Check what a Task's descriptor does not say; ``largest_bias`` is the largest magnitude in its segment."""
         if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
         if isinstance(task, Conv) and isinstance(task.weights, Packed):
             most, overlay = self._format(task.inputs[0]).magnitude, self.overlay
             bound = overlay.array_bound if task.wide else overlay.accumulator_bound
             reached = WEIGHT * prod(task.weights.shape[1:]) * most
-            if reached + largest_bias >= bound:  # of another Task?
+            if reached + largest_bias >= bound:  # that bias may be another Task's
                 reached += int(np.abs(task.bias).max(initial=0))
-            if reached >= bound:  # if all weights were the largest: what are they?
+            if reached >= bound:  # so far as if all weights were the largest: look at them
                 reached = int((task.weights.magnitudes() * most + np.abs(task.bias)).max(initial=0))
             if reached >= bound:
                 raise self.reader.error(f"task {tag}: a sum could reach {reached:,}, beyond the overlay's accumulator")

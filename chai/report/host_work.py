@@ -31,7 +31,7 @@ class HostWork:
 
 
 def host_work(execution: Execution, chains: Sequence[Any] | None = None) -> list[HostWork]:
-    """Return what each step of a pass asks of the processor; of segments, what their driver does.
+    """Return the work of each step of a pass for the processor; for a segment, the work of its driver.
 
     ``chains`` are the segments compiled, in order, if they are.
     """
@@ -60,14 +60,14 @@ def host_work(execution: Execution, chains: Sequence[Any] | None = None) -> list
 
 
 def compiled(execution: Execution) -> Iterator[Any]:
-    """Yield the segments of a pass as what they are compiled to."""
+    """Yield each segment of a pass, compiled."""
     for step in execution.schedule.segments:
         work = step.work(execution.overlay, execution.plan.device_shapes, execution.schedule.views)
         yield step.chain or executable(work)
 
 
 def _segment(i: int, step: DeviceStep, readers: Readers, execution: Execution, chain: Any) -> Iterator[HostWork]:
-    """Yield what starting a segment asks, and moving codes that no conversion moves."""
+    """Yield the work of starting a segment, and of moving the codes that no conversion moves."""
     overlay, shapes = execution.overlay, execution.plan.device_shapes
     name = step.layers[0].name if step.layers else ""
     yield HostWork("driver", SEGMENT, name, {"call": 1})

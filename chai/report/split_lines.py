@@ -7,7 +7,7 @@ from typing import TypedDict
 
 
 class SplitRow(TypedDict):
-    """Layers on the host between layers on the overlay, for one reason; ``without`` them there were so many segments."""
+    """Layers on the host between layers on the overlay, for one reason; ``without`` them this number of segments is left."""
 
     reason: str
     layers: list[str]
@@ -15,7 +15,7 @@ class SplitRow(TypedDict):
 
 
 class Splits(TypedDict):
-    """The layers that split the segments, and how many there were if all of it ran on the overlay."""
+    """The layers that split the segments, and the number of segments if all of these layers ran on the overlay."""
 
     by_reason: list[SplitRow]
     joined: int

@@ -1,4 +1,4 @@
-"""Stand-in for the pynq library: a board whose accelerator computes nothing, and is done at the third look at its status.
+"""Stand-in for the pynq library: a board whose accelerator computes nothing, and is done at the third read of its status.
 
 It has what chai's driver calls, and no more. Buffers are plain memory, of zeros: outputs are what was there before.
 """

@@ -1,4 +1,4 @@
-"""The history of a benchmark: a file with a JSON object per line, which a slow-down is found by."""
+"""The history of a benchmark: a file with a JSON object per line, in which slow-downs show."""
 
 from __future__ import annotations
 

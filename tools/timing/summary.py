@@ -1,4 +1,4 @@
-"""What a netlist's paths come to, in numbers."""
+"""The paths of a netlist in figures."""
 
 from __future__ import annotations
 

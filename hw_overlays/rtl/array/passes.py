@@ -18,7 +18,7 @@ PREPARE = 7  # cycles before the first pixel of a pass in which it is offered
 
 
 def pass_layout(overlay: Overlay) -> data.StructLayout:
-    """Return the layout of a pass: its job's, from where it begins, and whether it is the job's first or final one."""
+    """Return the layout of a pass: its job, with the place where the pass begins, and whether it is the first or final one."""
     return data.StructLayout({**job(overlay).members, "first": 1, "final": 1})
 
 

@@ -25,7 +25,7 @@ OPERATION = "operation"  # the field that an overlay has which computes more tha
 class Compute(wiring.Component):
     """One Task at a time: the next one begins when the codes of the last one are out of the lanes.
 
-    A word is one of each plane that goes side by side. Of a Task that takes one plane at a time, the first of them counts.
+    Inputs come a word of each of the planes side by side. Of a Task that takes one plane at a time only the first one counts.
 
     ``task``    descriptors
     ``first``, ``second``  words of the inputs

@@ -20,7 +20,7 @@ REQUESTS = 32  # in flight
 
 
 class To(enum.Enum, shape=2):
-    """What the beats of a request are."""
+    """Where the beats of a request go."""
 
     FIRST = 0
     SECOND = 1

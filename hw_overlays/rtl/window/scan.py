@@ -1,4 +1,4 @@
-"""Scan: the way of a pooling through rows and columns.
+"""Scan: walk through the rows and columns of a pooling.
 
 Rows above and below the image and columns right of it, where windows begin or end, are gone through without words.
 """
