@@ -176,8 +176,11 @@ class _Chains:
         segment.fill(fixed)
         self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(segment.tasks)) :]
         whole = segment.whole
-        images = [(i, *(some or (0, segment.shapes[whole[i].output][0]))) for i, some in segment.pieces]
-        return {"tasks": [_entry(task) for task in whole], "pieces": images, "at": segment.regions.offsets}
+        pieces = [
+            (i, *(images or (0, segment.shapes[whole[i].output][0])), *(columns or ()))
+            for i, images, columns in segment.pieces
+        ]
+        return {"tasks": [_entry(task) for task in whole], "pieces": pieces, "at": segment.regions.offsets}
 
 
 def _entry(task: Task) -> dict[str, Any]:

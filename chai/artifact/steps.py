@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from ..blob import Array, Shape, View, outermost
-from ..codegen.chain import Chain, Piece, arranged, head_bytes, wanted
+from ..codegen.chain import Chain, Piece, arranged, head_bytes, uncut, wanted
 from ..codegen.dependencies import Budget, check_listed, dependencies
 from ..codegen.encoding import check_fields, constants_at, decode, waiting
 from ..codegen.join_pooling import apart
@@ -154,7 +154,7 @@ class StepReader:
         shapes, overlay = self.shapes, self.overlay
         entries, moves, laid = self._laid(about)
         listed_pieces = self.reader.of(about, {"pieces": [[int]]}, "steps")["pieces"]
-        pieces = self._pieces(listed_pieces, [shapes[out][0] for _, out in moves])
+        pieces = self._pieces(listed_pieces, [shapes[out] for _, out in moves])
         size, head = overlay.descriptor.bytes, head_bytes(overlay, len(pieces))
         listed = self.reader.section(f"descriptors.{index}").content
         if len(listed) != len(pieces) * size:
@@ -166,11 +166,11 @@ class StepReader:
         memory = Operands(overlay, laid.blobs, shapes, constants)
         tasks: dict[int, Task] = {}
         starts: dict[int, int] = {}  # addresses of their constants
-        first = [tag for tag, piece in enumerate(pieces) if not piece.first]
+        first = [tag for tag, piece in enumerate(pieces) if piece.begins]
         decoded = decode([(stored[tag], _common(entries[pieces[tag].task], pieces[tag])) for tag in first], memory)
         for tag, task in zip(first, decoded):
             self._check_notes(tag, task, constants.largest_bias)
-            tasks[pieces[tag].task] = task if task.images is None else replace(task, images=None)
+            tasks[pieces[tag].task] = uncut(task)
             starts[pieces[tag].task] = constants_at(stored[tag])
         whole = [self._with_blob(entries[i], task) for i, task in sorted(tasks.items())]
         # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
@@ -186,7 +186,9 @@ class StepReader:
                     raise self.reader.error(
                         f"task {tag}: its descriptor has {name} = {values[name]}, here it is {number}"
                     )
-            if piece.first:  # for other images than those that it was decoded from
+            if piece.columns not in whole[piece.task].strips(overlay, shapes):
+                raise self.reader.error(f"task {tag}: it is not cut into columns {piece.columns}")
+            if not piece.begins:  # for other images or columns than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
         return tuple(every), Chain(
             overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, section)]
@@ -252,20 +254,29 @@ class StepReader:
         usage = Usage(moves, about["reads"], about["writes"])
         return entries, moves, regions(self.overlay.layout, self.shapes, self.views, usage, about["at"])
 
-    def _pieces(self, listed: Sequence[Sequence[int]], batches: Sequence[int]) -> list[Piece]:
-        """Return which images of which Task each descriptor is for: of each Task all images, in order."""
-        done = [0] * len(batches)
+    def _pieces(self, listed: Sequence[Sequence[int]], outputs: Sequence[Shape]) -> list[Piece]:
+        """Return which images and columns of which Task each descriptor is for: of each Task all, in order."""
+        done = [0] * len(outputs)  # images of each Task
+        columns: dict[tuple[int, int, int], int] = {}  # of some images of a Task
         pieces = []
         for numbers in listed:
-            if len(numbers) != 3 or not 0 <= numbers[0] < len(batches):
+            if len(numbers) not in (3, 5) or not 0 <= numbers[0] < len(outputs):
                 raise self.reader.error(f"header: pieces: expected a Task, its first image and images, found {numbers}")
-            i, first, count = numbers
-            if first != done[i] or not 0 < count <= batches[i] - first:
-                raise self.reader.error(f"header: pieces: task {i} has {batches[i]} images, found {count} from {first}")
-            done[i] += count
-            pieces.append(Piece(i, None if count == batches[i] else (first, count)))
-        if done != list(batches):
-            raise self.reader.error("header: pieces: some images of a task are missing")
+            i, first, count, *strip = numbers
+            batch, *_, width = outputs[i]
+            begin, more = strip or (0, width)
+            if begin == 0:
+                if first != done[i] or not 0 < count <= batch - first:
+                    raise self.reader.error(f"header: pieces: task {i} has {batch} images, found {count} from {first}")
+                done[i] += count
+            if begin != columns.get((i, first, count), 0) or (strip and not 0 < more <= width - begin):
+                raise self.reader.error(f"header: pieces: task {i} has {width} columns, found {more} from {begin}")
+            columns[i, first, count] = begin + more
+            images, some = None if count == batch else (first, count), None if more == width else (begin, more)
+            pieces.append(Piece(i, images, some))
+        whole = all(end == outputs[i][3] for (i, _, _), end in columns.items())
+        if not whole or done != [shape[0] for shape in outputs]:
+            raise self.reader.error("header: pieces: some images or columns of a task are missing")
         return pieces
 
     def _check_notes(self, tag: int, task: Task, largest_bias: int) -> None:
@@ -307,7 +318,7 @@ class StepReader:
 def _common(entry: Mapping[str, Any], piece: Piece) -> dict[str, Any]:
     """Return the fields that every kind of Task has, for some images of a Task of the header."""
     names = {"inputs": tuple(entry["inputs"]), "output": entry["output"], "origin": tuple(entry["origin"])}
-    return {**names, "zero_weights": entry["zero_weights"], "images": piece.images}
+    return {**names, "zero_weights": entry["zero_weights"], "images": piece.images, "columns": piece.columns}
 
 
 def check_order(

@@ -38,8 +38,12 @@ def arrangements(
     Their cycles are those of the cycle model where no two blobs share bytes. The rules are priorities of list scheduling:
     the order of the Tasks as they come, or the length of their critical paths.
     """
-    whole = [[Piece(i)] for i in range(len(tasks))]
-    cut = [[*_pieces(i, shapes[task.output][0])] for i, task in enumerate(tasks)]
+    strips = [task.strips(overlay, shapes) for task in tasks]
+    whole = [[Piece(i, None, columns) for columns in each] for i, each in enumerate(strips)]
+    cut = [
+        [piece._replace(columns=columns) for piece in _pieces(i, shapes[task.output][0]) for columns in each]
+        for i, (task, each) in enumerate(zip(tasks, strips))
+    ]
     efforts = {
         piece: effort(overlay, task, shapes)
         for every in (whole, cut)
@@ -48,15 +52,16 @@ def arrangements(
     }
 
     def loses(i: int) -> bool:
-        return sum(efforts[piece].cycles for piece in cut[i]) > (1 + LOSS) * efforts[Piece(i)].cycles
+        images, all_at_once = (sum(efforts[piece].cycles for piece in pieces[i]) for pieces in (cut, whole))
+        return images > (1 + LOSS) * all_at_once
 
-    little = [[Piece(i)] if loses(i) else pieces for i, pieces in enumerate(cut)]
+    little = [whole[i] if loses(i) else pieces for i, pieces in enumerate(cut)]
     for choice in [whole] if cut == whole else [whole, cut, little]:
         pieces = [piece for part in choice for piece in part]
         costs = [efforts[piece] for piece in pieces]
         predecessors = _predecessors(tasks, pieces, shapes, views, overlay.layout.channels_per_word)
         for priorities in ([0] * len(pieces), _critical_paths(costs, predecessors)):
-            order = _list_schedule(costs, predecessors, priorities)
+            order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
             after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
             yield Arrangement(
                 [pieces[i] for i in order], makespan([costs[i] for i in order], after, first_cycle(overlay))
@@ -77,7 +82,7 @@ def _predecessors(
     views: Mapping[str, View],
     word: int,
 ) -> list[set[int]]:
-    """Return for each piece those before it that write what it reads. No part of a blob is written twice."""
+    """Return for each piece those before it that write what it reads. No part of a blob is written twice, but for strips."""
 
     def parts(piece: Piece, blob: str, channels: tuple[int, int]) -> Iterator[tuple[str, int, int]]:
         """Yield each run of images and each plane of channels (first, count), of the outermost blob."""
@@ -88,14 +93,23 @@ def _predecessors(
             for plane in range((start + channels[0]) // word, ceil_div(start + sum(channels), word)):
                 yield whole, run, plane
 
-    writer: dict[tuple[str, int, int], int] = {}
+    writers: dict[tuple[str, int, int], set[int]] = {}
     predecessors = []
     for i, piece in enumerate(pieces):
         task = tasks[piece.task]
         read = {part for blob in task.inputs for part in parts(piece, blob, (0, shapes[blob][1]))}
-        predecessors.append({writer[part] for part in read & writer.keys()})
-        writer.update(dict.fromkeys(parts(piece, task.output, task.channels(shapes)), i))
+        predecessors.append(set().union(*(writers[part] for part in read & writers.keys())))
+        for part in parts(piece, task.output, task.channels(shapes)):
+            writers.setdefault(part, set()).add(i)
     return predecessors
+
+
+def _strips_in_order(order: Sequence[int], pieces: Sequence[Piece]) -> list[int]:
+    """Return an order in which the strips of a Task's images have changed places: the left ones are first."""
+    strips: dict[tuple[object, ...], list[int]] = {}
+    for i in sorted(order, reverse=True):
+        strips.setdefault(pieces[i][:2], []).append(i)
+    return [strips[pieces[i][:2]].pop() for i in order]
 
 
 def _critical_paths(efforts: Sequence[Effort], predecessors: Sequence[set[int]]) -> list[float]:

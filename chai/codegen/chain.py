@@ -22,15 +22,16 @@ from .memory_map import FIXED, REGION, HostBlobs, Regions, split
 
 
 class Piece(NamedTuple):
-    """Images (first, count) of a Task, which is a number among those of its segment; None for all."""
+    """Images and columns (first, count) of a Task, which is a number among those of its segment; None for all."""
 
     task: int
     images: tuple[int, int] | None = None
+    columns: tuple[int, int] | None = None
 
     @property
-    def first(self) -> int:
-        """Return its first image."""
-        return self.images[0] if self.images else 0
+    def begins(self) -> bool:
+        """Return whether it has the Task's first image and column."""
+        return not (self.images and self.images[0]) and not (self.columns and self.columns[0])
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Chain(HostBlobs):
     """The Tasks of one segment, ready to be written to memory.
 
     ``tasks``        in the order of the descriptors: the tag of a descriptor is the Task's index
-    ``pieces``       which Task of the segment each of ``tasks`` is, or which images of it
+    ``pieces``       which Task of the segment each of ``tasks`` is, or which images and columns of it
     ``wanted``       the outputs that the host can ``load`` after a run: (blob, first channel, channels)
     ``after``        what each of ``tasks`` waits for
     ``descriptors``  with addresses relative to regions
@@ -64,9 +65,9 @@ class Chain(HostBlobs):
 
     @property
     def whole(self) -> list[Task]:
-        """Return the Tasks of which ``tasks`` are pieces, for all images."""
-        first = {piece.task: task for piece, task in zip(self.pieces, self.tasks) if not piece.first}
-        return [replace(task, images=None) if task.images else task for _, task in sorted(first.items())]
+        """Return the Tasks of which ``tasks`` are pieces."""
+        first = {piece.task: task for piece, task in zip(self.pieces, self.tasks) if piece.begins}
+        return [uncut(task) for _, task in sorted(first.items())]
 
     @property
     def spent(self) -> list[int]:
@@ -122,7 +123,15 @@ class Chain(HostBlobs):
 
 def arranged(tasks: Sequence[Task], pieces: Sequence[Piece]) -> list[Task]:
     """Return the Tasks of an arrangement."""
-    return [replace(tasks[i], images=images) if images else tasks[i] for i, images in pieces]
+    return [
+        replace(tasks[i], images=images, columns=columns) if images or columns else tasks[i]
+        for i, images, columns in pieces
+    ]
+
+
+def uncut(task: Task) -> Task:
+    """Return the Task of a piece."""
+    return replace(task, images=None, columns=None) if task.images or task.columns else task
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:

@@ -21,6 +21,8 @@ from ..overlay.layout import planes, spans
 from ..tasks import Task
 from .memory_map import Regions
 
+Pair = tuple[int, int]
+
 
 class Finished(NamedTuple):
     """Tasks of each engine, counted from the first of the chain."""
@@ -71,7 +73,7 @@ def dependencies(
     """
     accesses = _Accesses(_ByteHistory(budget or Budget()), shapes, regions, overlay.layout)
     for blob in regions.given:
-        accesses.write(blob, 0, shapes[blob][1], (0, shapes[blob][0]), NONE)
+        accesses.write(blob, (0, shapes[blob][1]), (0, shapes[blob][0]), NONE)
     waits, done = [], dict.fromkeys(Finished._fields, 0)
     for task in tasks:
         batch = shapes[task.output][0]
@@ -85,10 +87,10 @@ def dependencies(
         images = task.images or (0, batch)
         after = NONE
         for blob in dict.fromkeys(task.inputs):
-            after |= accesses.read(blob, 0, shapes[blob][1], images, me)
-        waits.append(after | accesses.write(task.output, *task.channels(shapes), images, me))
+            after |= accesses.read(blob, (0, shapes[blob][1]), images, me)
+        waits.append(after | accesses.write(task.output, task.channels(shapes), images, me, task.columns))
     for blob, first, channels in outputs:
-        accesses.read(blob, first, channels, (0, shapes[blob][0]), NONE)
+        accesses.read(blob, (first, channels), (0, shapes[blob][0]), NONE)
     return waits
 
 
@@ -126,11 +128,15 @@ def check_listed(
 
 @dataclass(eq=False, slots=True)
 class _Bytes:
-    """Bytes with one history: the outermost blob they hold, the Task that wrote it, the last Tasks that read it."""
+    """Bytes with one history: the outermost blob they hold, the Task that wrote it, the last Tasks that read it.
+
+    ``columns`` are those that strips have written so far, 0 if nothing is missing.
+    """
 
     blob: str | None = None
     written: Finished = NONE
     read: Finished = NONE
+    columns: int = 0
 
 
 class _ByteHistory:
@@ -146,7 +152,7 @@ class _ByteHistory:
         after = NONE
         for i in self._pieces(begin, end):
             piece = self.history[i]
-            if piece.blob is None:
+            if piece.blob is None or piece.columns:
                 raise DeviceError(f"blob {blob!r} is read before anything has written it")
             if piece.blob != whole:
                 raise DeviceError(f"another blob is written over {blob!r}, which is still read")
@@ -154,11 +160,18 @@ class _ByteHistory:
             self.history[i] = _Bytes(whole, piece.written, piece.read | reader)
         return after
 
-    def write(self, begin: int, end: int, now: _Bytes) -> Finished:
-        """Record a write; return the Tasks that wrote or read these bytes before. Raises DeviceError if they hold the blob."""
+    def write(self, begin: int, end: int, now: _Bytes, first: int = 0) -> Finished:
+        """Record a write; return the Tasks that wrote or read these bytes before. Raises DeviceError if they hold the blob.
+
+        A strip has its columns from ``first`` on, after those before it: it waits for nothing that the first strip did not.
+        """
         pieces = self._pieces(begin, end)
         after = NONE
         for piece in self.history[pieces.start : pieces.stop]:
+            if first:
+                if (piece.blob, piece.columns) != (now.blob, first):
+                    raise DeviceError(f"blob {now.blob!r} is not written strip by strip")
+                continue
             if piece.blob == now.blob:
                 raise DeviceError(f"blob {now.blob!r} is written twice")
             after |= piece.written | piece.read
@@ -182,33 +195,34 @@ class _ByteHistory:
 
 
 class _Accesses:
-    """Reads and writes of channels of some ``images`` (first, count) of blobs in a memory; each returns what it waits for."""
+    """Reads and writes of ``channels`` of ``images``, each (first, count), in a memory; each returns what it waits for."""
 
     def __init__(self, memory: _ByteHistory, shapes: Mapping[str, Shape], regions: Regions, layout: Layout) -> None:
         self.memory, self.shapes, self.regions, self.layout = memory, shapes, regions, layout
 
-    def read(self, blob: str, first: int, channels: int, images: tuple[int, int], reader: Finished) -> Finished:
-        whole, runs = self._bytes(blob, first, channels, images)
+    def read(self, blob: str, channels: Pair, images: Pair, reader: Finished) -> Finished:
+        whole, runs = self._bytes(blob, channels, images)
         after = NONE
         for begin, end in runs:
             after |= self.memory.read(begin, end, blob, whole, reader)
         return after
 
-    def write(self, blob: str, first: int, channels: int, images: tuple[int, int], writer: Finished) -> Finished:
-        """Raise DeviceError, too, if the writer would wait for itself."""
-        whole, runs = self._bytes(blob, first, channels, images)
+    def write(self, blob: str, channels: Pair, images: Pair, writer: Finished, strip: Pair | None = None) -> Finished:
+        """Raise DeviceError, too, if the writer would wait for itself. A ``strip`` has some columns."""
+        whole, runs = self._bytes(blob, channels, images)
+        begin_column, end_column = (0, 0) if strip is None else (strip[0], sum(strip))
+        now = _Bytes(whole, writer, columns=end_column % self.shapes[blob][3])
         after = NONE
         for begin, end in runs:
-            before = self.memory.write(begin, end, _Bytes(whole, writer))
+            before = self.memory.write(begin, end, now, begin_column)
             if before.array >= writer.array > 0 or before.window >= writer.window > 0:
                 raise DeviceError(f"blob {whole!r} is written over what it is made of")
             after |= before
         return after
 
-    def _bytes(
-        self, blob: str, first: int, channels: int, images: tuple[int, int]
-    ) -> tuple[str, Iterable[tuple[int, int]]]:
+    def _bytes(self, blob: str, channels: Pair, images: Pair) -> tuple[str, Iterable[tuple[int, int]]]:
         """Return the outermost blob of these channels, and where their bytes are."""
+        first, count = channels
         whole, start = self.regions.whole(blob)
         offset = self.regions.blobs[blob].offset
-        return whole, spans(offset, self.shapes[whole], start + first, channels, images, self.layout)
+        return whole, spans(offset, self.shapes[whole], start + first, count, images, self.layout)

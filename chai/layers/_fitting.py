@@ -87,7 +87,7 @@ class BySquares:
 
 
 def smaller(layer: WindowLayer, overlay: Overlay, bottom: Shape) -> ByChannels | BySquares | None:
-    """Return how an overlay that refuses a convolution can run it in pieces; None if it cannot."""
+    """Return how an overlay can run a convolution whose rows do not fit in pieces that do; None if it cannot."""
     if not picks(overlay):
         return None
     window, group, outputs = layer.window, layer.params.group, layer.params.num_output
@@ -96,7 +96,7 @@ def smaller(layer: WindowLayer, overlay: Overlay, bottom: Shape) -> ByChannels |
     if step < group == outputs == bottom[1] and not joined:
         for channels in range(round_up(group, step) - step, 0, -step):
             piece = (bottom[0], channels, *bottom[2:])
-            if not conv_refused(layer, overlay, window, (channels, channels), piece):
+            if not conv_refused(layer, overlay, window, (channels, channels), piece, whole=True):
                 return ByChannels(channels)
     for f in FACTORS if window.stride == (1, 1) else ():
         whole = (*window.dilation, *window.pad, *bottom[2:], *window.sizes(bottom[2:]))
@@ -105,7 +105,7 @@ def smaller(layer: WindowLayer, overlay: Overlay, bottom: Shape) -> ByChannels |
         ):
             continue
         pixels = (*bottom[:2], bottom[2] // f, bottom[3] // f)
-        own = conv_refused(layer, overlay, BySquares(f).window(window), (outputs, group), pixels)
+        own = conv_refused(layer, overlay, BySquares(f).window(window), (outputs, group), pixels, whole=True)
         if not own and not conv_refused(layer, overlay, stepping(f), (bottom[1], bottom[1]), bottom):
             return BySquares(f)
     return None

@@ -10,6 +10,7 @@ from ..graph import Layer
 from ..graph.params import Filler, margin, nested, size, within
 from ..overlay import Overlay
 from ..overlay.weights import groups_to_join, is_depthwise
+from ..tasks.strips import beyond_strips
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
@@ -33,10 +34,12 @@ def sides(layer: Layer, pad: Pair) -> tuple[Pair, Pair]:
     return pads
 
 
-def conv_refused(layer: Layer, overlay: Overlay, window: Window, outputs: Pair, bottom: Shape) -> str | None:
+def conv_refused(
+    layer: Layer, overlay: Overlay, window: Window, outputs: Pair, bottom: Shape, whole: bool = False
+) -> str | None:
     """Return why the overlay cannot run a convolution over a blob of this shape as a part of a layer; None if it can.
 
-    ``outputs`` are its output channels and groups.
+    ``outputs`` are its output channels and groups. ``whole``: in whole rows, not in strips.
     """
     channels, group = outputs
     shape = channels, bottom[1] // group, *window.kernel
@@ -44,7 +47,8 @@ def conv_refused(layer: Layer, overlay: Overlay, window: Window, outputs: Pair, 
     if joined > 1 and joined * count(shape) > JOINED:
         return f"{group} groups share words of channels; joined, their weights take more than {JOINED:,} bytes"
     weights = shape[0], shape[1] * joined, *window.kernel
-    return beyond_ring(overlay, window, weights, group // joined, bottom) or layer.beyond(
+    fits = beyond_ring if whole else beyond_strips
+    return fits(overlay, window, weights, group // joined, bottom) or layer.beyond(
         overlay,
         "conv",
         kernel=max(window.kernel),
@@ -198,9 +202,12 @@ class WindowLayer(Layer):
             if number % p.group:
                 raise self.wrong(f"{what} {number} cannot be divided into {p.group} groups")
 
-    def refused(self, overlay: Overlay, window: Window, bottom: Shape) -> str | None:
-        """Return why the overlay cannot run a convolution with this window over a blob of this shape; None if it can."""
-        return conv_refused(self, overlay, window, (self.params.num_output, self.params.group), bottom)
+    def refused(self, overlay: Overlay, window: Window, bottom: Shape, whole: bool = False) -> str | None:
+        """Return why the overlay cannot run a convolution with this window over a blob of this shape; None if it can.
+
+        ``whole``: in whole rows, not in strips.
+        """
+        return conv_refused(self, overlay, window, (self.params.num_output, self.params.group), bottom, whole)
 
     def check_axis(self) -> None:
         """Check that channels are axis 1. Raises ShapeError."""

@@ -51,9 +51,9 @@ class Convolution(WindowLayer):
         bias = self.blobs[1] if self.params.bias_term else None
         task = target.conv(self, self.evened(self.blobs[0]), bias, self.window, self.params.group)
         bottom = target.shapes[self.bottoms[0]]
-        if self.refused(target.overlay, self.window, bottom) and (pieces := smaller(self, target.overlay, bottom)):
-            return pieces.lower(self, target, cast("Conv", task))
-        return [task]
+        whole = self.refused(target.overlay, self.window, bottom, whole=True) is None
+        pieces = None if whole else smaller(self, target.overlay, bottom)
+        return pieces.lower(self, target, cast("Conv", task)) if pieces else [task]
 
     @property
     def convolution(self) -> tuple[Window, int] | None:

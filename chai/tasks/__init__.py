@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 class Task:
     """An operation that reads blobs and writes one. ``origin`` names the prototxt layers it runs.
 
-    ``images`` (first, count) are those of its blobs that it works on; None for all.
+    ``images`` (first, count) are those of its blobs that it works on; None for all. ``columns`` (first, count) are those of its
+    output that it computes; None for all. They are for descriptors: the definition is that of all.
     ``zero_weights`` is the number of weights that are not a layer's but zeros added by a rewrite; ``macs`` leaves them out.
     ``lookup``, int8 (256,), is a table that its codes go through last: that of code c is at c + 128. None: they stay as they are.
 
@@ -67,6 +68,7 @@ class Task:
     output: str
     origin: tuple[str, ...]
     images: tuple[int, int] | None = field(default=None, kw_only=True)
+    columns: tuple[int, int] | None = field(default=None, kw_only=True)
     zero_weights: int = field(default=0, kw_only=True)
     lookup: Array | None = field(default=None, kw_only=True)
 
@@ -181,6 +183,10 @@ class Task:
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
         """Estimate what its engine waits for before its first result and after its last one."""
         return of_window(overlay, self.cycles(overlay, shapes) - overlay.overhead.task_cycles)
+
+    def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[tuple[int, int] | None]:
+        """Return the columns of its output that each of its descriptors has, in order: all, if its rows fit the overlay."""
+        return (None,)
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether it cannot compute while it fetches."""

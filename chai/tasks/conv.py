@@ -11,7 +11,7 @@ from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..fixed import Requantization, Scaled, requantize, weight_steps
 from ..overlay import Overlay, TaskLimits
-from ..overlay.layout import image_bytes
+from ..overlay.layout import image_bytes, word_bytes
 from ..overlay.sections import BEAT
 from ..overlay.weights import (
     Packed,
@@ -28,7 +28,8 @@ from ..util.rounding import ceil_div, round_up
 from . import Task
 from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .pooling import PooledCodes
-from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, tiling, weight_traffic
+from .strips import Columns, Strip, beyond_strips, strips
+from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, ring_words, weight_traffic
 from .unfold import Unfold
 from .waits import Waits
 from .window import Window
@@ -126,18 +127,23 @@ class Conv(Task):
         return self.zero, self.requantization.zero
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
-        window, weights, group, source = self._geometry(shapes)
-        word = overlay.layout.channels_per_word
+        conv, word = self._convolved(shapes), overlay.layout.channels_per_word
+        weights, group = conv.weights, conv.group
         if group > 1 and not is_depthwise(weights, group) and (weights[1] % word or weights[0] // group % word):
             return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
         if self.wide and overlay.wide_bits is None:
             return f"overlay {overlay.name} has no sums of more than {overlay.accumulator_bits} bits"
-        reason = super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
+        fits = beyond_strips if self.pooling is None else beyond_ring
+        reason = super().excluded(overlay, shapes) or fits(overlay, *conv[:4])
         if reason or self.pooling is None:
             return reason
-        columns = tiling(overlay, window, weights, group, source).columns
+        columns = conv.tiling(overlay).columns
         drained = drained_planes(overlay, weights, group)
-        return self.pooling.excluded(self.limits(overlay), drained, window.sizes(source[2:]), columns)
+        return self.pooling.excluded(self.limits(overlay), drained, conv.size, columns)
+
+    def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[Columns | None]:
+        conv = self._convolved(shapes)[:4]
+        return (beyond_ring(overlay, *conv) and strips(overlay, *conv)) or (None,)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         kernel, stride, pad, dilation = map(max, self.window)
@@ -163,6 +169,7 @@ class Conv(Task):
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
         images = self.images[1] if self.images else shapes[0][0]
+        ow = self.columns[1] if self.columns else ow
         return int(images * (self.weights.size - self.zero_weights) * oh * ow)
 
     @classmethod
@@ -185,22 +192,30 @@ class Conv(Task):
         return array_waits(overlay, self._convolved(shapes), self.constant_traffic(overlay, shapes) / BEAT)
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
-        return tiling(overlay, *self._geometry(shapes)).waits
+        return self._convolved(shapes).tiling(overlay).waits
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        own = weight_traffic(overlay, *self._geometry(shapes)) + self.weights.shape[0] * overlay.table.bytes
+        own = weight_traffic(overlay, self._convolved(shapes)) + self.weights.shape[0] * overlay.table.bytes
         return own + super().constant_traffic(overlay, shapes)
 
-    def _geometry(self, shapes: Mapping[str, Shape]) -> tuple[Window, Shape, int, Shape]:
-        source = self.batch(shapes), *shapes[self.inputs[0]][1:]
-        return self.window, self.weights.shape, self.group, source
+    def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
+        if self.columns is None:
+            return super().moved(overlay, shapes)
+        conv = self._convolved(shapes)
+        parts = conv.source, (conv.source[0], conv.weights[0], *conv.size)
+        return word_bytes(parts[0], overlay.layout), word_bytes(parts[1], overlay.layout)
 
     def _convolved(self, shapes: Mapping[str, Shape]) -> Convolved:
-        return Convolved(*self._geometry(shapes), self.pooling, self.wide)
+        _, channels, height, width = shapes[self.inputs[0]]
+        strip = None
+        if self.columns is not None:
+            strip, width = self.columns[1], Strip.of(self.window, self.columns, width).width
+        source = self.batch(shapes), channels, height, width
+        return Convolved(self.window, self.weights.shape, self.group, source, strip, self.pooling, self.wide)
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         array, r = memory.overlay.array, self.requantization
-        source = memory.view(self.inputs[0])
+        source, target = memory.view(self.inputs[0]), memory.view(self.output)
         window = window_fields(self.window)
         m, c, *kernel = self.weights.shape
         if tuple(kernel) != self.window.kernel or c * self.group != source.channels or m % self.group:
@@ -211,12 +226,20 @@ class Conv(Task):
         size = self.window.sizes((source.height, source.width))
         memory.check_output(self.output, (source.batch, m, *(self.pooling.out if self.pooling else size)))
         pooled = self.pooling.fields(size) if self.pooling else {}
-        tile = tiling(memory.overlay, *self._geometry(memory.shapes))
+        conv = self._convolved(memory.shapes)
+        if reason := beyond_ring(memory.overlay, *conv[:4]):
+            raise DeviceError(reason)
+        if self.columns is not None:
+            read = Strip.of(self.window, self.columns, source.width)
+            window |= {"pad_w": read.pad, "input_row": source.width, "output_row": target.width}
+            source = memory.columns(source, read.first, read.width)
+            target = memory.columns(target, *self.columns)
+        tile = conv.tiling(memory.overlay)
         return {
             **source.input(),
-            **memory.view(self.output).output(),
-            "output_height": size[0],
-            "output_width": size[1],
+            **target.output(),
+            "output_height": conv.size[0],
+            "output_width": conv.size[1],
             **pooled,
             **window,
             **clamp(r, self._leaky),
@@ -335,7 +358,7 @@ class Conv(Task):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield plain, dilated, grouped, depthwise, leaky and wide convolutions."""
+        """Yield plain, dilated, grouped, depthwise, leaky and wide convolutions, and one whose rows do not fit."""
         limits = maker.overlay.limits(cls.kind, ConvLimits)
         if limits is None:
             return
@@ -357,6 +380,11 @@ class Conv(Task):
             yield cls._probe(maker, "conv wide", Sample(inputs, 256, plain, wide=True))
         if limits.pool_kernel_max >= 3:
             yield cls._probe(maker, "conv pooled", Sample(inputs, outputs, plain, slope=0, pooled=(3, 2)))
+        close = _window(limits, 3, 1, 1)
+        deep = maker.step * (ring_words(maker.overlay) // (close.extent(0) * maker.size[1]) + 1)  # more than whole rows
+        weights, source = (5, deep, *close.kernel), (1, deep, *maker.size)
+        if deep <= limits.channels_max and strips(maker.overlay, close, weights, 1, source):
+            yield cls._probe(maker, "conv in strips", Sample(deep, 5, close))
         for unsigned in maker.unsigned:
             yield cls._probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))
 

@@ -175,6 +175,10 @@ class Operands:
         self._views[blob] = view = StridedBlob(address, pitch, image, n, c, h, w)
         return view
 
+    def columns(self, view: StridedBlob, first: int, width: int) -> StridedBlob:
+        """Return some columns of a StridedBlob."""
+        return view._replace(address=view.address + first * self.step, width=width)
+
     def check_output(self, blob: str, expected: Shape) -> None:
         """Raise DeviceError if a Task's output does not have the shape expected for its inputs."""
         shape = self.shape(blob)

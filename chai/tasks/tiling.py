@@ -29,7 +29,7 @@ START, DRAIN = (
 
 @dataclass(eq=False, slots=True)
 class Tiling:
-    """Tiles of whole rows of one image; a row that exceeds the accumulators is cut into columns.
+    """Tiles of whole rows of one image, or of a strip of it; a row that exceeds the accumulators is cut into columns.
 
     ``rows``     of the output in a tile; the last tile of an image may have fewer
     ``columns``  of the output in a tile: all, unless a row exceeds the accumulators
@@ -45,14 +45,17 @@ class Tiling:
     waits: bool
 
 
-def tiling(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> Tiling:
+def tiling(
+    overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape, strip: int | None = None
+) -> Tiling:
     """Return the tiles of a convolution with weights (M, C/group, kh, kw) of a blob (N, C, H, W).
 
-    The input buffer is a ring of rows. It holds those of a tile and the new ones of the next, or a whole image.
+    The input buffer is a ring of rows. It holds those of a tile and the new ones of the next, or a whole image. The blob may
+    be the columns that a ``strip`` of so many columns of the output reads: its tiles are single rows.
     """
     n, _, height, width = source
     oh, ow = window.sizes((height, width))
-    oh, ow = max(1, oh), max(1, ow)  # a blob may be empty
+    oh, ow = max(1, oh), strip or max(1, ow)  # a blob may be empty
     pixels = overlay.buffers.accumulators.depth * overlay.array.lanes
     room, row = ring_words(overlay), row_words(overlay, weights, group, width)
     extent, stride = window.extent(0), window.stride[0]
@@ -60,7 +63,7 @@ def tiling(overlay: Overlay, window: Window, weights: Shape, group: int, source:
     def held(rows: int) -> int:
         return min(height, (2 * rows - 1) * stride + extent) * row
 
-    rows = max(1, min(oh, pixels // ow))
+    rows = 1 if strip else max(1, min(oh, pixels // ow))
     if held(rows) > room:  # then the image does not fit either
         rows = max(1, ((room // row - extent) // stride + 1) // 2)
     rows = ceil_div(oh, ceil_div(oh, rows))
@@ -151,12 +154,16 @@ class TileBlock(NamedTuple):
 
 
 class Convolved(NamedTuple):
-    """The shapes of a convolution: those of weights (M, C/group, kh, kw) and input (N, C, H, W), and what follows it."""
+    """The shapes of a convolution: those of weights (M, C/group, kh, kw) and input (N, C, H, W), and what follows it.
+
+    ``strip`` is as in ``tiling``.
+    """
 
     window: Window
     weights: Shape
     group: int
     source: Shape
+    strip: int | None = None
     pooling: PooledCodes | None = None
     wide: bool = False
 
@@ -167,7 +174,13 @@ class Convolved(NamedTuple):
 
     def tiling(self, overlay: Overlay) -> Tiling:
         """Return its tiles."""
-        return tiling(overlay, self.window, self.weights, self.group, self.source)
+        return tiling(overlay, *self[:5])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Return height and width of its codes."""
+        height, width = self.window.sizes(self.source[2:])
+        return height, self.strip or width
 
 
 def blocks(overlay: Overlay, weights: Shape, group: int) -> list[tuple[int, int]]:
@@ -191,7 +204,7 @@ def drained_planes(overlay: Overlay, weights: Shape, group: int) -> int:
 
 def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
     """Yield, for each tile of an image, its jobs: one for each block of outputs."""
-    tile, (oh, ow) = conv.tiling(overlay), conv.window.sizes(conv.source[2:])
+    tile, (oh, ow) = conv.tiling(overlay), conv.size
     taps, _ = passes(overlay, conv.weights, conv.group)
     array, every = overlay.array, blocks(overlay, conv.weights, conv.group)
     rows_left = oh
@@ -223,11 +236,11 @@ def array_cycles(overlay: Overlay, conv: Convolved) -> int:
     return conv.source[0] * sum(busy)
 
 
-def weight_traffic(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> int:
+def weight_traffic(overlay: Overlay, conv: Convolved) -> int:
     """Return the bytes of weights that are fetched: again for each tile where neither they nor the input stay."""
-    tile = tiling(overlay, window, weights, group, source)
-    times = {NOTHING: source[0] * tile.tiles, IMAGE: source[0], IMAGES: 1, WEIGHTS: 1}[tile.stays]
-    return times * weight_bytes(weights, group, overlay.array)
+    tile, images = conv.tiling(overlay), conv.source[0]
+    times = {NOTHING: images * tile.tiles, IMAGE: images, IMAGES: 1, WEIGHTS: 1}[tile.stays]
+    return times * weight_bytes(conv.weights, conv.group, overlay.array)
 
 
 def pieces(length: int, size: int) -> list[tuple[int, int]]:

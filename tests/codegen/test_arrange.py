@@ -113,15 +113,15 @@ def test_an_engine_takes_what_it_can_begin() -> None:
     array, window = (task.cycles(Z2, shapes) for task in tasks[:2])
     assert window < array < 2 * window
     for rule in arrangements(Z2, tasks, shapes, {}):
-        assert [i for i, _ in rule.pieces] == [5, 0, 1, 4, 3, 2, 6]
-    assert all(images is None for rule in arrangements(Z2, tasks, shapes, {}) for _, images in rule.pieces)
+        assert [piece.task for piece in rule.pieces] == [5, 0, 1, 4, 3, 2, 6]
+    assert all(piece.images is None for rule in arrangements(Z2, tasks, shapes, {}) for piece in rule.pieces)
 
 
 @pytest.mark.usefixtures("at_once")
 def test_what_most_work_waits_for_goes_first() -> None:
     shapes = dict.fromkeys("abcdef", (1, 16, 5, 7))
     tasks = [_array("a", "b"), _array("a", "c"), pool("c", "d"), pool("d", "e"), pool("b", "f")]
-    task_order, path_order = ([i for i, _ in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
+    task_order, path_order = ([piece.task for piece in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
     assert task_order == [0, 4, 1, 2, 3]
     assert path_order == [1, 2, 0, 3, 4]
 
@@ -135,7 +135,7 @@ def test_the_longest_way_counts_in_cycles() -> None:
     tasks = [_array("a", "c"), _array("a", "b"), pool("b", "g"), pool("c", "d"), wide, pool("d", "e")]
     array, window = (tasks[i].cycles(Z2, shapes) for i in (0, 2))
     assert wide.cycles(Z2, shapes) > array + 2 * window and array > window
-    task_order, path_order = ([i for i, _ in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
+    task_order, path_order = ([piece.task for piece in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
     assert task_order == [0, 3, 1, 5, 4, 2]  # the window engine is still busy when the second convolution has ended
     assert path_order == [1, 2, 4, 0, 3, 5]
 
@@ -147,11 +147,11 @@ def test_a_cut_task_names_every_image_once(batch: int, step: int) -> None:
     whole, _, cut, *_ = (rule.pieces for rule in arrangements(Z2, tasks, shapes, {}))
     assert whole == [Piece(0), Piece(1)]
     for i in range(2):
-        pieces = [images for task, images in cut if task == i]
+        pieces = [piece.images for piece in cut if piece.task == i]
         assert len(pieces) <= PIECES
         assert [n for first, count in filter(None, pieces) for n in range(first, first + count)] == list(range(batch))
         assert pieces[0] == (0, step)
-    assert [task.images for task in arranged(tasks, cut)] == [images for _, images in cut]
+    assert [task.images for task in arranged(tasks, cut)] == [piece.images for piece in cut]
 
 
 @pytest.mark.usefixtures("at_once")
@@ -198,7 +198,7 @@ def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(network: A
         laid = regions(Z2.layout, shapes, views, Usage(moves, ["0"], [*wrote]), apart=len(work))
         after = dependencies(Z2, work, shapes, laid, [])
         assert chain_cycles(Z2, work, shapes, after) == cycles
-        images = sorted((i, n) for i, some in pieces for n in range(*_of(some, shapes["0"][0])))
+        images = sorted((i, n) for i, some, _ in pieces for n in range(*_of(some, shapes["0"][0])))
         assert images == [(i, n) for i in range(len(tasks)) for n in range(shapes["0"][0])]
 
 
@@ -210,7 +210,7 @@ def test_digits_stays_whole() -> None:
     for batch in (1, 2, 3):
         net = chai.Net("digits", device="null", overlay="pynq-z2", batch=batch)
         net.plan()
-        assert all(images is None for _, images in chain_of(net, step_of(net)).pieces)
+        assert all(piece.images is None for piece in chain_of(net, step_of(net)).pieces)
 
 
 # -- descriptors of some images
@@ -284,4 +284,4 @@ def test_blobs_are_kept_apart_where_that_pays() -> None:
 
 
 def test_pieces_are_tuples_of_a_task_and_images() -> None:
-    assert Piece(3) == (3, None) and Piece(3, (0, 2)).images == (0, 2)
+    assert Piece(3) == (3, None, None) and Piece(3, (0, 2)).images == (0, 2)

@@ -130,7 +130,17 @@ def test_every_field_has_a_use() -> None:
     product.shapes["b"] = (1, 20, 1, 1)
     pooled = conv(pooling=PooledCodes(Window((3, 3), (2, 2), (1, 1)), (3, 3)))  # of 4 x 4 codes
     pooled.shapes |= {"out": (2, 2, 3, 3), "concat": (2, 40, 3, 3)}
-    for case in (conv(group=1, wide=True), pooled, summed, copy(), average(), table, product, upsample()):
+    for case in (
+        conv(group=1, wide=True),
+        conv(columns=(1, 2)),
+        pooled,
+        summed,
+        copy(),
+        average(),
+        table,
+        product,
+        upsample(),
+    ):
         filled |= {name for name, value in case.values(tag=1, after=Finished(1, 1)).items() if value}
     never = {f.name for f in Z2.descriptor.fields} - filled - {"version"}
     assert never == {"pad_w"}  # these cases have no such padding

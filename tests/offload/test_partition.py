@@ -557,17 +557,18 @@ def test_a_pooling_of_more_columns_than_the_buffer_holds(tmp_path: Path) -> None
 
 
 def test_rows_that_do_not_fit_the_input_buffer(tmp_path: Path) -> None:
-    """Eleven rows of 4,000 pixels of 16 channels are 704,000 bytes; every shipped array stages 131,072, in each lane."""
+    """Rows of 4,000 pixels go in strips. Of 1,100 channels, a strip of one window is too much: 11 x 11 x 69 words."""
     path = tmp_path / "net.prototxt"
 
-    def reasons(width: int, overlay: str) -> dict[str, str]:
+    def reasons(channels: int, width: int, overlay: str) -> dict[str, str]:
+        shape = f"shape {{ dim: [1, {channels}, 11, {width}] }}"
         path.write_text(
-            f'layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: [1, 3, 11, {width}] }} }} }}\n'
+            f'layer {{ name: "data" type: "Input" top: "data" input_param {{ {shape} }} }}\n'
             'layer { name: "c" type: "Convolution" bottom: "data" top: "c" '
             "convolution_param { num_output: 2 kernel_size: 11 } }\n"
         )
         return dict(chai.Net(path, device="null", overlay=overlay).offload.partition.reasons)
 
     for name in ("pynq-z2", "zcu104"):
-        assert reasons(4000, name) == {"c": "11 input rows take 704,000 bytes, the overlay stages 131,072"}
-        assert reasons(744, name) == {}
+        assert reasons(3, 4000, name) == reasons(3, 744, name) == {}
+        assert reasons(1100, 20, name) == {"c": "11 input rows take 242,880 bytes, the overlay stages 131,072"}

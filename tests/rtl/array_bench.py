@@ -79,7 +79,10 @@ class Bench:
         self.descriptors: list[bytes] = []
 
     def add(self, task: Conv, codes: np.ndarray, after: Finished = NONE, source: Blob | None = None) -> Blob:
-        """Add a Task, and its input's codes unless they are those of ``source``; return its output's blob."""
+        """Add a Task, in strips if its rows do not fit, and its input's codes unless they are those of ``source``.
+
+        Return its output's blob.
+        """
         n, m = codes.shape[0], task.weights.shape[0]
         size = task.window.sizes(codes.shape[2:]) if task.pooling is None else task.pooling.out
         target = self._blob((n, m, *size))
@@ -94,14 +97,16 @@ class Bench:
         shapes: dict[str, tuple[int, ...]] = {}
         source.place("x", self.overlay, address, shapes)
         target.place("y", self.overlay, address, shapes)
-        tag, where = len(self.descriptors), self._allocate(0)
-        descriptor, pieces = encode(task, Operands(self.overlay, address, shapes), where, tag=tag, after=after)
+        where, memory = self._allocate(0), Operands(self.overlay, address, shapes)
+        for columns in task.strips(self.overlay, shapes):
+            piece = replace(task, columns=columns)
+            descriptor, pieces = encode(piece, memory, where, tag=len(self.descriptors), after=after)
+            self.descriptors.append(descriptor)
         constants = np.frombuffer(joined(pieces), np.uint8)
         begin = self._allocate(len(constants)) - BASE
-        for memory in (self.memory, self.expected):
-            memory[begin : begin + len(constants)] = constants
+        for data in (self.memory, self.expected):
+            data[begin : begin + len(constants)] = constants
         self._store(target, task.define(codes), self.expected)
-        self.descriptors.append(descriptor)
         return target
 
     def codes(self, blob: Blob) -> np.ndarray:
@@ -181,6 +186,21 @@ def random_conv(
         if beyond_ring(overlay, task.window, task.weights.shape, task.group, codes.shape) is None:
             return task, codes
     raise AssertionError(f"no {kind}")
+
+
+def random_strips(overlay: Overlay, random: np.random.Generator, kind: str) -> tuple[Conv, np.ndarray]:
+    """A Task whose rows do not fit, so that it has several strips, and its input."""
+    for _ in range(1000):
+        n, channels, height = (int(random.integers(1, most)) for most in (3, 60, 12))
+        sizes = _sizes(overlay, random, kind, (n, channels, height, int(random.integers(20, 90))))
+        if sizes is None:
+            continue
+        task, codes = _task(random, kind, *sizes)
+        task = task.joined(overlay)
+        shapes = {"x": codes.shape, "y": (n, task.weights.shape[0], *task.window.sizes(codes.shape[2:]))}
+        if len(task.strips(overlay, shapes)) > 1:
+            return task, codes
+    raise AssertionError(f"no {kind} in strips")
 
 
 def widened(random: np.random.Generator, task: Conv, most: int) -> Conv:

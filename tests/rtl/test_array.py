@@ -23,7 +23,7 @@ from chai.tasks import tiling
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 
-from .array_bench import KINDS, Bench, pick, pooled, random_conv, small
+from .array_bench import KINDS, Bench, pick, pooled, random_conv, random_strips, small
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -139,6 +139,23 @@ def test_codes_are_pooled_before_they_are_written(overlay: Overlay) -> None:
                 beyond.add((stored["pool_over_h"] > 0, stored["pool_over_w"] > 0))
         bench.run(LATENCIES[seed % len(LATENCIES)], pick(random, 0, 0, 40, 200))
     assert len(stays) >= 3 and several > 5 and len(beyond) == 4
+
+
+@pytest.mark.parametrize("overlay", FIRST)
+def test_strips_have_the_codes_of_the_whole(overlay: Overlay) -> None:
+    """Columns of images at a time, with every kind of window and padding, among Tasks of whole rows."""
+    stays, most = set(), 0
+    for seed in range(8):
+        bench, random = Bench(overlay, 7000 + seed), np.random.default_rng(seed)
+        for i in range(3):
+            first = len(bench.descriptors)
+            bench.add(*random_strips(overlay, random, KINDS[(seed + i) % 3]))
+            strips = [unpack(overlay.descriptor, each) for each in bench.descriptors[first:]]
+            stays |= {strip["stays"] for strip in strips}
+            most = max(most, len(strips))
+            bench.add(*random_conv(overlay, random, "conv"))
+        bench.run(LATENCIES[seed % len(LATENCIES)], pick(random, 0, 0, 40, 200))
+    assert len(stays) >= 2 and most > 2
 
 
 @pytest.mark.parametrize("stays", [tiling.NOTHING, tiling.IMAGE, tiling.IMAGES, tiling.WEIGHTS])

@@ -73,7 +73,7 @@ def test_weights_are_fetched_again_where_nothing_stays(
 ) -> None:
     window = plain(weights[2], 1, weights[2] // 2)
     assert tiling(Z2, window, weights, 1, source).stays == stays
-    assert weight_traffic(Z2, window, weights, 1, source) == times * weight_bytes(weights, 1, Z2.array)
+    assert weight_traffic(Z2, Convolved(window, weights, 1, source)) == times * weight_bytes(weights, 1, Z2.array)
 
 
 def test_rows_are_as_many_as_the_ring_holds() -> None:

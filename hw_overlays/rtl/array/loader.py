@@ -1,7 +1,7 @@
 """The input ring: rows of the input, fetched a tile ahead, in one memory for each plane of a word.
 
 A tile's new rows are a chunk. Its planes come one after the other, each in a single request, so that the array may begin
-with the first ones; a segment is the part of a chunk in one word of all planes.
+with the first ones; a segment is the part of a chunk in one word of all planes. Of a strip each row is a request.
 """
 
 from amaranth import Const, Module, Mux, Signal, signed, unsigned
@@ -74,7 +74,7 @@ class Loader(wiring.Component):
         ring = unsigned(log2(self.depth))
         # gap: from the last word of a row to the next row's first
         layout = data.StructLayout(
-            {"address": ring, "beats": BEATS_BITS, "width": 13, "gap": ring, "last": 1, "empty": 1}
+            {"address": ring, "beats": BEATS_BITS, "width": 13, "gap": ring, "last": 1, "empty": 1, "more": 1}
         )
         m.submodules.segments = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
@@ -88,6 +88,7 @@ class Loader(wiring.Component):
         images, rows = register(16, "images"), register(signed(18), "rows")
         image, plane = register(bits, "image"), register(bits, "plane")
         base, word = Signal(range(self.depth)), register(range(self.depth), "word")  # of the image, of the segment
+        row, row_word = register(WORDS, "row"), register(range(self.depth), "row_word")  # of the request
         group, block = register(16, "group"), register(13, "block")
         # distances from the image's first pixel, and from its first word: of the tile's window; of what is in the ring
         pixel, words = register(distance(), "pixel"), register(distance(), "words")
@@ -101,8 +102,11 @@ class Loader(wiring.Component):
         change = later(m, later(m, added, "added_later") - later(m, self.release, "released"), "change")
         m.d.sync += level.eq(level + change)
 
-        beats = later(m, (next_pixel - first_pixel)[:WORDS], "beats")
-        some = later(m, beats.any(), "some")
+        pixels = later(m, (next_pixel - first_pixel)[:WORDS], "pixels")
+        some = later(m, pixels.any(), "some")
+        beats = later(m, Mux(plan.strip, plan.input_width, pixels), "beats")
+        next_row = later(m, row + plan.input_row, "next_row")
+        more = later(m, plan.strip & (next_row < next_pixel), "more")  # rows of the segment
         number = later(m, ((block << log2(self.planes)) + self.index)[: len(plan.planes) + 1], "number")
         exists = later(m, (number < plan.planes) & some, "exists")
         block_end = later(m, block == later(m, plan.blocks - 1, "last_block"), "block_end")
@@ -120,13 +124,14 @@ class Loader(wiring.Component):
         next_odd = later(m, (plane + plan.input_pitch)[:bits], "next_odd")
         segment = Signal(layout)
         m.d.comb += [
-            segment.address.eq(word),
+            segment.address.eq(row_word),
             segment.beats.eq(Mux(exists, beats, 1)),
             segment.width.eq(plan.input_width),
             segment.gap.eq(gap),
             segment.last.eq(block_end & group_end),
             segment.empty.eq(~exists),
-            port.payload.address.eq(later(m, (plane + (first_pixel << log2(BEAT)))[:bits], "address")),
+            segment.more.eq(more & exists),
+            port.payload.address.eq(later(m, (plane + (row << log2(BEAT)))[:bits], "address")),
             port.payload.beats.eq(beats),
             port.payload.tag.eq(plan.tag),
             fifo.w_data.eq(segment),
@@ -183,6 +188,8 @@ class Loader(wiring.Component):
                     end_words.eq(next_words),
                     plane.eq(image),
                     word.eq(base + first_words),
+                    row.eq(first_pixel),
+                    row_word.eq(base + first_words),
                     group.eq(0),
                     block.eq(0),
                 ]
@@ -191,12 +198,15 @@ class Loader(wiring.Component):
             with m.State("SEGMENT"):
                 m.d.comb += [port.valid.eq(asks & exists), fifo.w_en.eq(asks & (port.ready | ~exists))]
                 m.d.sync += taken.eq(fifo.w_en)
-                with m.If(taken):
+                with m.If(taken & segment.more):
+                    wait(3)
+                    m.d.sync += [row.eq(next_row), row_word.eq(row_word + plan.row_words)]
+                with m.Elif(taken):
                     m.d.sync += [block.eq(block + 1), word.eq(word + plan.input_width)]
                     m.next = "NEXT"
             with m.State("NEXT"):
                 wait(2)
-                m.d.sync += plane.eq(next_plane)
+                m.d.sync += [plane.eq(next_plane), row.eq(first_pixel), row_word.eq(word)]
                 m.next = "SEGMENT"
                 with m.If(block_end):
                     # the next group begins with the plane after this one's last, which is not always at a word's end
@@ -258,7 +268,7 @@ class Loader(wiring.Component):
             head = data.View(layout, fifo.r_data)
             m.d.sync += [address.eq(head.address), columns.eq(head.width)]
             m.d.sync += [row_end.eq(head.width == 1), row_pair.eq(head.width == 2)]
-        with m.If(taken & last):
+        with m.If(taken & last & ~segment.more):
             m.d.sync += self.segments.eq(self.segments + 1)
             with m.If(segment.last):
                 m.d.sync += [self.segments.eq(0), self.chunks.eq(self.chunks + 1)]

@@ -28,6 +28,7 @@ FIELDS = (
     *("after_array", "after_window", "input_zero", "tag", "output_channels", "lookup"),
     *("pooled_width", "pool_kernel_h", "pool_kernel_w", "pool_stride_h", "pool_stride_w"),
     *("pool_pad_h", "pool_pad_w", "pool_over_h", "pool_over_w"),
+    *("input_row", "output_row"),
 )
 
 # (name, bits, factor, factor) in the order in which one multiplier computes them
@@ -41,13 +42,13 @@ PRODUCTS = (
     ("reach", 12, "below", "dilation_h"),  # rows from the first to the last of a window
     ("tile_step", 16, "tile_rows", "stride_h"),  # rows from tile to tile
     ("tile_width", 16, "tile_columns", "stride_w"),  # columns from tile to tile
-    ("output_step", WORDS, "tile_rows", "output_width"),
+    ("output_step", WORDS, "tile_rows", "output_columns"),
     ("row_step", 16, "stride_h", "row_words"),
     ("tap_step", 16, "dilation_h", "row_words"),
-    ("pad_pixels", WORDS, "pad_h", "input_width"),
-    ("step_pixels", WORDS, "tile_step", "input_width"),
-    ("tile_pixels", WORDS, "tile_height", "input_width"),
-    ("image_pixels", WORDS, "input_height", "input_width"),
+    ("pad_pixels", WORDS, "pad_h", "columns"),  # of the blob, of which a strip has some
+    ("step_pixels", WORDS, "tile_step", "columns"),
+    ("tile_pixels", WORDS, "tile_height", "columns"),
+    ("image_pixels", WORDS, "input_height", "columns"),
     ("pad_words", WORDS, "pad_h", "row_words"),
     ("step_words", WORDS, "tile_step", "row_words"),
     ("tile_words", WORDS, "tile_height", "row_words"),
@@ -64,13 +65,14 @@ def plan(overlay: Overlay) -> wiring.Signature:
     ``planes``, ``blocks``  of a group's inputs
     ``outside``, ``between``  whether blocks of outputs are the outer loop: of all images, of each image
     ``keep``        weights are used several times and stay in their ring
+    ``strip``       rows of the input are apart in memory: by ``input_row`` pixels
     ``pooled``      codes are pooled before they are written: rows of a tile are no step in the output
     """
     fields = {f.name: Shape(f.width, f.signed) for f in overlay.descriptor.fields}
     members = {name: fields.get(name, unsigned(1)) for name in FIELDS}
     members |= {name: unsigned(bits) for name, bits, *_ in PRODUCTS}
     members |= {"rule": RULE, "depthwise": 1, "groups": 16, "inputs": 16, "outputs": 16, "planes": 13, "blocks": 13}
-    members |= {"outside": 1, "between": 1, "keep": 1, "pooled": 1}
+    members |= {"outside": 1, "between": 1, "keep": 1, "strip": 1, "pooled": 1}
     return wiring.Signature({name: Out(shape) for name, shape in members.items()})
 
 
@@ -100,7 +102,7 @@ class Planner(wiring.Component):
         m.d.comb += [getattr(plan, name).eq(product) for name, product in products.items()]
         fields = {f.name for f in self.overlay.descriptor.fields}
         m.d.comb += [getattr(plan, name).eq(task[name]) for name in FIELDS if name in fields]
-        m.d.comb += [plan.pooled.eq(plan.pooled_width.any())]
+        m.d.comb += [plan.pooled.eq(plan.pooled_width.any()), plan.strip.eq(plan.input_row.any())]
         with m.If(plan.pooled):
             m.d.comb += plan.output_step.eq(0)
         m.d.comb += [plan.rule[name].eq(task[name]) for name in ("shift", "leaky", "low", "high")]
@@ -116,6 +118,11 @@ class Planner(wiring.Component):
         height = later(m, (products["tile_step"] + rest)[:16], "height")
         groups, blocks = later(m, plan.groups, "groups_later"), later(m, plan.blocks, "blocks_later")
         own = {"groups": groups, "blocks": blocks, "below": below, "tile_height": height}
+        for name, row, width in (
+            ("columns", "input_row", "input_width"),
+            ("output_columns", "output_row", "output_width"),
+        ):
+            own[name] = later(m, Mux(plan.strip, getattr(plan, row), task[width]), name)
         factors = own | products
         a, b, step = register(16, "a"), register(16, "b"), register(range(len(PRODUCTS)), "step")
         result, settle = product(m, a, b, 32, "product"), register(range(levels(b) + 1), "settle")

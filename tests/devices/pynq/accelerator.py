@@ -6,14 +6,15 @@ It knows nothing of chai's plans: it fetches descriptors from its memory, decode
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from chai import devices
-from chai.codegen.encoding import decode
+from chai.codegen.encoding import _decoded, decode
 from chai.errors import DeviceError
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
@@ -161,7 +162,8 @@ class Accelerator:
         read = TaskConstants(memoryview(constants.device), constants.address) if constants else None
         memory = Operands(self.overlay, address, shapes, read)
         inputs = tuple(name for name in ("input", "second") if name in address)
-        (task,) = decode([(values, {"inputs": inputs, "output": "output", "origin": ()})], memory)
+        common, strip = {"inputs": inputs, "output": "output", "origin": ()}, values.get("input_row", 0) > 0
+        (task,) = [_decoded(values, common, memory)] if strip else decode([(values, common)], memory)
         late = self.random.random() < 0.5
         if late:
             yield
@@ -174,7 +176,9 @@ class Accelerator:
                     self.at = i
                     yield
         out = np.zeros(shapes[task.output], np.int8)
-        if self.exact:
+        if strip:
+            out[...] = of_strip(task, codes_of["input"], out.shape[3])
+        elif self.exact:
             out[...] = task.define(*(codes_of[b] for b in task.inputs))
         else:
             blobs = {**codes_of, task.output: out}
@@ -193,13 +197,16 @@ class Accelerator:
         word = self.overlay.layout.channels_per_word
         (n, c, h, w), pitch = sizes_of(values, name, word)
         planes, image = -(-c // word), values[f"{name}_image"]
+        apart = values.get(f"{name}_row") or w  # pixels from row to row
         step = -(-h // STEPS)
         for top in range(0, h, step):
             rows = slice(top, min(top + step, h))
             part = Rows(rows, word, {})
             for i, plane in np.ndindex(n, planes):
-                begin = values[name] + i * image + plane * pitch + rows.start * w * word
-                part.memory[i, plane] = self.memory.at(begin, (rows.stop - rows.start) * w * word).view(np.int8)
+                begin = values[name] + i * image + plane * pitch + rows.start * apart * word
+                count = rows.stop - rows.start
+                words = self.memory.at(begin, ((count - 1) * apart + w) * word).view(np.int8)
+                part.memory[i, plane] = as_strided(words, (count, w, word), (apart * word, word, 1))
             yield part
 
 
@@ -212,7 +219,7 @@ class Stopped(Exception):
 
 @dataclass
 class Rows:
-    """Rows of a blob in memory, for each image and plane: words of channels, pixel by pixel."""
+    """Rows of a blob in memory, for each image and plane: pixel by pixel, in words of channels."""
 
     rows: slice
     word: int
@@ -221,14 +228,20 @@ class Rows:
     def read(self, codes: np.ndarray) -> None:
         for (i, plane), words in self.memory.items():
             out = codes[i, plane * self.word : (plane + 1) * self.word, self.rows]
-            out[...] = words.reshape(*out.shape[1:], self.word).transpose(2, 0, 1)[: len(out)]
+            out[...] = words.transpose(2, 0, 1)[: len(out)]
 
     def write(self, codes: np.ndarray) -> None:
-        for (i, plane), words in self.memory.items():
+        for (i, plane), into in self.memory.items():
             piece = codes[i, plane * self.word : (plane + 1) * self.word, self.rows]
-            into = words.reshape(*piece.shape[1:], self.word)
             into[...] = 0
             into[..., : len(piece)] = piece.transpose(1, 2, 0)
+
+
+def of_strip(task: Any, codes: np.ndarray, columns: int) -> np.ndarray:
+    """The codes of a strip: with more padding on both sides, the whole has its columns after some of the padding alone."""
+    window, more = task.window, task.window.extent(1)
+    padded = window._replace(pad=(window.pad[0], window.pad[1] + more * window.stride[1]))
+    return replace(task, window=padded).define(codes)[..., more : more + columns]
 
 
 def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed], dict[str, Any]]:

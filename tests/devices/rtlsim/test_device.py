@@ -30,6 +30,7 @@ from chai.tasks.work import Work
 if missing():
     pytest.skip(missing(), allow_module_level=True)
 
+from tests.passes.common import network
 from tests.rtl.manifests import small
 from tests.runtime.test_direct import SEVERAL, WIDE, check, conversions, pair
 
@@ -62,6 +63,29 @@ def test_every_blob_of_a_network_equals_the_emulator(overlay: Overlay, batch: in
     assert nets[0].blobs.keys() == nets[1].blobs.keys()
     for blob, values in nets[0].blobs.items():
         assert np.array_equal(nets[1].blobs[blob], values), blob
+
+
+@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_rows_that_do_not_fit_are_convolved_in_strips(overlay: Overlay, tmp_path: Path, wide: bool) -> None:
+    """Of two images in a chain with other Tasks, which read the blob of all strips, in memory that blobs share."""
+    lines = (
+        "a Convolution data -> a : convolution_param { num_output: 20 kernel_size: 1 }\nr ReLU a -> a\n"
+        "b Convolution a -> b : convolution_param { num_output: 12 kernel_size: 3 pad: 1 stride: 2 }\n"
+        "p Pooling b -> p : pooling_param { pool: MAX kernel_size: 3 stride: 2 }\n"
+        "c Convolution b -> c : convolution_param { num_output: 5 kernel_h: 1 kernel_w: 5 pad_w: 2 }\ne Eltwise c c -> e"
+    )
+    if wide:
+        overlay = small(tmp_path, 16, 16, 1, board="zcu104", wide=True)
+    images = np.random.default_rng(6).standard_normal((2, 3, 7, 301)).astype(np.float32)
+    emulated, simulated = (
+        network(tmp_path, lines, images.shape, device=device, overlay=overlay.path) for device in ("emulator", "rtlsim")
+    )
+    tops = [net.forward(images) for net in (emulated, simulated)]
+    assert all(tops[1][blob].tobytes() == values.tobytes() for blob, values in tops[0].items())
+    (step,) = simulated.schedule.segments
+    tasks = chain(step.work(overlay, simulated.offload.plan.device_shapes, simulated.schedule.views)).tasks
+    assert {task.kind for task in tasks} == {"conv", "pool", "eltwise"}
+    assert sum(task.columns is not None for task in tasks) >= 6
 
 
 @pytest.mark.parametrize("lines", [SEVERAL, WIDE], ids=["several", "unfolded"])
