@@ -410,7 +410,7 @@ class Conv(Task):
         bias = maker.random.standard_normal(outputs)
         sums = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
         if wide:  # products are small beside such a bias: only with many output channels do all codes occur
-            most, format = 1 << 26, target.formats["y"]
+            most, format = min(1 << 26, maker.overlay.array_bound * 3 // 4), target.formats["y"]
             bias = maker.random.permutation(np.linspace(-1.05 * most, 1.05 * most, outputs).astype(np.int64))
             sums = sums._replace(bias=bias, steps=np.full(outputs, format.step * format.largest / most))
         slopes = maker.random.uniform(-1.5, 1.5, outputs) if prelu else None

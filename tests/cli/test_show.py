@@ -15,6 +15,7 @@ from chai.errors import UsageError
 from chai.evaluate import compare
 from chai.parser.caffemodel import write_caffemodel
 from chai.report.layer_rows import placed, summary
+from tests.tasks.common import narrow
 
 DEEP, SHALLOW = (
     (4, 900, 5, 5),
@@ -59,12 +60,12 @@ def test_a_plan_without_weights_refuses_no_layer_for_its_sums(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     net = write_net(tmp_path)
-    lines = shown(capsys, net, "--overlay", "kv260").splitlines()
+    lines = shown(capsys, net, "--overlay", narrow(tmp_path)).splitlines()
     engines = {row.split()[0]: row.split()[-4] for row in lines if row.endswith("  at first batch")}
     assert engines == {"deep": "fpga?", "relu": "fpga", "shallow": "fpga", "data": "input"}
     assert "3 layers fpga (100.0 % of 270 k MACs), 0 host; no weights: whether the sums of 1 fit is open" in lines[5]
     assert lines[6] == "fpga?    planned as if its sums fitted the accumulator, which its weights decide: deep"
-    content = json.loads(shown(capsys, net, "--overlay", "kv260", "--json"))
+    content = json.loads(shown(capsys, net, "--overlay", narrow(tmp_path), "--json"))
     assert content["weights"] is False and content["open_sums"] == ["deep"]
     assert [(x["engine"], x["sum_open"]) for x in content["layers"][1:]] == [
         ("fpga", True),
@@ -77,10 +78,10 @@ def test_weights_decide_where_they_are_known(tmp_path: Path, capsys: pytest.Capt
     net = write_net(tmp_path)
     for nonzero, engine in ((8191, "fpga"), (8192, "host")):  # with steps 8 times as coarse, 8192 * 16 * 128 is 2^24
         weights = write_weights(tmp_path, nonzero)
-        content = json.loads(shown(capsys, net, weights, "--overlay", "kv260", "--json"))
+        content = json.loads(shown(capsys, net, weights, "--overlay", narrow(tmp_path), "--json"))
         assert content["layers"][1]["engine"] == engine
         assert content["weights"] is True and content["open_sums"] == []
-        assert "no weights" not in shown(capsys, net, weights, "--overlay", "kv260")
+        assert "no weights" not in shown(capsys, net, weights, "--overlay", narrow(tmp_path))
 
 
 def test_layers_with_wide_sums_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,8 +123,10 @@ def test_speed_is_that_of_one_image_and_of_the_batch(capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vgg16", "alexnet", "yolov2_tiny", "resnet50", "vgg_ssd300"])
-def test_large_networks_are_planned_without_their_weights(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads(shown(capsys, name, "--overlay", "kv260", "--json"))
+def test_large_networks_are_planned_without_their_weights(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads(shown(capsys, name, "--overlay", narrow(tmp_path), "--json"))
     assert content["open_sums"] and not content["weights"]
     assert not any("a sum could reach" in (layer["reason"] or "") for layer in content["layers"])
     macs = [(layer["engine"], layer["macs"]) for layer in content["layers"]]
@@ -134,7 +137,7 @@ def test_large_networks_are_planned_without_their_weights(name: str, capsys: pyt
 def test_a_pass_judges_the_weights_that_it_has(tmp_path: Path, precision: str) -> None:
     """Random weights are as good as others then: sums that overflow would be other numbers than the overlay's."""
     path = write_net(tmp_path, precision)
-    with chai.Net(path, overlay="kv260") as net, chai.Net(path, overlay="kv260") as other:
+    with chai.Net(path, overlay=narrow(tmp_path)) as net, chai.Net(path, overlay=narrow(tmp_path)) as other:
         net.plan()
         assert not net.calibrated and not net.trained
         assert [(p.engine, p.sum_open) for p in placed(net)][1:] == [("fpga", True), ("fpga", False), ("fpga", False)]
@@ -153,9 +156,9 @@ def test_what_compares_and_streams_judges_the_weights_too(tmp_path: Path) -> Non
     with (
         ExitStack() as stack,
         chai.Net(path, device="float", keep="all") as reference,
-        chai.Net(path, overlay="kv260") as net,
+        chai.Net(path, overlay=narrow(tmp_path)) as net,
     ):
-        other = stack.enter_context(chai.Net(path, overlay="kv260"))
+        other = stack.enter_context(chai.Net(path, overlay=narrow(tmp_path)))
         net.plan()
         other.plan()
         report = compare.compare(reference, net, list(data))

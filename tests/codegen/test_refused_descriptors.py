@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from chai.overlay.records import pack, unpack
 from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.window import Window
 from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, encoded
+from tests.tasks.common import narrow
 
 
 def test_a_shift_beyond_the_overlays_is_not_decoded() -> None:
@@ -168,7 +170,7 @@ def test_a_bias_of_wide_sums_in_a_narrow_task() -> None:
         case.decode(narrow, constants)
 
 
-def test_an_overlay_without_wide_sums() -> None:
+def test_an_overlay_without_wide_sums(tmp_path: Path) -> None:
     case = conv(wide=True)
     with pytest.raises(DeviceError, match="overlay kv260 has no sums of more than 25 bits"):
-        encode(case.task, Operands(overlays.load("kv260"), case.address, case.shapes), 0)
+        encode(case.task, Operands(overlays.load(narrow(tmp_path)), case.address, case.shapes), 0)

@@ -14,8 +14,9 @@ from chai.quantizer.recipe import Recipe
 from chai.quantizer.report import verdict
 from chai.quantizer.search import quantize
 from tests.passes.common import prototxt
+from tests.tasks.common import narrow
 
-SHAPE = (2, 256, 5, 7)  # on an overlay without wide sums, which is what kv260 is
+SHAPE = (2, 256, 5, 7)
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "compensated"])
@@ -29,13 +30,13 @@ def test_a_deep_layer_stays_on_the_overlay(tmp_path: Path, scheme: str, rounding
     write_caffemodel(tmp_path / "net.caffemodel", "net", [("deep", "Convolution", [weights, np.zeros(5, np.float32)])])
     data = [rng.uniform(-1, 1, SHAPE).astype(np.float32) for _ in range(2)]
     recipe = Recipe("max", "max", rounding=rounding)
-    files = path, tmp_path / "net.caffemodel"
-    result = quantize(*files, data, tmp_path / "q.prototxt", scheme=scheme, recipe=recipe, overlay="kv260")
+    files, overlay = (path, tmp_path / "net.caffemodel"), narrow(tmp_path)
+    result = quantize(*files, data, tmp_path / "q.prototxt", scheme=scheme, recipe=recipe, overlay=str(overlay))
     report = verdict(result, *files)
     assert result.built.coarser["deep"].channels == 4 and not result.built.refused
     assert any(f"deep ({result.built.coarser['deep']})" in line for line in report.sentences())
     assert report.to_json()["coarser"]["deep"]["channels"] == 4
-    with chai.Net(result.prototxt, result.caffemodel, "emulator", keep="all", overlay="kv260") as net:
+    with chai.Net(result.prototxt, result.caffemodel, "emulator", keep="all", overlay=overlay) as net:
         y = net.forward(data[0])["y"]
         assert [type(s) for s in net.schedule.steps].count(DeviceStep) == 1
         (layer,) = (x for x in net.offload.graph.layers if x.name == "deep")

@@ -16,6 +16,7 @@ from chai.runtime.host import forward
 from chai.tasks.window import Window
 from tests.passes.common import CONV, MAX, network
 from tests.quantizer.test_writeback import NET, SHAPE, batches
+from tests.tasks.common import narrow
 
 
 def test_float_is_the_executors(tmp_path: Path) -> None:
@@ -66,7 +67,9 @@ def test_images_of_different_sizes(tmp_path: Path) -> None:
 
 def test_a_layer_whose_numbers_do_not_fit_runs_on_the_host(tmp_path: Path) -> None:
     big = "convolution_param { num_output: 2 kernel_size: 9 pad: 4 }"
-    net = network(tmp_path, f"a Convolution data -> a : {big}", (1, 240, 9, 9), device="emulator", overlay="kv260")
+    net = network(
+        tmp_path, f"a Convolution data -> a : {big}", (1, 240, 9, 9), device="emulator", overlay=narrow(tmp_path)
+    )
     net.graph.layer("a").blobs[0][...] = 1  # 240 * 81 * 127 * 128 is beyond 8 times 2^24
     data = np.random.default_rng(0).standard_normal((1, 240, 9, 9)).astype(np.float32)
     net.calibrate(data)

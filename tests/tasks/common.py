@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,15 @@ def limited(base: Overlay, kind: str, **limits: Any) -> Overlay:
     """An overlay with other limits of a kind of Task."""
     sections = ((s.kind, dict(s.limits) | (limits if s.kind == kind else {})) for s in base.tasks)
     return replace(base, tasks=tuple(TaskSection(name, tuple(values.items())) for name, values in sections))
+
+
+def narrow(folder: Path) -> Path:
+    """The manifest of kv260 without wide sums, in a file of its own."""
+    manifest = json.loads(overlay.load("kv260").path.read_text())
+    del manifest["wide_bits"]
+    path = folder / "narrow.json"
+    path.write_text(json.dumps(manifest))
+    return path
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from chai.tasks.coarser import FACTORS, StepChoice, fitted
 from tests.conftest import examples
 from tests.passes.common import network
 
+from .common import narrow
+
 Array = np.ndarray
 SIZE = 2304  # 256 channels of 3x3: 57 is the mean code that fits without a bias
 
@@ -67,14 +69,20 @@ def test_the_smallest_factor_that_fits(
         assert choice.coarser.decibels == pytest.approx(10 * np.log10(ratio))
 
 
-NARROW = {"device": "emulator", "overlay": "kv260"}  # which has no wide sums
 DEEP = "convolution_param { num_output: 5 kernel_size: 3 }"
 
 
 @pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
 def test_a_layer_stays_on_the_overlay(tmp_path: Path, scheme: str) -> None:
     """By its float outputs: with coarser steps it is as good as weights of 6 or 7 bits are."""
-    net = network(tmp_path, f"probe Convolution data -> y : {DEEP}", (2, 256, 5, 7), scheme=scheme, **NARROW)
+    net = network(
+        tmp_path,
+        f"probe Convolution data -> y : {DEEP}",
+        (2, 256, 5, 7),
+        scheme=scheme,
+        device="emulator",
+        overlay=narrow(tmp_path),
+    )
     rng = np.random.default_rng(0)
     net.graph.layer("probe").blobs[0][...] = rng.uniform(-1, 1, (5, 256, 3, 3))
     x = rng.uniform(-1, 1, (2, 256, 5, 7)).astype(np.float32)
@@ -89,7 +97,13 @@ def test_a_layer_stays_on_the_overlay(tmp_path: Path, scheme: str) -> None:
 
 
 def test_beyond_eight_times_the_steps_it_runs_on_the_host(tmp_path: Path) -> None:
-    net = network(tmp_path, f"probe Convolution data -> y : {DEEP.replace('3 }', '11 }')}", (1, 256, 12, 13), **NARROW)
+    net = network(
+        tmp_path,
+        f"probe Convolution data -> y : {DEEP.replace('3 }', '11 }')}",
+        (1, 256, 12, 13),
+        device="emulator",
+        overlay=narrow(tmp_path),
+    )
     net.graph.layer("probe").blobs[0][...] = np.random.default_rng(0).choice([-1, 1], (5, 256, 11, 11))
     net.forward(np.ones((1, 256, 12, 13)))
     reason = net.offload.partition.reasons["probe"]

@@ -23,7 +23,7 @@ from tests.layers.common import blob_shape, numbers
 from tests.reference import fixed as reference
 from tests.reference.fixed import Form, float64, half_away
 
-from .common import FORMS, Array, kernel_form
+from .common import FORMS, Array, kernel_form, narrow
 
 OVERLAY = overlay.load()
 MULT_BITS, SHIFT_MAX = 17, 40  # of the shipped overlays
@@ -493,7 +493,7 @@ def test_concat_of_network_inputs(tmp_path: Path) -> None:
 # -- the accumulator's bound
 
 
-def wide(folder: Path, bits: int, extra: int, overlay: str = "kv260") -> Network:
+def wide(folder: Path, bits: int, extra: int, overlay: str | None = None) -> Network:
     """On an overlay without wide sums, one output whose sum|qw| * 2^(bits-1) + |qb| is 2^24 - 1 + ``extra``.
 
     Weights and bias are codes as they stand.
@@ -514,7 +514,9 @@ def wide(folder: Path, bits: int, extra: int, overlay: str = "kv260") -> Network
     text = layer("Convolution", ["x0"], "y", conv_text(window, 1, 1, True) + precision(form, form, "fl_params: 0"))
     w = (-codes).astype(np.float32).reshape(1, channels, kernel, kernel)
     x = np.full((1, channels, kernel, kernel), -side, np.float32)
-    return Network(folder, text, [x], {"y": [w, np.array([side - 1 + extra], np.float32)]}, overlay)
+    return Network(
+        folder, text, [x], {"y": [w, np.array([side - 1 + extra], np.float32)]}, overlay or str(narrow(folder))
+    )
 
 
 @pytest.mark.parametrize("bits", [8, 6])
