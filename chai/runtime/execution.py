@@ -136,7 +136,8 @@ class Execution:
     ) -> tuple[Mapping[str, Array], Times]:
         feeds = self._read(feeds, keep)
         pictures = frozenset([blob for blob, feed in feeds.items() if not isinstance(feed, np.ndarray)])
-        kept = self._kept_with(keep, pictures, self._together and self._runs_again(keep, pictures))
+        key = frozenset(keep), pictures
+        kept = self._kept.get((*key, True)) or self._kept_with(*key, self._together and (*key, False) in self._kept)
         log = BlobLog() if kept.peak is None else None
         slot = Slot(feeds, kept, started, log, written)
         slot.feed = (perf_counter() - slot.started) * 1000
@@ -196,13 +197,12 @@ class Execution:
             steps = [*in_c(steps, blobs, pictures, shapes, self._memory)]
         return Kept(blobs, steps)
 
-    def _runs_again(self, keep: Collection[str], pictures: frozenset[str]) -> bool:
-        """Return whether a pass like this has run: only then its steps in C are worth to be made one."""
-        return (frozenset(keep), pictures, False) in self._kept
-
     @cached_property
     def _together(self) -> bool:
-        """Return whether a pass runs its steps in order in one thread, and looks at nothing between them."""
+        """Return whether a pass runs its steps in order in one thread, and looks at nothing between them.
+
+        The first pass still does so one by one: to prepare a table is worth it only if passes follow.
+        """
         return not (self._apart or self.device.placed or self._dynamic or self.branches)
 
     def _direct(self, uses: Sequence[StepBlobs]) -> Iterator[Direct]:

@@ -62,10 +62,11 @@ class Renewing:
 
     def planned(self, run: Callable[[], T]) -> T:
         """Return what ``run`` returns, which plans a pass and runs it: again after each layer that gave other sizes."""
-        while True:
-            with suppress(Resized):
-                return run()
+        try:
+            return run()
+        except Resized:
             self.happened = True
+        return self.planned(run)
 
 
 class Taken(Iterator[tuple[T, Written]]):

@@ -164,6 +164,7 @@ def test_streams_and_branches_run_steps_one_by_one(tmp_path: Path, monkeypatch: 
         for result in net.stream(iter([x, x])):
             assert np.array_equal(result["p"], wanted["p"])
         vars(execution)["_together"] = False
+        execution._kept.clear()
         assert np.array_equal(net.forward(x)["p"], wanted["p"])
     lines = f"a Convolution data -> a : {CONV % 16}\nabs Softmax data -> b"
     assert not network(tmp_path, lines, SHAPE, device="emulator", calibrate=x).offload._together

@@ -292,14 +292,16 @@ class NativeChain:
         read = [self._read(blob, blobs[blob], images) for blob in self.reads]
         new = [np.empty(_times(self._shapes[blob], images), type) for blob, type in self._results.items()]
         begins = [*map(address, (memory, *read, *new))]
-        parts = [0, *(array.nbytes // images for array in (*read, *new))]
         if self._noted:
             memory[self._notes] = 0
         times: Sequence[float] = ()
         for i in range(images):
-            frame.addresses[: len(begins)] = [begin + i * part for begin, part in zip(begins, parts)]
+            if i:
+                parts = (array.nbytes // images for array in (*read, *new))
+                begins[1:] = map(add, begins[1:], parts)
+            frame.addresses[: len(begins)] = [*begins]
             ms = self._library.run(self._table, frame, threads() if self._shared else 1)
-            times = [*map(add, times, ms)] if times else ms
+            times = [*map(add, times, ms)] if i else ms
         self._frames.append(frame)
         if not self._aliases:
             return new, times

@@ -35,18 +35,30 @@ typedef struct {
     int64_t first_step, step;
 } nine;
 
-/* Write the maxima of ``count`` windows. */
-static void maximum_of_nine(const nine *w, uint8_t *out, int64_t step, int64_t count, int64_t channels) {
+/* Write the maxima of ``count`` windows, so many channels at a time; the last ones overlap with those before. */
+INLINE void maximum_of_channels(const nine *w, uint8_t *out, int64_t step, int64_t count, int64_t channels, int64_t width) {
     const uint8_t *a = w->pixels[0], *b = w->pixels[1], *c = w->pixels[2], *d = w->pixels[3], *e = w->pixels[4];
     const uint8_t *f = w->pixels[5], *g = w->pixels[6], *h = w->pixels[7], *i = w->pixels[8];
     for (int64_t at = 0; count--; at += w->step, a += w->first_step, out += step)
-        INDEPENDENT for (int64_t k = 0; k < channels; k++) {
-            const int64_t j = at + k;
-            uint8_t ab = a[k] > b[j] ? a[k] : b[j], cd = c[j] > d[j] ? c[j] : d[j], ef = e[j] > f[j] ? e[j] : f[j];
-            uint8_t gh = g[j] > h[j] ? g[j] : h[j], abcd = ab > cd ? ab : cd, efgh = ef > gh ? ef : gh;
-            uint8_t eight = abcd > efgh ? abcd : efgh;
-            out[k] = eight > i[j] ? eight : i[j];
+        for (int64_t first = 0; first < channels; first += width) {
+            int64_t begin = min(first, channels - width);
+            INDEPENDENT for (int64_t k = begin; k < begin + width; k++) {
+                const int64_t j = at + k;
+                uint8_t ab = a[k] > b[j] ? a[k] : b[j], cd = c[j] > d[j] ? c[j] : d[j], ef = e[j] > f[j] ? e[j] : f[j];
+                uint8_t gh = g[j] > h[j] ? g[j] : h[j], abcd = ab > cd ? ab : cd, efgh = ef > gh ? ef : gh;
+                uint8_t eight = abcd > efgh ? abcd : efgh;
+                out[k] = eight > i[j] ? eight : i[j];
+            }
         }
+}
+
+static void maximum_of_nine(const nine *w, uint8_t *out, int64_t step, int64_t count, int64_t channels) {
+    if (channels >= 64)
+        maximum_of_channels(w, out, step, count, channels, 64);
+    else if (channels >= 16)
+        maximum_of_channels(w, out, step, count, channels, 16);
+    else
+        maximum_of_channels(w, out, step, count, channels, channels);
 }
 
 enum { BAND = 256 };            /* channels of a part, whose sums fit a few registers or the nearest cache */

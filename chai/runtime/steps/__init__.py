@@ -12,10 +12,16 @@ from ..times import Rows, RunTimes
 
 
 class PreparedStep:
-    """A step that is ready to run on many batches; ``rows`` are its times, ``layer`` the one that it runs on the host."""
+    """A step that is ready to run on many batches.
+
+    ``rows``   its times
+    ``layer``  the one that it runs on the host
+    ``notes``  whether its links note something
+    """
 
     rows: Rows
     layer: Layer | None = None
+    notes = False
 
     def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
         """Run it on the blobs of a batch."""

@@ -31,13 +31,9 @@ class _Conversion(PreparedStep):
         self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int, ends: tuple[int, int] | None
     ) -> None:
         self.step, self.graph, self.format, self.shape, self.ends = step, graph, step.format, shape, ends
+        self.numbers, self.notes = prod(shape), ends is not None
         self.source, self.target = step.blob, step.result
         self.rows = Rows(size * prod(shape), self._row)
-
-    @property
-    def numbers(self) -> int:
-        """Return how many it converts."""
-        return prod(self.shape)
 
     @property
     def name(self) -> str:
@@ -93,14 +89,11 @@ class Packing(_Conversion):
     def __init__(self, step: Pack, graph: Graph, shapes: Mapping[str, Shape], counting: bool) -> None:
         super().__init__(step, graph, shapes[step.result], 1, step.format.packed if counting else None)
         self.unfold, self.plain = step.unfold, shapes[step.blob]
+        self.numbers, self.notes = prod(self.plain), True
         if self.unfold is not None:
             from ...kernels.unfold import unfolded, unfolding  # which some devices do without
 
             self._unfolded, self._unfolding = unfolded, unfolding
-
-    @property
-    def numbers(self) -> int:
-        return prod(self.plain)
 
     def links(self, use: StepBlobs) -> list[Link] | None:
         if use.direct is not None:

@@ -89,6 +89,7 @@ class InC(PreparedStep):
     ) -> None:
         self._chain, self._needed, self._memory = chain, needed, memory
         self._members = [member for member, _ in group]
+        self._noting = [step for step, _ in self._members if step.notes]
         self._reads = [(name, *_name(name)) for name in chain.reads]
         self._writes = [*map(_name, chain.writes)]
         layers = [step.layer for (step, _), links in group for _ in links]
@@ -111,10 +112,11 @@ class InC(PreparedStep):
             if self._last is None:
                 raise
             raise short_of_memory(self._last) from error
-        notes = iter(self._chain.notes(memory))
+        if self._noting:
+            notes = iter(self._chain.notes(memory))
+            for step in self._noting:
+                step.noted(notes, slot)
         self._memory.put(memory)
-        for step, _ in self._members:
-            step.noted(notes, slot)
         if slot.log is not None:
             self._log(slot.log, blobs)
         for (side, blob), array in zip(self._writes, arrays):
