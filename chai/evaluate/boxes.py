@@ -107,7 +107,7 @@ def average_precision(ranked: Iterable[tuple[float, bool]], positives: int) -> f
 
 
 @dataclass
-class Found(Side):
+class BoxSums(Side):
     """The sums of one side.
 
     ``boxes``      number of boxes of at least the threshold;  ``expected``  the same on the first side
@@ -191,9 +191,9 @@ class Boxes(Measure):
     def record(self, answers: Mapping[str, Any], window: PictureWindow, target: Array | None) -> Record:
         return dict(answers)
 
-    def side(self) -> Found:
+    def side(self) -> BoxSums:
         coco = None if self.names is None else CocoPrecision(dict(self.names))
-        return Found(self.output, threshold=self.threshold, coco=coco)
+        return BoxSums(self.output, threshold=self.threshold, coco=coco)
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         first, *others = sides.values()

@@ -10,14 +10,14 @@ from ..fixed import Format
 from ..graph import Arithmetic, Layer
 from ..tasks import Task
 
-ROUNDING = 0.95  # of the top's step: what all roundings of sums between may add up to; multipliers are rounded, too
+ROUNDING = 0.95  # of the top's step: what all roundings of partial sums may add up to; multipliers are rounded, too
 
 
 def chain(layer: Layer, target: Arithmetic, operation: str, coefficients: Sequence[float]) -> list[Task]:
-    """Return a Task for each bottom of a layer but the first: of this bottom, and of what the ones before have become.
+    """Return a Task for each bottom of a layer but the first: it combines the bottom with the result of those before.
 
-    Bottoms come in the order of their largest values, so that sums between are small. A maximum is exact: all Tasks write the
-    top's format, and rounding keeps the order of numbers. A sum is within one code of the exact one, unless a sum between
+    Bottoms come in the order of their largest values, so that partial sums are small. A maximum is exact: all Tasks write the
+    top's format, and rounding keeps the order of numbers. A sum is within one code of the exact one, unless a partial sum
     leaves its format: see ``_between``.
     """
     top, formats = layer.tops[0], target.formats
@@ -50,7 +50,7 @@ def _values(format: Format) -> tuple[int, int]:
 
 
 def _between(top: Format, bound: float, count: int, unsigned: bool) -> Format:
-    """Return the format of one of ``count`` sums between, whose magnitude is ``bound`` at most.
+    """Return the format of one of ``count`` partial sums, whose magnitude is ``bound`` at most.
 
     Its step is the least without saturation, but so small that ``count`` halves of it are less than the top's step. Numbers that
     are no further apart than that have the same code of the top, or neighbouring codes.

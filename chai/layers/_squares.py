@@ -96,10 +96,10 @@ class SquaresLayer(Layer):
         return reason or conv_refused(self, overlay, _spread_window(rows, columns), (outputs, 1), spread)
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        """Return what interleaves the bottom, after what puts its channels in order if they are not.
+        """Return the Tasks that interleave the bottom, after one that puts its channels in order unless they are.
 
-        Squares that the overlay does not interleave are a convolution, with a single 1 for each channel of the top, of the bottom
-        with zeros between its pixels.
+        Where the overlay cannot interleave the squares, zeros are put between the bottom's pixels, and a convolution with a
+        single 1 for each channel of the top picks its pixels.
         """
         bottom, top = self.bottoms[0], self.tops[0]
         channels = self.squares(target.shapes[bottom])

@@ -12,7 +12,7 @@ from ..util.lazy_numpy import np
 class YoloLayer(Layer):
     """Bottoms: per grid (N, boxes of a cell * (5 + classes), H, W): x, y, w, h, objectness and classes.
 
-    Top: (1, 1, found, 7), a row per box: image, label (from 1), score, xmin, ymin, xmax, ymax; sorted by image, then by
+    Top: (1, 1, boxes, 7), a row per box: image, label (from 1), score, xmin, ymin, xmax, ymax; sorted by image, then by
     descending score. If no box is found, there is one row per image: its number and six times -1. The number of rows is
     known only at run time; the shape rule gives 1. (The forks mix the boxes of a batch and call them all image 0; here
     every image is searched separately, which is the same for a batch of one.)

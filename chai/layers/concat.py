@@ -63,7 +63,7 @@ class Concat(Layer):
         return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=sum(b[1] for b in bottoms))
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        """Return a Copy of each branch; if one begins within a word of channels, into a blob with gaps, and what closes these."""
+        """Return a Copy of each branch; if one begins within a word, into a blob with gaps, and a Task that closes the gaps."""
         top, step = self.tops[0], self.channel_step(target.overlay)
         sizes = [target.shapes[bottom][1] for bottom in self.bottoms]
         if not any(channels % step for channels in sizes[:-1]):

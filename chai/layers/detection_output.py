@@ -27,7 +27,7 @@ class NonMaximumSuppression:
 class DetectionOutput(Layer):
     """Bottoms: locations (N, boxes * 4), scores (N, boxes * classes), priors (1, 2, boxes * 4).
 
-    Top: (1, 1, found, 7), a row per box: image, label, score, xmin, ymin, xmax, ymax; sorted by image, then label, then
+    Top: (1, 1, boxes, 7), a row per box: image, label, score, xmin, ymin, xmax, ymax; sorted by image, then label, then
     descending score. If no box is found, there is one row per image: its number and six times -1. The number of rows is
     known only at run time; the shape rule gives 1, as in SSD.
 

@@ -29,8 +29,7 @@ class Pooling(Layer):
     MAX ignores the padding; its second top, if there is one, holds the index of each maximum in the map. AVE divides by the
     area of the window clipped at size + pad, so padding inside it counts; AVE_EXC_PAD by the number of pixels. A window that
     begins just after the image, which a stride larger than the kernel can bring about, has an area of 0 and an average of NaN.
-    STOCHASTIC
-    at TEST is the expected value of a pixel drawn with a probability proportional to it: sum of squares / sum.
+    STOCHASTIC at TEST is the expected value of a pixel drawn with a probability proportional to it: sum of squares / sum.
     """
 
     message = "pooling_param"

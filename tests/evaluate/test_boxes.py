@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.evaluate import Output
-from chai.evaluate.boxes import Boxes, Found, average_precision, hits, matched, overlap
+from chai.evaluate.boxes import Boxes, BoxSums, average_precision, hits, matched, overlap
 from chai.evaluate.kinds import reduce
 from tests.conftest import examples
 
@@ -185,7 +185,7 @@ def test_mean_average_precision_by_hand() -> None:
         {"image": 3, "float": [[1, 1.0, *FAR]]},  # nothing is known of this image
     ]
     (side,) = reduce(records[::-1], ["float"], Boxes(OUTPUT), truth.get).values()
-    assert isinstance(side, Found)
+    assert isinstance(side, BoxSums)
     assert (side.images, side.known) == (4, 3)
     assert side.mean_average_precision is not None
     assert isclose(side.mean_average_precision, ((0.5 + 0.5 * 2 / 3) + 0.5 + 0) / 3)
@@ -228,5 +228,5 @@ def test_mean_average_precision_of_random_boxes(seed: int) -> None:
     ]
     records = [{"image": i, "float": each} for i, each in enumerate(boxes)]
     (side,) = reduce(records, ["float"], Boxes(OUTPUT), lambda image: truth[image]).values()
-    assert isinstance(side, Found) and side.mean_average_precision is not None
+    assert isinstance(side, BoxSums) and side.mean_average_precision is not None
     assert isclose(side.mean_average_precision, naive_map(boxes, truth), abs_tol=1e-12)

@@ -1,4 +1,4 @@
-"""The numbers of a host model from counted or timed passes: the least squares that are not negative, of relative errors."""
+"""Fit the numbers of a host model to counted or timed passes: non-negative least squares of relative errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fitted(every: Iterable[HostSample], source: str) -> dict[str, dict[str, dict
 
 
 def _cost(terms: Sequence[str], some: Sequence[HostSample]) -> dict[str, float]:
-    """Return the numbers of the terms that bring the samples' amounts, as near as can be."""
+    """Return the numbers of the terms whose sums come nearest to the samples' amounts."""
     counts = np.array([[sample.counts.get(term, 0) for term in terms] for sample in some], np.float64)
     amounts = np.array([sample.amount for sample in some], np.float64)
     shares = counts / amounts[:, None]  # of each amount, for a number of 1
@@ -78,7 +78,7 @@ def _cost(terms: Sequence[str], some: Sequence[HostSample]) -> dict[str, float]:
 
 
 def _of_others(kinds: Mapping[tuple[str, str], Sequence[HostSample]]) -> dict[str, float]:
-    """Return the numbers of layers that no sample is of: medians, over types, of their smallest and largest samples."""
+    """Return the numbers of layers without samples: medians over the types that have some, by their smallest and largest."""
     calls, elements, macs = list[float](), list[float](), list[float]()
     for (group, _), some in kinds.items():
         if group != "layers":
