@@ -145,8 +145,13 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 
 /* float32 */
 #define WIDTH 16
-#define HEIGHTS(P) P(8) P(4) P(2) P(1)
 #define ACROSS 3
+#define MOST_ACROSS 4
+#define FLOAT_BLOCKS(B) \
+    B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
+    B(8, 3) B(4, 3) B(2, 3) B(1, 3) \
+    B(6, 4) B(4, 4) B(2, 4) B(1, 4)
 #define DOT_OUTPUTS 4
 
 static inline __mmask16 first_lanes(int64_t count) { return (__mmask16)((1u << count) - 1); }

@@ -58,7 +58,7 @@ ZIG = {  # of each machine: the system that its library runs on, at least, and w
         },
     ),
     "aarch64": ("aarch64-linux-gnu.2.17", {"dotprod": "generic+dotprod", "neon": "generic", "plain": "generic"}),
-    "armv7l": ("arm-linux-gnueabihf.2.27", {"neon": "cortex_a9", "plain": "cortex_a9"}),
+    "armv7l": ("arm-linux-gnueabihf.2.27", {"neon": "cortex_a9-expand_fp_mlx", "plain": "cortex_a9"}),
 }
 COMMON = ("boxes", "check", "processor", "pool", "run")  # compiled once
 

@@ -21,41 +21,50 @@ static int is_filter(const operation *op) {
     return op->group == op->channels && op->outputs == op->channels && filter_windows(op) && !is_inner_product(op);
 }
 
-/* Compute a vector of windows in each of ``lines`` rows, from the stored rows, each of ``length`` numbers. Constants, so that sums stay
-   in registers; with four rows none waits for the one before. */
-INLINE void filter(const operation *op, const float *rows, int64_t length, const float *w, epilogue end, float *out, int64_t count,
-                   int lines, int64_t kernel_h, int64_t kernel_w, int64_t stride_h, int64_t stride_w) {
-    reals sums[LINES_TOGETHER], next;
+/* The sizes of a kernel: constants of the usual ones, so that their loops are unrolled. */
+typedef struct {
+    int64_t height, width, stride_h, stride_w, dilation_h, dilation_w;
+} kernel_size;
+
+/* Compute a vector of windows in each of ``lines`` rows, a constant, from the stored rows, each of ``length`` numbers. With four rows no
+   sum waits for the one before. ``unrolled``: what several rows of windows see is read once. */
+INLINE void filter(kernel_size k, const float *rows, int64_t length, const float *w, epilogue end, float *out, int64_t row, int64_t count,
+                   int lines, int unrolled) {
+    reals sums[LINES_TOGETHER];
     UNROLL for (int r = 0; r < lines; r++) sums[r] = broadcast(0);
-    for (int64_t i = 0; i < kernel_h; i++)
-        for (int64_t j = 0; j < kernel_w; j++) {
-            const float *from = rows + i * op->dilation_h * length + j * op->dilation_w;
-            reals weight = broadcast(w[i * kernel_w + j]);
-            UNROLL for (int r = 0; r < lines; r++, from += stride_h * length) {
-                if (stride_w == 1)
-                    memcpy(&next, from, sizeof next);
-                else if (stride_w == 2)
-                    next = every_second_of(from);
-                else
-                    for (int k = 0; k < WIDTH; k++) next[k] = from[k * stride_w];
-                sums[r] = multiply_add(weight, next, sums[r]);
+    if (unrolled) {
+        UNROLL for (int64_t y = 0; y < (lines - 1) * k.stride_h + k.height; y++) UNROLL for (int64_t j = 0; j < k.width; j++) {
+            reals x = windows_at(rows + y * length + j, k.stride_w);
+            UNROLL for (int r = 0; r < lines; r++) {
+                int64_t i = y - r * k.stride_h;
+                if (i >= 0 && i < k.height) sums[r] = multiply_add(broadcast(w[i * k.width + j]), x, sums[r]);
             }
         }
-    UNROLL for (int r = 0; r < lines; r++, out += op->out_width) store_floats(out, ended(sums[r], &end, 0), count);
+    } else
+        for (int64_t i = 0; i < k.height; i++)
+            for (int64_t j = 0; j < k.width; j++)
+                UNROLL for (int r = 0; r < lines; r++) {
+                    reals x = windows_at(rows + (r * k.stride_h + i * k.dilation_h) * length + j * k.dilation_w, k.stride_w);
+                    sums[r] = multiply_add(broadcast(w[i * k.width + j]), x, sums[r]);
+                }
+    finish_sums(sums, 1, lines, &end);
+    if (count >= WIDTH)
+        UNROLL for (int r = 0; r < lines; r++) memcpy(out + r * row, &sums[r], sizeof sums[r]);
+    else
+        UNROLL for (int r = 0; r < lines; r++) store_floats(out + r * row, sums[r], count);
 }
 
 /* Compute rows of windows. */
-INLINE void filter_rows(const operation *op, const float *rows, int64_t length, const float *w, epilogue end, float *out, int64_t count,
-                        int64_t lines, int64_t kernel_h, int64_t kernel_w, int64_t stride_h, int64_t stride_w) {
+INLINE void filter_rows(kernel_size k, const float *rows, int64_t length, const float *w, epilogue end, float *out, int64_t row,
+                        int64_t count, int64_t lines, int unrolled) {
     for (; lines >= LINES_TOGETHER; lines -= LINES_TOGETHER) {
         for (int64_t i = 0; i < count; i += WIDTH)
-            filter(op, rows + i * stride_w, length, w, end, out + i, min(WIDTH, count - i), LINES_TOGETHER, kernel_h, kernel_w,
-                   stride_h, stride_w);
-        rows += LINES_TOGETHER * stride_h * length, out += LINES_TOGETHER * op->out_width;
+            filter(k, rows + i * k.stride_w, length, w, end, out + i, row, min(WIDTH, count - i), LINES_TOGETHER, unrolled);
+        rows += LINES_TOGETHER * k.stride_h * length, out += LINES_TOGETHER * row;
     }
-    for (; lines > 0; lines--, rows += stride_h * length, out += op->out_width)
+    for (; lines > 0; lines--, rows += k.stride_h * length, out += row)
         for (int64_t i = 0; i < count; i += WIDTH)
-            filter(op, rows + i * stride_w, length, w, end, out + i, min(WIDTH, count - i), 1, kernel_h, kernel_w, stride_h, stride_w);
+            filter(k, rows + i * k.stride_w, length, w, end, out + i, row, min(WIDTH, count - i), 1, unrolled);
 }
 
 /* Write whole vectors of zeros from ``row`` on, at least ``count`` numbers. The first one is apart, as compilers call memset for others. */
@@ -76,15 +85,17 @@ static void store_row(const operation *op, const float *plane, int64_t y, const 
 /* Compute rows of windows of ``planes`` channels whose rows are stored, each plane's behind the one before. */
 static void filter_stored(const operation *op, const float *rows, int64_t plane, const stripe *s, const float *w, const epilogue *ends,
                           int64_t planes, int64_t y, int64_t count, float *out) {
-    int64_t kernel_h = op->kernel_h, kernel_w = op->kernel_w, taps = kernel_h * kernel_w, size = op->out_height * op->out_width;
-    for (int64_t c = 0; c < planes; c++, rows += plane, w += taps) {
-        float *to = out + c * size + y * op->out_width + s->x;
-        if (kernel_h == 3 && kernel_w == 3 && op->stride_h == 1 && op->stride_w == 1)
-            filter_rows(op, rows, s->length, w, ends[c], to, s->count, count, 3, 3, 1, 1);
-        else if (kernel_h == 3 && kernel_w == 3 && op->stride_h == 2 && op->stride_w == 2)
-            filter_rows(op, rows, s->length, w, ends[c], to, s->count, count, 3, 3, 2, 2);
+    kernel_size k = {op->kernel_h, op->kernel_w, op->stride_h, op->stride_w, op->dilation_h, op->dilation_w};
+    int64_t row = op->out_width, size = op->out_height * row;
+    int usual = k.height == 3 && k.width == 3 && k.dilation_h == 1 && k.dilation_w == 1 && k.stride_h == k.stride_w;
+    for (int64_t c = 0; c < planes; c++, rows += plane, w += k.height * k.width) {
+        float *to = out + c * size + y * row + s->x;
+        if (usual && k.stride_h == 1)
+            filter_rows((kernel_size){3, 3, 1, 1, 1, 1}, rows, s->length, w, ends[c], to, row, s->count, count, 1);
+        else if (usual && k.stride_h == 2)
+            filter_rows((kernel_size){3, 3, 2, 2, 1, 1}, rows, s->length, w, ends[c], to, row, s->count, count, 1);
         else
-            filter_rows(op, rows, s->length, w, ends[c], to, s->count, count, kernel_h, kernel_w, op->stride_h, op->stride_w);
+            filter_rows(k, rows, s->length, w, ends[c], to, row, s->count, count, 0);
     }
 }
 

@@ -2,7 +2,8 @@
 
    p are pixels of the output, k the taps of the kernel in the order of the weights: channel, row, column. A panel of pixels, some
    vectors of them, is copied to x[k][p] first, PANEL_TAPS taps at a time. Then blocks of outputs meet it: their sums stay in
-   registers, while the weights are read where they are, one number for all lanes.
+   registers, while the weights are read where they are: one number for all lanes, or TAPS of an output, each of which is a lane that an
+   instruction of NEON multiplies a vector by.
 
    Each sum adds the products of PANEL_TAPS taps one by one in the order of k, and then the sums of these, whatever block, panel or
    piece of work it is in. So the numbers depend neither on threads nor on the batch, and all variants that multiply and add with one
@@ -10,8 +11,11 @@
 
    The instruction set's file defines
      WIDTH, reals               float32 of a vector; the vector
-     HEIGHTS                    outputs of a block, largest first, down to 1
-     ACROSS                     vectors of a panel, at most: 2 or 3
+     ACROSS                     vectors of a panel, at most; MOST_ACROSS if they are all pixels
+     FLOAT_BLOCKS               block sizes (outputs, vectors) whose sums fit its registers: for each number of vectors, largest first,
+                                ending in 1
+     TAPS, weights              weights of an output that are loaded together; their type
+     load_weights(from), weight_of(weights, tap)    them; one of them for all lanes
      DOT_OUTPUTS                outputs of an inner product that are summed together, each in PARTS numbers
      broadcast(number), multiply_add(a, b, sum)
      load_floats(from, count), store_floats(to, vector, count)    which touch ``count`` numbers alone
@@ -36,11 +40,21 @@ INLINE reals scaled(reals sum, const epilogue *end, int64_t m) {
     return sum * broadcast(of[3 * end->rows]) + broadcast(of[4 * end->rows]);
 }
 
+/* Make of ``each`` vectors of sums of each of some outputs what they are after their epilogue. */
+INLINE void finish_sums(reals *sums, int outputs, int each, const epilogue *end) {
+    if (end->bias) UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < each; v++)
+        sums[m * each + v] += broadcast(end->bias[m]);
+    if (end->rows) UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < each; v++)
+        sums[m * each + v] = scaled(sums[m * each + v], end, m);
+    if (end->rectified) UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < each; v++)
+        sums[m * each + v] = larger(sums[m * each + v], broadcast(0));
+}
+
 /* Return the sums of output m after its epilogue. */
 INLINE reals ended(reals sum, const epilogue *end, int64_t m) {
-    if (end->bias) sum += broadcast(end->bias[m]);
-    if (end->rows) sum = scaled(sum, end, m);
-    return end->rectified ? larger(sum, broadcast(0)) : sum;
+    epilogue own = {end->bias ? end->bias + m : 0, end->rectified, end->rows};
+    finish_sums(&sum, 1, 1, &own);
+    return sum;
 }
 
 /* Add the sums of the products of ``depth`` taps to the numbers in y, or to nothing if none has ``begun``. ``last`` pixels of the last vector count. */
@@ -50,43 +64,50 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
 #define SUMS(M, NV) \
     static __attribute__((noinline)) void product_##M##x##NV(const float *w, int64_t row, const float *x, int64_t depth, float *y, \
                                                              int64_t plane, int64_t last, int begun, epilogue end) { \
-        reals sums[M][NV]; \
-        UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
-            sums[m][v] = broadcast(0); \
-        for (int64_t k = 0; k < depth; k++, x += NV * WIDTH) { \
-            reals pixels[NV]; \
-            UNROLL for (int v = 0; v < NV; v++) memcpy(&pixels[v], x + v * WIDTH, sizeof pixels[v]); \
+        reals sums[M][NV], pixels[NV]; \
+        const float *of[M]; \
+        intptr_t k = 0, whole = depth / TAPS * TAPS; \
+        UNROLL for (int m = 0; m < M; m++) { \
+            of[m] = w + m * row; \
+            if (TAPS > 1) __asm__("" : "+r"(of[m])); /* else compilers add ``row`` before each load */ \
+        } \
+        UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] = broadcast(0); \
+        for (; k < whole; k += TAPS) { \
+            weights some[M]; \
             fetch(w + (M + k % FETCHED) * row + k); \
-            UNROLL for (int m = 0; m < M; m++) { \
-                reals weight = broadcast(w[m * row + k]); \
-                UNROLL for (int v = 0; v < NV; v++) sums[m][v] = multiply_add(weight, pixels[v], sums[m][v]); \
+            UNROLL for (int m = 0; m < M; m++) some[m] = load_weights(of[m] + k); \
+            UNROLL for (int t = 0; t < TAPS; t++, x += NV * WIDTH) { \
+                UNROLL for (int v = 0; v < NV; v++) memcpy(&pixels[v], x + v * WIDTH, sizeof pixels[v]); \
+                UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
+                    sums[m][v] = multiply_add(weight_of(some[m], t), pixels[v], sums[m][v]); \
             } \
+        } \
+        for (; k < depth; k++, x += NV * WIDTH) { \
+            UNROLL for (int v = 0; v < NV; v++) memcpy(&pixels[v], x + v * WIDTH, sizeof pixels[v]); \
+            UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
+                sums[m][v] = multiply_add(broadcast(of[m][k]), pixels[v], sums[m][v]); \
         } \
         if (begun) \
             UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
                 sums[m][v] += load_floats(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last); \
-        if (end.bias) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] += broadcast(end.bias[m]); \
-        if (end.rows) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
-            sums[m][v] = scaled(sums[m][v], &end, m); \
-        if (end.rectified) \
-            UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] = larger(sums[m][v], broadcast(0)); \
+        finish_sums(sums[0], M, NV, &end); \
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
             store_floats(y + m * plane + v * WIDTH, sums[m][v], v < NV - 1 ? WIDTH : last); \
     }
-#if ACROSS == 2
-#define P(M) SUMS(M, 1) SUMS(M, 2)
-#define Q(M) {M, {product_##M##x1, product_##M##x2}},
-#else
-#define P(M) SUMS(M, 1) SUMS(M, 2) SUMS(M, 3)
-#define Q(M) {M, {product_##M##x1, product_##M##x2, product_##M##x3}},
-#endif
-HEIGHTS(P)
+FLOAT_BLOCKS(SUMS)
+#define B(M, NV) {M, NV, product_##M##x##NV},
 static const struct {
-    int outputs;
-    product *across[ACROSS];
-} products[] = {HEIGHTS(Q)};
-#undef P
-#undef Q
+    int outputs, vectors;
+    product *sums;
+} products[] = {FLOAT_BLOCKS(B)};
+#undef B
+
+/* Return the index of the largest block of so many vectors with at most so many outputs. */
+static int product_of(int64_t vectors, int64_t outputs) {
+    int i = 0;
+    while (products[i].vectors != vectors || products[i].outputs > outputs) i++;
+    return i;
+}
 
 /* Pixels of a panel that come from one row of the input for one tap of the kernel, or are padding (from < 0). */
 typedef struct {
@@ -108,7 +129,7 @@ static shape shape_of(const operation *op) {
     return s;
 }
 
-enum { STRETCHES = 2 * ACROSS * WIDTH + 2 };
+enum { STRETCHES = 2 * MOST_ACROSS * WIDTH + 2 };
 
 static int add_stretch(stretch *to, int n, int64_t first, int64_t end, int64_t from) {
     if (first >= end) return n;
@@ -140,18 +161,29 @@ static inline reals every_second_of(const float *from) { return every_second(loa
 
 /* Copy ``count`` numbers; up to ``room``, whatever is behind them may be overwritten: a store with a mask takes as long as ten without. */
 static inline void copy_floats(float *to, const float *from, int64_t stride, int64_t count, int64_t room) {
-    if (stride == 1)
-        for (int64_t i = 0; i < count; i += WIDTH)
-            store_floats(to + i, load_floats(from + i, min(WIDTH, count - i)), min(WIDTH, room - i));
-    else if (stride == 2)
-        for (int64_t i = 0; i < count; i += WIDTH) {
-            int64_t seen = 2 * (count - i) - 1;
+    intptr_t i = 0, last = count;
+    if (stride == 1) {
+        for (; i + 4 * WIDTH <= last; i += 4 * WIDTH) memcpy(to + i, from + i, 4 * sizeof(reals));
+        for (; i + WIDTH <= last; i += WIDTH) memcpy(to + i, from + i, sizeof(reals));
+        if (i < last && last >= WIDTH) /* some numbers again: a part of a vector takes longer */
+            memcpy(to + last - WIDTH, from + last - WIDTH, sizeof(reals));
+        else if (i < last)
+            store_floats(to, load_floats(from, last), min(WIDTH, room));
+    } else if (stride == 2) {
+        for (; i + WIDTH < last; i += WIDTH) store_floats(to + i, every_second_of(from + 2 * i), WIDTH);
+        if (i < last) { /* the last of a vector's pairs may have no second number */
+            intptr_t seen = 2 * (last - i) - 1;
             reals first = load_floats(from + 2 * i, min(WIDTH, seen));
-            reals second = load_floats(from + 2 * i + WIDTH, max(0, min(WIDTH, seen - WIDTH)));
-            store_floats(to + i, every_second(first, second), min(WIDTH, room - i));
+            store_floats(to + i, every_second(first, load_floats(from + 2 * i + WIDTH, max(0, seen - WIDTH))), min(WIDTH, room - i));
         }
-    else
-        for (int64_t i = 0; i < count; i++) to[i] = from[stride * i];
+    } else
+        for (; i < last; i++) to[i] = from[stride * i];
+}
+
+/* Copy some vectors of each of some channels, side by side. */
+INLINE void copy_vectors(float *to, const float *from, int64_t plane, int64_t channels, int64_t vectors) {
+    for (; channels-- > 0; from += plane, to += vectors * WIDTH)
+        for (int64_t v = 0; v < vectors; v++) memcpy(to + v * WIDTH, from + v * WIDTH, sizeof(reals));
 }
 
 /* Copy the pixels of a panel for the taps from ``begin`` to ``end``. */
@@ -160,6 +192,16 @@ static void gather_panel(const operation *op, const shape *s, const float *x, in
     stretch parts[STRETCHES];
     for (int64_t k = begin; k < min(end, begin + s->taps); k++) {
         int n = stretches_of(op, s, k % s->taps, first, count, all, parts);
+        if (s->taps == 1 && n == 1 && parts[0].from >= 0 && op->stride_w == 1 && count == all) {
+            const float *in = x + begin * s->plane + parts[0].from;
+            if (all == ACROSS * WIDTH) /* constants make loops of few instructions */
+                copy_vectors(panel, in, s->plane, end - begin, ACROSS);
+            else if (all == (ACROSS - 1) * WIDTH)
+                copy_vectors(panel, in, s->plane, end - begin, ACROSS - 1);
+            else
+                copy_vectors(panel, in, s->plane, end - begin, all / WIDTH);
+            continue;
+        }
         for (int64_t each = k; each < end; each += s->taps) {
             const float *in = x + each / s->taps * s->plane;
             float *row = panel + (each - begin) * all;
@@ -175,7 +217,13 @@ static void gather_panel(const operation *op, const shape *s, const float *x, in
 
 /* Panels have as many vectors as possible, and nearly as many each. */
 static int64_t vectors_across(const shape *s) { return ceil_div(s->out_plane, WIDTH); }
-static int64_t panels_of(const shape *s) { return ceil_div(vectors_across(s), ACROSS); }
+static int64_t panels_of(const shape *s) {
+    int64_t vectors = vectors_across(s);
+    return vectors <= MOST_ACROSS ? 1 : ceil_div(vectors, ACROSS);
+}
+
+/* Return the outputs of one piece of work, a panel's, whole blocks of all sizes: about 32 million products. */
+static int64_t piece_outputs(const shape *s) { return max(1, (1 << 25) / (s->depth * ACROSS * WIDTH * 24)) * 24; }
 
 /* Inner products: the only pixel of the output sees the whole input, whose numbers lie side by side like those of the weights.
    Vectors lie along them. The PARTS sums of an output are added pairwise at the end. */
@@ -239,7 +287,7 @@ static int64_t dots_piece(const operation *op, const shape *s) {
 static int64_t product_items(const operation *op) {
     shape s = shape_of(op);
     if (is_inner_product(op)) return op->group * ceil_div(s.outputs, dots_piece(op, &s));
-    return op->images * op->group * panels_of(&s);
+    return op->images * op->group * panels_of(&s) * ceil_div(s.outputs, piece_outputs(&s));
 }
 
 static const float *weights_of(const operation *op, uint8_t *const *buffers) {
@@ -276,22 +324,25 @@ static void dots_run(const operation *op, uint8_t *const *buffers, int64_t item)
 
 static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     shape s = shape_of(op);
-    int64_t panels = panels_of(&s), vectors = vectors_across(&s), n = item / panels / op->group, g = item / panels % op->group;
+    int64_t piece = piece_outputs(&s), pieces = ceil_div(s.outputs, piece), from = item % pieces * piece, to = min(from + piece, s.outputs);
+    int64_t panels = panels_of(&s), vectors = vectors_across(&s);
+    item /= pieces;
+    int64_t n = item / panels / op->group, g = item / panels % op->group;
     int64_t begin = item % panels * vectors / panels, end = (item % panels + 1) * vectors / panels;
     int64_t first = begin * WIDTH, count = min(end * WIDTH, s.out_plane) - first, across = end - begin;
     const float *x = input_of(op, buffers, n) + g * s.channels * s.plane;
     const float *w = weights_of(op, buffers) + g * s.outputs * s.depth;
     float *y = output_of(op, buffers, n) + g * s.outputs * s.out_plane + first;
-    float panel[PANEL_TAPS * ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH)));
+    float panel[PANEL_TAPS * MOST_ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH)));
     for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
         int64_t depth = min(PANEL_TAPS, s.depth - k);
         gather_panel(op, &s, x, first, count, across * WIDTH, k, k + depth, panel);
         epilogue last = {0, 0, 0};
-        for (int64_t m = 0, i = 0; m < s.outputs; m += products[i].outputs) {
-            while (products[i].outputs > s.outputs - m) i++;
+        for (int64_t m = from, i; m < to; m += products[i].outputs) {
+            i = product_of(across, to - m);
             if (k + depth == s.depth) last = epilogue_of(op, buffers, g * s.outputs + m);
-            products[i].across[across - 1](w + m * s.depth + k, s.depth, panel, depth, y + m * s.out_plane, s.out_plane,
-                                           count - (across - 1) * WIDTH, k > 0, last);
+            products[i].sums(w + m * s.depth + k, s.depth, panel, depth, y + m * s.out_plane, s.out_plane,
+                             count - (across - 1) * WIDTH, k > 0, last);
         }
     }
 }

@@ -45,13 +45,19 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 
 /* float32 */
 #define WIDTH 4
-#define HEIGHTS(P) P(4) P(2) P(1)
 #define ACROSS 3
+#define MOST_ACROSS ACROSS
+#define FLOAT_BLOCKS(B) B(4, 1) B(2, 1) B(1, 1) B(4, 2) B(2, 2) B(1, 2) B(4, 3) B(2, 3) B(1, 3)
 #define DOT_OUTPUTS 4
 
 typedef float reals __attribute__((vector_size(4 * WIDTH)));
 
 static inline reals broadcast(float x) { return x - (reals){0}; }
+
+#define TAPS 1
+typedef float weights;
+static inline weights load_weights(const float *from) { return *from; }
+static inline reals weight_of(weights w, int tap) { return (void)tap, broadcast(w); }
 static inline reals multiply_add(reals a, reals b, reals sum) { return a * b + sum; }
 LANE_BY_LANE
 static inline reals larger(reals a, reals b) {

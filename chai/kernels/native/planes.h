@@ -34,39 +34,64 @@ static inline void fill_floats(float *to, int64_t begin, int64_t end, float valu
     for (int64_t i = begin; i < end; i += WIDTH) store_floats(to + i, broadcast(value), min(WIDTH, end - i));
 }
 
-static inline __attribute__((always_inline)) void combine_columns(const operation *op, const float *plane, int64_t y, const stripe *s,
-                                                                  float *columns, int largest) {
-    span rows = window_inside(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
-    if (rows.first >= rows.end) {
-        fill_floats(columns, s->begin, s->end, largest ? -FLT_MAX : 0);
-        return;
-    }
-    for (int64_t i = s->begin; i < s->end; i += WIDTH) {
-        int64_t count = min(WIDTH, s->end - i);
-        const float *row = plane + rows.first * op->width + s->left + i;
-        reals all = load_floats(row, count);
-        for (int64_t j = rows.first + 1; j < rows.end; j++) all = combine(all, load_floats(row += op->width, count), largest);
-        store_floats(columns + i, all, count);
-    }
+/* Combine ``count`` numbers of some rows. */
+INLINE reals column_at(const float *from, int64_t row, int64_t rows, int64_t count, int largest) {
+    reals all = load_floats(from, count);
+    for (int64_t j = 1; j < rows; j++) all = combine(all, load_floats(from + j * row, count), largest);
+    return all;
 }
 
-static inline __attribute__((always_inline)) void combine_windows(const operation *op, const float *columns, int64_t count, float *out,
-                                                                  const float *divisors, int largest) {
-    for (int64_t i = 0; i < count; i += WIDTH) {
-        const float *from = columns + i * op->stride_w;
-        reals all = broadcast(largest ? -FLT_MAX : 0), next;
-        for (int64_t j = 0; j < op->kernel_w; j++) {
-            if (op->stride_w == 1)
-                memcpy(&next, from + j, sizeof next);
-            else if (op->stride_w == 2)
-                next = every_second_of(from + j);
-            else
-                for (int k = 0; k < WIDTH; k++) next[k] = from[k * op->stride_w + j];
-            all = combine(all, next, largest);
-        }
+INLINE void combine_rows(const float *from, int64_t row, int64_t rows, intptr_t count, float *to, int largest) {
+    intptr_t i = 0;
+    for (reals all; i + WIDTH <= count; i += WIDTH) all = column_at(from + i, row, rows, WIDTH, largest), memcpy(to + i, &all, sizeof all);
+    if (i < count) store_floats(to + i, column_at(from + i, row, rows, count - i, largest), count - i);
+}
+
+INLINE void combine_columns(const operation *op, const float *plane, int64_t y, const stripe *s, float *columns, int largest) {
+    span rows = window_inside(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
+    const float *from = plane + rows.first * op->width + s->left + s->begin;
+    if (rows.first >= rows.end)
+        fill_floats(columns, s->begin, s->end, largest ? -FLT_MAX : 0);
+    else if (rows.end - rows.first == 3) /* constants make loops of few instructions */
+        combine_rows(from, op->width, 3, s->end - s->begin, columns + s->begin, largest);
+    else
+        combine_rows(from, op->width, rows.end - rows.first, s->end - s->begin, columns + s->begin, largest);
+}
+
+/* Return a number of each window of a vector of windows. */
+INLINE reals windows_at(const float *from, int64_t stride) {
+    reals x;
+    if (stride == 1)
+        memcpy(&x, from, sizeof x);
+    else if (stride == 2)
+        x = every_second_of(from);
+    else
+        for (int k = 0; k < WIDTH; k++) x[k] = from[k * stride];
+    return x;
+}
+
+INLINE reals window_at(const float *columns, int64_t width, int64_t stride, int largest) {
+    reals all = broadcast(largest ? -FLT_MAX : 0);
+    for (int64_t j = 0; j < width; j++) all = combine(all, windows_at(columns + j, stride), largest);
+    return all;
+}
+
+INLINE void combine_windows(const float *columns, int64_t width, int64_t stride, intptr_t count, float *out, const float *divisors,
+                            int largest) {
+    for (intptr_t i = 0; i < count; i += WIDTH) {
+        reals all = window_at(columns + i * stride, width, stride, largest);
         if (divisors) all = all / load_floats(divisors + i, min(WIDTH, count - i));
         store_floats(out + i, all, min(WIDTH, count - i));
     }
+}
+
+static inline void combine_row(const operation *op, const float *columns, int64_t count, float *out, const float *divisors, int largest) {
+    if (op->kernel_w == 3 && op->stride_w == 2)
+        combine_windows(columns, 3, 2, count, out, divisors, largest);
+    else if (op->kernel_w == 3 && op->stride_w == 1)
+        combine_windows(columns, 3, 1, count, out, divisors, largest);
+    else
+        combine_windows(columns, op->kernel_w, op->stride_w, count, out, divisors, largest);
 }
 
 /* ``divisors`` of the windows, row by row; or NULL. */
@@ -88,8 +113,8 @@ static inline __attribute__((always_inline)) void pool_planes(const operation *o
                 for (int64_t r = 0; r < rows; r++)
                     combine_columns(op, in + c * size, y + r, &s, columns + r * s.length, largest);
                 for (int64_t r = 0; r < rows; r++)
-                    combine_windows(op, columns + r * s.length, s.count, out + c * out_size + (y + r) * op->out_width + s.x,
-                                    divisors ? divisors + (y + r) * op->out_width + s.x : 0, largest);
+                    combine_row(op, columns + r * s.length, s.count, out + c * out_size + (y + r) * op->out_width + s.x,
+                                divisors ? divisors + (y + r) * op->out_width + s.x : 0, largest);
             }
     }
 }

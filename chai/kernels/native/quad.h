@@ -1,13 +1,21 @@
 /* float32 and codes in vectors of 128 bits, for NEON. ARMv7 has no product and sum with one rounding. */
 #define WIDTH 4
-#define ACROSS 3
 #if defined __aarch64__
-#define HEIGHTS(P) P(8) P(4) P(2) P(1)
+#define ACROSS 4
+#define MOST_ACROSS ACROSS
+#define FLOAT_BLOCKS(B) \
+    B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
+    B(6, 3) B(4, 3) B(2, 3) B(1, 3) \
+    B(5, 4) B(4, 4) B(3, 4) B(2, 4) B(1, 4)
 #define DOT_OUTPUTS 4
-#else
-#define HEIGHTS(P) P(3) P(2) P(1) /* of 16 registers */
+#else /* 16 registers */
+#define ACROSS 2
+#define MOST_ACROSS ACROSS
+#define FLOAT_BLOCKS(B) B(4, 1) B(2, 1) B(1, 1) B(4, 2) B(2, 2) B(1, 2)
 #define DOT_OUTPUTS 2
 #endif
+#define TAPS 4
 
 typedef float32x4_t reals;
 
@@ -19,6 +27,9 @@ static inline reals multiply_add(reals a, reals b, reals sum) {
     return vmlaq_f32(sum, a, b);
 #endif
 }
+typedef reals weights;
+INLINE weights load_weights(const float *from) { return vld1q_f32(from); }
+INLINE reals weight_of(weights w, int tap) { return broadcast(w[tap]); } /* a tap is a constant, and a lane of the product */
 LANE_BY_LANE
 static inline reals larger(reals a, reals b) { return vmaxq_f32(a, b); } /* NaN beside NaN */
 static inline reals every_second(reals a, reals b) { return vuzpq_f32(a, b).val[0]; }

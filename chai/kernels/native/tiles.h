@@ -14,7 +14,7 @@
    TILE_CHANNELS are transformed at a time, and what they add to an output is added to it in this order; so the numbers depend neither
    on threads nor on the batch nor on the vectors. Their errors are 1.3 times those of float32.h. */
 
-enum { TERMS = 16, TILE_CHANNELS = 96, GATHERED = 8 /* channels, before they are transformed */, TALLEST = 8 /* of HEIGHTS */ };
+enum { TERMS = 16, TILE_CHANNELS = 96, TALLEST = 8 /* of FLOAT_BLOCKS */ };
 enum { MAX_LANES = ACROSS * WIDTH }; /* tiles of a panel */
 
 /* Write B' x B: rows of differences and sums, then columns. */
@@ -75,29 +75,55 @@ static operation gathering_of(const operation *op) {
     return tiles;
 }
 
+static int64_t tile_panels(const shape *s) { return ceil_div(vectors_across(s), ACROSS); }
+
 static int64_t tiled_items(const operation *op) {
     operation tiles = gathering_of(op);
     shape s = shape_of(&tiles);
-    return op->images * op->group * panels_of(&s);
+    return op->images * op->group * tile_panels(&s);
 }
 
-/* Write or add the outputs of a panel's tiles from ``first`` on, ``count`` of them; only the last channels have an epilogue. */
-static void put_tiles(const operation *op, const shape *s, float outputs[2][2][MAX_LANES], int64_t first, int64_t count, float *y,
-                      int begun, epilogue end) {
-    float rows[2][2 * MAX_LANES];
-    for (int i = 0; i < 2; i++)
-        for (int64_t t = 0; t < MAX_LANES; t++) rows[i][2 * t] = outputs[i][0][t], rows[i][2 * t + 1] = outputs[i][1][t];
-    for (int64_t t = 0, next; t < count; t = next) {
+/* Copy the 4 x 4 pixels of ``count`` tiles of a channel: pixels[4 * row + column][tile], ``pitch`` numbers for all tiles. The rows are
+   stored with their padding first, and read when they have left for the cache. */
+static void gather_tiles(const operation *op, const shape *s, const float *plane, int64_t first, int64_t count, float *pixels,
+                         int64_t pitch) {
+    float lines[4][2 * MAX_LANES + 4 + 2 * WIDTH];
+    for (int64_t t = 0, some; t < count; t += some) { /* of a row of tiles */
         int64_t down = (first + t) / s->out_width, across = (first + t) % s->out_width;
-        next = min(count, t + s->out_width - across);
-        int64_t pixels = min(2 * (across + next - t), op->out_width) - 2 * across;
-        for (int i = 0; i < 2 && 2 * down + i < op->out_height; i++) {
-            float *to = y + (2 * down + i) * op->out_width + 2 * across;
-            for (int64_t j = 0; j < pixels; j += WIDTH) {
-                int64_t left = min(WIDTH, pixels - j);
-                reals sum = load_floats(rows[i] + 2 * t + j, left);
-                if (begun) sum += load_floats(to + j, left);
-                store_floats(to + j, ended(sum, &end, 0), left);
+        some = min(count - t, s->out_width - across);
+        stripe seen = {.left = 2 * across - op->pad_w, .length = 2 * ceil_div(some, WIDTH) * WIDTH + 4};
+        seen.begin = min(max(-seen.left, 0), seen.length), seen.end = max(min(op->width - seen.left, seen.length), seen.begin);
+        for (int64_t i = 0; i < 4; i++) store_row(op, plane, 2 * down + i - op->pad_h, &seen, lines[i]);
+        for (int64_t i = 0; i < 4; i++)
+            for (int64_t v = 0; v < some; v += WIDTH)
+                UNROLL for (int64_t j = 0; j < 4; j++) {
+                    reals x = every_second_of(lines[i] + 2 * v + j);
+                    memcpy(pixels + (4 * i + j) * pitch + t + v, &x, sizeof x);
+                }
+    }
+}
+
+/* Write or add two rows of the outputs of ``count`` tiles from ``first`` on; only the last channels have an epilogue. */
+static void put_tiles(const operation *op, const shape *s, float rows[2][2 * MAX_LANES], int64_t first, int64_t count, float *y, int begun,
+                      epilogue end) {
+    for (int add = begun; add >= 0; add--) {
+        if (!add)
+            for (int64_t i = 0; i < 2; i++)
+                for (int64_t j = 0; j < 2 * count; j += WIDTH) {
+                    reals sum = ended(load_floats(rows[i] + j, WIDTH), &end, 0);
+                    memcpy(rows[i] + j, &sum, sizeof sum);
+                }
+        for (int64_t t = 0, some; t < count; t += some) {
+            int64_t down = 2 * ((first + t) / s->out_width), across = (first + t) % s->out_width;
+            some = min(count - t, s->out_width - across);
+            int64_t pixels = min(2 * (across + some), op->out_width) - 2 * across;
+            for (int64_t i = 0; i < 2 && down + i < op->out_height; i++) {
+                float *to = y + (down + i) * op->out_width + 2 * across, *from = rows[i] + 2 * t;
+                if (!add)
+                    copy_floats(to, from, 1, pixels, pixels);
+                else
+                    for (int64_t j = 0, left; j < pixels; j += WIDTH)
+                        left = min(WIDTH, pixels - j), store_floats(from + j, load_floats(from + j, left) + load_floats(to + j, left), left);
             }
         }
     }
@@ -106,7 +132,7 @@ static void put_tiles(const operation *op, const shape *s, float outputs[2][2][M
 static void tiled_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     operation tiles = gathering_of(op);
     shape s = shape_of(&tiles);
-    int64_t panels = panels_of(&s), vectors = vectors_across(&s), n = item / panels / op->group, g = item / panels % op->group;
+    int64_t panels = tile_panels(&s), vectors = vectors_across(&s), n = item / panels / op->group, g = item / panels % op->group;
     int64_t begin = item % panels * vectors / panels, across = (item % panels + 1) * vectors / panels - begin;
     int64_t first = begin * WIDTH, lanes = across * WIDTH, count = min(lanes, s.out_plane - first), plane = op->out_height * op->out_width;
     const float *x = input_of(op, buffers, n) + g * s.channels * s.plane;
@@ -117,24 +143,24 @@ static void tiled_run(const operation *op, uint8_t *const *buffers, int64_t item
     for (int64_t c = 0; c < s.channels; c += TILE_CHANNELS) {
         int64_t depth = min(TILE_CHANNELS, s.channels - c), step = depth * lanes;
         float block[TERMS * TALLEST * MAX_LANES] __attribute__((aligned(4 * WIDTH)));
-        for (int64_t k = 0; k < depth; k += GATHERED) { /* to the memory of a block */
-            int64_t some = min(GATHERED, depth - k);
-            gather_panel(&tiles, &s, x, first, count, lanes, (c + k) * TERMS, (c + k + some) * TERMS, block);
-            for (int64_t i = 0; i < some; i++)
-                for (int64_t v = 0; v < lanes; v += WIDTH)
-                    transform_tiles(block + i * TERMS * lanes + v, lanes, terms + (k + i) * lanes + v, step);
+        for (int64_t k = 0, pitch = lanes + WIDTH; k < depth; k++) { /* by the memory of a block */
+            gather_tiles(op, &s, x + (c + k) * s.plane, first, count, block, pitch);
+            for (int64_t v = 0; v < lanes; v += WIDTH) transform_tiles(block + v, pitch, terms + k * lanes + v, step);
         }
-        for (int64_t m = 0, i = 0; m < s.outputs; m += products[i].outputs) {
-            while (products[i].outputs > s.outputs - m) i++;
+        for (int64_t m = 0, i; m < s.outputs; m += products[i].outputs) {
+            i = product_of(across, s.outputs - m);
             int64_t size = products[i].outputs * lanes;
             for (int f = 0; f < TERMS; f++)
-                products[i].across[across - 1](u + f * term + m * s.channels + c, s.channels, terms + f * step, depth, block + f * size,
-                                               lanes, WIDTH, 0, (epilogue){0, 0, 0});
+                products[i].sums(u + f * term + m * s.channels + c, s.channels, terms + f * step, depth, block + f * size, lanes,
+                                 WIDTH, 0, (epilogue){0, 0, 0});
             for (int64_t j = 0; j < products[i].outputs; j++) {
-                float outputs[2][2][MAX_LANES];
+                float outputs[2][2][MAX_LANES], rows[2][2 * MAX_LANES];
                 for (int64_t v = 0; v < lanes; v += WIDTH) sum_terms(block + j * lanes + v, size, outputs, v);
                 epilogue end = c + depth < s.channels ? (epilogue){0, 0, 0} : epilogue_of(op, buffers, g * s.outputs + m + j);
-                put_tiles(op, &s, outputs, first, count, y + (m + j) * plane, c > 0, end);
+                for (int side = 0; side < 2; side++)
+                    for (int64_t t = 0; t < MAX_LANES; t++)
+                        rows[side][2 * t] = outputs[side][0][t], rows[side][2 * t + 1] = outputs[side][1][t];
+                put_tiles(op, &s, rows, first, count, y + (m + j) * plane, c > 0, end);
             }
         }
     }

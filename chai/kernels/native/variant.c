@@ -22,11 +22,11 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "quantize.h"
 #include "lrn.h"
 #include "float32.h"
-#include "tiles.h"
 #include "planes.h"
 #include "elements.h"
 #include "pixels.h"
 #include "filters.h"
+#include "tiles.h"
 #include "softmax.h"
 
 static int64_t packed(const operation *op) {

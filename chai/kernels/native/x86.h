@@ -56,6 +56,11 @@ static inline void interleave_vectors(vec a, vec b, vec c, vec d, vec *to) {
 
 static inline void fetch(const float *from) { _mm_prefetch((const char *)from, _MM_HINT_T0); }
 static inline reals broadcast(float x) { return OF(set1_ps)(x); }
+
+#define TAPS 1
+typedef float weights;
+static inline weights load_weights(const float *from) { return *from; }
+static inline reals weight_of(weights w, int tap) { return (void)tap, broadcast(w); }
 static inline reals multiply_add(reals a, reals b, reals sum) { return OF(fmadd_ps)(a, b, sum); }
 
 /* For convert.h. */

@@ -111,7 +111,10 @@ FROM_REGISTERS
 
 /* float32 */
 #define WIDTH 8
-#define HEIGHTS(P) P(6) P(4) P(2) P(1)
+#define MOST_ACROSS ACROSS
+#define FLOAT_BLOCKS(B) \
+    B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(6, 2) B(4, 2) B(2, 2) B(1, 2)
 #define DOT_OUTPUTS 4
 #define ACROSS 2 /* with 4 outputs and 3 vectors, which take all of 16 registers, clang spills */
 
