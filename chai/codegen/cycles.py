@@ -37,7 +37,7 @@ class Effort:
     waits: Waits
     rate: float = 1.0
     queue: int = 0
-    stored: int = 1
+    stored: float = 1.0
 
     @property
     def cycles(self) -> float:
@@ -57,8 +57,8 @@ def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
     moving, waits = task.moving_cycles(overlay, shapes), task.waits(overlay, shapes)
     port = overlay.memory_port
     rate, queue = overlay.rates()[0], port.reads.bursts_min * overlay.burst_words if port else 0
-    load = min(1.0, moving / waits.work)
-    return Effort(task.engine, load, waits._replace(work=max(waits.work, moving)), rate, queue, overlay.ports.words)
+    load, stored = min(1.0, moving / waits.work), min(overlay.constants_at_once, CONSTANT_PORTS * rate)
+    return Effort(task.engine, load, waits._replace(work=max(waits.work, moving)), rate, queue, stored)
 
 
 class Engines:

@@ -169,6 +169,11 @@ class Overlay:
         return ceil_div(self.requant.lanes, self.layout.channels_per_word)
 
     @property
+    def constants_at_once(self) -> int:
+        """Return the words of constants that the array stores in a cycle: what two wide ports make is an input's weights."""
+        return self.array.outputs // self.layout.channels_per_word if self.ports.words > 1 else 1
+
+    @property
     def accumulator_bound(self) -> int:
         """Return the bound that the magnitude of sums must stay below, but for those of wide Tasks."""
         return 1 << (self.accumulator_bits - 1)

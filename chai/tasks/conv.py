@@ -177,10 +177,10 @@ class Conv(Task):
         return overlay.limits(cls.kind, ConvLimits)
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate cycles of the array, or of its memory ports: a beat of all inputs a cycle, and one of constants."""
+        """Estimate cycles of the array, or of its memory ports: a beat of all inputs a cycle, and what is stored of constants."""
         read, _ = self.moved(overlay, shapes)
-        constants = self.constant_traffic(overlay, shapes)
-        ports = max(read / (overlay.array.inputs * overlay.ports.words), constants / overlay.ports.bytes)
+        constants = self.constant_traffic(overlay, shapes) / BEAT
+        ports = max(read / (overlay.array.inputs * overlay.ports.words), constants / overlay.constants_at_once)
         return max(float(array_cycles(overlay, self._convolved(shapes))), ports)
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:

@@ -107,7 +107,8 @@ def convolved(overlay: Overlay, n: list[int]) -> int:
     again = 1 if h * row <= ring or weights <= overlay.buffers.weights.bytes else ceil(oh / tall)
     constants = weights * again + 16 * m
     at_once = overlay.ports.words
-    computed = max(computed, Fraction(words(h, w, c), ins * at_once), Fraction(constants, 8 * at_once))
+    stored = outs if at_once > 1 else 8  # bytes of constants a cycle
+    computed = max(computed, Fraction(words(h, w, c), ins * at_once), Fraction(constants, stored))
     bytes_moved = words(h, w, c) + words(oh, ow, m) + constants
     moved = bytes_moved * Fraction(overlay.clock_mhz) / Fraction(overlay.memory_mb_per_s)
     return ceil(computed + moved if turns else max(computed, moved)) + overlay.overhead.task_cycles

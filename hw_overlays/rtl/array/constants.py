@@ -1,16 +1,18 @@
 """Weights and tables, fetched ahead through two ports in turns: what is requested always has room, so it never blocks others.
 
 Small maps need a beat of weights in nearly each cycle, and a port of the processor has too few bursts open for that.
+Weights that are used once come as fast as both ports together: each makes units of its groups while the other's are stored.
 """
 
 from amaranth import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.hdl import Value
-from amaranth.lib import data, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
+from chai.util.rounding import ceil_div
 
 from ..beats import WORD
 from ..descriptor import table_fields, table_record
@@ -22,16 +24,60 @@ from .plan import log2, plan, ram_style
 
 TABLES = 4  # blocks whose tables are there or on the way
 REQUESTS = 16  # on the way
+UNITS = 32  # of a port that wait: all of a table, two pieces of weights
 CLEAR = LATENCY + 8  # cycles from the last sum that a Task's drain reads to the last code that it looks up, or more
 SETTLE = 4  # cycles from a request until what follows from it is in registers
 COUNT = 16  # bits of a count of words, which runs over all Tasks
 SIDES = ("memory", "memory_too")  # ports, which take requests in turns
 
 
-def store_layout(words: int) -> data.StructLayout:
-    """Return what has come: a group of so many words, of what it is, and its number (of a table of codes, a word's)."""
+def store_layout(bits: int) -> data.StructLayout:
+    """Return what has come: a unit of so many bits, of what it is, and its number (of a table of codes, a word's)."""
     flags = dict.fromkeys(("weights", "table", "lookup", "slot", "narrow", "end"), 1)
-    return data.StructLayout({"payload": words * WORD, **flags, "beat": BEATS_BITS})
+    return data.StructLayout({"payload": bits, **flags, "beat": BEATS_BITS})
+
+
+class Units(wiring.Component):
+    """Make units of a port's groups, and keep them until they are stored.
+
+    ``runs``    as they are requested: how many ``groups``, and how many of them make a unit besides the ``last``
+    ``groups``  of the port
+    ``units``   the first group is the lowest one; others than a run's are noise
+    """
+
+    def __init__(self, bits: int, words: int) -> None:
+        self.count = bits // (words * WORD)
+        self.run = data.StructLayout({"beats": BEATS_BITS, "last": range(self.count)})
+        super().__init__(
+            {
+                "runs": In(stream.Signature(self.run, always_ready=True)),
+                "groups": In(stream.Signature(words * WORD)),
+                "units": Out(stream.Signature(bits)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the groups before a unit's last one, and the queue."""
+        m = Module()
+        m.submodules.runs = runs = SyncFIFOBuffered(width=self.run.size, depth=REQUESTS)
+        m.submodules.units = units = SyncFIFOBuffered(width=len(self.units.payload), depth=UNITS)
+        m.d.comb += [runs.w_data.eq(self.runs.payload), runs.w_en.eq(self.runs.valid)]
+        taken, at = Signal(), Signal(range(self.count))
+        there, run, _ = counted(m, runs, self.run, taken)
+        group, held = self.groups.payload, register(data.ArrayLayout(len(self.groups.payload), self.count - 1), "held")
+        ends = at == run.last
+        m.d.comb += [
+            self.groups.ready.eq(there & units.w_rdy),
+            taken.eq(self.groups.valid & self.groups.ready),
+            units.w_en.eq(taken & ends),
+            units.w_data.eq(Cat(*(Mux(at == i, group, held[i]) for i in range(self.count - 1)), group)),
+            self.units.valid.eq(units.r_rdy),
+            self.units.payload.eq(units.r_data),
+            units.r_en.eq(self.units.ready),
+        ]
+        with m.If(taken):
+            m.d.sync += [at.eq(Mux(ends, 0, at + 1)), held[at].eq(group)]
+        return m
 
 
 class Constants(wiring.Component):
@@ -54,6 +100,7 @@ class Constants(wiring.Component):
         self.step = overlay.layout.channels_per_word
         self.parts = array.outputs // self.step  # words of 8 bytes of one of weights
         self.words, self.lanes = overlay.ports.words, overlay.requant.lanes
+        self.unit = overlay.constants_at_once * WORD  # what is stored in a cycle
         log2(self.depth)  # addresses wrap around
         if array.outputs % self.step or weights.word_bits != 8 * array.outputs or array.outputs < array.inputs:
             raise ValueError(f"array of {array.inputs} x {array.outputs}: outputs are no whole planes, or too few")
@@ -90,7 +137,7 @@ class Constants(wiring.Component):
         self._request(m, fifo, layout)
         # in the store a beat is a cycle later
         beat, taken, stored = register(BEATS_BITS, "beat"), Signal(), Signal()
-        store = register(store_layout(self.words), "store")
+        store = register(store_layout(self.unit), "store")
         there, run, last = counted(m, fifo, layout, taken)
         with m.If(stored):
             m.d.sync += beat.eq(beat + 1)
@@ -102,18 +149,33 @@ class Constants(wiring.Component):
         half = run.lookup & ~beat[0] if self.words > 1 else Const(0)  # codes go into their tables a word at a time
         m.d.comb += taken.eq(stored & ~half)
         for side, name in enumerate(SIDES):
-            stream = getattr(self, name).data
+            units = self._units(m, name, data.View(layout, fifo.w_data))
             mine = there & (run.side == side)
-            m.d.comb += stream.ready.eq(mine & ~half)
+            m.d.comb += units.ready.eq(mine & ~half)
             with m.If(mine):
-                m.d.comb += stored.eq(stream.valid)
-                m.d.sync += store.payload.eq(stream.payload)
+                m.d.comb += stored.eq(units.valid)
+                m.d.sync += store.payload.eq(units.payload)
         m.d.comb += [self.entries.write.eq(store.lookup), self.entries.bank.eq(store.slot)]
         m.d.comb += self.entries.beat.eq(store.beat)
         m.d.comb += self.entries.codes.eq(store.payload.word_select(store.beat[: log2(self.words)], WORD))
         self._store_weights(m, store)
         self._store_tables(m, store)
         return m
+
+    def _units(self, m: Module, name: str, run: data.View) -> stream.Interface:
+        """Return the units that come through a port, at whose requests ``run`` is what they are; single groups need no queue."""
+        port, groups = getattr(self, name), self.unit // (self.words * WORD)
+        if groups <= 1:
+            return port.data
+        m.submodules[f"{name}_units"] = units = Units(self.unit, self.words)
+        wiring.connect(m, wiring.flipped(port.data), units.groups)
+        narrow = self.overlay.array.inputs // self.step // self.words
+        m.d.comb += [
+            units.runs.valid.eq(port.request.valid & port.request.ready),
+            units.runs.payload.beats.eq(port.request.payload.beats >> log2(self.words)),
+            units.runs.payload.last.eq(Mux(run.table | run.lookup, 1, Mux(run.narrow, narrow, groups)) - 1),
+        ]
+        return units.units
 
     def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
         """Ask for weights and tables; a state waits until what follows from the one before is in registers."""
@@ -160,7 +222,7 @@ class Constants(wiring.Component):
         )
         run = Signal(layout)
         m.d.comb += [
-            run.beats.eq(port.beats >> log2(self.words)),  # groups
+            run.beats.eq(port.beats >> log2(self.words)),
             run.narrow.eq(plan.depthwise),
             run.side.eq(side),
             run.slot.eq(self.slot),
@@ -220,6 +282,8 @@ class Constants(wiring.Component):
                     port.beats.eq(beats),
                     valid.eq(settled & may_weights & ~taken),
                 ]
+                if self.unit > self.words * WORD:
+                    m.d.comb += run.beats.eq(piece)
                 with m.If(taken):
                     m.d.sync += [asked.eq(asked + piece), at.eq(next_at), words.eq(words - piece)]
                     go("WEIGHTS")
@@ -261,15 +325,15 @@ class Constants(wiring.Component):
         m.submodules.weights_ring = ring = Memory(
             shape=unsigned(8 * array.outputs), depth=self.depth, init=[], attrs=style
         )
-        size, groups = self.words * WORD, self.parts // self.words
-        reader, writer = ring.read_port(), ring.write_port(granularity=size)
-        part = Signal(range(groups))
-        last = Mux(store.narrow, array.inputs // self.step // self.words, groups) - 1
+        units = 8 * array.outputs // self.unit
+        reader, writer = ring.read_port(), ring.write_port(granularity=self.unit)
+        part = Signal(range(units))
+        last = Mux(store.narrow, ceil_div(8 * array.inputs, self.unit), units) - 1
         m.d.comb += [
             reader.addr.eq(self.word),
             self.weights.eq(later(m, reader.data, "weights_read")),  # the memory's output register
             writer.addr.eq(self.written),
-            writer.data.eq(store.payload.replicate(groups)),
+            writer.data.eq(store.payload.replicate(units)),
             writer.en.eq(store.weights << part),
         ]
         with m.If(store.weights):
@@ -279,7 +343,7 @@ class Constants(wiring.Component):
 
     def _store_tables(self, m: Module, store: data.View) -> None:
         whole = Const(1)  # a record has come
-        record, beat = store.payload, store.beat
+        record, beat = store.payload[: 2 * WORD], store.beat
         if self.words == 1:
             record, beat, whole = Cat(held := register(WORD, "held"), store.payload), store.beat[1:], store.beat[0]
             with m.If(store.table):
