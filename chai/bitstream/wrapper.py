@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..overlay import Overlay
 
 PROTOCOLS = {"zynq7000": "AXI3", "zynqmp": "AXI4"}
-READERS, WRITERS = ("m0", "m1", "m2", "m3"), ("m0", "m3")
+READERS = ("m0", "m1", "m2", "m3")
 
 # (name, bits, whether the master drives it); A is the bits of an address, L those of a length, D and S of a beat and its strobes
 Signals = list[tuple[str, "int | str", bool]]
@@ -51,7 +51,7 @@ def wrapper(overlay: Overlay) -> str:
     for signal, width, out in _LITE:
         ports.append(_port(f"s_axi_{signal}", window if width == "A" else width, out))
         links.append(f".bus__{signal}(s_axi_{signal})")
-    for master, channel in _masters():
+    for master, channel in _masters(overlay):
         address, data, ids, driven = _CHANNELS[channel]
         for signal, width, out in [(address + each, width, out) for each, width, out in _ADDRESS] + data:
             port, core = f"{master}_{signal}", f"{master}_{channel}__{signal}"
@@ -70,8 +70,8 @@ def wrapper(overlay: Overlay) -> str:
             links.append(f".{master}_{channel}__{each}(unused_{master}_{each})")
     lines = [
         f"// {overlay.title}: overlay {overlay.name}, build {overlay.build:08x}",
-        f"// m0 and m3 read and write, m1 and m2 only read; {PROTOCOLS[overlay.family]}, {bits['D']} bits,"
-        f" at most {overlay.burst_beats} beats",
+        f"// {' and '.join(overlay.written_ports)} read and write, the other ports only read; "
+        f"{PROTOCOLS[overlay.family]}, {bits['D']} bits, at most {overlay.burst_beats} beats",
         "/* verilator lint_off SYMRSVDWORD */  // interrupt, a word of C++ libraries",
         "`default_nettype none",
         f"module {name} (",
@@ -92,10 +92,10 @@ def wrapper(overlay: Overlay) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _masters() -> Iterator[tuple[str, str]]:
+def _masters(overlay: Overlay) -> Iterator[tuple[str, str]]:
     for master in READERS:
         yield master, "read"
-        if master in WRITERS:
+        if master in overlay.written_ports:
             yield master, "write"
 
 

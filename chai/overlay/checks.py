@@ -130,6 +130,10 @@ def _check_array(document: Document) -> None:
     value = document.value
     if value.get("ports", {}).get("bytes", BEAT) > BEAT and value["family"] == "zynq7000":
         raise document.error(f"ports.bytes: memory ports of a Zynq-7000 have {BEAT}", ("ports", "bytes"))
+    outputs, planes = value.get("ports", {}).get("outputs", 1), value["requant"]["lanes"] // BEAT
+    if outputs > max(1, planes):
+        message = f"ports.outputs: {outputs}, but requant.lanes gives the codes of one plane at a time"
+        raise document.error(message, ("ports", "outputs"))
     array, dsp, has = value["array"], value["dsp"], value["resources"]
     macs = array["inputs"] * array["outputs"] * array["lanes"]
     if macs != dsp["array"] * value["macs_per_dsp"]:

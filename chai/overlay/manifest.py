@@ -169,6 +169,11 @@ class Overlay:
         return ceil_div(self.requant.lanes, self.layout.channels_per_word)
 
     @property
+    def written_ports(self) -> tuple[str, ...]:
+        """Return the names of the memory ports that are written to: the array's results, those of the window engine."""
+        return ("m0", "m3") if self.ports.outputs == 1 else ("m0", "m2", "m3")
+
+    @property
     def constants_at_once(self) -> int:
         """Return the words of constants that the array stores in a cycle: what two wide ports make is an input's weights."""
         return self.array.outputs // self.layout.channels_per_word if self.ports.words > 1 else 1

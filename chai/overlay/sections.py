@@ -80,9 +80,10 @@ class Overhead(NamedTuple):
 
 
 class PortSize(NamedTuple):
-    """The accelerator's side of its memory ports: ``bytes`` of a beat."""
+    """The accelerator's side of its memory ports: ``bytes`` of a beat, and to how many the array writes its ``outputs``."""
 
     bytes: int = BEAT
+    outputs: int = 1
 
     @property
     def words(self) -> int:

@@ -174,7 +174,8 @@ class Task:
         if overlay.memory_port is None:
             return 0.0
         (reads, writes), (_, written) = overlay.rates(), self.moved(overlay, shapes)
-        return max(self.read_by_port(overlay, shapes) / reads, written / writes) / BEAT
+        outputs = overlay.ports.outputs if self.engine == "array" else 1
+        return max(self.read_by_port(overlay, shapes) / reads, written / outputs / writes) / BEAT
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Return the bytes that the busiest reading port reads: by default one port reads all blobs."""

@@ -142,7 +142,7 @@ class TileBlock(NamedTuple):
 
     ``computes``, ``drains``  cycles
     ``run``      words that are written contiguously
-    ``written``  words of all its planes
+    ``written``  words of its planes at the memory port that has the most
     ``times``    number of such jobs, one after the other
     """
 
@@ -222,7 +222,7 @@ def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
                     computes,
                     sweeps(overlay, channels) * drains,
                     run,
-                    ceil(planes(channels, overlay.layout) * written),
+                    ceil(ceil_div(planes(channels, overlay.layout), overlay.ports.outputs) * written),
                     across * times,
                 )
                 for channels, times in every

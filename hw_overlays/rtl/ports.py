@@ -107,16 +107,18 @@ def array_ports(overlay: Overlay) -> dict[str, object]:
     ``even``       reads input planes 0, 2, ... of each word of the array's inputs (port 1)
     ``odd``        reads the others (port 2); not there if a word is one plane
     ``output``     writes results (port 0)
+    ``output_too`` writes every other plane of those that leave it together (port 2); only there if ``ports`` says so
     """
     bits, words = address_bits(overlay), overlay.ports.words
     planes = overlay.array.inputs // overlay.layout.channels_per_word
     odd = {"odd": Out(ReadPort(bits, words))} if planes > 1 else {}
+    write = WritePort(bits, result_words(overlay))
     return engine_ports(overlay) | {
         "constants": Out(ReadPort(bits, words)),
         "constants_too": Out(ReadPort(bits, words)),
         "even": Out(ReadPort(bits, words)),
         **odd,
-        "output": Out(WritePort(bits, result_words(overlay))),
+        **{name: Out(write) for name in ("output", "output_too")[: overlay.ports.outputs]},
     }
 
 

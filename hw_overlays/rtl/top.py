@@ -13,8 +13,7 @@ from .registers import AxiLite, address_bits as register_bits
 from .resets import with_reset
 from .streams import Slice
 
-READS = ("m0", "m1", "m2", "m3")  # memory ports that read, and that write
-WRITES = ("m0", "m3")
+READS = ("m0", "m1", "m2", "m3")  # memory ports
 
 
 class Accelerator(Component):
@@ -22,7 +21,7 @@ class Accelerator(Component):
 
     m0  reads descriptors, the other pieces of weights and tables, writes the array's results
     m1  reads even planes of the array's input, and every other piece of weights and tables
-    m2  reads odd planes
+    m2  reads odd planes, and writes every other plane of the array's results if ``ports`` says so
     m3  reads and writes for the window engine
 
     ``probe`` says what the engines do, for a simulation; a bitstream leaves it open.
@@ -34,7 +33,7 @@ class Accelerator(Component):
         bits, beats = address_bits(overlay), (overlay.burst_beats, overlay.ports.words)
         members: dict[str, object] = {"bus": In(AxiLite(register_bits(overlay))), "interrupt": Out(1)}
         members |= {f"{port}_read": Out(AxiRead(bits, *beats)) for port in READS}
-        members |= {f"{port}_write": Out(AxiWrite(bits, *beats)) for port in WRITES}
+        members |= {f"{port}_write": Out(AxiWrite(bits, *beats)) for port in overlay.written_ports}
         for engine in ENGINES:
             members |= {f"{engine}_finished": Out(1), f"{engine}_mac": Out(1), f"{engine}_stall": Out(Stall)}
         super().__init__(members)
@@ -42,7 +41,7 @@ class Accelerator(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bits, beats = address_bits(self.overlay), (self.overlay.burst_beats, self.overlay.ports.words)
-        m.submodules.control = control = Control(self.overlay, len(READS), len(WRITES))
+        m.submodules.control = control = Control(self.overlay, len(READS), len(self.overlay.written_ports))
         connect(m, flipped(self.bus), control.bus)
         m.d.comb += self.interrupt.eq(control.interrupt)
         reset: Value = control.clear
@@ -73,10 +72,10 @@ class Accelerator(Component):
             for port in READS
             if port in clients
         }
-        writers = {
-            port: AxiWriter(bits, *beats, engine.output.signature.words)
-            for port, engine in zip(WRITES, (array, window))
-        }
+        results = {"m0": array.output, "m3": window.output}
+        if hasattr(array, "output_too"):
+            results["m2"] = array.output_too
+        writers = {port: AxiWriter(bits, *beats, results[port].signature.words) for port in self.overlay.written_ports}
         for port, reader in readers.items():
             m.submodules[f"{port}_reader"] = with_reset(m, reader, f"{port}_reader", control.clear_memory)
             connect(m, reader.axi, flipped(getattr(self, f"{port}_read")))
@@ -85,12 +84,12 @@ class Accelerator(Component):
                 connect(m, client.request, asked.request)
                 registered(m, asked.data, client.data, f"{port}_data{i}", control.clear_memory)
             m.d.comb += reader.stop.eq(control.stop)
-        for port, writer, engine in zip(writers, writers.values(), (array, window)):
+        for port, writer in writers.items():
             m.submodules[f"{port}_writer"] = with_reset(m, writer, f"{port}_writer", control.clear_memory)
             connect(m, writer.axi, flipped(getattr(self, f"{port}_write")))
-            connect(m, engine.output.request, writer.client.request)
-            registered(m, engine.output.data, writer.client.data, f"{port}_output", control.clear_memory)
-            m.d.comb += engine.output.finished.eq(writer.client.finished)
+            connect(m, results[port].request, writer.client.request)
+            registered(m, results[port].data, writer.client.data, f"{port}_output", control.clear_memory)
+            m.d.comb += results[port].finished.eq(writer.client.finished)
             m.d.comb += writer.stop.eq(control.stop)
 
         channels = [reader.axi for reader in readers.values()], [writer.axi for writer in writers.values()]
@@ -99,7 +98,7 @@ class Accelerator(Component):
         for number, port in enumerate(READS):
             idle = [parts[port].idle for parts in (readers, writers) if port in parts]
             m.d.comb += control.idle[number].eq(Cat(Const(1), *idle).all())
-        for ports, parts, channel in ((READS, readers, "read"), (WRITES, writers, "write")):
+        for ports, parts, channel in ((READS, readers, "read"), (self.overlay.written_ports, writers, "write")):
             for number, port in enumerate(ports):
                 if port in parts:
                     m.d.comb += getattr(control, f"{channel}_failed")[number].eq(parts[port].error)

@@ -342,6 +342,11 @@ def refusal_at(folder: Path, marked: str, message: str) -> None:
             '"ports": { "bytes": @16 },\n  "memory_port": {',
             "ports.bytes: memory ports of a Zynq-7000 have 8",
         ),
+        (
+            '"memory_port": {',
+            '"ports": { "bytes": 8, "outputs": @2 },\n  "memory_port": {',
+            "ports.outputs: 2, but requant.lanes gives the codes of one plane at a time",
+        ),
         ('{ "array": 192, "requant": 8 }', '@{ "array": 192, "requant": 80 }', "dsp: 192 + 80 DSPs, the part has 220"),
         ('"chain": 4', '"chain": @8', "array.chain: sums of 8 products do not fit 17 bits"),
         ('"chain": 4', '"chain": @3', "array.chain: 16 inputs are not whole chains of 3"),

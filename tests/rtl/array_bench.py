@@ -146,7 +146,8 @@ class Bench:
         simulation.memory(BASE, self.memory)
         for port in ("constants", "constants_too", "even", "odd")[: 2 + self.overlay.array.inputs // 8]:
             simulation.reader(port, *latency, 245 if slow and port.startswith(slow) else pause)
-        simulation.writer("output", *latency, 245 if slow == "output" else pause)
+        for port in ("output", "output_too")[: self.overlay.ports.outputs]:
+            simulation.writer(port, *latency, 245 if slow == "output" else pause)
         simulation.source("task", pause).feed(*self.descriptors)
         return simulation
 

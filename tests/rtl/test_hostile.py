@@ -128,15 +128,22 @@ def test_an_error_after_the_end_of_a_task_has_its_tag(hostile: Hostile) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * HANG)
-def test_an_ultrascale_has_bursts_of_up_to_32_beats(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_an_ultrascale_has_bursts_of_up_to_256_bytes(tmp_path: Path, wide: bool) -> None:
     """Tasks of every kind through ports of its family, which have room for 8 bursts; then hostile ones."""
-    hostile = Hostile(small(tmp_path, board="kv260"))
+    array = (16, 16, 1) if wide else (8, 8, 3)
+    hostile = Hostile(small(tmp_path, *array, board="kv260", wide=wide))
     lengths = hostile.simulated.simulation.histogram("m1_read__arlen")
     for kind in hostile.probes.values():
         for probe in kind:
             hostile.check(probe)
-    outcomes = changed(hostile, 5, 300)
-    assert lengths[31] and {"done", LIMITED, "bus error while reading"} <= outcomes.keys()
+    if wide:  # an error at the second port for outputs is one of the Task that wrote there
+        probe = next(probe for probe in hostile.probes["conv"] if probe.task.weights.shape[0] > 8)
+        hostile.simulated.accelerator.channels["m2_write"].fail("slverr", 0)
+        assert hostile.run(probe, {})[0] == "bus error while writing"
+        hostile.check(probe)
+    outcomes, longest = changed(hostile, 5, 300), 256 // hostile.overlay.ports.bytes
+    assert lengths[longest - 1] and {"done", LIMITED, "bus error while reading"} <= outcomes.keys()
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from ...overlay.sections import PortLimits
 from .simulation import Simulation, untold
 
 ANSWER = 100  # cycles in which a register must answer
-READS, WRITES = ("m0_read", "m1_read", "m2_read", "m3_read"), ("m0_write", "m3_write")
+READS = "m0_read", "m1_read", "m2_read", "m3_read"
+WRITES = "m0_write", "m2_write", "m3_write"  # those that the design has
 
 
 class Accelerator:
@@ -32,7 +33,8 @@ class Accelerator:
         self.simulation = simulation
         simulation.bandwidth(bytes_per_cycle)
         self.channels = {name: simulation.axi_reads(name, *latency, pause) for name in READS}
-        self.channels |= {name: simulation.axi_writes(name, *latency, pause) for name in WRITES}
+        writes = [name for name in WRITES if simulation.has(f"{name}__awvalid")]
+        self.channels |= {name: simulation.axi_writes(name, *latency, pause) for name in writes}
         if port:
             simulation.refresh(port.refresh_period, port.refresh_cycles)
             for name, channel in self.channels.items():

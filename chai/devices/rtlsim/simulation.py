@@ -69,6 +69,10 @@ class Simulation:
 
     # -- ports
 
+    def has(self, name: str) -> bool:
+        """Return whether the design has a port."""
+        return bool(self._library.rtl_port(self._open, name.encode(), ctypes.byref(ctypes.c_uint())) >= 0)
+
     def get(self, name: str) -> int:
         """Return the value of a port, unsigned."""
         index, width = self._port(name)

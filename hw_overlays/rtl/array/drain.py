@@ -20,7 +20,7 @@ from .constants import COUNT, TABLES
 from .jobs import job
 from .plan import log2, plan
 from .pooling import Maxima, Sweep, alone, columns_of
-from .writer import Writer, planes_of
+from .writer import OUTPUTS, Writer, planes_of
 
 SETTLE = 4  # cycles from a new job until what follows from it is in registers
 BEATS = 32  # on the way from the accumulators to the port
@@ -36,7 +36,8 @@ class Drain(wiring.Component):
     ``entries``   of tables of codes
     ``drained``   jobs whose accumulators and tables are read, of all Tasks
     ``ended``     1 for one cycle when the last job of a Task is
-    ``waits``     there is a job, but the port does not take its beats
+    ``waits``     there is a job, but a port does not take its beats
+    ``finished``  1 for one cycle when all that a Task writes has been answered
     """
 
     def __init__(self, overlay: Overlay) -> None:
@@ -50,6 +51,7 @@ class Drain(wiring.Component):
             )
         depth = overlay.buffers.accumulators.depth
         self.parts = array.outputs // self.lanes
+        memory = Out(WritePort(address_bits(overlay), result_words(overlay)))
         self.requantise = Requantise(overlay, self.lanes, overlay.array_bits)
         self.pools = columns_of(overlay) > 0
         sums = self.requantise.sums.shape()
@@ -70,7 +72,8 @@ class Drain(wiring.Component):
                 "drained": Out(COUNT),
                 "ended": Out(1),
                 "waits": Out(1),
-                "memory": Out(WritePort(address_bits(overlay), result_words(overlay))),
+                "finished": Out(1),
+                **dict.fromkeys(OUTPUTS[: overlay.ports.outputs], memory),
             }
         )
 
@@ -132,7 +135,8 @@ class Drain(wiring.Component):
         written = words.valid & words.ready
         writes = reading & (~plan.pooled | (place.ends & place.ends_row))
         m.d.sync += flying.eq(flying + writes - written)
-        m.d.comb += self.waits.eq(self.memory.data.valid & ~self.memory.data.ready)
+        ports = [getattr(self, name).data for name in OUTPUTS[: self.overlay.ports.outputs]]
+        m.d.comb += self.waits.eq(Cat(port.valid & ~port.ready for port in ports).any())
         chosen = Mux(plan.pooled, place.as_value(), alone(self.overlay).as_value())
         channels = later(m, job.channels - (part << log2(self.lanes)), "channels")
         fifo = self._lanes(m, rule, part, channels, reading, chosen)
@@ -142,9 +146,12 @@ class Drain(wiring.Component):
     def _output(self, m: Module) -> tuple[stream.Interface, stream.Interface]:
         """Return what takes runs and words: the port, or what leads several planes to it."""
         if self.planes == 1:
+            m.d.comb += self.finished.eq(self.memory.finished)
             return self.memory.request, self.memory.data
         m.submodules.writer = writer = Writer(self.overlay)
-        wiring.connect(m, writer.memory, wiring.flipped(self.memory))
+        for name in OUTPUTS[: self.overlay.ports.outputs]:
+            wiring.connect(m, getattr(writer, name), wiring.flipped(getattr(self, name)))
+        m.d.comb += self.finished.eq(writer.finished)
         return writer.runs, writer.codes
 
     def _sweep(self, m: Module, begins: Value, last_part: Value) -> Sweep:

@@ -52,6 +52,8 @@ class ArrayEngine(wiring.Component):
         wiring.connect(m, constants.memory, wiring.flipped(self.constants))
         wiring.connect(m, constants.memory_too, wiring.flipped(self.constants_too))
         wiring.connect(m, drain.memory, wiring.flipped(self.output))
+        if hasattr(self, "output_too"):
+            wiring.connect(m, drain.memory_too, wiring.flipped(self.output_too))
         wiring.connect(m, wiring.flipped(self.task), planner.task)
         wiring.connect(m, jobs.jobs, passes.jobs)
         wiring.connect(m, passes.passes, feeder.passes)
@@ -62,7 +64,7 @@ class ArrayEngine(wiring.Component):
         self._weights_and_tables(m, constants, feeder, drain, array)
         self._pixels(m, loaders, pixels, array, accumulators)
         self._jobs(m, pixels, accumulators, drain)
-        m.d.comb += self.finished.eq(self.output.finished)
+        m.d.comb += self.finished.eq(drain.finished)
         self._report(m, loaders[0], pixels, feeder, drain)
         return m
 

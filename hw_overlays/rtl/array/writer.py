@@ -18,7 +18,9 @@ from .plan import log2
 
 BURST = 16  # beats of a plane that are asked for at a time
 QUEUE = 64  # beats of a plane that wait
+OUTPUTS = "memory", "memory_too"  # ports
 RUNS = 4  # that are known ahead
+ENDS = 16  # runs that are asked for and not yet written
 REQUESTS = 8  # on the way
 
 
@@ -34,22 +36,32 @@ def run_of(overlay: Overlay) -> data.StructLayout:
     return plain if planes == 1 else data.StructLayout({**plain.members, "pitch": 32, "planes": range(planes + 1)})
 
 
-class Writer(wiring.Component):
-    """Write runs of all planes that leave the array together, or of some of them, by whole beats.
+class PortWriter(wiring.Component):
+    """Write runs of the planes that leave the array together, or of some of them, by whole beats through one port.
 
-    ``runs``    in order; the words of the first one are taken when it is known
-    ``codes``   a word of each plane
+    Of ``overlay.ports.outputs`` ports this is the one with ``number``: its planes are that one and each so many after it.
+
+    ``runs``      of all planes, in order; the words of the first one are taken when it is known
+    ``codes``     a word of each of its planes
+    ``finished``  1 for one cycle when all that it writes of a Task, which may be nothing, has been answered
     """
 
-    def __init__(self, overlay: Overlay) -> None:
-        self.bits, self.planes, self.words = address_bits(overlay), overlay.planes_at_once, overlay.ports.words
+    def __init__(self, overlay: Overlay, number: int) -> None:
+        self.bits, self.words = address_bits(overlay), overlay.ports.words
+        self.number, self.step = number, overlay.ports.outputs
+        self.planes = overlay.planes_at_once // self.step
         super().__init__(
             {
                 "runs": In(stream.Signature(run_of(overlay))),
                 "codes": In(stream.Signature(self.planes * WORD)),
                 "memory": Out(WritePort(self.bits, self.words)),
+                "finished": Out(1),
             }
         )
+
+    def _exist(self, run: data.View) -> Value:
+        """Return a bit for each of its planes that a run has."""
+        return Cat(run.planes > self.number + i * self.step for i in range(self.planes))
 
     def elaborate(self, platform: object) -> Module:
         """Return the queues of runs and of beats, what fills them, and what asks for their bursts."""
@@ -66,8 +78,8 @@ class Writer(wiring.Component):
             asks.w_en.eq(self.runs.valid & self.runs.ready),
             comes.w_en.eq(asks.w_en),
             known.beats.eq(run.beats),
-            known.exists.eq(Cat(run.planes > i for i in range(self.planes))),
-            known.upper.eq(Cat(odd ^ (step & (i & 1)) for i in range(self.planes))),
+            known.exists.eq(self._exist(run)),
+            known.upper.eq(Cat(odd ^ (step & (self.number + i * self.step) & 1) for i in range(self.planes))),
         ]
         queues = []
         for i in range(self.planes):
@@ -76,6 +88,16 @@ class Writer(wiring.Component):
         self._fill(m, queues, comes, coming)
         self._ask(m, queues, asks, layout)
         return m
+
+    def _end(self, m: Module, begins: Value, last: Value, empty: Value) -> Value:
+        """Tell when the runs of a Task have been answered, of which some may be empty; return whether another may begin."""
+        m.submodules.ends = ends = SyncFIFO(width=2, depth=ENDS)
+        answers, ended = Signal(range(ENDS + 1)), Signal()
+        m.d.comb += [ends.w_en.eq(begins), ends.w_data.eq(Cat(last, empty)), ends.r_en.eq(ended)]
+        m.d.comb += ended.eq(ends.r_rdy & (ends.r_data[1] | (answers != 0)))
+        m.d.sync += answers.eq(answers + self.memory.finished - (ended & ~ends.r_data[1]))
+        m.d.sync += self.finished.eq(ended & ends.r_data[0])
+        return ends.w_rdy
 
     def _fill(self, m: Module, queues: list[SyncFIFOBuffered], comes: SyncFIFO, layout: data.StructLayout) -> None:
         """Put words into beats: with two in a beat, into the lower or the upper half, as their addresses say."""
@@ -115,7 +137,7 @@ class Writer(wiring.Component):
         more = later(m, rest != 0, "more")
         beats = later(m, (skips + piece + ((1 << wide) - 1)) >> wide, "beats")
         others = later(m, (some & ~(1 << plane)).any(), "others")
-        final = later(m, run.last & ~more & ~others, "final")
+        final = later(m, ~more & ~others, "final")  # of the run
         next_here = later(m, (here + piece * BEAT)[: self.bits], "next_here")
         settle = register(range(6), "settle")
         asked = data.View(route, routes.w_data)
@@ -128,6 +150,8 @@ class Writer(wiring.Component):
             asked.beats.eq(beats),
         ]
         following = Mux(plane == self.planes - 1, 0, plane + 1)
+        begins, exist = Signal(), self._exist(run)
+        may_end = self._end(m, begins, run.last, ~exist[0])
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += asks.r_en.eq(1)
@@ -135,13 +159,17 @@ class Writer(wiring.Component):
                 with m.If(asks.r_rdy):
                     m.next = "BEGIN"
             with m.State("BEGIN"):
-                m.d.sync += [at.eq(run.address), some.eq(Cat(run.planes > i for i in range(self.planes)))]
-                m.next = "PLACE"
+                m.d.sync += [at.eq(run.address + (run.pitch if self.number else 0)), some.eq(exist)]
+                m.d.comb += begins.eq(may_end)
+                with m.If(begins):
+                    m.next = "IDLE"
+                    with m.If(exist[0]):
+                        m.next = "PLACE"
             with m.State("PLACE"):
                 m.d.sync += [
                     places[plane].eq(at),
                     lefts[plane].eq(run.beats),
-                    at.eq(at + run.pitch),
+                    at.eq(at + (run.pitch << log2(self.step))),
                     plane.eq(following),
                 ]
                 with m.If(plane == self.planes - 1):
@@ -176,3 +204,45 @@ class Writer(wiring.Component):
         ]
         for i, queue in enumerate(queues):
             m.d.comb += queue.r_en.eq(taken & (way.plane == i))
+
+
+class Writer(wiring.Component):
+    """Write runs of all planes that leave the array together, or of some of them, through the ports that it has.
+
+    ``runs``, ``codes``  as of a PortWriter; ``codes`` has a word of each plane
+    ``finished``         1 for one cycle when all that is written of a Task has been answered
+    """
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.writers = [PortWriter(overlay, number) for number in range(overlay.ports.outputs)]
+        memory = self.writers[0].memory.signature
+        super().__init__(
+            {
+                "runs": In(stream.Signature(run_of(overlay))),
+                "codes": In(stream.Signature(overlay.planes_at_once * WORD)),
+                "finished": Out(1),
+                **{name: Out(memory) for name, _ in zip(OUTPUTS, self.writers)},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Return a writer for each port, which take runs and words together."""
+        m = Module()
+        several = len(self.writers)
+        takes = Cat(writer.runs.ready for writer in self.writers).all()
+        goes = Cat(writer.codes.ready for writer in self.writers).all()
+        m.d.comb += [self.runs.ready.eq(takes), self.codes.ready.eq(goes)]
+        ahead = [Signal(range(ENDS + 2), name=f"ahead_{i}") for i in range(several)]  # Tasks that this one has finished
+        m.d.comb += self.finished.eq(Cat(count != 0 for count in ahead).all())
+        for i, (name, writer) in enumerate(zip(OUTPUTS, self.writers)):
+            m.submodules[name] = writer
+            wiring.connect(m, writer.memory, wiring.flipped(getattr(self, name)))
+            mine = [self.codes.payload.word_select(k, WORD) for k in range(i, several * writer.planes, several)]
+            m.d.comb += [
+                writer.runs.payload.eq(self.runs.payload),
+                writer.runs.valid.eq(self.runs.valid & takes),
+                writer.codes.payload.eq(Cat(mine)),
+                writer.codes.valid.eq(self.codes.valid & goes),
+            ]
+            m.d.sync += ahead[i].eq(ahead[i] + writer.finished - self.finished)
+        return m

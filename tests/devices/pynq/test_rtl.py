@@ -16,7 +16,7 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 import chai
 from chai.devices.pynq.array import RESET
 from chai.devices.rtlsim import program
-from chai.devices.rtlsim.accelerator import READS, WRITES, Accelerator
+from chai.devices.rtlsim.accelerator import READS, Accelerator
 from chai.devices.rtlsim.building import fastest
 from chai.devices.rtlsim.simulation import Simulation
 from chai.devices.rtlsim.tools import missing
@@ -121,7 +121,7 @@ def test_faults_of_memory_ports_through_pynq_and_the_rtl(
         assert all(np.array_equal(outputs[b], expected[b]) for b in expected)
 
     right()
-    for i, channel in enumerate((*READS, *WRITES)):
+    for i, channel in enumerate(rtl.accelerator.channels):
         for kind in ("slverr", "decerr"):
             rtl.accelerator.channels[channel].fail(kind, 3 * i)
             error = fails(net)
