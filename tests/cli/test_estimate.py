@@ -61,10 +61,13 @@ def words(h: int, w: int, c: int) -> int:
 
 
 def streamed(overlay: Overlay, *blobs: tuple[int, int, int]) -> int:
-    """What the window engine reads and writes in a cycle, or what the memory can move, whichever is longer; the last blob
-    is written."""
+    """What the window engine computes, its port reads and writes, or the memory can move, whichever takes longest; the last
+    blob is written, a word a cycle."""
     *read, written = (words(*blob) for blob in blobs)
-    engine = max(Fraction(sum(read), overlay.window.read_bytes), Fraction(written, overlay.window.write_bytes))
+    planes = overlay.window.read_bytes // 8  # side by side; a sum of two takes two cycles
+    engine = len(read) * max(ceil(c / (8 * planes)) * h * w for h, w, c in blobs)
+    reads, writes = map(Fraction, overlay.rates())  # words a cycle
+    engine = max(engine, sum(read) / 8 / reads, Fraction(written, 8) / min(1, writes))
     moved = (sum(read) + written) * Fraction(overlay.clock_mhz) / Fraction(overlay.memory_mb_per_s)
     return ceil(max(engine, moved)) + overlay.overhead.task_cycles
 

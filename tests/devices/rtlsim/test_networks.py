@@ -24,15 +24,19 @@ if missing():
 
 pytestmark = pytest.mark.slow
 Factory = pytest.TempPathFactory
+BOARDS = "kv260", "ultra96", "zcu104", "zcu102"  # of UltraScale+, each minutes to compile
 
 
 def forward(name: str, batch: int, device: str, overlay: str = overlays.default) -> chai.Net:
-    """Run a pass of a model, and keep all blobs."""
+    """Run a pass of a model, or of a shipped network on noise, and keep all blobs."""
     folder = need_models() / name
-    image = np.load(min((folder / "cases").iterdir()) / "input.npy")
-    images = np.concatenate([image, image[::-1] * 0.5, image + 1])[:batch]
-    files = folder / "deploy.prototxt", folder / "weights.caffemodel"
+    files = (folder / "deploy.prototxt", folder / "weights.caffemodel") if folder.is_dir() else (name,)
     net = chai.Net(*files, batch=batch, device=device, overlay=overlay, keep="all")
+    if folder.is_dir():
+        image = np.load(min((folder / "cases").iterdir()) / "input.npy")
+        images = np.concatenate([image, image[::-1] * 0.5, image + 1])[:batch]
+    else:
+        images = np.random.default_rng(0).random(net.shapes[net.inputs[0]]).astype(np.float32)
     net.calibrate(images)
     net.forward(images)
     return net
@@ -43,7 +47,9 @@ def forward(name: str, batch: int, device: str, overlay: str = overlays.default)
     [
         *(("cifar_resnet20", 1, "pynq-z2"), ("cifar_resnet20", 2, "pynq-z2")),
         *(("squeezenet_v1.1", 1, "pynq-z2"), ("squeezenet_v1.1", 2, "pynq-z2"), ("googlenet", 1, "pynq-z2")),
-        *(("cifar_resnet20", 2, "kv260"), ("squeezenet_v1.1", 1, "kv260")),
+        *((name, 1, "kv260") for name in ("digits", "squeezenet_v1.1", "googlenet", "resnet50")),
+        *(("cifar_resnet20", 2, board) for board in BOARDS),
+        *((name, 1, board) for board in BOARDS[1:] for name in ("digits", "squeezenet_v1.1")),
     ],
 )
 def test_every_blob_equals_the_emulator(name: str, batch: int, overlay: str) -> None:
