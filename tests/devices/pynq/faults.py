@@ -110,7 +110,7 @@ def _through(board: Any, width: int, empty: bool = False) -> None:
 
 
 def _seen(words: np.ndarray, width: int, first: int, empty: bool) -> np.ndarray:
-    """What a master of 64 bits takes of a burst: the lower half of each wider word twice, or half of each beat.
+    """Pixels' words as a master of 64 bits takes them of a burst: the lower half of each wider word twice, or half of each beat.
 
     ``first`` is the number of the burst's first beat, from an address that all widths divide.
     """
@@ -118,7 +118,7 @@ def _seen(words: np.ndarray, width: int, first: int, empty: bool) -> np.ndarray:
     if width == 128:
         odd = (np.arange(len(beats)) + first) % 2 == 1
         before = np.full_like(beats, STALE) if empty else np.roll(beats, 1, axis=0)
-        return np.where(odd[:, None], before, beats).reshape(-1).view(np.int8)
+        return np.where(odd[:, None], before, beats).view(np.int8).reshape(words.shape)
     halves = np.full_like(beats, STALE)
     halves[:, : BEAT // 2] = beats[:, : BEAT // 2] if empty else beats.reshape(-1, BEAT // 2)[: len(beats)]
-    return halves.reshape(-1).view(np.int8)
+    return halves.view(np.int8).reshape(words.shape)
