@@ -196,8 +196,8 @@ class Loader(wiring.Component):
                 wait(3)
                 m.next = "SEGMENT"
             with m.State("SEGMENT"):
-                m.d.comb += [port.valid.eq(asks & exists), fifo.w_en.eq(asks & (port.ready | ~exists))]
-                m.d.sync += taken.eq(fifo.w_en)
+                m.d.comb += [port.valid.eq(asks & exists), fifo.w_en.eq(taken)]
+                m.d.sync += taken.eq(asks & (port.ready | ~exists))
                 with m.If(taken & segment.more):
                     wait(3)
                     m.d.sync += [row.eq(next_row), row_word.eq(row_word + plan.row_words)]
