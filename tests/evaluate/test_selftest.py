@@ -98,8 +98,9 @@ def test_a_probe_says_something(probe: selftest.TaskProbe) -> None:
         assert encode(replace(probe.task, columns=columns), Operands(Z2, places, probe.shapes), 1 << 20)
 
 
-@pytest.mark.parametrize("probe", TASKS[:24], ids=lambda p: p.name)
+@pytest.mark.parametrize("probe", [p for p in TASKS[:24] if "strips" not in p.name], ids=lambda p: p.name)
 def test_the_definitions_are_those_of_the_reference(probe: selftest.TaskProbe) -> None:
+    """All but one: strips are of a convolution like the others, whose many columns take the loops 40 s."""
     inputs = [probe.codes[b][:1] for b in probe.task.inputs]
     assert np.array_equal(probe.task.define(*inputs), defined(probe.task, *inputs))
 
@@ -211,7 +212,7 @@ def test_the_command_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     (tmp_path / "overlay.json").write_bytes(overlays.load("ultra96").path.read_bytes())
     assert chai_command(["devices", "--test", "--device", "null", "--overlay", str(tmp_path / "overlay.json")]) == 1
     output = lines(capsys)
-    assert output[-1] == "0 of 176 passed: device null, overlay ultra96"
+    assert output[-1] == "0 of 172 passed: device null, overlay ultra96"  # which folds no copies
     assert output[0].startswith("FAIL  conv, 8 bit Xilinx: at (0, 0, 0, ") and ": expected " in output[0]
 
 
@@ -223,7 +224,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert (report["schema"], report["device"], report["overlay"]) == ("chai.selftest/1", "faulty", "kv260")
     assert report["build"] == f"{overlays.load('kv260').build:08x}" and report["ok"] is False
     wrong = [t for t in report["tests"] if not t["ok"]]
-    assert len(report["tests"]) == 176 and report["failed"] == len(wrong) == 12
+    assert len(report["tests"]) == 172 and report["failed"] == len(wrong) == 12
     assert {t["name"].partition(",")[0].partition(" ")[0] for t in wrong} == {"affine"}
     assert all(t["reason"].startswith("at (0, 2, 3, 5): expected ") and t["ms"] >= 0 for t in wrong)
 
