@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 
 import numpy as np
@@ -177,11 +178,9 @@ def test_conv_at_the_edge_of_its_accumulator(form: str, sign: int) -> None:
             check(Conv(("x",), "y", ("probe",), weights, bias, window, 1, r), x)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("leaky", [False, True])
-@pytest.mark.parametrize(("kernel", "size"), [((3, 3), (4, 5)), ((7, 7), (7, 7)), ((7, 7), (8, 7))])
-def test_wide_sums(form: str, kernel: tuple[int, int], size: tuple[int, int], leaky: bool) -> None:
-    """Of 4,608 and 25,088 products, up to 2^31 - 1 with their bias, among them some whose codes end in a half."""
+@cache  # the reference's loops take seconds
+def extreme(kernel: tuple[int, int], size: tuple[int, int]) -> tuple[np.ndarray, ...]:
+    """Return weights, biases, multipliers and codes whose sums reach 2^31 - 1 with their bias; those of some end in a half."""
     rng = np.random.default_rng(kernel[0])
     shape = 16, 512, *kernel
     weights = rng.choice([-127, 127, 5], shape).astype(np.int8)
@@ -190,17 +189,25 @@ def test_wide_sums(form: str, kernel: tuple[int, int], size: tuple[int, int], le
     room = (1 << 31) - 1 - most
     bias = rng.integers(-room, room + 1)
     bias[:6] = -room[0], room[1], room[2], -room[3], 0, 0
-    m, shift = rng.integers(40 << 9, 1 << 17, (16, 1, 1)), 40  # codes up to 256
+    m = rng.integers(40 << 9, 1 << 17, (16, 1, 1))  # codes up to 256, with a shift of 40
     weights[8:], m[8:] = 0, 1 << 16
-    bias[8:] = rng.choice([-1, 1], 8) * (
-        (1 << 23) + (rng.integers(0, 60, 8) << 24)
-    )  # times 2^-24, which ends in a half
+    halves = (1 << 23) + (rng.integers(0, 60, 8) << 24)  # times 2^-24
+    bias[8:] = rng.choice([-1, 1], 8) * halves
     x = codes(rng, 2, 512, *size)
     x[0] = -128
-    r = Requantization(m, shift, -128, 127, m // 3 if leaky else None, 0)
-    task = Conv(("x",), "y", ("probe",), weights, bias, Window(kernel, (1, 1), (0, 0)), 1, r)
     sums = reference.convolution(x, weights, bias.tolist(), (1, 1), (0, 0))
     assert sums.max() == (1 << 31) - 1 and sums.min() == 1 - (1 << 31)
+    return weights, bias, m, x
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("leaky", [False, True])
+@pytest.mark.parametrize(("kernel", "size"), [((3, 3), (4, 5)), ((7, 7), (7, 7)), ((7, 7), (8, 7))])
+def test_wide_sums(form: str, kernel: tuple[int, int], size: tuple[int, int], leaky: bool) -> None:
+    """Of 4,608 and 25,088 products, up to 2^31 - 1 with their bias, among them some whose codes end in a half."""
+    weights, bias, m, x = extreme(kernel, size)
+    r = Requantization(m, 40, -128, 127, m // 3 if leaky else None, 0)
+    task = Conv(("x",), "y", ("probe",), weights, bias, Window(kernel, (1, 1), (0, 0)), 1, r)
     with kernel_form(form):
         check(task, x)
         check(replace(task, bias=bias // 3), x)  # less than C refuses
