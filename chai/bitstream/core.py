@@ -69,7 +69,7 @@ def core(overlay: Overlay, name: str) -> str:
             "techmap -autoproc -map mapped.v t:$pmux t:$shr t:$shift",
             "opt_clean",
             "splitnets -driver",  # no signal depends on a part of itself
-            "opt_clean",
+            "opt_clean -purge",  # names of what nothing reads, and so nothing drives
             f"rename -top {name}",
             "write_verilog top.v",
         )

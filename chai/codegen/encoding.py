@@ -56,10 +56,9 @@ def decode(stored: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], memory
     """
     with suppress(DeviceError):  # all tables at once is faster; if one is wrong, its Task says so
         memory.constants.read_tables(memory.overlay, [table for each in stored if (table := _table(*each, memory))[1]])
-    tasks = [_decoded(*each, memory) for each in stored]
-    for (values, _), task in zip(
-        stored, tasks
-    ):  # in a loop of its own: the weights that it reads evict all else from the cache
+    tasks = [task_of(*each, memory) for each in stored]
+    # in a loop of its own: the weights that it reads evict all else from the cache
+    for (values, _), task in zip(stored, tasks):
         check_fields(values, task, memory.of(task.images), constants_at(values))
     return tasks
 
@@ -70,7 +69,7 @@ def _table(values: Mapping[str, int], common: Mapping[str, Any], memory: Operand
     return values["table"], records
 
 
-def _decoded(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> Task:
+def task_of(values: Mapping[str, int], common: Mapping[str, Any], memory: Operands) -> Task:
     """Return the Task of a descriptor; nothing but what it is made of is checked."""
     kind = _kind(memory.overlay, values["opcode"])
     if len(common["inputs"]) != kind.operands:

@@ -58,7 +58,7 @@ def joined(work: Work) -> Work:
 
 
 def _uses(work: Work) -> Callable[[str], list[Task | None]]:
-    """Return a function from a blob to the Tasks that read any of its channels; None among them stands for the host."""
+    """Return a function from a blob to the Tasks that read any of its channels; None among them is the host."""
     wholes, shapes = Wholes(work.views), work.shapes
     every: dict[str, list[tuple[int, int, Task | None]]] = {}
     read = [(blob, task) for task in work.tasks for blob in task.inputs]

@@ -42,9 +42,8 @@ def _checked(function: Function, x: Array) -> Array:
     order = np.random.default_rng(1).permutation(x.size)
     again = np.asarray(function(np.ascontiguousarray(x.reshape(-1)[order].reshape(1, 4, 8, 8))), np.float32).reshape(-1)
     wrong = again.view(np.int32) != y.reshape(-1)[order].view(np.int32)
-    wrong &= ~np.isclose(
-        again, y.reshape(-1)[order], rtol=1e-5, atol=1e-6, equal_nan=True
-    )  # vector and scalar code of a function may differ in the last bits
+    # vector and scalar code of a function may differ in the last bits
+    wrong &= ~np.isclose(again, y.reshape(-1)[order], rtol=1e-5, atol=1e-6, equal_nan=True)
     if wrong.any():
         value, first, second = x.reshape(-1)[order][wrong][0], y.reshape(-1)[order][wrong][0], again[wrong][0]
         raise ModelError(f"is no function of one number: for {value:g} it gives {first:g}, then {second:g}", hint=HINT)

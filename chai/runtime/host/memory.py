@@ -23,9 +23,8 @@ class Alive:
     def __init__(self) -> None:
         self.bytes = self.peak = 0
         self._owners: dict[Hashable, Hashable] = {}
-        self._arrays: dict[
-            Hashable, tuple[int, int]
-        ] = {}  # of each owner of memory: its names, and the bytes they count
+        # of each owner of memory: the number of its names, and the bytes that they count
+        self._arrays: dict[Hashable, tuple[int, int]] = {}
 
     def add(self, name: Hashable, array: Array) -> None:
         """Count an array, which has to exist until ``drop``; it replaces one of the same name."""

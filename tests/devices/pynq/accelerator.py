@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from chai import devices
-from chai.codegen.encoding import _decoded, decode
+from chai.codegen.encoding import decode, task_of
 from chai.errors import DeviceError
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
@@ -163,7 +163,7 @@ class Accelerator:
         memory = Operands(self.overlay, address, shapes, read)
         inputs = tuple(name for name in ("input", "second") if name in address)
         common, strip = {"inputs": inputs, "output": "output", "origin": ()}, values.get("input_row", 0) > 0
-        (task,) = [_decoded(values, common, memory)] if strip else decode([(values, common)], memory)
+        (task,) = [task_of(values, common, memory)] if strip else decode([(values, common)], memory)
         late = self.random.random() < 0.5
         if late:
             yield
