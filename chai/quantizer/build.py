@@ -394,16 +394,15 @@ class _Fitting:
         bits = self.builder.groups.weights[layer.name]
         high = (1 << (bits - 1)) - 1
         how = self.recipe.rounding
-        joint = how != "nearest" and values[0].size <= weights.LONGEST and len(rows[0])
-        if joint or layer.name in self.builder.folded:
-            scaled = values.reshape(m, -1).astype(np.float64) / steps[:, None]
-            scaled = np.clip(scaled, -1e6, 1e6).reshape(group, m // group, -1)
-        if joint:
-            codes = weights.together(scaled, weights.moments(rows), high, how)
+        grouped = values.reshape(group, m // group, -1), steps.reshape(group, -1, 1)
+        if how == "nearest" or not len(rows[0]):
+            codes = quantize_weights(values, steps, bits).reshape(grouped[0].shape)
+        elif values[0].size > weights.LONGEST:
+            codes = weights.by_parts(*grouped, rows, high)
         else:
-            codes = quantize_weights(values, steps, bits).reshape(group, m // group, -1)
+            codes = weights.together(weights.in_steps(*grouped), weights.moments(rows), high, how)
         if layer.name in self.builder.folded:
-            codes = self._pinned(codes.astype(np.float64), scaled, high)
+            codes = self._pinned(codes.astype(np.float64), weights.in_steps(*grouped), high)
         rounded = np.empty((m, values[0].size), np.float32)
         for part in blocks(*rounded.shape):
             rounded[part] = codes.reshape(rounded.shape)[part] * steps[part, None]

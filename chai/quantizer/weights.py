@@ -13,6 +13,7 @@ from ..blob import Array
 from ..fixed import Format, blocks, round_half_away
 from ..tasks.target import fraction
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 
 BLOCK = 64  # columns whose effect on later columns is accumulated before it is applied
 DAMPING = 0.01  # of the mean second moment, added to the diagonal
@@ -21,7 +22,9 @@ STEPS = 300  # of learned rounding
 FREE = 0.2  # share of those steps without a penalty for undecided weights
 CHARGE = 0.1  # weight of the penalty, relative to the layer's error in units of its mean moment
 RATE = 0.02  # of Adam
-LONGEST = 4608  # most weights per row; longer rows would need too much memory
+LONGEST = 4608  # most inputs of a layer whose second moments are computed; those of more are rounded part by part
+PART = 1024  # inputs of such a layer that are rounded together
+SAMPLES = 2048  # most input rows that such a layer is rounded on
 SHARES = [1.0 - 0.02 * i for i in range(35)]  # candidate thresholds, as shares of a channel's largest weight
 
 
@@ -63,6 +66,12 @@ def _nearest(scaled: Array, high: int) -> Array:
     return codes
 
 
+def in_steps(weights: Array, steps: Array) -> Array:
+    """Return weights in steps, float64, within bounds that the squares of their errors can have."""
+    scaled: Array = np.clip(weights / steps, -1e6, 1e6)
+    return scaled
+
+
 def product(a: Array, b: Array) -> Array:
     """Return np.matmul(a, b) without warnings: BLAS for ARM raises floating-point flags for values it does not compute."""
     with np.errstate(all="ignore"):
@@ -93,6 +102,33 @@ def together(scaled: Array, moments: Array, high: int, method: str = "compensate
     moments = moments.astype(np.float32)
     better = objective(scaled, codes, moments) <= objective(scaled, nearest, moments)
     return np.where(better[..., None], codes, nearest)
+
+
+def by_parts(weights: Array, steps: Array, rows: Array, high: int) -> Array:
+    """Round long rows of weights (G, M, K) with steps (G, M, 1) to codes, int8, on input rows (G, R, K): GPTQ without H.
+
+    H of so many inputs is too large, but the errors E (R, M) of the layer's sums are not. The weights of later parts, with inputs
+    Y, can make up for E down to DAMPING's share of E' S^-1 E, with S = Y Y' + damping. So for a part's inputs x the moments are
+    x' S^-1 x + 1, and the codes aim at the weights that make up for the E of the parts before.
+    """
+    rows = rows[:, :: ceil_div(rows.shape[1], SAMPLES)].astype(np.float64)
+    codes: Array = np.empty(weights.shape, np.int8)
+    for own_codes, own, step, x in zip(codes, weights, steps, rows):
+        energy = np.einsum("rk,rk->k", x, x)
+        damping = max(DAMPING * energy.sum() / max(np.count_nonzero(energy), 1), 1e-30)
+        later = product(x, x.T) + damping * np.eye(len(x))
+        errors = np.zeros((len(x), len(own)))
+        order = np.argsort(-energy, kind="stable")
+        for part in np.split(order, range(PART, len(order), PART)):
+            inputs = x[:, part]
+            later -= product(inputs, inputs.T)
+            solved = np.linalg.solve(later, inputs)
+            moments = product(inputs.T, solved) + np.eye(len(part))
+            scaled = in_steps(own[:, part], step)
+            target = scaled - product(errors.T, np.linalg.solve(moments, solved.T).T)
+            own_codes[:, part] = _spread(target[None], moments[None], high)[0]
+            errors += product(inputs, (own_codes[:, part] - scaled).T)
+    return codes
 
 
 def _damped(moments: Array) -> Array:

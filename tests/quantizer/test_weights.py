@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.quantizer import weights
-from chai.quantizer.weights import descend, moments, objective, one_fraction, thresholds, together
+from chai.quantizer.weights import by_parts, descend, moments, objective, one_fraction, thresholds, together
 from tests.conftest import examples
 
 
@@ -94,9 +94,36 @@ def test_inputs_that_are_never_active_round_to_nearest() -> None:
     scaled, x = problem(1)
     x[:, :, 2] = 0
     x[1] = 0  # a whole group that sees nothing
-    codes = together(scaled, moments(x), 31)
-    np.testing.assert_array_equal(codes[1], np.rint(scaled[1]))
-    np.testing.assert_array_equal(codes[0, :, 2], np.rint(scaled[0, :, 2]))
+    for codes in (together(scaled, moments(x), 31), long_rows(scaled, x, 31)):
+        np.testing.assert_array_equal(codes[1], np.rint(scaled[1]))
+        np.testing.assert_array_equal(codes[0, :, 2], np.rint(scaled[0, :, 2]))
+
+
+def long_rows(scaled: np.ndarray, x: np.ndarray, high: int = 127) -> np.ndarray:
+    """Codes of the same weights with a step for each output."""
+    steps = np.random.default_rng(6).uniform(0.01, 0.3, (*scaled.shape[:2], 1))
+    return by_parts((scaled * steps).astype(np.float32), steps, x, high)
+
+
+@pytest.mark.parametrize("part", [7, 64, 70])
+@pytest.mark.parametrize("high", [127, 7])
+def test_parts_make_up_for_the_errors_before_them(part: int, high: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts and their moments in the space of the input rows are only another way to the codes of all moments at once."""
+    monkeypatch.setattr("chai.quantizer.weights.PART", part)
+    scaled, x = problem(part, 2, 5, 70, 40)
+    nearest = np.clip(np.rint(scaled), -high, high)
+    codes = long_rows(scaled, x, high)
+    assert codes.dtype == np.int8 and np.abs(codes).max() <= high
+    whole = weights.TOGETHER["compensated"](scaled, weights._damped(moments(x)), high)
+    after, before, best = (sums_error(scaled, each, x).sum() for each in (codes, nearest, whole))
+    assert after < 0.4 * before and after < 1.3 * best
+
+
+def test_long_rows_are_rounded_on_some_of_many_input_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled, x = problem(5, 1, 3, 11, 30)
+    codes = long_rows(scaled, x[:, ::4])
+    monkeypatch.setattr("chai.quantizer.weights.SAMPLES", 8)
+    np.testing.assert_array_equal(long_rows(scaled, x), codes)
 
 
 @settings(max_examples=examples(20))
@@ -105,8 +132,8 @@ def test_any_inputs_give_codes(seed: int, size: float, k: int, rows: int) -> Non
     draw = np.random.default_rng(seed)
     x = (draw.standard_normal((3, rows, k)) * 10.0**size).astype(np.float32)
     scaled = draw.uniform(-300, 300, (3, 2, k))
-    codes = together(scaled, moments(x), 127)
-    assert np.isfinite(codes).all() and np.abs(codes).max() <= 127
+    for codes in (together(scaled, moments(x), 127), long_rows(scaled, x)):
+        assert np.isfinite(codes).all() and np.abs(codes).max() <= 127
 
 
 @pytest.mark.parametrize("bits", [8, 6])
