@@ -14,7 +14,6 @@ from math import ceil, inf
 from ..blob import Shape
 from ..overlay import Overlay
 from ..tasks import Task
-from ..tasks.conv import CONSTANT_PORTS
 from ..tasks.waits import Waits, latency
 from .dependencies import NONE, Finished
 
@@ -30,6 +29,7 @@ class Effort:
     ``rate``   of a port that reads: words a cycle
     ``queue``  words that the port may have accepted before the Task's first ones
     ``stored`` words of constants that are stored in a cycle
+    ``ports``  through which they come
     """
 
     engine: str
@@ -38,6 +38,7 @@ class Effort:
     rate: float = 1.0
     queue: int = 0
     stored: float = 1.0
+    ports: int = 1
 
     @property
     def cycles(self) -> float:
@@ -57,8 +58,9 @@ def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
     moving, waits = task.moving_cycles(overlay, shapes), task.waits(overlay, shapes)
     port = overlay.memory_port
     rate, queue = overlay.rates()[0], port.reads.bursts_min * overlay.burst_words if port else 0
-    load, stored = min(1.0, moving / waits.work), min(overlay.constants_at_once, CONSTANT_PORTS * rate)
-    return Effort(task.engine, load, waits._replace(work=max(waits.work, moving)), rate, queue, stored)
+    load, stored = min(1.0, moving / waits.work), min(overlay.constants_at_once, overlay.ports.constants * rate)
+    waits = waits._replace(work=max(waits.work, moving))
+    return Effort(task.engine, load, waits, rate, queue, stored, overlay.ports.constants)
 
 
 class Engines:
@@ -166,8 +168,8 @@ class _Line:
     def _lead(self, now: float, after: Sequence[Finished], done: Finished) -> None:
         if self._leads is None and self._queue and after[self._queue[0]] | done == done:
             i = self._queue.popleft()
-            busy = max(0.0, self._fetched[-1] - now) / CONSTANT_PORTS if self._fetched else 0.0
-            self._leads = i, now + self._efforts[i].lead(busy * self._efforts[i].stored)
+            busy, one = max(0.0, self._fetched[-1] - now) if self._fetched else 0.0, self._efforts[i]
+            self._leads = i, now + one.lead(busy * one.stored / one.ports)
 
     def worked(self, number: int, now: float) -> None:
         """Note that a Task has worked: it finishes after its tail."""

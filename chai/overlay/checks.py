@@ -134,6 +134,9 @@ def _check_array(document: Document) -> None:
     if outputs > max(1, planes):
         message = f"ports.outputs: {outputs}, but requant.lanes gives the codes of one plane at a time"
         raise document.error(message, ("ports", "outputs"))
+    if value.get("ports", {}).get("constants", 2) > 2 and value["array"]["inputs"] <= BEAT:
+        message = "ports.constants: the third one is that of odd planes, which an array of 8 inputs does not have"
+        raise document.error(message, ("ports", "constants"))
     array, dsp, has = value["array"], value["dsp"], value["resources"]
     macs = array["inputs"] * array["outputs"] * array["lanes"]
     if macs != dsp["array"] * value["macs_per_dsp"]:

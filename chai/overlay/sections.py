@@ -80,10 +80,15 @@ class Overhead(NamedTuple):
 
 
 class PortSize(NamedTuple):
-    """The accelerator's side of its memory ports: ``bytes`` of a beat, and to how many the array writes its ``outputs``."""
+    """The accelerator's side of its memory ports: ``bytes`` of a beat.
+
+    ``outputs``    ports to which the array writes its results
+    ``constants``  ports through which weights and tables come
+    """
 
     bytes: int = BEAT
     outputs: int = 1
+    constants: int = 2
 
     @property
     def words(self) -> int:

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from .probe import Maker, Probe
 
 
-CONSTANT_PORTS = 2  # memory ports that read weights and tables in turns
-
-
 @dataclass(frozen=True)
 class ConvLimits(TaskLimits):
     """Each ``_max`` applies to both axes."""
@@ -186,7 +183,7 @@ class Conv(Task):
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Return the bytes that the busiest port reads: a part of the input's planes, and its share of the constants."""
         planes = overlay.array.inputs // overlay.layout.channels_per_word
-        return self.moved(overlay, shapes)[0] / planes + self.constant_traffic(overlay, shapes) / CONSTANT_PORTS
+        return self.moved(overlay, shapes)[0] / planes + self.constant_traffic(overlay, shapes) / overlay.ports.constants
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
         return array_waits(overlay, self._convolved(shapes), self.constant_traffic(overlay, shapes) / BEAT)

@@ -17,6 +17,7 @@ BEAT = 8  # bytes of a word, and of a beat of a port that is one word wide
 BEATS_BITS = 16  # of the length of a request
 PORTS = 4  # memory ports: m0 to m3
 TAG = 16  # bits of a descriptor's tag
+CONSTANTS = "constants", "constants_too", "constants_three"  # of the array engine
 
 
 class Stall(enum.Enum, shape=3):
@@ -103,7 +104,7 @@ def engine_ports(overlay: Overlay) -> dict[str, object]:
 def array_ports(overlay: Overlay) -> dict[str, object]:
     """Return the members of the array engine's signature.
 
-    ``constants``, ``constants_too``  read weights and tables (ports 0 and 1)
+    ``CONSTANTS``  read weights and tables (ports 0, 1 and 2), as many as ``ports`` says
     ``even``       reads input planes 0, 2, ... of each word of the array's inputs (port 1)
     ``odd``        reads the others (port 2); not there if a word is one plane
     ``output``     writes results (port 0)
@@ -114,8 +115,7 @@ def array_ports(overlay: Overlay) -> dict[str, object]:
     odd = {"odd": Out(ReadPort(bits, words))} if planes > 1 else {}
     write = WritePort(bits, result_words(overlay))
     return engine_ports(overlay) | {
-        "constants": Out(ReadPort(bits, words)),
-        "constants_too": Out(ReadPort(bits, words)),
+        **{name: Out(ReadPort(bits, words)) for name in CONSTANTS[: overlay.ports.constants]},
         "even": Out(ReadPort(bits, words)),
         **odd,
         **{name: Out(write) for name in ("output", "output_too")[: overlay.ports.outputs]},

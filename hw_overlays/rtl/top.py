@@ -19,9 +19,9 @@ READS = ("m0", "m1", "m2", "m3")  # memory ports
 class Accelerator(Component):
     """Its ports are those of the IP: registers on AXI-Lite, ``m0`` to ``m3`` on DDR, the interrupt (a level).
 
-    m0  reads descriptors, the other pieces of weights and tables, writes the array's results
-    m1  reads even planes of the array's input, and every other piece of weights and tables
-    m2  reads odd planes, and writes every other plane of the array's results if ``ports`` says so
+    m0  reads descriptors, pieces of weights and tables, writes the array's results
+    m1  reads even planes of the array's input, and other pieces of weights and tables
+    m2  reads odd planes; if ``ports`` says so, other pieces, too, and writes every other plane of the array's results
     m3  reads and writes for the window engine
 
     ``probe`` says what the engines do, for a simulation; a bitstream leaves it open.
@@ -67,6 +67,8 @@ class Accelerator(Component):
         }
         if hasattr(array, "odd"):
             clients["m2"] = [array.odd]
+        if hasattr(array, "constants_three"):
+            clients["m2"].insert(0, array.constants_three)
         readers = {
             port: AxiReader(bits, [client.signature.words for client in clients[port]], *beats)
             for port in READS

@@ -128,10 +128,10 @@ def test_an_overlay_that_has_little() -> None:
 # -- how it passes and fails
 
 
-@pytest.mark.parametrize("name", ["pynq-z2", "zcu102"])
-def test_the_emulator_passes(name: str) -> None:
+@pytest.mark.parametrize(("name", "probes"), [("pynq-z2", 176), ("zcu102", 172)])  # of which one folds no copies
+def test_the_emulator_passes(name: str, probes: int) -> None:
     results = list(selftest.run(devices.open("emulator"), overlays.load(name)))
-    assert [r for r in results if not r.ok] == [] and len(results) == 176
+    assert [r for r in results if not r.ok] == [] and len(results) == probes
     assert all(r.ms >= 0 for r in results)
 
 

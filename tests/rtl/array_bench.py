@@ -16,6 +16,7 @@ from chai.devices.rtlsim.building import fastest, rtlil
 from chai.devices.rtlsim.simulation import Simulation
 from chai.fixed import Requantization
 from chai.hw_overlays.rtl.array.engine import ArrayEngine
+from chai.hw_overlays.rtl.ports import CONSTANTS
 from chai.overlay import Overlay
 from chai.overlay.layout import DeviceBlob, Placed, blob_bytes, planes
 from chai.overlay.sections import Array as ArraySize, OnChipBuffer, OnChipBuffers
@@ -144,7 +145,7 @@ class Bench:
         """A simulation with this memory and the Tasks on their way; the port ``slow`` does little."""
         simulation = Simulation(engine(self.overlay), self.seed, simulator=fastest())
         simulation.memory(BASE, self.memory)
-        for port in ("constants", "constants_too", "even", "odd")[: 2 + self.overlay.array.inputs // 8]:
+        for port in (*CONSTANTS[: self.overlay.ports.constants], *("even", "odd")[: self.overlay.array.inputs // 8]):
             simulation.reader(port, *latency, 245 if slow and port.startswith(slow) else pause)
         for port in ("output", "output_too")[: self.overlay.ports.outputs]:
             simulation.writer(port, *latency, 245 if slow == "output" else pause)

@@ -32,8 +32,11 @@ SMALL = small(16, 16)
 
 
 def wide(overlay: Overlay, lanes: int, outputs: int = 1) -> Overlay:
-    """An overlay with ports of 128 bits, where the codes of so many channels of a pixel leave the array together."""
-    return replace(overlay, ports=PortSize(16, outputs), requant=overlay.requant._replace(lanes=lanes))
+    """An overlay with ports of 128 bits, where the codes of so many channels of a pixel leave the array together.
+
+    With two ports for ``outputs`` it has three for constants.
+    """
+    return replace(overlay, ports=PortSize(16, outputs, outputs + 1), requant=overlay.requant._replace(lanes=lanes))
 
 
 WIDE = wide(replace(small(16, 16, lanes=2), wide_bits=27), 16, 2)  # narrower than kv260, which is among those below
@@ -257,8 +260,9 @@ def test_thousands_of_random_tasks(overlay: Overlay, part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
-def test_the_array_of_the_boards(part: int) -> None:
-    """16 x 24, with the memories of the manifest."""
-    for seed in range(5):
-        run(overlays.load(), 1000 * part + seed)
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("name", ["pynq-z2", "ultra96", "kv260", "zcu104", "zcu102"])
+def test_the_arrays_of_the_boards(name: str, part: int) -> None:
+    """500 chains on each, with the widths and memories of the manifest."""
+    for seed in range(50):
+        run(overlays.load(name), 1000 * part + seed)

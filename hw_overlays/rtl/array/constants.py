@@ -1,7 +1,7 @@
-"""Weights and tables, fetched ahead through two ports in turns: what is requested always has room, so it never blocks others.
+"""Weights and tables, fetched ahead through ports in turns: what is requested always has room, so it never blocks others.
 
 Small maps need a beat of weights in nearly each cycle, and a port of the processor has too few bursts open for that.
-Weights that are used once come as fast as both ports together: each makes units of its groups while the other's are stored.
+Weights that are used once come as fast as all ports together: each makes units of its groups while others' are stored.
 """
 
 from amaranth import Cat, Const, Module, Mux, Signal, unsigned
@@ -28,7 +28,7 @@ UNITS = 32  # of a port that wait: all of a table, two pieces of weights
 CLEAR = LATENCY + 8  # cycles from the last sum that a Task's drain reads to the last code that it looks up, or more
 SETTLE = 4  # cycles from a request until what follows from it is in registers
 COUNT = 16  # bits of a count of words, which runs over all Tasks
-SIDES = ("memory", "memory_too")  # ports, which take requests in turns
+SIDES = "memory", "memory_too", "memory_three"  # ports, which take requests in turns
 
 
 def store_layout(bits: int) -> data.StructLayout:
@@ -100,6 +100,7 @@ class Constants(wiring.Component):
         self.step = overlay.layout.channels_per_word
         self.parts = array.outputs // self.step  # words of 8 bytes of one of weights
         self.words, self.lanes = overlay.ports.words, overlay.requant.lanes
+        self.sides = SIDES[: overlay.ports.constants]
         self.unit = overlay.constants_at_once * WORD  # what is stored in a cycle
         log2(self.depth)  # addresses wrap around
         if array.outputs % self.step or weights.word_bits != 8 * array.outputs or array.outputs < array.inputs:
@@ -125,14 +126,15 @@ class Constants(wiring.Component):
                 "table": In(range(TABLES)),
                 "plane": In(range(array.outputs // self.lanes)),
                 "records": Out(data.ArrayLayout(self.record, self.lanes)),
-                **{name: Out(ReadPort(address_bits(overlay), self.words)) for name in SIDES},
+                **{name: Out(ReadPort(address_bits(overlay), self.words)) for name in self.sides},
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         """Return the part that requests, and the ones that store."""
         m = Module()
-        layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1, "side": 1, "lookup": 1, "slot": 1})
+        flags = dict.fromkeys(("table", "narrow", "lookup", "slot"), 1)
+        layout = data.StructLayout({"beats": BEATS_BITS, "side": range(len(self.sides)), **flags})
         m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
         self._request(m, fifo, layout)
         # in the store a beat is a cycle later
@@ -148,7 +150,7 @@ class Constants(wiring.Component):
         m.d.sync += [store.narrow.eq(run.narrow), store.beat.eq(beat), store.end.eq(taken & last & run.table)]
         half = run.lookup & ~beat[0] if self.words > 1 else Const(0)  # codes go into their tables a word at a time
         m.d.comb += taken.eq(stored & ~half)
-        for side, name in enumerate(SIDES):
+        for side, name in enumerate(self.sides):
             units = self._units(m, name, data.View(layout, fifo.w_data))
             mine = there & (run.side == side)
             m.d.comb += units.ready.eq(mine & ~half)
@@ -180,8 +182,8 @@ class Constants(wiring.Component):
     def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
         """Ask for weights and tables; a state waits until what follows from the one before is in registers."""
         plan, port, array = self.plan, Signal(self.memory.request.payload.shape()), self.overlay.array
-        valid, ready, side = Signal(), Signal(), Signal()
-        for number, name in enumerate(SIDES):
+        valid, ready, side = Signal(), Signal(), Signal(range(len(self.sides)))
+        for number, name in enumerate(self.sides):
             request = getattr(self, name).request
             m.d.comb += [request.payload.eq(port), request.valid.eq(valid & (side == number))]
             with m.If(side == number):
@@ -189,7 +191,7 @@ class Constants(wiring.Component):
         taken = Signal()  # a request, a cycle later
         m.d.sync += taken.eq(valid & ready)
         with m.If(valid & ready):
-            m.d.sync += side.eq(~side)
+            m.d.sync += side.eq(Mux(side == len(self.sides) - 1, 0, side + 1))
         bits = len(port.address)
         runs = register(24, "runs")  # through all blocks: one for each tile, if tiles are the outer loop
         uses = register(24, "uses")  # of a block, one after the other

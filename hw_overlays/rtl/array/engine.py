@@ -6,7 +6,7 @@ from amaranth.lib import data, wiring
 
 from chai.overlay import Overlay
 
-from ..ports import Stall, array_ports
+from ..ports import CONSTANTS, Stall, array_ports
 from ..resets import with_reset
 from ..streams import later, register
 from . import multipliers, sums
@@ -49,8 +49,8 @@ class ArrayEngine(wiring.Component):
             m.submodules[f"accumulators_{lane}"] = part
         for loader, port in zip(loaders, ports):
             wiring.connect(m, loader.memory, wiring.flipped(port))
-        wiring.connect(m, constants.memory, wiring.flipped(self.constants))
-        wiring.connect(m, constants.memory_too, wiring.flipped(self.constants_too))
+        for name, port in zip(constants.sides, CONSTANTS):
+            wiring.connect(m, getattr(constants, name), wiring.flipped(getattr(self, port)))
         wiring.connect(m, drain.memory, wiring.flipped(self.output))
         if hasattr(self, "output_too"):
             wiring.connect(m, drain.memory_too, wiring.flipped(self.output_too))
