@@ -28,7 +28,7 @@ from ..util.rounding import ceil_div, round_up
 from . import Task
 from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .pooling import PooledCodes
-from .strips import Columns, Strip, beyond_strips, strips
+from .strips import Columns, Strip, beyond_strips, row_step, strips
 from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, ring_words, weight_traffic
 from .unfold import Unfold
 from .waits import Waits
@@ -124,7 +124,7 @@ class Conv(Task):
         return self.zero, self.requantization.zero
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
-        conv, word = self._convolved(shapes), overlay.layout.channels_per_word
+        conv, word = self._convolved(overlay, shapes), overlay.layout.channels_per_word
         weights, group = conv.weights, conv.group
         if group > 1 and not is_depthwise(weights, group) and (weights[1] % word or weights[0] // group % word):
             return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
@@ -139,7 +139,7 @@ class Conv(Task):
         return self.pooling.excluded(self.limits(overlay), drained, conv.size, columns)
 
     def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[Columns | None]:
-        conv = self._convolved(shapes)[:4]
+        conv = self._convolved(overlay, shapes)[:4]
         return (beyond_ring(overlay, *conv) and strips(overlay, *conv)) or (None,)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
@@ -178,42 +178,46 @@ class Conv(Task):
         read, _ = self.moved(overlay, shapes)
         constants = self.constant_traffic(overlay, shapes) / BEAT
         ports = max(read / (overlay.array.inputs * overlay.ports.words), constants / overlay.constants_at_once)
-        return max(float(array_cycles(overlay, self._convolved(shapes))), ports)
+        return max(float(array_cycles(overlay, self._convolved(overlay, shapes))), ports)
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Return the bytes that the busiest port reads: a part of the input's planes, and its share of the constants."""
         planes = overlay.array.inputs // overlay.layout.channels_per_word
-        return self.moved(overlay, shapes)[0] / planes + self.constant_traffic(overlay, shapes) / overlay.ports.constants
+        return (
+            self.moved(overlay, shapes)[0] / planes + self.constant_traffic(overlay, shapes) / overlay.ports.constants
+        )
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
-        return array_waits(overlay, self._convolved(shapes), self.constant_traffic(overlay, shapes) / BEAT)
+        return array_waits(overlay, self._convolved(overlay, shapes), self.constant_traffic(overlay, shapes) / BEAT)
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
-        return self._convolved(shapes).tiling(overlay).waits
+        return self._convolved(overlay, shapes).tiling(overlay).waits
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        own = weight_traffic(overlay, self._convolved(shapes)) + self.weights.shape[0] * overlay.table.bytes
+        own = weight_traffic(overlay, self._convolved(overlay, shapes)) + self.weights.shape[0] * overlay.table.bytes
         return own + super().constant_traffic(overlay, shapes)
 
     def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
-        if self.columns is None:
-            return super().moved(overlay, shapes)
-        conv = self._convolved(shapes)
-        parts = conv.source, (conv.source[0], conv.weights[0], *conv.size)
-        return word_bytes(parts[0], overlay.layout), word_bytes(parts[1], overlay.layout)
-
-    def _convolved(self, shapes: Mapping[str, Shape]) -> Convolved:
-        _, channels, height, width = shapes[self.inputs[0]]
-        strip = None
+        conv = self._convolved(overlay, shapes)
+        read, written = word_bytes(conv.source, overlay.layout), super().moved(overlay, shapes)[1]
         if self.columns is not None:
-            strip, width = self.columns[1], Strip.of(self.window, self.columns, width).width
+            written = word_bytes((conv.source[0], conv.weights[0], *conv.size), overlay.layout)
+        return read, written
+
+    def _convolved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Convolved:
+        _, channels, height, width = shapes[self.inputs[0]]
+        window, strip, step = self.window, None, row_step(overlay, self.window, width)
+        if step > 1:
+            window, height = window._replace(stride=(1, window.stride[1])), ceil_div(height, step)
+        if self.columns is not None:
+            strip, width = self.columns[1], Strip.of(window, self.columns, width).width
         source = self.batch(shapes), channels, height, width
-        return Convolved(self.window, self.weights.shape, self.group, source, strip, self.pooling, self.wide)
+        return Convolved(window, self.weights.shape, self.group, source, strip, self.pooling, self.wide)
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         array, r = memory.overlay.array, self.requantization
         source, target = memory.view(self.inputs[0]), memory.view(self.output)
-        window = window_fields(self.window)
+        window, step = window_fields(self.window), row_step(memory.overlay, self.window, source.width)
         m, c, *kernel = self.weights.shape
         if tuple(kernel) != self.window.kernel or c * self.group != source.channels or m % self.group:
             raise DeviceError(
@@ -223,12 +227,15 @@ class Conv(Task):
         size = self.window.sizes((source.height, source.width))
         memory.check_output(self.output, (source.batch, m, *(self.pooling.out if self.pooling else size)))
         pooled = self.pooling.fields(size) if self.pooling else {}
-        conv = self._convolved(memory.shapes)
+        conv = self._convolved(memory.overlay, memory.shapes)
         if reason := beyond_ring(memory.overlay, *conv[:4]):
             raise DeviceError(reason)
+        source = source._replace(height=conv.source[2])
+        if self.columns is not None or step > 1:
+            window |= {"input_row": step * source.width, "output_row": target.width, "stride_h": conv.window.stride[0]}
         if self.columns is not None:
             read = Strip.of(self.window, self.columns, source.width)
-            window |= {"pad_w": read.pad, "input_row": source.width, "output_row": target.width}
+            window |= {"pad_w": read.pad}
             source = memory.columns(source, read.first, read.width)
             target = memory.columns(target, *self.columns)
         tile = conv.tiling(memory.overlay)
@@ -268,8 +275,11 @@ class Conv(Task):
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
-        channels, m = memory.shape(common["inputs"][0])[1], memory.shape(common["output"])[1]
-        group, window = values["group"], window_of(values)
+        _, channels, _, width = memory.shape(common["inputs"][0])
+        m, group, window = memory.shape(common["output"])[1], values["group"], window_of(values)
+        step = values.get("input_row", 0) // max(1, width)
+        if step > 1:  # of the rows that it reads
+            window = window._replace(stride=(step * window.stride[0], window.stride[1]))
         if not group or channels % group or m % group:
             raise DeviceError(f"descriptor: group = {group} does not divide {channels} and {m} channels")
         weights = memory.constants.weights(

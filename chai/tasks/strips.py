@@ -17,6 +17,16 @@ from .window import Window
 Columns = tuple[int, int]  # the first of them, and how many
 
 
+def row_step(overlay: Overlay, window: Window, width: int) -> int:
+    """Return the rows of an image from one that windows of a single row read to the next: the others are not fetched.
+
+    It is 1 where windows have several rows, or the overlay's descriptors have no field for it, or one with too few bits.
+    """
+    step, field = window.stride[0], overlay.descriptor.values.get("input_row")
+    apart = window.kernel[0] == 1 and not window.pad[0] and field is not None and step * width <= field.mask
+    return step if apart else 1
+
+
 class Strip(NamedTuple):
     """The input columns (``first``, ``width``) of a strip, and the ``pad`` left of them."""
 

@@ -17,16 +17,19 @@ from chai import overlay as overlays
 from chai.artifact.save import save
 from chai.codegen.compile import chain
 from chai.codegen.dependencies import NONE, dependencies
-from chai.codegen.encoding import encode
+from chai.codegen.encoding import decode, encode, equal
 from chai.errors import ChaiError, DeviceError
+from chai.fixed import Requantization
+from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.tasks.conv import Conv
-from chai.tasks.fields import Operands
+from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.strips import Strip, beyond_strips, strips
 from chai.tasks.tiling import beyond_ring, row_words
 from chai.tasks.window import Window
 from tests.artifact.common import assembled, parts
 from tests.passes.common import network
+from tests.tasks.common import joined
 
 Z2 = overlays.load("pynq-z2")
 SHAPE = (2, 3, 5, 40)
@@ -174,3 +177,31 @@ def test_a_descriptor_of_some_columns(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="3 input rows take 3,840 bytes"):
         encode(whole, memory, 64)
     encode(replace(whole, columns=(3, 2)), memory, 64)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pad", "skips"), [((1, 1), (0, 0), True), ((1, 3), (0, 1), True), ((3, 1), (1, 0), False)]
+)
+def test_rows_that_no_window_sees_are_not_fetched(kernel: tuple[int, int], pad: tuple[int, int], skips: bool) -> None:
+    """The rows of a blob of 7 that windows of one row with a stride of 3 see are its first, fourth and seventh one."""
+    random, window = np.random.default_rng(1), Window(kernel, (3, 2), pad)
+    shapes = {"x": (2, 20, 7, 10), "y": (2, 12, *window.sizes((7, 10)))}
+    weights, r = (
+        random.integers(-9, 9, (12, 20, *kernel)).astype(np.int8),
+        Requantization(np.full((12, 1, 1), 5), 8, -128, 127),
+    )
+    task = Conv(("x",), "y", ("one",), weights, np.zeros(12, np.int64), window, 1, r)
+    memory = Operands(Z2, {"x": Placed(0, 8192), "y": Placed(8192, 8192)}, shapes)
+    descriptor, pieces = encode(task, memory, 1 << 16)
+    values = unpack(Z2.descriptor, descriptor)
+    names = "input_height", "input_width", "stride_h", "stride_w", "input_row", "output_row", "output_height"
+    rows = (3, 10, 1, 2, 30, shapes["y"][3], 3) if skips else (7, 10, 3, 2, 0, 0, 3)
+    assert tuple(values[name] for name in names) == rows
+    assert task.moved(Z2, shapes)[0] == 2 * 3 * 8 * 10 * rows[0]
+    memory = Operands(Z2, memory.address, shapes, TaskConstants(joined(pieces), 1 << 16))
+    common = {"inputs": ("x",), "output": "y", "origin": ("one",)}
+    (again,) = decode([(values, common)], memory)
+    assert equal(again, task)
+    for name, value in (("stride_h", 3), ("input_row", 20), ("input_height", 7)) if skips else ():
+        with pytest.raises(DeviceError, match=r"expected|does not"):
+            decode([(values | {name: value}, common)], memory)

@@ -163,7 +163,9 @@ class Accelerator:
         memory = Operands(self.overlay, address, shapes, read)
         inputs = tuple(name for name in ("input", "second") if name in address)
         common, strip = {"inputs": inputs, "output": "output", "origin": ()}, values.get("input_row", 0) > 0
-        (task,) = [task_of(values, common, memory)] if strip else decode([(values, common)], memory)
+        # of a strip the blob is what it reads: its rows, without those between them
+        whole = values | {"input_row": 0}
+        (task,) = [task_of(whole, common, memory)] if strip else decode([(values, common)], memory)
         late = self.random.random() < 0.5
         if late:
             yield
