@@ -79,6 +79,11 @@ class Engines:
         """Return whether an engine has no Task."""
         return engine not in self._running
 
+    def holds(self, number: int) -> bool:
+        """Return whether the input buffer has room for a Task's first rows beside what the Task on its engine keeps."""
+        now = self._running.get(self._efforts[number].engine)
+        return now is None or self._efforts[now].waits.keeps + self._efforts[number].waits.rows <= 1
+
     def start(self, number: int, until: float = 0.0) -> None:
         """Start a Task on its engine, which is free; it keeps the engine at least until the cycle ``until``."""
         self._running[self._efforts[number].engine] = number
@@ -156,18 +161,19 @@ class _Line:
 
     def begin(self, engines: Engines, after: Sequence[Finished], done: Finished) -> None:
         """Let the next Task lead if those that it waits for have finished, and work if its engine is free."""
-        self._lead(engines.now, after, done)
+        self._lead(engines, after, done)
         if self._leads and self._leads[1] <= engines.now + INSTANT and engines.free(self._engine):
             i, waits = self._leads[0], self._efforts[self._leads[0]].waits
             stored = self._efforts[i].stored
             there = max(self._fetched.popleft(), engines.now + (waits.constants - waits.held) / stored)
             engines.start(i, there if waits.constants else 0.0)
             self._leads = None
-            self._lead(engines.now, after, done)
+            self._lead(engines, after, done)
 
-    def _lead(self, now: float, after: Sequence[Finished], done: Finished) -> None:
-        if self._leads is None and self._queue and after[self._queue[0]] | done == done:
-            i = self._queue.popleft()
+    def _lead(self, engines: Engines, after: Sequence[Finished], done: Finished) -> None:
+        waits = self._leads or not self._queue or after[self._queue[0]] | done != done
+        if not waits and engines.holds(self._queue[0]):
+            i, now = self._queue.popleft(), engines.now
             busy, one = max(0.0, self._fetched[-1] - now) if self._fetched else 0.0, self._efforts[i]
             self._leads = i, now + one.lead(busy * one.stored / one.ports)
 

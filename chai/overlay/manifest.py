@@ -148,10 +148,10 @@ class Overlay:
         """Return the most beats in a burst."""
         return self.burst_words // self.ports.words
 
-    def rates(self, run: float = RUN) -> tuple[float, float]:
-        """Return the words a cycle that a memory port reads and writes, in runs of so many words."""
+    def rates(self, run: float = RUN, odd: bool = False) -> tuple[float, float]:
+        """Return the words a cycle that a memory port reads and writes, in runs of so many words, of ``odd`` planes or not."""
         port = self.memory_port
-        return port.rates(self.ports, self.burst_words, run) if port else (self.ports.words, self.ports.words)
+        return port.rates(self.ports, self.burst_words, run, odd) if port else (self.ports.words, self.ports.words)
 
     @property
     def build(self) -> int:

@@ -126,14 +126,17 @@ class PortLimits(NamedTuple):
     reads: ChannelLimits
     writes: ChannelLimits
 
-    def rates(self, ports: PortSize, burst: int, run: float = RUN) -> tuple[float, float]:
+    def rates(self, ports: PortSize, burst: int, run: float = RUN, odd: bool = False) -> tuple[float, float]:
         """Return the words a cycle that a port reads and writes, in runs of so many words, cut into bursts of so many.
+
+        ``odd``: planes have an odd number of words, so every other run begins within a beat, which may take a burst more.
 
         As many bursts as have room are in flight; the next one begins when the first has ended. A read burst has all of its
         room in the FIFO before it is issued. A write burst is in the FIFO as a whole before it is issued, and the next
         one's address and first beat follow its response. A burst ends with its run and at each 4 KB.
         """
-        words = run / (ceil(run / burst) + run * BEAT / PAGE * (1 - 1 / burst))  # of a burst
+        bursts = (ceil(run / burst) + ceil((run + odd * (ports.words > 1)) / burst)) / 2
+        words = run / (bursts + run * BEAT / PAGE * (1 - 1 / burst))  # of a burst
         beats = words / ports.words
         issued = self.latency_cycles + beats  # cycles from the address of a burst to its last beat
         reads = min(self.reads.bursts_min, self.reads.issued, self.reads.fifo_bytes // (burst * BEAT)) / issued

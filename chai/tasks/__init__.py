@@ -173,7 +173,8 @@ class Task:
         """Estimate cycles of the busiest memory port, which has few bursts in flight; 0 if the manifest says nothing of it."""
         if overlay.memory_port is None:
             return 0.0
-        (reads, writes), (_, written) = overlay.rates(), self.moved(overlay, shapes)
+        odd = prod(shapes[self.inputs[0]][2:]) % 2 == 1 and self.engine == "window"  # the array reads longer runs
+        (reads, writes), (_, written) = overlay.rates(odd=odd), self.moved(overlay, shapes)
         outputs = overlay.ports.outputs if self.engine == "array" else 1
         return max(self.read_by_port(overlay, shapes) / reads, written / outputs / writes) / BEAT
 

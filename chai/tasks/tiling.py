@@ -50,7 +50,8 @@ def tiling(
 ) -> Tiling:
     """Return the tiles of a convolution with weights (M, C/group, kh, kw) of a blob (N, C, H, W).
 
-    The input buffer is a ring of rows. It holds those of a tile and the new ones of the next, or a whole image. The blob may
+    The input buffer is a ring of rows. It holds those of a tile and the new ones of the next, or a whole image. Where the
+    weights stay, half of it is enough, and the first rows of the next Task arrive meanwhile. The blob may
     be the columns that a ``strip`` of so many columns of the output reads: its tiles are single rows.
     """
     n, _, height, width = source
@@ -63,18 +64,25 @@ def tiling(
     def held(rows: int) -> int:
         return min(height, (2 * rows - 1) * stride + extent) * row
 
-    rows = 1 if strip else max(1, min(oh, pixels // ow))
-    if held(rows) > room:  # then the image does not fit either
-        rows = max(1, ((room // row - extent) // stride + 1) // 2)
+    def most(words: int) -> int:
+        """Return the most rows of a tile, at least 1, for so many words of the ring."""
+        rows = 1 if strip else max(1, min(oh, pixels // ow))
+        return rows if held(rows) <= words else max(1, ((words // row - extent) // stride + 1) // 2)
+
+    fit = weight_bytes(weights, group, overlay.array) <= overlay.buffers.weights.bytes
+    # tiles with fewer pixels than that would wait for weights
+    if fit and n * height * row > room // 2 and most(room // 2) * ow >= overlay.array.inputs * overlay.array.lanes:
+        room //= 2
+    rows = most(room)
     rows = ceil_div(oh, ceil_div(oh, rows))
     columns = ceil_div(ow, ceil_div(ow, pixels))
     if n * height * row <= room:
         stays = IMAGES
-    elif weight_bytes(weights, group, overlay.array) <= overlay.buffers.weights.bytes:
+    elif fit:
         stays = WEIGHTS
     else:
         stays = IMAGE if height * row <= room else NOTHING
-    return Tiling(rows, columns, ceil_div(oh, rows) * ceil_div(ow, columns), stays, held(rows) > room)
+    return Tiling(rows, columns, ceil_div(oh, rows) * ceil_div(ow, columns), stays, held(rows) > ring_words(overlay))
 
 
 def beyond_ring(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> str | None:
@@ -262,11 +270,15 @@ def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
     every = list(jobs(overlay, conv))
     written = sum(job.written * job.times for some in every for job in some)
     one_by_one = tile.stays in (IMAGE, IMAGES)
-    first = min(height, tile.rows * stride + conv.window.extent(0) - stride - conv.window.pad[0]) * width
+    reach = (tile.rows - 1) * stride + conv.window.extent(0)  # rows of a tile's windows
+    first = min(height, reach - conv.window.pad[0]) * width
+    kept = {IMAGES: images * height, IMAGE: height}.get(tile.stays, min(height, reach)) * width
+    share = words / ring_words(overlay)
     reads = overlay.rates(first)[0]
     inputs = 1 if conv.deep else ceil_div(conv.weights[1], overlay.array.inputs)
     lead = START + latency(overlay) + first / reads
-    lead += max(0.0, (words - 1) * (first / reads - every[0][0].computes / inputs))
+    slower = max(0.0, first / reads - every[0][0].computes / inputs)  # than the array takes a block of inputs
+    lead += (words - 1) * slower
     for some in every[1:]:
         busy = [max(job.computes, job.drains) for job in some]
         meanwhile = busy[0] if one_by_one else sum(cycles * job.times for cycles, job in zip(busy, some))
@@ -281,4 +293,6 @@ def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
         first,
         constants,
         overlay.buffers.weights.depth * overlay.buffers.weights.banks * overlay.array.outputs / BEAT,
+        first * share,
+        kept * share,
     )

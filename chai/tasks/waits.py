@@ -26,6 +26,7 @@ class Waits(NamedTuple):
     ``first``  words in ``lead`` of a port that also reads constants
     ``constants``  words of constants
     ``held``   words that the weight buffer holds, which may arrive before the Task works
+    ``rows``, ``keeps``  the share of the input buffer that its first rows take, and of those that it has to its last product
     """
 
     lead: float
@@ -34,6 +35,8 @@ class Waits(NamedTuple):
     first: float = 0
     constants: float = 0
     held: float = 0
+    rows: float = 0
+    keeps: float = 0
 
 
 def latency(overlay: Overlay) -> int:

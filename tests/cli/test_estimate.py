@@ -66,7 +66,8 @@ def streamed(overlay: Overlay, *blobs: tuple[int, int, int]) -> int:
     *read, written = (words(*blob) for blob in blobs)
     planes = overlay.window.read_bytes // 8  # side by side; a sum of two takes two cycles
     engine = len(read) * max(ceil(c / (8 * planes)) * h * w for h, w, c in blobs)
-    reads, writes = map(Fraction, overlay.rates())  # words a cycle
+    h, w, _ = blobs[0]
+    reads, writes = map(Fraction, overlay.rates(odd=h * w % 2 == 1))  # words a cycle
     engine = max(engine, sum(read) / 8 / reads, Fraction(written, 8) / min(1, writes))
     moved = (sum(read) + written) * Fraction(overlay.clock_mhz) / Fraction(overlay.memory_mb_per_s)
     return ceil(max(engine, moved)) + overlay.overhead.task_cycles
@@ -85,6 +86,8 @@ def convolved(overlay: Overlay, n: list[int]) -> int:
         height = h
         h, w, c, kh, kw = unfolded(overlay, h, w, c, kh, kw, sh, oh, ow)
         sh = sh if h == height and kw == n[4] else 1
+    if kh == 1 and n[7] == 0:  # rows that no window sees are not read
+        h, sh = ceil(h / sh), 1
     array = overlay.array
     ins, outs, inside = array.inputs, array.outputs, c // group
     if depthwise:  # one output an input
@@ -97,9 +100,17 @@ def convolved(overlay: Overlay, n: list[int]) -> int:
         row, weights = w * group * ceil(inside / ins), blocks * outs * ceil(inside / ins) * ins * kh * kw
     ring, room = overlay.buffers.input.depth, overlay.buffers.accumulators.depth * array.lanes
     assert ow <= room
-    rows = [r for r in range(1, oh + 1) if r * ow <= room and min(h, (2 * r - 1) * sh + kh) * row <= ring]
-    turns = not rows  # one window fits, and fetching waits for computing
-    tiles = ceil(oh / max(rows, default=1))
+
+    def most(words: int) -> int:
+        rows = [r for r in range(1, oh + 1) if r * ow <= room and min(h, (2 * r - 1) * sh + kh) * row <= words]
+        return max(rows, default=1)
+
+    # where weights stay, half of the ring is for the Task after it, unless tiles would be too small
+    half = (
+        weights <= overlay.buffers.weights.bytes and h * row > ring // 2 and most(ring // 2) * ow >= ins * array.lanes
+    )
+    turns = min(h, sh + kh) * row > ring  # one window fits, and fetching waits for computing
+    tiles = ceil(oh / most(ring // 2 if half else ring))
     tall = ceil(oh / tiles)
     computed: Fraction | int = 0
     for first in range(0, oh, tall):
@@ -148,8 +159,8 @@ def test_three_layers_by_hand(layers: Any) -> None:
     assert conv.macs == 112 * 112 * 64 * 147
     assert pool.cycles == 112 * 112 * 64 // 8 + 64
     assert average.cycles == 49 * 1024 // 8 + 64
-    # 32 blocks of 16 channels, 9 passes over 196 pixels
-    assert depthwise.cycles == 32 * (9 * 196 + 8) + 64
+    # 32 blocks of 16 channels, 9 passes over 196 pixels, in five tiles
+    assert depthwise.cycles == 32 * (9 * 196 + 5 * 8) + 64
     # both blobs, a weight and a record for each channel take longer than draining 2 planes of 4 blocks
     assert bn.cycles == ceil((2 * 182 * 64 + 64 * (1 + 16)) / 15) + 64 > 4 * (2 * 182 + 8) + 64
     assert add.cycles == 2 * 14 * 13 * 64 // 8 + 64
