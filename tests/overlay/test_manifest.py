@@ -360,7 +360,9 @@ def test_a_typo_is_reported_at_its_place(tmp_path: Path, old: str, new: str, mes
 def test_a_third_port_for_constants_is_that_of_odd_planes(tmp_path: Path) -> None:
     text = edited('"inputs": 16', '"inputs": 8')
     text = text.replace('"memory_port": {', '"ports": { "bytes": 8, "constants": @3 },\n  "memory_port": {')
-    refusal_at(tmp_path, text, "ports.constants: the third one is that of odd planes, which an array of 8 inputs does not have")
+    refusal_at(
+        tmp_path, text, "ports.constants: the third one is that of odd planes, which an array of 8 inputs does not have"
+    )
 
 
 def test_a_wide_field_takes_the_next_word_too(tmp_path: Path) -> None:
