@@ -224,7 +224,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert (report["schema"], report["device"], report["overlay"]) == ("chai.selftest/1", "faulty", "kv260")
     assert report["build"] == f"{overlays.load('kv260').build:08x}" and report["ok"] is False
     wrong = [t for t in report["tests"] if not t["ok"]]
-    assert len(report["tests"]) == 172 and report["failed"] == len(wrong) == 12
+    assert len(report["tests"]) == 168 and report["failed"] == len(wrong) == 12  # no rows exceed its buffer
     assert {t["name"].partition(",")[0].partition(" ")[0] for t in wrong} == {"affine"}
     assert all(t["reason"].startswith("at (0, 2, 3, 5): expected ") and t["ms"] >= 0 for t in wrong)
 
