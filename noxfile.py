@@ -28,6 +28,7 @@ import nox
 ROOT = Path(__file__).parent.resolve()
 nox.options.default_venv_backend = "venv"
 os.environ["PIP_NO_COMPILE"] = "1"  # Python compiles what it imports; all of it takes half of an installation's time
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of the suite's processes compiles all of its modules again
 WORKERS = ["-n", "3", "--dist", "loadfile"]  # for two processors, as some tests wait; a file's tests share its fixtures
 RTL = ["tests/rtl", "tests/devices/rtlsim"]
 KERNELS = [
