@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 
 from chai.overlay import sections
 
 from .beats import WORD, Aligned, place
 from .ports import BEAT, TAG, ReadPort, WritePort
-from .streams import counted, later, register
+from .streams import Queue, counted, later, register
 
 BURST = 16  # beats at most, for AXI3
 IN_FLIGHT = 32  # bursts per channel: 150 cycles of latency take 10 whole ones, or more where runs are short
@@ -167,7 +166,7 @@ class AxiReader(Component):
         axi = self.axi
         count = len(self.clients)
         layout = data.StructLayout({"client": max(1, (count - 1).bit_length()), "tag": TAG, "place": place(self.words)})
-        m.submodules.owners = owners = SyncFIFOBuffered(width=layout.size, depth=IN_FLIGHT)
+        m.submodules.owners = owners = Queue(width=layout.size, depth=IN_FLIGHT, block=True)
         owner, new_owner = data.View(layout, owners.r_data), register(layout, "new_owner")
         m.d.comb += owners.w_data.eq(new_owner)
         splitters = []
@@ -273,8 +272,8 @@ class AxiWriter(Component):
         layout = data.StructLayout({"last": 1, "tag": TAG})
         run = data.StructLayout({"beats": range(self.burst + 1), "place": place(self.words)})
         # of the bursts that wait for their beats, of those that wait for their responses, thus at least as many
-        m.submodules.lengths = lengths = SyncFIFO(width=run.size, depth=IN_FLIGHT)
-        m.submodules.lasts = lasts = SyncFIFO(width=layout.size, depth=IN_FLIGHT)
+        m.submodules.lengths = lengths = Queue(width=run.size, depth=IN_FLIGHT)
+        m.submodules.lasts = lasts = Queue(width=layout.size, depth=IN_FLIGHT)
         room = later(m, lasts.level < IN_FLIGHT, "room")
         oldest, newest = data.View(layout, lasts.r_data), data.View(layout, lasts.w_data)
         length_of = data.View(run, lengths.w_data)

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from chai.overlay import Overlay
@@ -12,7 +11,7 @@ from .fetch import AHEAD, ENGINES, Fetch
 from .ports import PORTS, TAG, ReadPort, Stall, address_bits
 from .registers import AxiLite, Registers, address_bits as register_bits
 from .resets import DRAIN, LEVELS, with_reset
-from .streams import later, register
+from .streams import Queue, later, register
 from .watch import Watch
 
 SETTLE = 3  # cycles from a start until it is known what has been fetched and finished of this chain
@@ -187,7 +186,7 @@ class Control(Component):
         for engine in ENGINES:
             fetched, task = getattr(fetch, engine), getattr(self, engine)
             finished, done = getattr(self, f"{engine}_finished"), getattr(self, f"{engine}_done")
-            queue = SyncFIFO(width=16, depth=UNFINISHED)
+            queue = Queue(width=16, depth=UNFINISHED)
             m.submodules[f"{engine}_tags"] = with_reset(m, queue, f"{engine}_tags", self.clear)
             m.d.comb += [
                 task.payload.eq(fetched.payload),

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Component, In, Out
 
 from chai import tasks
@@ -13,7 +12,7 @@ from chai.tasks.eltwise import OPERATIONS
 
 from .descriptor import descriptor
 from .ports import BEAT, ReadPort, address_bits
-from .streams import later, register
+from .streams import Queue, later, register
 
 SETTLE = 6  # cycles from the last word of a descriptor until it is checked
 AHEAD = 4  # descriptors in the queue of an engine
@@ -74,7 +73,7 @@ class Fetch(Component):
 
         queues = {}
         for engine in ENGINES:
-            queue = SyncFIFO(width=layout.size, depth=AHEAD)
+            queue = Queue(width=layout.size, depth=AHEAD)
             m.submodules[engine] = queues[engine] = queue
             out = getattr(self, engine)
             m.d.comb += [

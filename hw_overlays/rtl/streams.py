@@ -1,8 +1,9 @@
-"""Registers that cut long paths: in streams, and of values that have some cycles to settle."""
+"""Registers that cut long paths: in streams, in queues, and of values that have some cycles to settle."""
 
-from amaranth.hdl import Const, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.data import View
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
 
@@ -27,6 +28,54 @@ class Slice(Component):
         with m.If(~full):
             m.d.sync += spare.eq(Value.cast(before.payload))
         return m
+
+
+class Queue(Component):
+    """Words in the order in which they come, at most ``depth`` of them, a power of two; registers before both ``rdy``.
+
+    ``w_data``, ``w_en``  a word that comes, if ``w_rdy``
+    ``r_data``, ``r_rdy``  the oldest one, which leaves with ``r_en``
+    ``level``             words that are there
+    ``block``             the memory may be a block RAM, whose word is there a cycle later: in the register of its output
+    """
+
+    def __init__(self, *, width: int, depth: int, block: bool = False) -> None:
+        if depth < 2 or depth & (depth - 1):
+            raise ValueError(f"queue of {depth} words: expected a power of two")
+        self.width, self.depth, self.block = width, depth, block
+        written, read = {"w_data": In(width), "w_en": In(1), "w_rdy": Out(1, init=1)}, {"r_en": In(1), "r_rdy": Out(1)}
+        super().__init__({**written, "r_data": Out(width), **read, "level": Out(range(depth + 1))})
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the memory, where it is written and read, and what is known of the number of its words."""
+        m = Module()
+        m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[])
+        writer, reader = storage.write_port(), storage.read_port(domain="sync" if self.block else "comb")
+        at_end, at_begin = (Signal(range(self.depth), name=name) for name in ("at_end", "at_begin"))
+        some = Signal()  # the memory has words
+        held, most = self.level, self.depth - self.block  # how many it has, and at most
+        puts, takes, there = self.w_en & self.w_rdy, some & self.r_en, some
+        if self.block:
+            there = Signal()  # the memory's output is a word
+            held = Signal(range(self.depth))
+            takes = some & (self.r_en | ~there)
+            m.d.sync += [there.eq(takes | (there & ~self.r_en)), held.eq(held + difference(puts, takes, len(held)))]
+            m.d.comb += reader.en.eq(takes)
+        m.d.comb += [writer.addr.eq(at_end), writer.data.eq(self.w_data), writer.en.eq(puts)]
+        m.d.comb += [reader.addr.eq(at_begin), self.r_data.eq(reader.data), self.r_rdy.eq(there)]
+        with m.If(puts):
+            m.d.sync += at_end.eq(at_end + 1)
+        with m.If(takes):
+            m.d.sync += at_begin.eq(at_begin + 1)
+        m.d.sync += self.level.eq(self.level + difference(puts, there & self.r_en, len(self.level)))
+        m.d.sync += some.eq(puts | (some & ~(takes & (held == 1))))
+        m.d.sync += self.w_rdy.eq(takes | (self.w_rdy & ~(puts & (held == most - 1))))
+        return m
+
+
+def difference(more: Value, less: Value, bits: int) -> Value:
+    """Return ``more - less`` of two bits, modulo 2^bits, in a look-up table a bit: what a count is then added to in one chain."""
+    return Cat(more ^ less, (less & ~more).replicate(bits - 1))
 
 
 def register(shape: object, name: str) -> Signal:

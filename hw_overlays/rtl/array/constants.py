@@ -7,7 +7,6 @@ Weights that are used once come as fast as all ports together: each makes units 
 from amaranth import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -19,7 +18,7 @@ from ..descriptor import table_fields, table_record
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
 from ..requantise import LATENCY
-from ..streams import counted, later, register
+from ..streams import Queue, counted, later, register
 from .plan import log2, plan, ram_style
 
 TABLES = 4  # blocks whose tables are there or on the way
@@ -59,8 +58,8 @@ class Units(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the groups before a unit's last one, and the queue."""
         m = Module()
-        m.submodules.runs = runs = SyncFIFOBuffered(width=self.run.size, depth=REQUESTS)
-        m.submodules.units = units = SyncFIFOBuffered(width=len(self.units.payload), depth=UNITS)
+        m.submodules.runs = runs = Queue(width=self.run.size, depth=REQUESTS, block=True)
+        m.submodules.units = units = Queue(width=len(self.units.payload), depth=UNITS, block=True)
         m.d.comb += [runs.w_data.eq(self.runs.payload), runs.w_en.eq(self.runs.valid)]
         taken, at = Signal(), Signal(range(self.count))
         there, run, _ = counted(m, runs, self.run, taken)
@@ -135,7 +134,7 @@ class Constants(wiring.Component):
         m = Module()
         flags = dict.fromkeys(("table", "narrow", "lookup", "slot"), 1)
         layout = data.StructLayout({"beats": BEATS_BITS, "side": range(len(self.sides)), **flags})
-        m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
+        m.submodules.runs = fifo = Queue(width=layout.size, depth=REQUESTS, block=True)
         self._request(m, fifo, layout)
         # in the store a beat is a cycle later
         beat, taken, stored = register(BEATS_BITS, "beat"), Signal(), Signal()
@@ -179,7 +178,7 @@ class Constants(wiring.Component):
         ]
         return units.units
 
-    def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
+    def _request(self, m: Module, fifo: Queue, layout: data.StructLayout) -> None:
         """Ask for weights and tables; a state waits until what follows from the one before is in registers."""
         plan, port, array = self.plan, Signal(self.memory.request.payload.shape()), self.overlay.array
         valid, ready, side = Signal(), Signal(), Signal(range(len(self.sides)))

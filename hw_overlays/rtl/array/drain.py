@@ -6,7 +6,6 @@ Several planes of a pixel may go together: the manifest's ``requant.lanes``.
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
@@ -15,7 +14,7 @@ from ..descriptor import table_fields
 from ..lookup import ENTRIES
 from ..ports import WritePort, address_bits, result_words
 from ..requantise import LATENCY, Requantise
-from ..streams import later, register
+from ..streams import Queue, later, register
 from .constants import COUNT, TABLES
 from .jobs import job
 from .plan import log2, plan
@@ -196,12 +195,10 @@ class Drain(wiring.Component):
             m.d.sync += [asked.eq(0), output.eq(job.output), done.eq(0)]
         return done
 
-    def _lanes(
-        self, m: Module, rule: Value, part: Value, channels: Value, reading: Value, place: Value
-    ) -> SyncFIFOBuffered:
+    def _lanes(self, m: Module, rule: Value, part: Value, channels: Value, reading: Value, place: Value) -> Queue:
         """Take sums through the lanes, and their maxima if the Task has them; return the queue of words."""
         m.submodules.requantise = lanes = self.requantise
-        m.submodules.beats = fifo = SyncFIFOBuffered(width=8 * self.lanes, depth=BEATS)
+        m.submodules.beats = fifo = Queue(width=8 * self.lanes, depth=BEATS, block=True)
         # with the sums that are read; channels beyond the last one are zeros
         chosen, some = later(m, part, "part", 2), Cat(channels > k for k in range(self.lanes))
         sums = register(lanes.sums.shape(), "sums")

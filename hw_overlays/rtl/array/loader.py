@@ -7,7 +7,6 @@ with the first ones; a segment is the part of a chunk in one word of all planes.
 from amaranth import Const, Module, Mux, Signal, signed, unsigned
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -15,7 +14,7 @@ from chai.overlay import Overlay
 
 from ..beats import WORD
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
-from ..streams import counted_pairs, later, register
+from ..streams import Queue, counted_pairs, later, register
 from .plan import WORDS, log2, plan, ram_style
 
 CHUNKS = 16  # bits of a count of chunks, which runs over all Tasks
@@ -76,12 +75,12 @@ class Loader(wiring.Component):
         layout = data.StructLayout(
             {"address": ring, "beats": BEATS_BITS, "width": 13, "gap": ring, "last": 1, "empty": 1, "more": 1}
         )
-        m.submodules.segments = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
+        m.submodules.segments = fifo = Queue(width=layout.size, depth=REQUESTS, block=True)
         self._request(m, fifo, layout)
         self._store(m, fifo, layout)
         return m
 
-    def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
+    def _request(self, m: Module, fifo: Queue, layout: data.StructLayout) -> None:
         """Ask for segments; a state waits until what follows from the one before is in registers."""
         plan, port = self.plan, self.memory.request
         bits = len(port.payload.address)
@@ -237,7 +236,7 @@ class Loader(wiring.Component):
                     m.d.comb += self.taken.eq(1)
                     m.next = "IDLE"
 
-    def _store(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
+    def _store(self, m: Module, fifo: Queue, layout: data.StructLayout) -> None:
         """Store a group of words in a cycle, or one word where a row of the image ends between two."""
         groups, taken = self.memory.data, Signal()
         address, columns = register(range(self.depth), "place"), register(13, "columns")

@@ -6,14 +6,13 @@ A queue for each plane has its beats, as they are in memory; bursts of one plane
 from amaranth import Array, Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
 from ..beats import WORD
 from ..ports import BEAT, BEATS_BITS, WritePort, address_bits
-from ..streams import counted, later, register
+from ..streams import Queue, counted, later, register
 from .plan import log2
 
 BURST = 16  # beats of a plane that are asked for at a time
@@ -68,8 +67,8 @@ class PortWriter(wiring.Component):
         m = Module()
         layout = self.runs.payload.shape()
         coming = data.StructLayout({"beats": BEATS_BITS, "exists": self.planes, "upper": self.planes})
-        m.submodules.asks = asks = SyncFIFO(width=layout.size, depth=RUNS)
-        m.submodules.comes = comes = SyncFIFO(width=coming.size, depth=RUNS)
+        m.submodules.asks = asks = Queue(width=layout.size, depth=RUNS)
+        m.submodules.comes = comes = Queue(width=coming.size, depth=RUNS)
         run, known = self.runs.payload, data.View(coming, comes.w_data)
         odd, step = run.address[log2(BEAT)], run.pitch[log2(BEAT)]
         m.d.comb += [
@@ -83,7 +82,7 @@ class PortWriter(wiring.Component):
         ]
         queues = []
         for i in range(self.planes):
-            m.submodules[f"queue_{i}"] = queue = SyncFIFOBuffered(width=self.words * WORD, depth=QUEUE)
+            m.submodules[f"queue_{i}"] = queue = Queue(width=self.words * WORD, depth=QUEUE, block=True)
             queues.append(queue)
         self._fill(m, queues, comes, coming)
         self._ask(m, queues, asks, layout)
@@ -91,7 +90,7 @@ class PortWriter(wiring.Component):
 
     def _end(self, m: Module, begins: Value, last: Value, empty: Value) -> Value:
         """Tell when the runs of a Task have been answered, of which some may be empty; return whether another may begin."""
-        m.submodules.ends = ends = SyncFIFO(width=2, depth=ENDS)
+        m.submodules.ends = ends = Queue(width=2, depth=ENDS)
         answers, ended = Signal(range(ENDS + 1)), Signal()
         m.d.comb += [ends.w_en.eq(begins), ends.w_data.eq(Cat(last, empty)), ends.r_en.eq(ended)]
         m.d.comb += ended.eq(ends.r_rdy & (ends.r_data[1] | (answers != 0)))
@@ -99,7 +98,7 @@ class PortWriter(wiring.Component):
         m.d.sync += self.finished.eq(ended & ends.r_data[0])
         return ends.w_rdy
 
-    def _fill(self, m: Module, queues: list[SyncFIFOBuffered], comes: SyncFIFO, layout: data.StructLayout) -> None:
+    def _fill(self, m: Module, queues: list[Queue], comes: Queue, layout: data.StructLayout) -> None:
         """Put words into beats: with two in a beat, into the lower or the upper half, as their addresses say."""
         taken, begins = Signal(), Signal(init=1)
         there, run, last = counted(m, comes, layout, taken)
@@ -119,10 +118,10 @@ class PortWriter(wiring.Component):
                     m.d.sync += [upper.eq(~now), low.eq(word)]
             m.d.comb += queue.w_en.eq(taken & run.exists[i] & whole)
 
-    def _ask(self, m: Module, queues: list[SyncFIFOBuffered], asks: SyncFIFO, layout: data.StructLayout) -> None:
+    def _ask(self, m: Module, queues: list[Queue], asks: Queue, layout: data.StructLayout) -> None:
         """Ask for a burst of each plane in turns, until nothing of a run is left, and lead its beats to the port."""
         route = data.StructLayout({"plane": range(max(2, self.planes)), "beats": range(BURST + 1)})
-        m.submodules.routes = routes = SyncFIFOBuffered(width=route.size, depth=REQUESTS)
+        m.submodules.routes = routes = Queue(width=route.size, depth=REQUESTS, block=True)
         port, wide = self.memory.request, log2(self.words)
         run, at = register(layout, "run"), register(self.bits, "at")
         places = Array(register(self.bits, f"place_{i}") for i in range(self.planes))

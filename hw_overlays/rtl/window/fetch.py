@@ -1,7 +1,7 @@
 """Fetch: the words of a Task's blobs, and the records of its table, into queues, ahead of the Task that is computed."""
 
 from amaranth import Const, Module, Mux, Signal, signed
-from amaranth.lib import data, enum, fifo, stream, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
@@ -10,7 +10,7 @@ from chai.tasks.lrn import SEGMENT, SEGMENTS
 from ..descriptor import descriptor
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
 from ..ports import BEAT, ReadPort, address_bits
-from ..streams import Slice, counted, later, register
+from ..streams import Queue, Slice, counted, later, register
 from .side_by_side import Groups, PlaneRuns, Words, mask, one_by_one, quotient
 from .table import BEATS, RECORDS
 from .walk import RUN, Walk
@@ -90,7 +90,7 @@ class Fetch(wiring.Component):
         m.submodules.first_queue = first_queue = Words(self.planes, BEATS_IN_QUEUE, self.words)
         m.submodules.second_queue = second_queue = Words(self.planes, BEATS_IN_QUEUE, self.words)
         layout = route_layout(self.planes, self.words)
-        m.submodules.routes = routes = fifo.SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
+        m.submodules.routes = routes = Queue(width=layout.size, depth=REQUESTS, block=True)
         m.submodules.first_runs = first_runs = PlaneRuns(self.bits, self.planes)
         m.submodules.second_runs = second_runs = PlaneRuns(self.bits, self.planes)
         self._walks(m, first, second, table, {first: first_runs, second: second_runs})

@@ -1,13 +1,13 @@
 """Planes that go side by side: groups of them, the runs of each, and their queues."""
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, unsigned
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai import tasks
 from chai.overlay import Overlay
 
-from ..streams import Slice, later, register
+from ..streams import Queue, Slice, later, register
 from .walk import run
 
 
@@ -118,7 +118,7 @@ class Queues(wiring.Component):
         """Return the queues."""
         m = Module()
         for i in range(self.planes):
-            m.submodules[f"queue_{i}"] = queue = fifo.SyncFIFOBuffered(width=self.width, depth=self.depth)
+            m.submodules[f"queue_{i}"] = queue = Queue(width=self.width, depth=self.depth, block=True)
             m.d.comb += [queue.w_data.eq(Value.cast(self.come[i])), queue.w_en.eq(self.write[i])]
             m.d.comb += [
                 self.there[i].eq(queue.r_rdy),

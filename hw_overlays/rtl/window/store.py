@@ -1,14 +1,14 @@
 """Store: codes to memory, word by word, with zeros in the channels after a blob's last."""
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
 from ..descriptor import descriptor
 from ..ports import BEAT, WritePort, address_bits
-from ..streams import Slice, counted, later, register
+from ..streams import Queue, Slice, counted, later, register
 from .side_by_side import Groups, PlaneRuns, Queues, mask, one_by_one, plane_run
 from .walk import RUN, Walk
 
@@ -146,7 +146,7 @@ class Store(wiring.Component):
             return Const(1, 1), queues.taken
         layout = plane_run(self.bits, self.planes)
         layout = data.StructLayout({name: layout.members[name] for name in ("beats", "plane", "ends")})
-        m.submodules.routes = routes = fifo.SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
+        m.submodules.routes = routes = Queue(width=layout.size, depth=REQUESTS, block=True)
         asked, taken = data.View(layout, routes.w_data), Signal()
         m.d.comb += [asked[name].eq(runs.payload[name]) for name in layout.members]
         m.d.comb += routes.w_en.eq(runs.valid & runs.ready)
