@@ -15,7 +15,7 @@ from chai.overlay import sections
 
 from .beats import WORD, Aligned, place
 from .ports import BEAT, TAG, ReadPort, WritePort
-from .streams import Queue, counted, later, register
+from .streams import Queue, counted, difference, later, register
 
 BURST = 16  # beats at most, for AXI3
 IN_FLIGHT = 32  # bursts per channel: 150 cycles of latency take 10 whole ones, or more where runs are short
@@ -89,9 +89,9 @@ class Splitter(Component):
         page, beat = run.address[pages:], run.address[size:pages]
         # beats after the first, of the next burst: of a whole one, up to the end of the page, up to the end of the run
         more, ends = register(range(self.beats), "more"), register(1, "ends")
-        low, high = beat[: len(more)], beat[len(more) :]
+        low, closes = beat[: len(more)], register(1, "closes")  # it is in the last such part of the page
         whole = Const(self.beats - 1, len(more)) if self.beats == BURST else Cat(~beat[0], Const(-1, len(more) - 1))
-        room = Mux(high.all(), ~low, whole)
+        room = Mux(closes, ~low, whole)
         left = run.beats
         rest, short = left[: len(more)], ~left[len(more) :].any()
         others = left + ~Cat(more, Const(0, len(left) - len(more)))  # left - more - 1, with one adder
@@ -110,7 +110,7 @@ class Splitter(Component):
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += request.ready.eq(~self.stop)
-                m.d.sync += [run.eq(request.payload), left.eq(span)]
+                m.d.sync += [run.eq(asked), left.eq(span), closes.eq(asked.address[size:pages][len(more) :].all())]
                 with m.If(request.valid & ~self.stop):
                     m.next = "CUT"
             with m.State("CUT"):
@@ -128,6 +128,7 @@ class Splitter(Component):
                         offer.tag.eq(run.tag),
                         run.address.eq(next_address),
                         left.eq(others),
+                        closes.eq(next_address[size:pages][len(more) :].all()),
                     ]
                     if self.words > 1:
                         m.d.sync += [offer.place.eq(here), offer.place.ends.eq(ends), here.begins.eq(0)]
@@ -311,7 +312,10 @@ class AxiWriter(Component):
             client.data.ready.eq(may & ~self.stop),
         ]
         opens = axi.awvalid & axi.awready
-        m.d.sync += [open.eq(open + opens - ends), some.eq(opens | Mux(ends, open[1:].any(), some))]
+        m.d.sync += [
+            open.eq(open + difference(opens, ends, len(open))),
+            some.eq(opens | Mux(ends, open[1:].any(), some)),
+        ]
         word = register(axi.wdata.shape(), "word")
         m.d.comb += axi.wdata.eq(word)
         with m.If(~axi.wvalid | axi.wready):

@@ -108,12 +108,11 @@ class Control(Component):
         dead = Signal()  # a memory port owes an answer, for good: only a new bitstream helps
         stops, clears, clears_memory = Signal(), Signal(), Signal()
         m.d.sync += [self.stop.eq(stops), self.clear.eq(clears), self.clear_memory.eq(clears_memory)]
-        idle, settle = later(m, self.idle, "idle_ports"), Signal(range(DRAIN))
-        settled = settle == 0
-        m.d.sync += settle.eq(Mux(settled, 0, settle - 1))
+        idle, settle, settled = later(m, self.idle, "idle_ports"), Signal(range(DRAIN)), Signal(init=1)
+        m.d.sync += [settle.eq(Mux(settled, 0, settle - 1)), settled.eq(settle <= 1)]
 
         def go(state: str, cycles: int) -> None:
-            m.d.sync += settle.eq(cycles)
+            m.d.sync += [settle.eq(cycles), settled.eq(0)]
             m.next = state
 
         with m.FSM():
@@ -198,8 +197,9 @@ class Control(Component):
             ]
             with m.If(finished & ~self.clear):
                 m.d.sync += done.eq(done + 1)
-            first = Mux(queue.r_rdy & (~waiting | (queue.r_data < oldest)), queue.r_data, oldest)
-            waiting, oldest = waiting | queue.r_rdy, first
+            there, its_tag = later(m, queue.r_rdy, f"{engine}_there"), later(m, queue.r_data, f"{engine}_tag")
+            first = Mux(there & (~waiting | (its_tag < oldest)), its_tag, oldest)
+            waiting, oldest = waiting | there, first
         return later(m, oldest, "oldest")
 
     def _counters(self, m: Module, registers: Registers, started: Signal, busy: Signal) -> None:

@@ -181,10 +181,11 @@ class Constants(wiring.Component):
     def _request(self, m: Module, fifo: Queue, layout: data.StructLayout) -> None:
         """Ask for weights and tables; a state waits until what follows from the one before is in registers."""
         plan, port, array = self.plan, Signal(self.memory.request.payload.shape()), self.overlay.array
+        asks = data.View(port.shape(), later(m, port.as_value(), "asks"))
         valid, ready, side = Signal(), Signal(), Signal(range(len(self.sides)))
         for number, name in enumerate(self.sides):
             request = getattr(self, name).request
-            m.d.comb += [request.payload.eq(port), request.valid.eq(valid & (side == number))]
+            m.d.comb += [request.payload.eq(asks), request.valid.eq(valid & (side == number))]
             with m.If(side == number):
                 m.d.comb += ready.eq(request.ready)
         taken = Signal()  # a request, a cycle later
@@ -223,11 +224,13 @@ class Constants(wiring.Component):
         )
         run = Signal(layout)
         m.d.comb += [
-            run.beats.eq(port.beats >> log2(self.words)),
+            run.beats.eq(asks.beats >> log2(self.words)),
             run.narrow.eq(plan.depthwise),
             run.side.eq(side),
             run.slot.eq(self.slot),
             fifo.w_data.eq(run),
+            port.address.eq(table),
+            port.beats.eq(channels * (size // BEAT)),
             port.tag.eq(plan.tag),
             fifo.w_en.eq(valid & ready),
         ]
@@ -291,12 +294,7 @@ class Constants(wiring.Component):
                     with m.If(words_end):
                         go("TABLE")
             with m.State("TABLE"):
-                m.d.comb += [
-                    port.address.eq(table),
-                    port.beats.eq(channels * (size // BEAT)),
-                    valid.eq(settled & may_table & ~taken),
-                    run.table.eq(1),
-                ]
+                m.d.comb += [valid.eq(settled & may_table & ~taken), run.table.eq(1)]
                 with m.If(taken):
                     m.d.sync += [tables_asked.eq(tables_asked + 1), uses.eq(uses - 1), again.eq(1)]
                     go("BLOCK")

@@ -14,7 +14,7 @@ from ..descriptor import table_fields
 from ..lookup import ENTRIES
 from ..ports import WritePort, address_bits, result_words
 from ..requantise import LATENCY, Requantise
-from ..streams import Queue, later, register
+from ..streams import Queue, difference, later, register
 from .constants import COUNT, TABLES
 from .jobs import job
 from .plan import log2, plan
@@ -96,24 +96,23 @@ class Drain(wiring.Component):
         rule = register(self.requantise.rule.shape(), "rule")
         left, end, single = register(len(job.pixels), "left"), register(1, "end"), later(m, job.pixels == 1, "single")
         flying = Signal(range(BEATS + 1))  # beats that are read, but not written
-        reading, plane_end, last, rests = Signal(), Signal(), Signal(), Signal()
+        reading, plane_end, last = Signal(), Signal(), Signal()
         # lanes have one rule at a time: that of the job before it, until all its beats are written
         same = later(m, rule == plan.rule, "same")
         there = later(m, self.tables != self.drained, "there")
-        room = later(m, flying < BEATS - 1, "room")
-        able = later(m, settled & there & same, "able")
+        # nothing is read after a job's last sum, nor after a wide one, which is in the lanes for two cycles
+        rests = reading & (last | rule.wide)
+        able = later(m, settled & there & same & (flying < BEATS - 1) & ~rests, "able")
         place, busy = sweep.place, Signal(range(LATENCY + 4))  # cycles until what is read is out of the lanes
         m.d.sync += busy.eq(Mux(reading, LATENCY + 3, Mux(busy == 0, 0, busy - 1)))
         m.d.comb += [
             plane_end.eq(Mux(plan.pooled, sweep.end, end)),
             last.eq(plane_end & last_part),
-            reading.eq(settled & able & room & ~rests & Mux(plan.pooled, sweep.open, ~(end & last_part) | all_asked)),
+            reading.eq(able & Mux(plan.pooled, sweep.open, ~(end & last_part) | all_asked)),
             sweep.goes.eq(reading & plan.pooled),
             self.jobs.ready.eq(reading & last),
             self.ended.eq(self.jobs.ready & job.last),
         ]
-        # a wide sum is in the lanes for two cycles: it is read in the second, while nothing moves in the first
-        m.d.sync += rests.eq(reading & rule.wide)
         m.d.sync += [self.table.eq(self.drained), self.plane.eq(part)]
         with m.If((flying == 0) & (busy == 0)):
             m.d.sync += rule.eq(plan.rule)
@@ -133,7 +132,7 @@ class Drain(wiring.Component):
             m.d.sync += [left.eq(job.pixels), end.eq(single), self.lane.eq(0), self.address.eq(0)]
         written = words.valid & words.ready
         writes = reading & (~plan.pooled | (place.ends & place.ends_row))
-        m.d.sync += flying.eq(flying + writes - written)
+        m.d.sync += flying.eq(flying + difference(writes, written, len(flying)))
         ports = [getattr(self, name).data for name in OUTPUTS[: self.overlay.ports.outputs]]
         m.d.comb += self.waits.eq(Cat(port.valid & ~port.ready for port in ports).any())
         chosen = Mux(plan.pooled, place.as_value(), alone(self.overlay).as_value())

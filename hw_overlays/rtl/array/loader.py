@@ -84,7 +84,7 @@ class Loader(wiring.Component):
         """Ask for segments; a state waits until what follows from the one before is in registers."""
         plan, port = self.plan, self.memory.request
         bits = len(port.payload.address)
-        images, rows = register(16, "images"), register(signed(18), "rows")
+        images, rows = register(16, "images"), register(16, "rows")
         image, plane = register(bits, "image"), register(bits, "plane")
         base, word = Signal(range(self.depth)), register(range(self.depth), "word")  # of the image, of the segment
         row, row_word = register(WORDS, "row"), register(range(self.depth), "row_word")  # of the request
@@ -94,11 +94,11 @@ class Loader(wiring.Component):
         end_pixel, end_words = register(WORDS, "end_pixel"), register(WORDS, "end_words")
         first_pixel, first_words = register(WORDS, "first_pixel"), register(WORDS, "first_words")
         next_pixel, next_words = register(WORDS, "next_pixel"), register(WORDS, "next_words")
-        level, added = Signal(signed(LEVEL)), Signal(WORDS)
+        level, adds, added = Signal(signed(LEVEL)), Signal(), register(WORDS, "added")
         first_image = later(m, (plan.input + self.index * plan.input_pitch)[:bits], "first_image")
         next_image = later(m, (image + plan.input_image)[:bits], "next_image")
         last_image = later(m, images == 1, "last_image")
-        change = later(m, later(m, added, "added_later") - later(m, self.release, "released"), "change")
+        change = later(m, Mux(adds, added, 0) - later(m, self.release, "released"), "change")
         m.d.sync += level.eq(level + change)
 
         pixels = later(m, (next_pixel - first_pixel)[:WORDS], "pixels")
@@ -140,7 +140,8 @@ class Loader(wiring.Component):
         # only this part fills the queue, and not for some cycles after a segment
         may, taken = later(m, fifo.w_rdy, "may"), Signal()
         asks = settled & may & ~taken
-        m.d.sync += taken.eq(0)
+        m.d.sync += [taken.eq(0), adds.eq(0), added.eq(grown)]
+        m.d.comb += fifo.w_en.eq(taken)
 
         def wait(cycles: int) -> None:
             m.d.sync += [settle.eq(cycles), settled.eq(0)]
@@ -179,7 +180,7 @@ class Loader(wiring.Component):
                 with m.If(settled & common):
                     m.d.sync += [first_pixel.eq(end_pixel), first_words.eq(end_words)]
                 with m.If(settled & fits):
-                    m.d.comb += added.eq(grown)
+                    m.d.sync += adds.eq(1)
                     m.next = "CHUNK"
             with m.State("CHUNK"):
                 m.d.sync += [
@@ -195,7 +196,7 @@ class Loader(wiring.Component):
                 wait(3)
                 m.next = "SEGMENT"
             with m.State("SEGMENT"):
-                m.d.comb += [port.valid.eq(asks & exists), fifo.w_en.eq(taken)]
+                m.d.comb += port.valid.eq(asks & exists)
                 m.d.sync += taken.eq(asks & (port.ready | ~exists))
                 with m.If(taken & segment.more):
                     wait(3)
@@ -225,8 +226,9 @@ class Loader(wiring.Component):
                 with m.If(rows_end):
                     m.next = "END"
             with m.State("END"):  # of an image: rows that no window reads count as loaded, since they are released too
-                m.d.comb += added.eq(rest)
                 m.d.sync += [
+                    adds.eq(1),
+                    added.eq(rest),
                     images.eq(images - 1),
                     image.eq(next_image),
                     base.eq(base + plan.image_words),

@@ -5,6 +5,9 @@ all blocks of inputs. An address in it is linear: row y of image n is ``(n * hei
 whether it is loaded or not, modulo the depth. Rows of padding above the first image have negative addresses.
 """
 
+from functools import reduce
+from operator import or_
+
 from amaranth import Module, Mux, Signal, signed, unsigned
 from amaranth.hdl import Shape, Value
 from amaranth.lib import data, stream, wiring
@@ -124,19 +127,18 @@ class Planner(wiring.Component):
         ):
             own[name] = later(m, Mux(plan.strip, getattr(plan, row), task[width]), name)
         factors = own | products
-        a, b, step = register(16, "a"), register(16, "b"), register(range(len(PRODUCTS)), "step")
+        a, b = register(16, "a"), register(16, "b")
+        steps = register(len(PRODUCTS), "steps")  # one is 1
         result, settle = product(m, a, b, 32, "product"), register(range(levels(b) + 1), "settle")
-        with m.Switch(step):
-            for i, (_, _, *pair) in enumerate(PRODUCTS):
-                first, second = (factors[name] if name in factors else task[name] for name in pair)
-                with m.Case(i):
-                    m.d.sync += [a.eq(first), b.eq(second)]
+        for factor, names in zip((a, b), zip(*(pair for _, _, *pair in PRODUCTS))):
+            values = (factors[name] if name in factors else task[name] for name in names)
+            m.d.sync += factor.eq(reduce(or_, (Mux(step, value, 0) for step, value in zip(steps, values))))
 
         count = register(range(16), "count")
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.task.ready.eq(1)
-                m.d.sync += [task.eq(self.task.payload), count.eq(15), step.eq(0)]
+                m.d.sync += [task.eq(self.task.payload), count.eq(15), steps.eq(1)]
                 with m.If(self.task.valid):
                     m.next = "START"
             with m.State("START"):
@@ -156,14 +158,13 @@ class Planner(wiring.Component):
                 m.next = "PRODUCT"
             with m.State("PRODUCT"):
                 m.d.sync += settle.eq(settle - 1)
-                with m.Switch(step):
-                    for i, (name, *_) in enumerate(PRODUCTS):
-                        with m.Case(i):
-                            m.d.sync += products[name].eq(result)
+                for step, (name, *_) in zip(steps, PRODUCTS):
+                    with m.If(step):
+                        m.d.sync += products[name].eq(result)
                 with m.If(settle == 0):
-                    m.d.sync += step.eq(step + 1)
+                    m.d.sync += steps.eq(steps << 1)
                     m.next = "FACTORS"  # which may rest on this product
-                    with m.If(step == len(PRODUCTS) - 1):
+                    with m.If(steps[-1]):
                         m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += self.valid.eq(1)
@@ -200,7 +201,8 @@ class Planner(wiring.Component):
         with m.Else():
             m.d.comb += fits.eq((task.stays == 3) | (products["passes"] <= words // array.inputs))
         again = Mux(plan.between, task.tiles > 1, products["runs"] > 1)
-        m.d.comb += plan.keep.eq(task.stays.any() & fits & again)
+        # known long before the last products are
+        m.d.comb += plan.keep.eq(later(m, task.stays.any() & later(m, fits, "fits") & later(m, again, "again"), "keep"))
 
 
 def divide(m: Module, quotient: Signal, rest: Signal, divisor: Value) -> None:

@@ -209,9 +209,8 @@ class Planes(wiring.Component):
             value, magnitude = register(VALUE, f"value_{channel}"), register(8, f"magnitude_{channel}")
             m.d.sync += value.eq(Cat(code[:7], code[7] ^ zero, sign).as_signed())
             m.d.sync += magnitude.eq((Cat(code[:7], code[7] ^ zero) ^ sign.replicate(8)) + sign)
-            absent = later(
-                m, tail & (count != 0) & (count <= channel), f"absent_{channel}"
-            )  # the blob does not have it
+            beyond = later(m, (count != 0) & (count <= channel), f"beyond_{channel}")
+            absent = later(m, tail & beyond, f"absent_{channel}")  # the blob does not have it
             # (16 high + low)^2: the squares of both, side by side, and 32 times their product, each by a small table
             low, high = magnitude[:4], magnitude[4:]
             both = Cat(table(low, 8, lambda i: i * i), table(high, 8, lambda i: i * i))

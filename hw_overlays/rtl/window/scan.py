@@ -210,6 +210,7 @@ class Scan(wiring.Component):
         to_next = later(m, (task.stride_w - 1)[:8], "to_next")
         # of this row: the first group, whether it is the only one, and whether each column makes a sum
         begin, alone, every = register(group.shape(), "begin"), register(1, "alone"), register(1, "every")
+        before = register(group.shape(), "before")  # the group before the one whose windows end
 
         column_ends = ~makes | group_last
         next_some, next_one = Mux(makes, ~outs_one, outs_some), Mux(makes, outs == 2, outs_one)
@@ -219,7 +220,7 @@ class Scan(wiring.Component):
                 group.eq(group + 1),
                 group_first.eq(0),
                 group_last.eq(group + 2 == groups),
-                group_serves.eq(row.serves & (group + 1 == its_group)),
+                group_serves.eq(row.serves & (group == before)),
             ]
             with m.If(column_ends):
                 m.d.sync += [group.eq(begin), group_first.eq(1), group_last.eq(alone)]
@@ -251,6 +252,7 @@ class Scan(wiring.Component):
             m.d.sync += [begin.eq(Mux(below, its_group, 0)), group.eq(Mux(below, its_group, 0)), group_first.eq(1)]
             m.d.sync += [group_last.eq(one_group | below), alone.eq(one_group | below)]
             m.d.sync += group_serves.eq(following.serves & (below | (its_group == 0)))
+            m.d.sync += before.eq(its_group - 1)
         return SimpleNamespace(
             go=go,
             active=active,
