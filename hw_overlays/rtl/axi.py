@@ -97,6 +97,8 @@ class Splitter(Component):
         others = left + ~Cat(more, Const(0, len(left) - len(more)))  # left - more - 1, with one adder
         next_address = Cat(Const(0, size), Cat(beat, page) + more + 1)
         asked, here = request.payload, register(place(self.words), "here")
+        ready = Signal()  # a request that comes as it stops is taken and forgotten
+        m.d.comb += request.ready.eq(ready)
         span = asked.beats - 1
         if self.words > 1:
             skips = asked.address[log2(BEAT)]
@@ -109,9 +111,10 @@ class Splitter(Component):
             m.d.sync += out.valid.eq(0)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += request.ready.eq(~self.stop)
+                m.d.sync += ready.eq(~self.stop)
                 m.d.sync += [run.eq(asked), left.eq(span), closes.eq(asked.address[size:pages][len(more) :].all())]
-                with m.If(request.valid & ~self.stop):
+                with m.If(request.valid & ready & ~self.stop):
+                    m.d.sync += ready.eq(0)
                     m.next = "CUT"
             with m.State("CUT"):
                 m.d.sync += [more.eq(room), ends.eq(0)]
@@ -134,6 +137,7 @@ class Splitter(Component):
                         m.d.sync += [offer.place.eq(here), offer.place.ends.eq(ends), here.begins.eq(0)]
                     m.next = "CUT"
                     with m.If(ends | self.stop):
+                        m.d.sync += ready.eq(~self.stop)
                         m.next = "IDLE"
         return m
 

@@ -108,7 +108,8 @@ class Control(Component):
         dead = Signal()  # a memory port owes an answer, for good: only a new bitstream helps
         stops, clears, clears_memory = Signal(), Signal(), Signal()
         m.d.sync += [self.stop.eq(stops), self.clear.eq(clears), self.clear_memory.eq(clears_memory)]
-        idle, settle, settled = later(m, self.idle, "idle_ports"), Signal(range(DRAIN)), Signal(init=1)
+        idle = later(m, self.idle, "idle_ports")
+        settle, settled = Signal(range(DRAIN), name="settle"), Signal(init=1, name="settled")
         m.d.sync += [settle.eq(Mux(settled, 0, settle - 1)), settled.eq(settle <= 1)]
 
         def go(state: str, cycles: int) -> None:

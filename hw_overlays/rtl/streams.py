@@ -18,14 +18,14 @@ class Slice(Component):
         m = Module()
         before, after = self.input, self.output
         payload, spare = (register(Shape.cast(before.payload.shape()), name) for name in ("payload", "spare"))
-        full = Signal()  # the second register
-        m.d.comb += [before.ready.eq(~full), Value.cast(after.payload).eq(payload)]
+        free = Signal(init=1)  # the second register
+        m.d.comb += [before.ready.eq(free), Value.cast(after.payload).eq(payload)]
         with m.If(~after.valid | after.ready):
-            m.d.sync += [after.valid.eq(before.valid | full), full.eq(0)]
-            m.d.sync += payload.eq(Mux(full, spare, Value.cast(before.payload)))
+            m.d.sync += [after.valid.eq(before.valid | ~free), free.eq(1)]
+            m.d.sync += payload.eq(Mux(free, Value.cast(before.payload), spare))
         with m.Elif(before.valid):
-            m.d.sync += full.eq(1)
-        with m.If(~full):
+            m.d.sync += free.eq(0)
+        with m.If(free):
             m.d.sync += spare.eq(Value.cast(before.payload))
         return m
 
