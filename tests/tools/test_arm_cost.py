@@ -22,7 +22,7 @@ from chai.report.host_rows import medians, rows_of
 from chai.runtime.times import StepTime
 from tests.conftest import ROOT, need_models, report
 from tests.overlay.test_host_model import MODEL
-from tools.arm_cost import debian, fit, guest, measure
+from tools.arm_cost import debian, fit, floats, guest, measure
 from tools.arm_cost.__main__ import PAGE, SHIPPED, main
 from tools.arm_cost.cost import MARKS, PARTS, Cost, markdown, millions, replaced
 
@@ -312,9 +312,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def in_guest(compiled: tuple[Path, Path], picture: str = "") -> dict[str, Any]:
     network, manifest = compiled
     (counter := network.parent / "count").write_bytes(bytes(8))
-    job = {"network": str(network), "overlay": str(manifest), "picture": picture, "counter": str(counter)}
+    job = {"network": str(network), "overlay": str(manifest), "picture": picture}
     done = subprocess.run(
-        [sys.executable, "-m", "tools.arm_cost.guest", json.dumps({**job, "warm": 1, "repeat": 2})],
+        [sys.executable, "-m", "tools.arm_cost.guest", json.dumps({**job, "warm": 1, "repeat": 2}), str(counter)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(measure.HERE), str(ROOT)))},
         cwd=ROOT,
         capture_output=True,
@@ -412,3 +412,14 @@ def test_show_is_near_what_is_counted(name: str, machine: str, capsys: pytest.Ca
         f"{name} on {machine}: modelled {amount / 1e6:.2f} M, counted {cost.sum / 1e6:.2f} M: {amount / cost.sum - 1:+.1%}"
     )
     assert amount == pytest.approx(cost.sum, rel=BOUND)
+
+
+@pytest.mark.slow
+def test_a_float_network_is_counted_beside_ncnn(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert floats.main(["squeezenet_v1.1"]) == 0
+    except debian.Unavailable as error:
+        pytest.skip(str(error))
+    name, ours, others, ratio = capsys.readouterr().out.splitlines()[-1].split()
+    assert name == "squeezenet_v1.1" and 50 < float(others) < 150
+    assert float(ratio) == pytest.approx(float(ours) / float(others), abs=0.02) and float(ratio) < 1.7

@@ -109,17 +109,13 @@ def main() -> None:
         instructions = counter(args.counter)
         measure(lambda: instructions() / 1e6)
     elif args.machine:
-        from .measure import plugin  # with more than the run under qemu needs
+        from .measure import counted  # with more than the run under qemu needs
 
         guest = Guest(MACHINES[args.machine], args.root)
         with TemporaryDirectory(prefix="chai-arm-") as name:
-            path = Path(name, "count")
-            path.write_bytes(bytes(8))
-            env = {"QEMU_CPU": guest.machine.cpu, "CHAI_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-            options = ["-plugin", f"{plugin(guest, Path(name))},count={path}"]
-            sys.exit(
-                guest.run(["-m", "tools.arm_cost.boxes", "--counter", str(path)], env=env, options=options).returncode
-            )
+            done = counted(guest, ["-m", "tools.arm_cost.boxes", "--counter"], Path(name))
+        print(done.stdout, end="")
+        sys.exit(done.returncode)
     else:
         measure(lambda: time.process_time() * 1000)
 

@@ -80,6 +80,15 @@ class Guest:
         return int(number[1])
 
     @property
+    def python(self) -> str:
+        """Return the version of its Python, e.g. 3.11."""
+        return self._python.name.removeprefix("python")
+
+    @property
+    def _python(self) -> Path:
+        return next(iter(sorted((self.root / "usr" / "bin").glob("python3.[0-9]*"))))
+
+    @property
     def _qemu(self) -> str:
         return str(self._emulator / "usr" / "bin" / f"qemu-{self.machine.qemu}")
 
@@ -100,7 +109,6 @@ class Guest:
         """Run Python with these arguments; ``paths`` come first on its path, ``options`` are qemu's, ``output`` is for stdout."""
         usr = self.root / "usr"
         (libraries,) = (usr / "lib").glob("*-linux-gnu*")
-        python = next(iter(sorted((usr / "bin").glob("python3.[0-9]*"))))
         places = [libraries, libraries / "blas", libraries / "lapack", self.root / "lib" / libraries.name]
         path = [*paths, ROOT, self.folder / "site", usr / "lib" / "python3" / "dist-packages"]
         settings = {
@@ -110,7 +118,7 @@ class Guest:
         }
         guest = ["-E", f"LD_LIBRARY_PATH={os.pathsep.join(map(str, places))}"]
         return subprocess.run(
-            [self._qemu, "-L", str(self.root), *guest, *options, str(python), *arguments],
+            [self._qemu, "-L", str(self.root), *guest, *options, str(self._python), *arguments],
             env={**os.environ, **self._own, **settings, **(env or {})},
             stdout=output,
             text=True,

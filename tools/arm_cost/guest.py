@@ -141,15 +141,15 @@ def repeated(what: str, run: Callable[[], object], job: dict[str, Any], count: C
 
 
 def main() -> None:
-    """Do the job in the first argument, and print its rows for every pass as JSON."""
-    job = json.loads(sys.argv[1])
+    """Do the job in the first argument, and print its rows for every pass as JSON; the second is the counter's file."""
+    job, path = json.loads(sys.argv[1]), Path(sys.argv[2])
     sys.setswitchinterval(INTERVAL)
-    count = counter(Path(job["counter"]))
+    count = counter(path)
     time.perf_counter = count
     import chai
     from chai.devices.pynq import finding
 
-    finding.LOCKS = Path(job["counter"]).parent  # this board is nobody else's
+    finding.LOCKS = path.parent  # this board is nobody else's
     with chai.Net(job["network"], device="null" if job["picture"] else "pynq", overlay=job["overlay"]) as net:
         counts = pictures(net, job, count) if job["picture"] else passes(net, job, count)
         print(json.dumps({"batch": net.batch, "passes": [*counts]}))

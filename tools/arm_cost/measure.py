@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,33 +59,41 @@ def measure(job: Job, root: Path) -> Cost:
         folder = Path(name)
         manifest = _board(job, folder)
         network = Path(job.network).resolve() if is_compiled(job.network) else _compiled(job, manifest, folder)
-        counter = folder / "count"
-        counter.write_bytes(bytes(8))
         task = {
             "network": str(network),
             "overlay": str(manifest),
             "picture": str(_picture(job.picture, folder)) if job.picture else "",
-            "counter": str(counter),
             "warm": WARM,
             "repeat": job.repeat,
         }
-        done = guest.run(
-            ["-m", "tools.arm_cost.guest", json.dumps(task)],
-            paths=[HERE],  # of the stand-in for pynq
-            env={
-                "QEMU_CPU": cpu,
-                "CHAI_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-                "PYTHONHASHSEED": "0",  # the same sets in the same order each time
-                "TMPDIR": name,
-            },
-            options=["-plugin", f"{plugin(guest, folder)},count={counter}"],
-            output=subprocess.PIPE,
-        )
+        arguments = "-m", "tools.arm_cost.guest", json.dumps(task)
+        done = counted(guest, arguments, folder, [HERE], cpu)  # with the stand-in for pynq
     if done.returncode:
         raise Failed(f"the program under qemu ended with status {done.returncode}; its words are above")
     counts = json.loads(done.stdout)
     return Cost(job.network, job.machine, cpu, manifest.parent.name, counts["batch"], medians(counts["passes"]))
+
+
+def counted(
+    guest: Guest, arguments: Sequence[str], folder: Path, paths: Sequence[Path] = (), cpu: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in one thread, its last argument the file of the count of instructions; keep what it prints."""
+    counter = folder / "count"
+    counter.write_bytes(bytes(8))
+    return guest.run(
+        [*arguments, str(counter)],
+        paths=paths,
+        env={
+            "QEMU_CPU": cpu or guest.machine.cpu,
+            "CHAI_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONHASHSEED": "0",  # the same sets in the same order each time
+            "TMPDIR": str(folder),
+        },
+        options=["-plugin", f"{plugin(guest, folder)},count={counter}"],
+        output=subprocess.PIPE,
+    )
 
 
 def _board(job: Job, folder: Path) -> Path:
