@@ -104,6 +104,20 @@ def test_a_task_leads_while_the_one_before_it_works() -> None:
     assert makespan([one, window, two], [NONE, Finished(1, 0), Finished(0, 1)]) == 150 + 110 + 100
 
 
+def test_first_rows_wait_for_room_beside_those_of_the_task_before() -> None:
+    one, two = made("array", 100, lead=30, tail=20, keeps=0.5), made("array", 50, lead=30, tail=20, rows=0.5)
+    assert makespan([one, two], [NONE, NONE]) == 30 + 100 + 50 + 20
+    assert makespan([one, made("array", 50, lead=30, tail=20, rows=0.6)], [NONE, NONE]) == 30 + 100 + 30 + 50 + 20
+
+
+def test_every_other_run_of_odd_planes_is_a_burst_more() -> None:
+    """By hand, of 64 words: 2 bursts of 32, or 3 from within a beat; and some that end with a page. 8 in flight, 150 cycles."""
+    for odd, bursts in ((False, 2), (True, 2.5)):
+        words = 64 / (bursts + 64 / 512 * 31 / 32)
+        assert overlays.load("kv260").rates(odd=odd)[0] == pytest.approx(words * 8 / (150 + words / 2))
+    assert Z2.rates(odd=True) == Z2.rates()
+
+
 def test_constants_come_a_task_ahead() -> None:
     """By hand: those of the third Task are asked for when the first one has worked, and its port reads them before rows."""
     first, third = made("array", 100), made("array", 10, constants=500, held=400)
