@@ -37,10 +37,18 @@ from pyosys import libyosys as ys
 design = ys.Design()
 ys.run_pass("read_rtlil top.il", design)
 ys.run_pass("scratchpad -copy abc9.script.{flow} abc9.script", design)
+ys.run_pass("scratchpad -set synth_xilinx.abc9.W {wire}", design)
+ys.run_pass("setattr -mod -set keep_hierarchy 1 {apart}", design)
 ys.run_pass("synth_xilinx -family {family} -flatten -noiopad -abc9 -top top {steps}", design)
+ys.run_pass("setattr -mod -unset keep_hierarchy {apart}", design)
+ys.run_pass("flatten; clean", design)
 ys.run_pass("select top; write_json -selected netlist.json", design)
 """
 FLOW = "flow3"  # of ABC: more rounds than by default, for fewer levels and fewer look-up tables
+WIRE = 5000  # ps of a net for ABC: it counts tables in a row. With yosys' 300, several small ones seem as good as a large one
+# parts that are mapped each by itself: ABC lets all paths of what it maps together be as slow as the slowest one, and these
+# have some that are needed once a Task
+APART = "*.planner *.control *.window"
 FAMILIES = {"zynq7000": "xc7", "zynqmp": "xcup -uram"}
 # LUTs and registers (DS190, DS891, DS987); DSPs and RAMs are in the manifest
 SIZES = {
@@ -97,7 +105,7 @@ TO_DSPS = "-run begin:coarse"
 
 def netlist(text: str, family: str, steps: str = "") -> Module:
     """Return the module that RTLIL becomes, as yosys writes JSON; ``TO_DSPS`` ends when DSPs are chosen, in seconds."""
-    script = SCRIPT.format(family=FAMILIES[family], steps=steps, flow=FLOW)
+    script = SCRIPT.format(family=FAMILIES[family], steps=steps, flow=FLOW, wire=WIRE, apart=APART)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(text)
         subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -156,7 +164,8 @@ def written(page: str, overlay: Overlay, lines: str, begin: str = BEGIN, end: st
     """Return a page with new lines between its marks."""
     before, rest = page.split(begin.format(overlay.name), 1)
     _, after = rest.split(end, 1)
-    command = f"{pyosys_version()}, `synth_xilinx -family {FAMILIES[overlay.family]} -abc9`, `{FLOW}` of ABC."
+    mapping = f"`synth_xilinx -family {FAMILIES[overlay.family]} -abc9`, `{FLOW}` of ABC with nets of {WIRE:,} ps"
+    command = f"{pyosys_version()}, {mapping}."
     return f"{before}{begin.format(overlay.name)}\n{lines}\n{command}\n\n{end}{after}"
 
 

@@ -20,13 +20,20 @@ LUTS, CHAINS = 3, 1  # of a path that is shallow
 FAN_OUT = 512  # of a reset
 DSP_REGISTERS = ("AREG", "BREG", "CREG", "DREG", "ADREG", "MREG", "PREG")
 
-# registers that change once a Task (plans, descriptors, the Task that an error names), or for an access to the registers:
-# nothing waits for them
+# registers that change once a Task or a chain (descriptors, their tags, the planner's division, causes of errors), or for an
+# access to the registers: nothing waits for them
 ONCE = (
-    *("array.planner.", "array.plan_", "control.registers.", "control.fetch.", "control.oldest", "control.fault_"),
-    *("control.ERROR", "control.IRQ", "control.CHAIN", "bus__rdata"),
+    *(
+        "array.planner.",
+        "control.fetch.",
+        "control.array_tags",
+        "control.window_tags",
+        "control.w_rdy",
+        "window__ready",
+    ),
+    *("control.fsm_state", "control.settle", "control.all_", "control.cause", "control.dead", "control.fault_"),
+    *("control.ERROR", "control.IRQ", "control.CHAIN", "control.COUNT", "control.CONTROL", "bus__rdata"),
 )
-ONCE_IN_LANES = (".half", ".less", ".beyond")  # what a Task's shift is, in bits: in each lane of requantisation
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,7 @@ class Summary:
 
     def is_once(self, end: End) -> bool:
         """Return whether an end works once a Task or register access."""
-        name = plain(self.name(end))
-        return name.startswith(ONCE) or name.endswith(ONCE_IN_LANES)
+        return self.name(end).startswith(ONCE)
 
     def times(self, scale: float) -> list[tuple[float, End]]:
         """Return all ends with the time of their slowest path, slowest first."""
