@@ -569,6 +569,6 @@ def test_rows_that_do_not_fit_the_input_buffer(tmp_path: Path) -> None:
         )
         return dict(chai.Net(path, device="null", overlay=overlay).offload.partition.reasons)
 
-    for name in ("pynq-z2", "zcu104"):
+    for name in ("pynq-z2", "zcu102"):
         assert reasons(3, 4000, name) == reasons(3, 744, name) == {}
         assert reasons(1100, 20, name) == {"c": "11 input rows take 242,880 bytes, the overlay stages 131,072"}

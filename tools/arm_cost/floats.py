@@ -37,20 +37,8 @@ def wheel(guest: Guest) -> Path:
     folder = guest.folder / guest.machine.debian / PEER
     if not folder.exists():
         with TemporaryDirectory(dir=guest.folder) as name:
-            where = ["--platform", f"manylinux_2_28_{guest.machine.name}", "--python-version", guest.python]
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "-q",
-                "--no-deps",
-                "--only-binary=:all:",
-                *where,
-                "-d",
-                name,
-                PEER,
-            ]
+            pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", name, PEER]
+            pip += ["--platform", f"manylinux_2_28_{guest.machine.name}", "--python-version", guest.python]
             done = subprocess.run(pip, capture_output=True, text=True, check=False)
             files = [*Path(name).glob("*.whl")]
             if not files:
