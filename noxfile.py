@@ -131,13 +131,14 @@ def pynq(session: nox.Session, version: str) -> None:
 
 
 def through_pynq(session: nox.Session, version: str, *more: str) -> None:
-    """Run tests/devices/pynq, and more tests, with this version of pynq."""
+    """Run more tests, whose few long ones begin first, and tests/devices/pynq, with this version of pynq."""
     published = LAST if version == "3.1.1" else version
     session.install("-e", ".[test,pynq,rtl]", f"pynq=={published}", "hatchling>=1.18")
     if version != published:  # it depends on an address, which pip refuses even without dependencies
         session.install("uv")
         session.run("uv", "pip", "install", "-q", "--python", f"{session.bin}/python", "--no-deps", f"pynq=={version}")
-    session.run("python", "-m", "pytest", "-q", "tests/devices/pynq", *more, *WORKERS, *session.posargs)
+    order = [*more, "tests/devices/pynq", "--no-loadscope-reorder"]
+    session.run("python", "-m", "pytest", "-q", *order, *WORKERS, *session.posargs)
 
 
 @nox.session
