@@ -23,16 +23,9 @@ DSP_REGISTERS = ("AREG", "BREG", "CREG", "DREG", "ADREG", "MREG", "PREG")
 # registers that change once a Task or a chain (descriptors, their tags, the planner's division, causes of errors), or for an
 # access to the registers: nothing waits for them
 ONCE = (
-    *(
-        "array.planner.",
-        "control.fetch.",
-        "control.array_tags",
-        "control.window_tags",
-        "control.w_rdy",
-        "window__ready",
-    ),
-    *("control.fsm_state", "control.settle", "control.all_", "control.cause", "control.dead", "control.fault_"),
-    *("control.ERROR", "control.IRQ", "control.CHAIN", "control.COUNT", "control.CONTROL", "bus__rdata"),
+    *("array.planner.", "window__ready", "bus__rdata", "control.fetch.", "control.array_tags", "control.window_tags"),
+    *("control.w_rdy", "control.fsm_state", "control.settle", "control.all_", "control.cause", "control.dead"),
+    *("control.fault_", "control.ERROR", "control.IRQ", "control.CHAIN", "control.COUNT", "control.CONTROL"),
 )
 
 
