@@ -30,12 +30,12 @@ def words(text: str) -> list[str]:
     return re.findall(r"[a-z']+", text.lower())
 
 
-def docstrings(path: Path) -> Iterator[tuple[int, str, ast.AST]]:
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             text = ast.get_docstring(node)
             if text:
-                yield getattr(node, "lineno", 1), text, node
+                yield getattr(node, "lineno", 1), text
 
 
 def comments(path: Path) -> list[str]:
@@ -61,12 +61,9 @@ def helps() -> dict[str, str]:
     return texts
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_docstring_begins_with_what_is_done_or_is(path: Path) -> None:
-    wrong = [
-        f"{line}: {text[:60]}" for line, text, _ in docstrings(path) if words(text)[:1] and words(text)[0] in RELATIVE
-    ]
-    assert not wrong
+def test_a_docstring_begins_with_what_is_done_or_is() -> None:
+    every = [(f"{path}:{line}: {text[:60]}", words(text)[:1]) for path in FILES for line, text in docstrings(path)]
+    assert len(every) > 3_000 and not [place for place, first in every if first and first[0] in RELATIVE]
 
 
 def test_a_variable_is_a_noun() -> None:
@@ -94,7 +91,7 @@ def test_help_begins_with_a_verb_and_shows_an_example(helps: dict[str, str]) -> 
 
 
 def test_rare_words_are_rare(helps: dict[str, str]) -> None:
-    texts = [text for path in FILES for _, text, _ in docstrings(path)]
+    texts = [text for path in FILES for _, text in docstrings(path)]
     texts += [text for path in FILES for text in comments(path)]
     texts += [*helps.values(), *(page.read_text() for page in PAGES)]
     counts = Counter(word for text in texts for word in words(text))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
+from chai import overlay as overlays
 from chai.cli import devices, main as chai_command
 from chai.evaluate import diagnosis
 from tests.conftest import HANG
@@ -17,7 +19,21 @@ pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 from . import faults  # noqa: E402
 
-ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
+ZYNQ_7000_IS_THERE = pynq.__version__ < "4"
+ZYNQ_7000 = pytest.mark.skipif(not ZYNQ_7000_IS_THERE, reason="pynq 4 has no Zynq-7000")
+
+
+@pytest.fixture
+def board_of(board_of: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """The boards of overlays with a single format, which have a fourth of the Tasks to test."""
+
+    def make(name: str = "pynq-z2" if ZYNQ_7000_IS_THERE else "ultra96", **options: Any) -> Any:
+        manifest = json.loads(overlays.load(name).path.read_text()) | {"bits": [8], "schemes": ["Xilinx"]}
+        path = tmp_path / "overlay.json"
+        path.write_text(json.dumps(manifest))
+        return board_of(path, **options)
+
+    return make
 
 
 def command(board: Any, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, list[str]]:
