@@ -1,11 +1,11 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first six.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first five.
 
-tests    this Python, with the newest dependencies
+tests    this Python, with the newest dependencies; ruff and mypy
 extras   this Python, and the libraries of the extras opencl, hdf5 and video: the tests that need them
 numpy    this Python, in a copy of the checkout, without a C compiler on PATH: no kernels; with -- tests: the whole suite
 driver   this Python, the pynq library on a simulated board, and the tools of the extra rtl: a small array, simulated
-lint     ruff and mypy, as .pre-commit-config.yaml has them
 docs     the pages as a site, in build/site: links are checked, diagrams drawn, nothing is loaded from elsewhere
+lint     ruff and mypy alone, as .pre-commit-config.yaml has them
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
 rtl      this Python, and the tools of the extra rtl; with -- -m slow: whole networks on the real array
@@ -30,6 +30,7 @@ nox.options.default_venv_backend = "venv"
 os.environ["PIP_NO_COMPILE"] = "1"  # Python compiles what it imports; all of it takes half of an installation's time
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of the suite's processes compiles all of its modules again
 WORKERS = ["-n", "3", "--dist", "loadfile"]  # for two processors, as some tests wait; a file's tests share its fixtures
+CHECKS = ["pre-commit", "run", "--all-files"]
 RTL = ["tests/rtl", "tests/devices/rtlsim"]
 KERNELS = [
     "kernels",
@@ -45,9 +46,10 @@ LAST = "3.1.2"  # the last pynq that supports the Zynq-7000
 
 @nox.session(tags=["ci"])
 def tests(session: nox.Session) -> None:
-    """Run the suite."""
+    """Run the suite, and check style and types."""
     session.install("-e", ".[dev,bench]")
     session.run("python", "-m", "pytest", "-q", *WORKERS, *session.posargs)
+    session.run(*CHECKS)
 
 
 @nox.session(tags=["ci"])
@@ -89,17 +91,17 @@ def driver(session: nox.Session) -> None:
 
 
 @nox.session(tags=["ci"])
-def lint(session: nox.Session) -> None:
-    """Check style and types."""
-    session.install("-e", ".[test,lint]")
-    session.run("pre-commit", "run", "--all-files")
-
-
-@nox.session(tags=["ci"])
 def docs(session: nox.Session) -> None:
     """Build the site."""
     session.install("mkdocs-material>=9.5", "mermaidx>=0.10")
     session.run("mkdocs", "build", env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and types."""
+    session.install("-e", ".[test,lint]")
+    session.run(*CHECKS)
 
 
 @nox.session(python="3.10")

@@ -24,7 +24,7 @@ from tests.conftest import examples, report
 from tests.random_nets import RandomNet
 
 Array = np.ndarray
-FAST, SLOW, PART, AT_ONCE = 300, examples(5000), 500, 50
+FAST, SLOW, PART, AT_ONCE = 150, examples(5000), 500, 50
 NEAR = 1e-3  # of a blob's largest value
 OPENCV = Path(__file__).parent / "reference" / "opencv.py"
 

@@ -100,6 +100,7 @@ def test_memory_is_read_and_written_at_any_latency(copier: str, seed: int) -> No
     assert np.array_equal(target, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(verilator.found() is None, reason="Verilator is not installed")
 def test_both_simulators_agree_in_bits_and_cycles(copier: str) -> None:
     def copied(simulator: str) -> tuple[list[int], bytes]:
