@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .util.lazy_numpy import np
@@ -15,6 +16,7 @@ else:
     Array = Any  # an annotation must not import numpy
 
 Shape = tuple[int, ...]
+shape_of = attrgetter("shape")  # of an array
 
 
 class View(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ..errors import NO_PARAMETERS, PluginError
 from ..util.interpreter import from_signal_handler
@@ -54,12 +54,15 @@ def run(where: RunningLayer, call: Callable[..., T], function: Any, compiled: bo
     """Return what user code returns. Any error of its own is raised as PluginError with network, layer, type and line."""
     try:
         return call(*arguments)
-    except (PluginError, ParallelError):
-        raise
     except (Exception, SystemExit) as error:
-        if from_signal_handler(error):
-            raise
-        raise failed(where, error, place_of(function), compiled) from error
+        explain(where, error, function, compiled)
+
+
+def explain(where: RunningLayer, error: BaseException, function: Any, compiled: bool) -> NoReturn:
+    """Raise what ``run`` raises for an error of user code, which is being handled."""
+    if isinstance(error, (PluginError, ParallelError)) or from_signal_handler(error):
+        raise error
+    raise failed(where, error, place_of(function), compiled) from error
 
 
 def frames(error: BaseException) -> list[tuple[str, int]]:

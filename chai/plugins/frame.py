@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
-from math import prod
+from math import isnan, prod
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +25,7 @@ Formats = tuple[tuple[Format, ...], tuple[Format, ...]]  # of bottoms and tops
 log = logger("chai.custom")
 GUARD = 64  # elements before and after every top, which must not change
 COPIED = 4096  # elements of a top, at most, that is copied from a prepared one: that is faster than to write zeros and guards
-SMALL = 4096  # elements of an array in which vdot finds a NaN faster than the minimum does
+SMALL = 4096  # elements of an array in which argmax finds a NaN faster than the maximum does
 SECOND_RUN = 5.0  # seconds; time limit of a second run, in plain Python, for a more exact error
 
 
@@ -87,7 +87,7 @@ class Frame:
     def _try(self, implementation: Implementation, noise: Sequence[Array]) -> None:
         if getattr(self, "implementation", None) is not implementation:
             self._use(implementation)
-        self._compiled_or_python(noise)
+        self._computed(noise, self.compiled)
 
     def _key(self, custom: CustomType, fit: Sequence[Implementation]) -> str:
         codes = " ".join(digest(i.function)[:8] for i in fit)
@@ -194,18 +194,18 @@ class Frame:
         """Return the tops (float32, or codes) for bottoms of this frame's shapes. Raises PluginError."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
         try:
-            inputs, guarded, outputs = self._compiled_or_python(bottoms)
+            inputs, written, outputs = self._computed(bottoms, self.compiled)
         except PluginError as error:
             if self.compiled is None or not isinstance(error.__cause__, IndexError):
                 raise
             raise self._outside("it reads or writes outside of an array", bottoms) from error.__cause__
-        for memory, whole in zip(self._memory, guarded):
-            if memory.broken(whole):
+        for memory, top in zip(self._memory, written):
+            if memory.broken(top):
                 raise self._outside("it wrote outside of its top", bottoms)
         if dtype != "int8":
-            for top, output in enumerate(outputs):
+            for i, output in enumerate(outputs):
                 if _holds_nan(output):
-                    self._check_source_of_nan(inputs, top, output)
+                    self._check_source_of_nan(inputs, i, output)
         tops = tuple(outputs) if layout == "NCHW" else tuple([_back(o, layout) for o in outputs])
         if self.formats is not None:
             if self.layer.slope != 0 or self.layer.clamps:
@@ -217,31 +217,27 @@ class Frame:
     def _where(self) -> failure.RunningLayer:
         return self.layer.where
 
-    def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[Array], list[Array]]:
-        try:
-            return self._computed(bottoms, self.compiled)
-        except failure.ParallelError:
-            self._serial = self._serial or self._compile(serial=True)
-            return self._computed(bottoms, self._serial)
-
     def _computed(
         self, bottoms: Sequence[Array], compiled: compiling.JitFunction | None
     ) -> tuple[list[Array], list[Array], list[Array]]:
-        """Return the bottoms in the function's layout, the memory that it wrote into, and its tops, without any check."""
+        """Return the bottoms in the function's layout, the tops that it wrote into, and those it gives, without any check."""
         layout = self.implementation.layout
         arranged = bottoms if layout == "NCHW" else [_to(b, layout) for b in bottoms]
         inputs = [np.ascontiguousarray(b, self._type) for b in arranged]
-        guarded = [memory.new() for memory in self._memory]
-        outputs = [memory.inside(whole) for memory, whole in zip(self._memory, guarded)]
+        written = outputs = [memory.new() for memory in self._memory]
         if self.options.inplace:
             for source, target in zip(inputs, outputs):
                 target[...] = source.reshape(target.shape)
-        if self.options.per_image:
-            for n in range(self._batch):
-                self._call(self._image(inputs, n), self._image(outputs, n), compiled)
-        elif (new := self._call(inputs, outputs, compiled)) is not None:
-            outputs = [np.array(array) for array in new]  # the function may write into them again
-        return inputs, guarded, outputs
+        try:
+            if self.options.per_image:
+                for n in range(self._batch):
+                    self._call(self._image(inputs, n), self._image(outputs, n), compiled)
+            elif (new := self._call(inputs, outputs, compiled)) is not None:
+                outputs = [np.array(array) for array in new]  # the function may write into them again
+        except failure.ParallelError:
+            self._serial = self._serial or self._compile(serial=True)
+            return self._computed(bottoms, self._serial)
+        return inputs, written, outputs
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
         """Return image n of blobs that have one per image, and other blobs whole."""
@@ -249,21 +245,25 @@ class Frame:
 
     def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.JitFunction | None) -> Any:
         """Call the function on these buffers; return the tops if these need not be the buffers of the same sizes."""
-        function = self.implementation.function
-        if compiled is not None:
-            result = failure.run(self._where, compiled, function, True, inputs, outputs)
-        else:
-            x = xChangeLayer(self.static)
-            self._fill(x, inputs, outputs)
-            x.__dict__["startclk"] = perf_counter()
-            result = failure.run(self._where, self.python, function, False, *self._arguments(x))
-            x.__dict__["endclk"] = perf_counter()
+        try:
+            result = self._interpreted(inputs, outputs) if compiled is None else compiled(inputs, outputs)
+        except (Exception, SystemExit) as error:  # failure.run takes as long as a small function
+            failure.explain(self._where, error, self.implementation.function, compiled is not None)
         arity = self.layer.custom.arity
         if arity.dynamic or (arity.renews and result is not None):
             return result
         if result is not None:
             self._take(result, outputs)
         return None
+
+    def _interpreted(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
+        """Call the function as plain Python."""
+        x = xChangeLayer(self.static)
+        self._fill(x, inputs, outputs)
+        x.__dict__["startclk"] = perf_counter()
+        result = self.python(*self._arguments(x))
+        x.__dict__["endclk"] = perf_counter()
+        return result
 
     def _take(self, result: Any, outputs: Sequence[Array]) -> None:
         """Copy the arrays that the function returned into the tops: one per top, of its shape or flat."""
@@ -322,46 +322,43 @@ class Frame:
 class TopMemory:
     """Makes the memory for one top of a shape and type, which calls write one after another; it begins as ``value``."""
 
-    __slots__ = ("_mark", "_prepared", "_shape", "_value")
+    __slots__ = ("_mark", "_prepared", "_shape", "_type", "_value")
 
     def __init__(self, shape: Shape, dtype: str, value: int = 0) -> None:
-        guard, self._mark = _mark(dtype)
-        self._shape, self._value = shape, guard.dtype.type(value)
+        self._mark, self._shape, self._type, self._value = _mark(dtype), shape, np.dtype(dtype), value
         self._prepared = self._written() if prod(shape) <= COPIED else None
 
     def new(self) -> Array:
-        """Return the memory of a new top, with its guards."""
-        return self._written() if self._prepared is None else self._prepared.copy()
+        """Return a new top, whose base are its bytes between two guards."""
+        whole = self._written() if self._prepared is None else bytearray(self._prepared)
+        return np.ndarray(self._shape, self._type, whole, len(self._mark))
 
-    def inside(self, whole: Array) -> Array:
-        """Return the top, without guards."""
-        return whole[GUARD:-GUARD].reshape(self._shape)
-
-    def broken(self, whole: Array) -> bool:
+    def broken(self, top: Array) -> bool:
         """Return whether a guard has changed."""
-        return whole[:GUARD].tobytes() != self._mark or whole[-GUARD:].tobytes() != self._mark
+        whole: Any = top.base
+        return not (whole.startswith(self._mark) and whole.endswith(self._mark))
 
-    def _written(self) -> Array:
-        whole = np.zeros(prod(self._shape) + 2 * GUARD, self._value.dtype)
-        whole[:GUARD] = whole[-GUARD:] = np.frombuffer(self._mark, whole.dtype)
+    def _written(self) -> bytearray:
+        mark = self._mark
+        whole = bytearray(prod(self._shape) * self._type.itemsize + 2 * len(mark))
         if self._value:
-            whole[GUARD:-GUARD] = self._value
+            np.frombuffer(whole, self._type)[...] = self._value
+        whole[: len(mark)] = whole[-len(mark) :] = mark
         return whole
 
 
 @cache
-def _mark(dtype: str) -> tuple[Any, bytes]:
-    """Return an element of guards, and the bytes of a whole guard."""
-    value = np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
-    return value, value.tobytes() * GUARD
+def _mark(dtype: str) -> bytes:
+    """Return the bytes of a guard."""
+    value = {"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype]
+    return np.full(GUARD, value, dtype).tobytes()
 
 
 def _holds_nan(array: Array) -> bool:
     if array.size > SMALL:
-        low = array.min()
-    else:
-        low = np.vdot(array, array)  # faster than the minimum
-    return bool(low != low)  # only NaN differs from itself
+        return isnan(array.max())
+    flat = array.ravel()
+    return array.size > 0 and isnan(flat.item(flat.argmax()))  # NaN comes before all numbers
 
 
 def _fits(array: Array, output: Array) -> bool:

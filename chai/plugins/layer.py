@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .. import layers
-from ..blob import Array, Shape, show
+from ..blob import Array, Shape, shape_of, show
 from ..errors import PluginError
 from ..fixed import Format
 from ..graph import Layer, OutputKind
@@ -190,7 +190,7 @@ class CustomLayer(Layer):
         self.frame(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return self.frame(tuple([b.shape for b in bottoms])).run(bottoms)
+        return self.frame(tuple(map(shape_of, bottoms))).run(bottoms)
 
     def of_numbers(self, x: Array) -> Array:
         # a frame of its own: numbers of any shape, whatever top_dim says

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Collection, Mapping, Sequence
-from operator import methodcaller
 from typing import Any
 
 from ..blob import Array, Shape
@@ -130,9 +129,6 @@ def read_only(array: Array) -> Array:
     return view
 
 
-_flat = methodcaller("ravel")  # a view, of a contiguous array
-
-
 def of_call(
     names: Collection[str], bottoms: Sequence[Array], tops: Sequence[Array], ports: int
 ) -> list[tuple[Array, ...]]:
@@ -141,14 +137,13 @@ def of_call(
     Bottoms are read-only; ``ports`` is how often each is in in_ptrs.
     """
     fields: list[tuple[Array, ...]] = []
-    kept = tuple(map(read_only, bottoms))
     if "in_ptrs" in names:
-        flat = tuple(map(_flat, kept))
+        flat = tuple([read_only(b.ravel()) for b in bottoms])
         fields.append(flat if ports == 1 else tuple([b for b in flat for _ in range(ports)]))
     if "out_ptrs" in names:
-        fields.append(tuple(map(_flat, tops)))
+        fields.append(tuple([t.ravel() for t in tops]))
     if "bottom" in names:
-        fields.append(kept)
+        fields.append(tuple(map(read_only, bottoms)))
     if "top" in names:
         fields.append(tuple(tops))
     return fields

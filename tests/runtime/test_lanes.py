@@ -17,6 +17,7 @@ import chai
 from chai import devices
 from chai.devices.base import Program, Ran
 from chai.devices.null import NullDevice
+from chai.plugins.frame import Frame
 from chai.runtime import lanes
 from chai.runtime.lanes import Pipeline, PipelineStage
 from chai.tasks.work import Work
@@ -344,8 +345,7 @@ def test_what_a_branch_raises_comes_out_of_forward(
 ) -> None:
     """And the network lives on."""
     right = meeting.forward(DATA)["j"]
-    mine = meeting.graph.layer("mine")
-    monkeypatch.setattr(mine, "forward", lambda *_: 1 / 0)
+    monkeypatch.setattr(Frame, "run", lambda *_: 1 / 0)
     monkeypatch.setattr(meeting.device, "barrier", threading.Barrier(1))
     with pytest.raises(ZeroDivisionError):
         meeting.forward(DATA)

@@ -28,13 +28,14 @@ class _Kept:
 
     def __init__(self, steps: Sequence[Alone | Together]) -> None:
         self.steps = steps
+        self._chains = [step for step in steps if isinstance(step, Together)]
         self.peak: int | None = None
         self.fixed = all(step.fixed for step in steps)
 
     @property
     def stale(self) -> bool:
         """Return whether a step has to be prepared again."""
-        return any(step.stale for step in self.steps)
+        return any(chain.stale for chain in self._chains)
 
 
 class HostPass:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
-from operator import attrgetter
 from time import perf_counter
 
-from ...blob import Array, Shape, is_plain, show
+from ...blob import Array, Shape, is_plain, shape_of, show
 from ...env import env
 from ...errors import NO_PARAMETERS, ModelError, PluginError
 from ...graph import Layer
@@ -19,7 +18,6 @@ from ..renewing import Resized, Shown, Written
 from ..times import Rows, RunTimes, StepTime
 
 SMALL = 4 << 20  # bytes of a blob, at most, whose layers run together in C: their calls take a part of their time
-_shape = attrgetter("shape")
 
 
 class PreparedLayer:
@@ -29,8 +27,10 @@ class PreparedLayer:
         self.layer, self._size = layer, size
         self.bottoms = tuple([shapes[b] for b in layer.bottoms])
         self.tops = tuple([shapes[t] for t in layer.tops])
+        self._shapes = *self.bottoms, *self.tops
         self.rows = self._of(self.bottoms, self.tops)
         self._in_turn = layer.turn.run if layer.engine == "custom" else layer.turn.run_alone
+        self._forward = _forward_of(layer)
 
     @property
     def largest(self) -> int:
@@ -55,10 +55,10 @@ class PreparedLayer:
         runs out, and any error of the layer.
         """
         layer = self.layer
-        tops, begin, end = self._in_turn(_timed, layer, bottoms, compute)
-        rows, read, written = self.rows, tuple(map(_shape, bottoms)), tuple(map(_shape, tops))
-        if written != self.tops or read != self.bottoms:
-            rows = self._unplanned(read, written)
+        tops, begin, end = self._in_turn(_timed, layer, compute or self._forward, bottoms)
+        rows = self.rows
+        if tuple(map(shape_of, (*bottoms, *tops))) != self._shapes:
+            rows = self._unplanned(bottoms, tops)
         if env().dump:
             self._dump(tops)
         return tops, rows.run(begin, end, started)
@@ -68,15 +68,15 @@ class PreparedLayer:
 
         Raises Resized if the tops of a layer that ``renews`` are not of the sizes that the pass was planned for.
         """
-        layer, name, begin = self.layer, self.layer.name, perf_counter()
-        shown = written.shown.get(name)
+        layer, name = self.layer, self.layer.name
+        if not (layer.renews or name in written.noted or name in written.shown):
+            return self.run(bottoms, started)
+        begin, shown = perf_counter(), written.shown.get(name)
         if shown is None:
-            if not layer.renews and name not in written.noted:
-                return self.run(bottoms, started)
-            raw, begin, end = layer.turn.run(_timed, layer, bottoms, partial(_computed, layer))
+            raw, begin, end = layer.turn.run(_timed, layer, layer.forward, bottoms)
             shown = Shown(raw, (end - begin) * 1000)
-        tops, read, rows = layer.clamped(shown.tops, False), tuple(map(_shape, bottoms)), self.rows
-        sizes = tuple(map(_shape, tops))
+        tops, rows = layer.clamped(shown.tops, False), self.rows
+        read, sizes = tuple(map(shape_of, bottoms)), tuple(map(shape_of, tops))
         if resized := layer.renews and read == self.bottoms and sizes != self.tops:
             written.sizes[name] = sizes
         if resized or name in written.noted:
@@ -86,7 +86,7 @@ class PreparedLayer:
             error = layer.wrong(f"its tops are {new} in this pass, which was planned for {planned}")
             raise Resized(error.message, layer=name)
         if read != self.bottoms or sizes != self.tops:
-            rows = self._unplanned(read, sizes)
+            rows = self._unplanned(bottoms, tops)
         if env().dump:
             self._dump(tops)
         return tops, RunTimes(rows, (shown.ms,), (begin - started) * 1000)
@@ -95,8 +95,9 @@ class PreparedLayer:
         for blob, top in zip(self.layer.tops, tops):
             dump(blob, self.layer.name, top)
 
-    def _unplanned(self, read: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
+    def _unplanned(self, bottoms: Sequence[Array], tops: Sequence[Array]) -> Rows:
         """Return the row of a layer after one whose tops have a variable number of rows, or that is such a layer."""
+        read, written = tuple(map(shape_of, bottoms)), tuple(map(shape_of, tops))
         expected = self.tops if read == self.bottoms else self.layer.shapes(*read)
         for top, shape in zip(written, expected):
             if top != shape and not self.layer.dynamic:
@@ -158,26 +159,34 @@ def short_of_memory(layer: Layer) -> ModelError:
 
 
 def _timed(
-    layer: Layer, bottoms: Sequence[Array], compute: Callable[..., tuple[Array, ...]] | None
+    layer: Layer, compute: Callable[..., tuple[Array, ...]], bottoms: Sequence[Array]
 ) -> tuple[tuple[Array, ...], float, float]:
-    """Return the tops of a layer, and when it began and ended."""
+    """Return the tops that ``compute`` returns for a layer, and when it began and ended."""
     begin = perf_counter()
     try:
-        tops = _forward(layer, bottoms) if compute is None else compute(*bottoms)
+        tops = compute(*bottoms)
     except MemoryError as error:
         raise short_of_memory(layer) from error
     return tops, begin, perf_counter()
 
 
-def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
-    tops = _computed(layer, *bottoms)
-    return tops if layer.slope is None and layer.ceiling is None else layer.clamped(tops, layer.clamps)
-
-
-def _computed(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
-    if layer.constant:  # a later layer, or the caller, may write into the blob of its pass
-        return tuple([top.copy() for top in layer.constants_for(tuple(map(_shape, bottoms)))])
+def _forward_of(layer: Layer) -> Callable[..., tuple[Array, ...]]:
+    """Return what computes a layer in float32, with the ReLU that a pass folded in."""
+    compute: Callable[..., tuple[Array, ...]] = partial(_constants if layer.constant else _in_float32, layer)
     if layer.engine == "custom":
-        return layer.forward(*bottoms)
+        compute = layer.forward
+    return compute if layer.slope is None and layer.ceiling is None else partial(_clamped, layer, compute)
+
+
+def _constants(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
+    # copies: a later layer, or the caller, may write into the blob of its pass
+    return tuple([top.copy() for top in layer.constants_for(tuple(map(shape_of, bottoms)))])
+
+
+def _in_float32(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
     # numpy 1 converts scalars to float64; a blob is always float32
     return tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)])
+
+
+def _clamped(layer: Layer, compute: Callable[..., tuple[Array, ...]], *bottoms: Array) -> tuple[Array, ...]:
+    return layer.clamped(compute(*bottoms), layer.clamps)

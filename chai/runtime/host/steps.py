@@ -95,23 +95,17 @@ class Alone(NamedTuple):
         """Return whether the bytes of blobs alive at once never change: they may if it overwrites one, or if rows vary."""
         return not self.spare and (self.layer is None or not self.layer.layer.dynamic)
 
-    @property
-    def stale(self) -> bool:
-        """Return whether it is to be prepared again."""
-        return False
-
     def run(self, values: Values) -> RunTimes | None:
         """Run it on the blobs of a pass, and add those that it writes; return the time, None of a source."""
         if self.layer is None:
             return None
-        layer, compute = self.layer.layer, self.compute
-        if self.spare and values.alive is not None and values.alive.alone(self.spare):
-            compute = layer.overwrite
+        layer = self.layer.layer
         bottoms = [values.blobs[b] for b in layer.bottoms]
         if layer.engine == "custom":
             tops, run = self.layer.once(bottoms, values.started, values.written)
         else:
-            tops, run = self.layer.run(bottoms, values.started, compute)
+            alone = self.spare and values.alive is not None and values.alive.alone(self.spare)
+            tops, run = self.layer.run(bottoms, values.started, layer.overwrite if alone else self.compute)
         for blob, top in zip(layer.tops, tops):
             values.add(blob, top)
             if values.watch is not None:
