@@ -50,6 +50,6 @@ def without_bias(x, num_output):
 
 @gemm.impl("blas", jit=False)
 def blas(x, num_output):
-    vectors = x.in_ptrs[0].reshape(x.input_dims[0][0], -1)
-    weights = x.custom_float_params[0].reshape(num_output, -1)
-    x.out_ptrs[0].reshape(-1, num_output)[:] = vectors @ weights.T + x.custom_float_params[1]
+    top, weights = x.top[0], x.custom_float_params[0].reshape(num_output, -1)
+    top[:] = x.bottom[0].reshape(len(top), -1) @ weights.T
+    top += x.custom_float_params[1]

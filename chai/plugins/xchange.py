@@ -137,13 +137,14 @@ def of_call(
     Bottoms are read-only; ``ports`` is how often each is in in_ptrs.
     """
     fields: list[tuple[Array, ...]] = []
+    kept = tuple([read_only(b) for b in bottoms]) if "in_ptrs" in names or "bottom" in names else ()
     if "in_ptrs" in names:
-        flat = tuple([read_only(b.ravel()) for b in bottoms])
+        flat = tuple([b.ravel() for b in kept])
         fields.append(flat if ports == 1 else tuple([b for b in flat for _ in range(ports)]))
     if "out_ptrs" in names:
         fields.append(tuple([t.ravel() for t in tops]))
     if "bottom" in names:
-        fields.append(tuple(map(read_only, bottoms)))
+        fields.append(kept)
     if "top" in names:
         fields.append(tuple(tops))
     return fields

@@ -56,7 +56,8 @@ class Shared:
         """
         self._check_outside()
         context = copy_context()
-        return self._lifetime.run(lambda: context.run(call, *arguments))
+        result: T = self._lifetime.run(context.run, call, *arguments)
+        return result
 
     def _streaming(self, results: Iterator[T]) -> Iterator[T]:
         """Return what yields ``results``, and keep the resources of a pass until it ends or is closed."""

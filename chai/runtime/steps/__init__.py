@@ -17,11 +17,13 @@ class PreparedStep:
     ``rows``   its times
     ``layer``  the one that it runs on the host
     ``notes``  whether its links note something
+    ``converted``  how many codes they count
     """
 
     rows: Rows
     layer: Layer | None = None
     notes = False
+    converted = 0
 
     def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
         """Run it on the blobs of a batch."""
@@ -33,7 +35,7 @@ class PreparedStep:
         return None
 
     def noted(self, notes: Iterator[int], slot: Slot) -> None:
-        """Take over what its links have noted, in order."""
+        """Take over what its links have noted, in order. It may be left out where all of it is 0."""
 
 
 def name_of(side: Side, blob: str) -> str:

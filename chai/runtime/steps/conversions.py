@@ -31,7 +31,7 @@ class _Conversion(PreparedStep):
         self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int, ends: tuple[int, int] | None
     ) -> None:
         self.step, self.graph, self.format, self.shape, self.ends = step, graph, step.format, shape, ends
-        self.numbers, self.notes = prod(shape), ends is not None
+        self.notes, self.converted = ends is not None, 0 if ends is None else prod(shape)
         self.source, self.target = step.blob, step.result
         self.rows = Rows(size * prod(shape), self._row)
 
@@ -65,7 +65,6 @@ class _Conversion(PreparedStep):
 
     def noted(self, notes: Iterator[int], slot: Slot) -> None:
         if self.ends is not None:
-            slot.converted += self.numbers
             slot.saturated += next(notes)
 
     def count_in(self, blob: DeviceBlob, slot: Slot) -> None:
@@ -89,7 +88,7 @@ class Packing(_Conversion):
     def __init__(self, step: Pack, graph: Graph, shapes: Mapping[str, Shape], counting: bool) -> None:
         super().__init__(step, graph, shapes[step.result], 1, step.format.packed if counting else None)
         self.unfold, self.plain = step.unfold, shapes[step.blob]
-        self.numbers, self.notes = prod(self.plain), True
+        self.notes, self.converted = True, 0 if self.ends is None else prod(self.plain)
         if self.unfold is not None:
             from ...kernels.unfold import unfolded, unfolding  # which some devices do without
 

@@ -90,6 +90,7 @@ class InC(PreparedStep):
         self._chain, self._needed, self._memory = chain, needed, memory
         self._members = [member for member, _ in group]
         self._noting = [step for step, _ in self._members if step.notes]
+        self._converted = sum([step.converted for step in self._noting])
         self._reads = [(name, *_name(name)) for name in chain.reads]
         self._writes = [*map(_name, chain.writes)]
         layers = [step.layer for (step, _), links in group for _ in links]
@@ -113,9 +114,11 @@ class InC(PreparedStep):
                 raise
             raise short_of_memory(self._last) from error
         if self._noting:
-            notes = iter(self._chain.notes(memory))
-            for step in self._noting:
-                step.noted(notes, slot)
+            slot.converted += self._converted
+            if any(noted := self._chain.notes(memory)):
+                notes = iter(noted)
+                for step in self._noting:
+                    step.noted(notes, slot)
         self._memory.put(memory)
         if slot.log is not None:
             self._log(slot.log, blobs)
