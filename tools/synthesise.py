@@ -2,17 +2,18 @@
 
 yosys (``pip install amaranth pyosys``) synthesises each engine and the whole accelerator, some minutes each. Nothing is
 placed or routed: times of paths, of the 7-series only, are estimates. ``--part`` and ``--netlist`` analyse the paths of one
-netlist. ``--write`` puts the tables into docs/rtl.md, if that has those of the overlay.
+netlist, ``--parts`` counts what its parts take. ``--write`` puts the tables into docs/rtl.md, if that has those of the overlay.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -39,7 +40,9 @@ ys.run_pass("read_rtlil top.il", design)
 ys.run_pass("scratchpad -copy abc9.script.{flow} abc9.script", design)
 ys.run_pass("scratchpad -set synth_xilinx.abc9.W {wire}", design)
 ys.run_pass("setattr -mod -set keep_hierarchy 1 {apart}", design)
-ys.run_pass("synth_xilinx -family {family} -flatten -noiopad -abc9 -top top {steps}", design)
+synth = "synth_xilinx -family {family} -flatten -noiopad -abc9 -top top -run"
+for command in ["{{synth}} begin:coarse", *{packing}, *{rest}]:
+    ys.run_pass(command.format(synth=synth), design)
 ys.run_pass("setattr -mod -unset keep_hierarchy {apart}", design)
 ys.run_pass("flatten; clean", design)
 ys.run_pass("select top; write_json -selected netlist.json", design)
@@ -50,6 +53,11 @@ WIRE = 5000  # ps of a net for ABC: it counts tables in a row. With yosys' 300, 
 # have some that are needed once a Task
 APART = "*.planner *.control *.window"
 FAMILIES = {"zynq7000": "xc7", "zynqmp": "xcup -uram"}
+# yosys has no rules by which registers and adders become those of a DSP48E2. A DSP48E1 has them too: meanwhile each is called one
+PACKING = {
+    "zynq7000": [],
+    "zynqmp": ["chtype -set DSP48E1 t:DSP48E2", "xilinx_dsp -family xc7", "chtype -set DSP48E2 t:DSP48E1"],
+}
 # LUTs and registers (DS190, DS891, DS987); DSPs and RAMs are in the manifest
 SIZES = {
     "XC7Z020": (53_200, 106_400),
@@ -100,12 +108,10 @@ PARTS: Mapping[str, Callable[[Overlay], Any]] = {
 }
 
 
-TO_DSPS = "-run begin:coarse"
-
-
-def netlist(text: str, family: str, steps: str = "") -> Module:
-    """Return the module that RTLIL becomes, as yosys writes JSON; ``TO_DSPS`` ends when DSPs are chosen, in seconds."""
-    script = SCRIPT.format(family=FAMILIES[family], steps=steps, flow=FLOW, wire=WIRE, apart=APART)
+def netlist(text: str, family: str, whole: bool = True) -> Module:
+    """Return the module that RTLIL becomes, as yosys writes JSON; if not ``whole``, when DSPs are chosen, after seconds."""
+    commands = {"packing": PACKING[family], "rest": ["{synth} coarse:"] if whole else []}
+    script = SCRIPT.format(family=FAMILIES[family], flow=FLOW, wire=WIRE, apart=APART, **commands)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(text)
         subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -133,6 +139,15 @@ def resources(counts: Mapping[str, int]) -> dict[str, float]:
         "RAMB36": of("RAMB36E1", "RAMB36E2") + of("RAMB18E1", "RAMB18E2") / 2,
         "URAM288": of("URAM288"),
     }
+
+
+def by_part(netlist: Netlist, depth: int) -> dict[str, dict[str, float]]:
+    """Return the resources of parts and of their parts, to some depth, most LUTs first; numbered ones count as one."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for cell, name in netlist.places():
+        parts = name.split(".")[:-1][:depth] or ["(own)"]
+        counts[re.sub(r"_\d+", "_*", re.sub(r"\$\d+", "", ".".join(parts)))][cell.kind] += 1
+    return dict(sorted(((part, resources(count)) for part, count in counts.items()), key=lambda row: -row[1]["LUT"]))
 
 
 def available(overlay: Overlay) -> dict[str, float]:
@@ -190,16 +205,22 @@ def main() -> int:
     parser.add_argument(
         "--netlist", type=Path, metavar="FILE", help="its netlist: read if the file exists, else written"
     )
+    parser.add_argument(
+        "--parts", type=int, metavar="DEPTH", help="count by its parts instead, and by theirs to this depth"
+    )
     parser.add_argument("--paths", type=int, default=25, metavar="N", help="slowest paths to print (default: 25)")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/rtl.md")
     options = parser.parse_args()
     overlay = overlays.load(options.overlay)
     timed = overlay.family == TIMED
-    if options.part or options.netlist:
+    if options.part or options.netlist or options.parts:
         part = options.part or WHOLE
         file = options.netlist
         module = stored(file, overlay, part) if file else netlist(rtlil(PARTS[part](overlay)), overlay.family)
-        print("\n".join(report.lines(Summary(Netlist(module)), options.paths, timed)))
+        if options.parts:
+            print(table(by_part(Netlist(module), options.parts)), end="")
+        else:
+            print("\n".join(report.lines(Summary(Netlist(module)), options.paths, timed)))
         return 0
     counts = {}
     for name, module in netlists(overlay):

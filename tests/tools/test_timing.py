@@ -63,6 +63,21 @@ def test_levels_are_tables_and_whole_chains() -> None:
     assert figures.figures["deepest"] == 3
 
 
+def test_each_cell_is_counted_where_it_leads() -> None:
+    cells = {
+        "$1": register(9, 10),
+        "$2": cell("LUT1", I0=[10], O=[11]),
+        "$3": register(11, 12),
+        "$4": cell("LUT1", I0=[12], O=[13]),
+        "bank.0.0": cell("RAMB36E2", ADDR=[13], DOADO=[14]),
+        "$5": register(15, 15),
+    }
+    nets = {"begin": {"bits": [10]}, "sums_3.total": {"bits": [12]}, "$6": {"bits": [11]}}
+    places = {cell.name: name for cell, name in Netlist({"cells": cells, "netnames": nets}).places()}
+    table, bank = ("sums_3.total", "sums_3.total"), ("bank.0.0", "bank.0.0")
+    assert places == dict(zip(("$1", "$2", "$3", "$4", "bank.0.0", "$5"), ("begin", *table, *bank, "")))
+
+
 def test_the_most_tables_and_the_most_chains_may_be_of_different_paths() -> None:
     luts = {f"table{i}": cell("LUT1", I0=[50 + i], O=[51 + i]) for i in range(4)}
     both = {"end": cell("LUT2", I0=[54], I1=[33], O=[60]), "e": register(60, 61), "b": register(98, 50)}

@@ -65,6 +65,21 @@ class Netlist:
             return self.name(outputs[0])
         return pin.cell.name.split("$")[0].strip(".") or pin.cell.name
 
+    def places(self) -> Iterator[tuple[Cell, str]]:
+        """Yield each cell with the name of what it is or leads to: a memory, or the first register that has one."""
+        names: dict[Cell, str] = {}
+
+        def of(cell: Cell) -> str:
+            if cell not in names:
+                names[cell] = ""  # in a loop of nameless ones
+                nets = [bit for bits in cell.outputs.values() for bit in bits if isinstance(bit, int)]
+                own = (name for name in (cell.name, *map(self.name, nets)) if not name.startswith(("$", "net ")))
+                loads = (of(load.cell) for net in nets for load in self.loads.get(net, []))
+                names[cell] = next(own, "") or next(filter(None, loads), "")
+            return names[cell]
+
+        yield from ((cell, of(cell)) for cell in self.cells)
+
 
 def read(name: str, cell: Mapping[str, Any]) -> Cell:
     """Return a cell of the JSON."""
