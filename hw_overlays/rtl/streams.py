@@ -1,10 +1,14 @@
 """Registers that cut long paths: in streams, in queues, and of values that have some cycles to settle."""
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.data import View
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
+
+from chai.overlay.sections import OnChipBuffer
 
 
 class Slice(Component):
@@ -37,19 +41,20 @@ class Queue(Component):
     ``r_data``, ``r_rdy``  the oldest one, which leaves with ``r_en``
     ``level``             words that are there
     ``block``             the memory may be a block RAM, whose word is there a cycle later: in the register of its output
+    ``style``             attributes by which synthesis chooses the kind of memory
     """
 
-    def __init__(self, *, width: int, depth: int, block: bool = False) -> None:
+    def __init__(self, *, width: int, depth: int, block: bool = False, style: Mapping[str, str] | None = None) -> None:
         if depth < 2 or depth & (depth - 1):
             raise ValueError(f"queue of {depth} words: expected a power of two")
-        self.width, self.depth, self.block = width, depth, block
+        self.width, self.depth, self.block, self.style = width, depth, block, style or {}
         written, read = {"w_data": In(width), "w_en": In(1), "w_rdy": Out(1, init=1)}, {"r_en": In(1), "r_rdy": Out(1)}
         super().__init__({**written, "r_data": Out(width), **read, "level": Out(range(depth + 1))})
 
     def elaborate(self, platform: object) -> Module:
         """Return the memory, where it is written and read, and what is known of the number of its words."""
         m = Module()
-        m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[])
+        m.submodules.storage = storage = Memory(shape=self.width, depth=self.depth, init=[], attrs=self.style)
         writer, reader = storage.write_port(), storage.read_port(domain="sync" if self.block else "comb")
         at_end, at_begin = (Signal(range(self.depth), name=name) for name in ("at_end", "at_begin"))
         some = Signal()  # the memory has words
@@ -71,6 +76,11 @@ class Queue(Component):
         m.d.sync += some.eq(puts | (some & ~(takes & (held == 1))))
         m.d.sync += self.w_rdy.eq(takes | (self.w_rdy & ~(puts & (held == most - 1))))
         return m
+
+
+def ram_style(buffer: OnChipBuffer) -> dict[str, str]:
+    """Return the attributes by which synthesis chooses UltraRAM for a memory, if the manifest says so."""
+    return {"ram_style": "ultra"} if buffer.memory == "ultra" else {}
 
 
 def difference(more: Value, less: Value, bits: int) -> Value:
@@ -121,7 +131,8 @@ def levels(b: Value) -> int:
 def counted(m: Module, queue: object, layout: object, taken: Value) -> tuple[Signal, Signal, Value]:
     """Count the beats of the runs in a queue; ``taken`` is 1 for each beat.
 
-    Return whether there is a run, the run (whose ``beats`` are at least 1), and whether its next beat is the last one.
+    Return whether there is a run, the run (whose ``beats`` are at least 1, ``single`` if they are 1, where it has that),
+    and whether its next beat is the last one.
     """
     there, run, last, _ = counted_pairs(m, queue, layout, taken, None)
     return there, run, last
@@ -137,6 +148,7 @@ def counted_pairs(
     there, last, run = Signal(name="run_there"), register(1, "run_last"), register(layout, "run")
     left = register(run.beats.shape(), "run_left")
     head, pair, ends = View(layout, queue.r_data), Const(0), last
+    single = head.single if "single" in head.shape().members else head.beats == 1
     if wanted is not None:
         two = register(1, "run_two")
         pair = wanted & ~last
@@ -146,5 +158,5 @@ def counted_pairs(
     with m.If(taken):
         m.d.sync += [left.eq(left - 1 - pair), last.eq(left == 2 + pair)]
     with m.If(queue.r_en):
-        m.d.sync += [there.eq(queue.r_rdy), run.eq(head), left.eq(head.beats), last.eq(head.beats == 1)]
+        m.d.sync += [there.eq(queue.r_rdy), run.eq(head), left.eq(head.beats), last.eq(single)]
     return there, run, ends, pair

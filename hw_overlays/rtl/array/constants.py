@@ -18,8 +18,8 @@ from ..descriptor import table_fields, table_record
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
 from ..requantise import LATENCY
-from ..streams import Queue, counted, later, register
-from .plan import log2, plan, ram_style
+from ..streams import Queue, counted, later, ram_style, register
+from .plan import log2, plan
 
 TABLES = 4  # blocks whose tables are there or on the way
 REQUESTS = 16  # on the way

@@ -14,8 +14,8 @@ from chai.overlay import Overlay
 
 from ..beats import WORD
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
-from ..streams import Queue, counted_pairs, later, register
-from .plan import WORDS, log2, plan, ram_style
+from ..streams import Queue, counted_pairs, later, ram_style, register
+from .plan import WORDS, log2, plan
 
 CHUNKS = 16  # bits of a count of chunks, which runs over all Tasks
 LEVEL = WORDS + 2  # bits of the words in the ring, rows that are skipped included

@@ -14,7 +14,6 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
-from chai.overlay.sections import OnChipBuffer
 
 from ..descriptor import descriptor
 from ..requantise import RULE
@@ -218,8 +217,3 @@ def log2(number: int) -> int:
     if number < 1 or number & (number - 1):
         raise ValueError(f"{number} is no power of two")
     return number.bit_length() - 1
-
-
-def ram_style(buffer: OnChipBuffer) -> dict[str, str]:
-    """Return the attributes by which synthesis chooses UltraRAM for a memory, if the manifest says so."""
-    return {"ram_style": "ultra"} if buffer.memory == "ultra" else {}

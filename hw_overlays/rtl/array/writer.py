@@ -66,7 +66,7 @@ class PortWriter(wiring.Component):
         """Return the queues of runs and of beats, what fills them, and what asks for their bursts."""
         m = Module()
         layout = self.runs.payload.shape()
-        coming = data.StructLayout({"beats": BEATS_BITS, "exists": self.planes, "upper": self.planes})
+        coming = data.StructLayout({"beats": BEATS_BITS, "single": 1, "exists": self.planes, "upper": self.planes})
         m.submodules.asks = asks = Queue(width=layout.size, depth=RUNS)
         m.submodules.comes = comes = Queue(width=coming.size, depth=RUNS)
         run, known = self.runs.payload, data.View(coming, comes.w_data)
@@ -77,6 +77,7 @@ class PortWriter(wiring.Component):
             asks.w_en.eq(self.runs.valid & self.runs.ready),
             comes.w_en.eq(asks.w_en),
             known.beats.eq(run.beats),
+            known.single.eq(run.beats == 1),
             known.exists.eq(self._exist(run)),
             known.upper.eq(Cat(odd ^ (step & (self.number + i * self.step) & 1) for i in range(self.planes))),
         ]

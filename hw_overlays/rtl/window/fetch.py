@@ -10,7 +10,7 @@ from chai.tasks.lrn import SEGMENT, SEGMENTS
 from ..descriptor import descriptor
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
 from ..ports import BEAT, ReadPort, address_bits
-from ..streams import Queue, Slice, counted, later, register
+from ..streams import Queue, Slice, counted, later, ram_style, register
 from .side_by_side import Groups, PlaneRuns, Words, mask, one_by_one, quotient
 from .table import BEATS, RECORDS
 from .walk import RUN, Walk
@@ -87,8 +87,9 @@ class Fetch(wiring.Component):
         m.submodules.first_walk = first = Walk(self.bits)
         m.submodules.second_walk = second = Walk(self.bits)
         m.submodules.table_walk = table = Walk(self.bits)
-        m.submodules.first_queue = first_queue = Words(self.planes, BEATS_IN_QUEUE, self.words)
-        m.submodules.second_queue = second_queue = Words(self.planes, BEATS_IN_QUEUE, self.words)
+        style = ram_style(self.overlay.buffers.input)
+        m.submodules.first_queue = first_queue = Words(self.planes, BEATS_IN_QUEUE, self.words, style)
+        m.submodules.second_queue = second_queue = Words(self.planes, BEATS_IN_QUEUE, self.words, style)
         layout = route_layout(self.planes, self.words)
         m.submodules.routes = routes = Queue(width=layout.size, depth=REQUESTS, block=True)
         m.submodules.first_runs = first_runs = PlaneRuns(self.bits, self.planes)
@@ -135,6 +136,8 @@ class Fetch(wiring.Component):
             if to is not To.TABLE:  # the first plane's run makes room in all queues
                 needs = Mux(runs.payload.plane == 0, quotient(needs, self.words), 0)
                 needs = Mux(vector if to is To.SECOND else 0, quotient(runs.payload.beats, self.planes), needs)
+                if self.planes > 1:
+                    needs = later(m, needs, f"needs_{name}")  # a run is there a cycle before it is offered
             # a run is offered some cycles after the last one is taken: by then its room is known
             fits = later(m, runs.valid & (room[to] >= needs), f"fits_{name}")
             own_turn = Mux(vector, second_first == (to is To.SECOND), turn == to)

@@ -1,5 +1,7 @@
 """Planes that go side by side: groups of them, the runs of each, and their queues."""
 
+from collections.abc import Mapping
+
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -104,10 +106,13 @@ class Queues(wiring.Component):
     ``come``, ``write``  words, and the queues that they go into
     ``there``, ``words``  the queues that have a word, and the first one of each
     ``taken``            the queues, of those that have one, whose first word leaves
+    ``style``            of their memories, as of a Queue
     """
 
-    def __init__(self, planes: int, depth: int, shape: object = unsigned(64)) -> None:
-        self.planes, self.depth, self.all = planes, depth, (1 << planes) - 1
+    def __init__(
+        self, planes: int, depth: int, shape: object = unsigned(64), style: Mapping[str, str] | None = None
+    ) -> None:
+        self.planes, self.depth, self.style = planes, depth, style
         self.width = Shape.cast(shape).width
         words = data.ArrayLayout(shape, planes)
         super().__init__(
@@ -118,7 +123,7 @@ class Queues(wiring.Component):
         """Return the queues."""
         m = Module()
         for i in range(self.planes):
-            m.submodules[f"queue_{i}"] = queue = Queue(width=self.width, depth=self.depth, block=True)
+            m.submodules[f"queue_{i}"] = queue = Queue(width=self.width, depth=self.depth, block=True, style=self.style)
             m.d.comb += [queue.w_data.eq(Value.cast(self.come[i])), queue.w_en.eq(self.write[i])]
             m.d.comb += [
                 self.there[i].eq(queue.r_rdy),
@@ -140,15 +145,15 @@ class Words(wiring.Component):
     ``words``            of all planes, a stream; ``taken`` when the first beat of each leaves its queue
     """
 
-    def __init__(self, planes: int, depth: int, words: int) -> None:
-        self.planes, self.depth, self.beat = planes, depth, beat(words)
+    def __init__(self, planes: int, depth: int, words: int, style: Mapping[str, str]) -> None:
+        self.planes, self.depth, self.beat, self.style = planes, depth, beat(words), style
         out = stream.Signature(64 * planes)
         super().__init__({"come": In(self.beat), "write": In(planes), "taken": Out(1), "words": Out(out)})
 
     def elaborate(self, platform: object) -> Module:
         """Return the queues, the memories' output register, and one that cuts the way of ``ready``."""
         m = Module()
-        m.submodules.queues = queues = Queues(self.planes, self.depth, self.beat)
+        m.submodules.queues = queues = Queues(self.planes, self.depth, self.beat, self.style)
         m.submodules.slice = cut = Slice(64 * self.planes)
         wiring.connect(m, cut.output, wiring.flipped(self.words))
         m.d.comb += [queues.write.eq(self.write), *(come.eq(self.come) for come in queues.come)]

@@ -55,7 +55,9 @@ class Store(wiring.Component):
         wiring.connect(m, cut.output, wiring.flipped(self.output.request))
         m.submodules.runs = plane_runs = PlaneRuns(self.bits, self.planes)
         most = waiting_words(self.planes)
-        m.submodules.queues = queues = Queues(self.planes, most)
+        # one of several words is chosen for the port: look-up tables have registers before that, a block RAM may have none
+        style = {"ram_style": "distributed"} if self.planes > 1 else {}
+        m.submodules.queues = queues = Queues(self.planes, most, style=style)
         new, area, runs, request = self.task.payload, walk.area.payload, plane_runs.runs, cut.input
         wiring.connect(m, walk.runs, plane_runs.groups)
         groups = Groups(self.overlay, one_by_one(new.opcode, self.opcodes), new.output_channels)
