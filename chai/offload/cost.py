@@ -13,7 +13,7 @@ from ..codegen.compile import executable
 from ..graph import Layer
 from ..overlay import Overlay
 from ..overlay.host_model import FLUSH, SEGMENT, UNFOLDED, HostModel, Span
-from .counts import Counts, conversion_counts, flush_counts, layer_counts
+from .counts import Counts, conversion_counts, flush_counts, layer_counts, layer_kind
 from .schedule import Conversion, DeviceStep, Pack, Schedule
 
 
@@ -70,7 +70,7 @@ def _at_edges(schedule: Schedule, step: DeviceStep) -> Iterator[Conversion]:
 
 def _on_host(layer: Layer, model: HostModel, shapes: Mapping[str, Shape]) -> float:
     """Return what a layer takes on the processor, with a ReLU that it clamps for."""
-    amount = model.amount("layers", layer.type, layer_counts(layer, shapes))
+    amount = model.amount("layers", layer_kind(layer, shapes), layer_counts(layer, shapes))
     if layer.slope is not None or layer.slopes is not None:
         clamped: Counts = {"call": 1, "element": sum(count(shapes[blob]) for blob in layer.tops)}
         amount += model.amount("layers", "ReLU", clamped)

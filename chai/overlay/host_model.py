@@ -64,14 +64,17 @@ class HostModel:
 
     def knows(self, group: str, kind: str) -> bool:
         """Return whether it has numbers for a kind of step."""
-        return kind in self.costs[group]
+        return self._cost(group, kind) is not None
 
     def amount(self, group: str, kind: str, counts: Mapping[str, float]) -> float:
         """Return what a step takes; nothing for a kind of ``driver`` that is not there, ``others`` for a layer's."""
-        kinds = self.costs[group]
-        fallback = {"layers": OTHERS, "conversions": "Pack"}.get(group)
-        cost = kinds.get(kind) or (kinds[fallback] if fallback else {})
+        cost = self._cost(group, kind) or self.costs[group].get(OTHERS, {})
         return sum(number * counts.get(name, 0) for name, number in cost.items())
+
+    def _cost(self, group: str, kind: str) -> Mapping[str, float] | None:
+        """Return the numbers of a kind, or of the kind that it is a form of: Pack for Pack unfolded. None without any."""
+        kinds = self.costs[group]
+        return kinds.get(kind, kinds.get(kind.partition(" ")[0]))
 
     def ms(self, amount: float) -> Span:
         """Return the milliseconds of an amount in its unit."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..blob import show
 from ..codegen.compile import executable
-from ..offload.counts import conversion_counts, flush_counts, layer_counts
+from ..offload.counts import conversion_counts, flush_counts, layer_counts, layer_kind
 from ..offload.schedule import DeviceStep, HostStep, Pack, Unpack
 from ..overlay.host_model import FLUSH, LANES, LOAD, PASS, SEGMENT, STORE, UNFOLDED
 from ..runtime.direct import Readers, unpacking_at_once
@@ -52,8 +52,9 @@ def host_work(execution: Execution, chains: Sequence[Any] | None = None) -> list
             counts = conversion_counts(shapes[step.blob], shapes[step.result], layout)
             work.append(HostWork("conversions", kind, name, counts))
         elif isinstance(step, HostStep):
-            counts = layer_counts(step.layer, execution.shapes)
-            work.append(HostWork("layers", step.layer.type, step.layer.name, counts, step.layer.engine == "custom"))
+            layer = step.layer
+            kind, counts = layer_kind(layer, execution.shapes), layer_counts(layer, execution.shapes)
+            work.append(HostWork("layers", kind, layer.name, counts, layer.engine == "custom"))
         else:
             work += _segment(i, step, readers, execution, next(segments))
     return work

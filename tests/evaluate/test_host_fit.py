@@ -157,5 +157,7 @@ def test_the_networks_have_each_kind_of_step_in_many_sizes(tmp_path: Path, overl
     assert len(sizes["driver", "pass"]) >= len(CHAIN) and len(sizes["driver", "lanes"]) == 3
     known = {kind for group, kind in sizes if group == "layers"}
     assert {"LRN", "Softmax", "InnerProduct", "PriorBox", "DetectionOutput", "Reshape", "gemm"} < known
+    ways = ("Convolution", "Convolution 1x1", "Convolution depthwise", "Convolution in tiles")
+    assert all(len(sizes["layers", way]) >= 5 for way in ways)  # each fit has five numbers
     assert all(len(sizes["layers", kind]) >= min(3, len(HEADS)) for kind in known if kind != "Dropout")
     assert MODEL["layers"].keys() - {"others"} < known

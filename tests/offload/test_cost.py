@@ -31,6 +31,7 @@ TWO = f"""
     large Convolution a -> l : convolution_param {{ num_output: 48 kernel_size: 5 pad: 2 }}
     pool Pooling l -> p : pooling_param {{ pool: MAX kernel_size: 2 }}
     """
+OF_PIXELS = TWO.replace(CONV, "convolution_param { num_output: 4 kernel_size: 1 }", 1)  # cheap by the manifest's model
 BOARD = {  # nanoseconds
     "driver": {"pass": {"call": 0}, "segment": {"call": 200_000}, "flush": {"call": 1000, "element": 2}},
     "conversions": {
@@ -146,7 +147,7 @@ def test_a_layer_taken_in_may_be_the_one_that_was_chosen(tmp_path: Path) -> None
 
 def test_by_default_nothing_moves(tmp_path: Path) -> None:
     """Whatever the overlay can run, it runs, though its manifest knows what that costs."""
-    net = network(tmp_path, TWO, SHAPE, device="emulator", calibrate=DATA)
+    net = network(tmp_path, OF_PIXELS, SHAPE, device="emulator", calibrate=DATA)
     assert reasons(net) == {} and net.overlay is not None
     model = host_model.of_manifest(net.overlay.path)
     assert model is not None and [cost.pays for cost in costs_of(net, model)] == [False, True]
@@ -154,7 +155,7 @@ def test_by_default_nothing_moves(tmp_path: Path) -> None:
 
 def test_the_manifests_own_model_decides_where_it_is_asked(tmp_path: Path) -> None:
     """Both ends of its span say so: the cycles of an instruction are assumed, for the overlay's side as for the other."""
-    net = network(tmp_path, TWO, SHAPE, device="emulator", calibrate=DATA, place="cost")
+    net = network(tmp_path, OF_PIXELS, SHAPE, device="emulator", calibrate=DATA, place="cost")
     assert [*reasons(net)] == ["small"] and " to " in reasons(net)["small"]
 
 
@@ -180,8 +181,7 @@ def test_a_span_that_overlaps_leaves_the_segment() -> None:
 
 
 def test_show_says_what_does_not_pay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "net.prototxt"
-    network(tmp_path, TWO, SHAPE)
+    network(tmp_path, OF_PIXELS, SHAPE)
     (path,) = tmp_path.glob("*.prototxt")
     command = ["show", str(path), "--overlay", "pynq-z2"]
     assert main(command) == 0

@@ -88,6 +88,7 @@ def test_an_amount_is_the_sum_of_its_terms(tmp_path: Path) -> None:
     assert model.amount("conversions", "Pack", counts) == 500 + 3 * 11 + 17 * 5 + 19 * 2 + 50
     assert model.amount("conversions", "Pack unfolded", counts) == model.amount("conversions", "Pack", counts)
     assert model.amount("layers", "LRN", {"call": 2, "blob": 4, "row": 5, "element": 6, "mac": 7}) == 80 + 28 + 15 + 60
+    assert model.amount("layers", "LRN of codes", {"call": 2}) == model.amount("layers", "LRN", {"call": 2}) == 80
     assert model.amount("layers", "Mish", {"call": 1, "element": 6, "mac": 7}) == 60 + 54 + 14
     assert model.amount("driver", "flush", {"call": 1, "element": 4096}) == 0
     assert (model.knows("layers", "LRN"), model.knows("layers", "Mish")) == (True, False)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import chai
+from chai.kernels.native.table import Kind
 from chai.overlay import host_model
 from chai.report.host_speed import PARTS, host_speed
 from chai.report.host_work import HostWork, host_work
@@ -149,6 +150,34 @@ def test_steps_have_the_sizes_of_their_blobs(planned: list[HostWork]) -> None:
     inputs = 7 * high * wide
     assert work["InnerProduct", "fc"] == {"call": 1, "blob": 2, "row": 2, "element": 2 * inputs, "mac": 2 * inputs * 11}
     assert work["Softmax", "prob"]["row"] == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind"),
+    [
+        ("num_output: 17 kernel_size: 3 pad: 1", "Convolution in tiles"),
+        ("num_output: 15 kernel_size: 3 pad: 1", "Convolution"),
+        ("num_output: 20 kernel_size: 3 pad: 1 group: 2", "Convolution"),
+        ("num_output: 17 kernel_size: 3 stride: 2", "Convolution"),
+        ("num_output: 17 kernel_size: 5", "Convolution"),
+        ("num_output: 17 kernel_size: 1 stride: 2", "Convolution 1x1"),
+        ("num_output: 40 kernel_size: 3 group: 20", "Convolution depthwise"),
+    ],
+)
+def test_convolutions_are_told_apart_as_the_kernels_do(tmp_path: Path, sizes: str, kind: str) -> None:
+    path = tmp_path / "net.prototxt"
+    lines = f'layer {{ name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param {{ {sizes} }} }}'
+    path.write_text('input: "x" input_shape { dim: 2 dim: 20 dim: 12 dim: 13 }\n' + lines)
+    with chai.Net(path, device="null", overlay="pynq-z2", engine={"c": "host"}) as net:
+        net.plan()
+        (step,) = (one for one in host_work(net.offload) if one.group == "layers")
+        layer = net.graph.layer("c")
+        native = layer.native((net.shapes["x"],), False)
+        outputs, channels = layer.blobs[0].shape[:2]
+    assert step.kind == kind
+    assert step.counts["tap"] == step.counts["mac"] / outputs * int(20 / channels)
+    if native is not None:  # where the kernels are in C
+        assert (native.single.operation.kind == Kind.TILED) == (kind == "Convolution in tiles")
 
 
 def test_a_pass_counts_its_conversions_and_other_steps(planned: list[HostWork]) -> None:

@@ -210,8 +210,13 @@ def test_sections_are_written_for_the_boards_of_a_machine(tmp_path: Path, monkey
     load = chai.overlay.load
     monkeypatch.setattr(fit.overlays, "load", lambda name: load(folders[name]))
     written = fit.write({machine: {**MODEL, "machine": machine} for machine in debian.MACHINES})
-    assert written == [*folders]
+    without = {name for name, folder in folders.items() if b"host_model" not in (folder / "overlay.json").read_bytes()}
+    assert without == {"chaidnn-diet", "chaidnn-zcu102"} and written == [
+        name for name in folders if name not in without
+    ]
     for name, folder in folders.items():
+        if name in without:
+            continue
         section = json.loads((folder / "overlay.json").read_text())["host_model"]
         clock = {"pynq-z2": 650, "vta-z7020": 650, "kv260": 1333}.get(name, 1200)
         assert section == {**MODEL, "machine": "armv7l" if clock == 650 else "aarch64", "clock_mhz": clock}

@@ -13,7 +13,7 @@ import chai
 from chai import overlay as overlays
 from chai.evaluate.host.fit import GUESSED, HostSample, fitted, samples
 from chai.evaluate.host.probes import HostProbe, probes
-from chai.overlay.host_model import INSTRUCTIONS, PICTURE, layout
+from chai.overlay.host_model import INSTRUCTIONS, PICTURE, layout, of_manifest
 from chai.overlay.sections import HOST_MODEL
 from chai.report.host_speed import PICTURE_SIZE
 from chai.report.host_work import HostWork, host_work
@@ -112,18 +112,21 @@ def section(machine: str, some: Iterable[HostSample]) -> dict[str, Any]:
 
 
 def write(sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Write the sections into the shipped manifests of their machines' boards; return the overlays' names."""
+    """Write the sections into the shipped manifests that have one, by their boards' machines; return the overlays' names."""
     families = {overlays.load(overlay).family: machine for machine, overlay in OVERLAYS.items()}
-    names = overlays.names()
-    for name in names:
+    written = []
+    for name in overlays.names():
         overlay = overlays.load(name)
+        if of_manifest(overlay.path) is None:
+            continue
+        written.append(name)
         machine = families[overlay.family]
         clock = CLOCKS[machine].others.get(name, CLOCKS[machine].mhz)
         content = {**sections[machine], "clock_mhz": clock}
         text = with_section(overlay.path.read_text(encoding="utf-8"), content)
         with complete(overlay.path) as part:
             part.write_text(text, encoding="utf-8")
-    return names
+    return written
 
 
 def with_section(text: str, content: Mapping[str, Any]) -> str:

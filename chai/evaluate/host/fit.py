@@ -18,7 +18,7 @@ MOVES = {"store": STORE, "fetch": LOAD}
 TERMS = {  # what may count in a group; more would follow the samples and not the work
     "driver": ("call", "conversion", "step", "element"),
     "conversions": ("call", "plane", "row", "word", "element"),
-    "layers": ("call", "blob", "row", "element", "mac"),
+    "layers": ("call", "blob", "row", "element", "tap", "mac"),
 }
 DIGITS = 4  # of a number
 LEAST = 0.01  # share of a sample that a term has to be

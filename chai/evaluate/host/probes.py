@@ -11,6 +11,7 @@ from ...blob import Shape, show
 from ...parser.caffemodel import write_caffemodel
 from ...util.lazy_numpy import np
 
+Window = tuple[int, int, int]  # kernel, stride and pad of a convolution
 PACKED: tuple[Shape, ...] = (
     (16, 1, 1),
     (520, 1, 1),
@@ -33,7 +34,7 @@ UNPACKED: tuple[Shape, ...] = (
     (256, 18, 20),
     (64, 52, 56),
 )
-UNFOLDED: tuple[tuple[Shape, tuple[int, int, int]], ...] = (  # with kernel, stride and pad
+UNFOLDED: tuple[tuple[Shape, Window], ...] = (  # with kernel, stride and pad
     ((1, 8, 8), (3, 1, 1)),
     ((3, 20, 26), (5, 1, 2)),
     ((3, 66, 50), (3, 2, 0)),
@@ -63,11 +64,35 @@ LAYERS = {  # on each of the fields
     "Dropout": "",
 }
 PAIRS = {"Eltwise": "", "Concat": ""}  # of a field with itself
-CONVOLVED: tuple[tuple[Shape, int, int], ...] = (((4, 7, 5), 3, 1), ((20, 15, 13), 18, 3), ((30, 17, 21), 40, 3))
+POINT, SMALL, DEPTHWISE = (1, 1, 0), (3, 1, 1), 0
+CONVOLVED: tuple[tuple[Shape, int, Window], ...] = (  # with outputs; of each kind of ``layer_kind`` from small to large
+    ((8, 6, 5), 4, POINT),
+    ((32, 14, 10), 48, POINT),
+    ((150, 7, 7), 60, POINT),
+    ((64, 28, 24), 24, POINT),
+    ((384, 14, 13), 256, POINT),
+    ((16, 38, 42), 64, POINT),
+    ((16, 13, 11), 17, SMALL),
+    ((24, 15, 13), 90, SMALL),
+    ((64, 28, 26), 64, SMALL),
+    ((160, 14, 12), 112, SMALL),
+    ((17, 50, 60), 20, SMALL),
+    ((4, 7, 5), 3, SMALL),
+    ((3, 66, 50), 24, (3, 2, 0)),
+    ((16, 20, 18), 24, (5, 1, 2)),
+    ((3, 90, 100), 32, (7, 2, 3)),
+    ((96, 13, 15), 70, (3, 2, 1)),
+    ((32, 40, 38), 48, (5, 2, 2)),
+    ((64, 20, 19), 128, (3, 2, 1)),
+    ((6, 5, 7), DEPTHWISE, SMALL),
+    ((24, 15, 13), DEPTHWISE, SMALL),
+    ((64, 28, 26), DEPTHWISE, SMALL),
+    ((96, 30, 28), DEPTHWISE, (3, 2, 1)),
+    ((256, 14, 14), DEPTHWISE, SMALL),
+)
 ROWS: tuple[tuple[int, ...], ...] = ((1, 10), (1, 1000), (150, 7), (500, 21), (1300, 4))  # of Softmax
 PRODUCTS = ((30, 5), (128, 10), (400, 90), (1000, 300), (900, 1000))  # values and outputs of an InnerProduct
 CHAIN = (3, 12, 28, 50)  # layers one after another, which are hardly more than a step
-POINT = 1, 1, 0  # kernel, stride and pad of a convolution
 FILLER = 'weight_filler { type: "gaussian" std: 0.01 }'
 HEADS: tuple[Sequence[tuple[int, int]], ...] = (((3, 4), (5, 7)), ((6, 7), (9, 10), (12, 11), (15, 14)))
 
@@ -102,6 +127,7 @@ def probes() -> list[HostProbe]:
         _network("conversions", _conversions()),
         _network("unfolded", _unfolded()),
         _network("fields", _fields()),
+        _network("convolutions", _convolutions()),
         _network("vectors", _vectors()),
         replace(_network("gemm", _gemm()), weights={f"gemm{i}": sizes for i, sizes in enumerate(PRODUCTS)}),
         *(_network(f"heads{len(sizes)}", _heads(sizes)) for sizes in HEADS),
@@ -130,8 +156,8 @@ def _layer(name: str, type: str, bottoms: Sequence[str], parameters: str = "", h
     return f'layer {{ name: "{name}" type: "{type}" {reads} top: "{name}" {parameters} }}', host
 
 
-def _conv(name: str, bottom: str, outputs: int, window: tuple[int, int, int] = POINT, host: bool = False) -> Line:
-    sizes = "num_output: {} kernel_size: {} stride: {} pad: {}".format(outputs, *window)
+def _conv(name: str, bottom: str, outputs: int, window: Window = POINT, host: bool = False, group: int = 1) -> Line:
+    sizes = "num_output: {} group: {} kernel_size: {} stride: {} pad: {}".format(outputs, group, *window)
     return _layer(name, "Convolution", [bottom], f"convolution_param {{ {sizes} {FILLER} }}", host)
 
 
@@ -157,8 +183,15 @@ def _fields() -> list[Line]:
         lines.append(_input(blob, 1, *shape))
         lines += [_layer(f"{type}{i}", type, [blob], parameters) for type, parameters in LAYERS.items()]
         lines += [_layer(f"{type}{i}", type, [blob] * (2 + i), parameters) for type, parameters in PAIRS.items()]
-    for i, (shape, outputs, kernel) in enumerate(CONVOLVED):
-        lines += [_input(f"y{i}", 1, *shape), _conv(f"conv{i}", f"y{i}", outputs, (kernel, 1, 0), True)]
+    return lines
+
+
+def _convolutions() -> list[Line]:
+    lines = list[Line]()
+    for i, (shape, outputs, window) in enumerate(CONVOLVED):
+        channels = shape[0]
+        counts = (channels, channels) if outputs == DEPTHWISE else (outputs, 1)
+        lines += [_input(f"y{i}", 1, *shape), _conv(f"conv{i}", f"y{i}", counts[0], window, True, counts[1])]
     return lines
 
 

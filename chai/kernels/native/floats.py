@@ -124,7 +124,7 @@ def _product(used: Library, filtering: Filtering, source: Shape, weights: Shape,
     target = (source[0], weights[0], *window.sizes(source[2:]))
     kind, size = Kind.PRODUCT, 4 * prod(weights)
     ns = max(prod(target) * prod(weights[1:]) / RATE, size / BANDWIDTH)
-    if _in_tiles(filtering, target, weights):
+    if in_tiles(filtering, target, weights):
         kind, size = Kind.TILED, 4 * TERMS * weights[0] * weights[1]
     table = bias is not None and len(bias) > 1
     form = Form(kind, window=window, group=group, rectified=rectified, numbers=(1.0,) if table else ())
@@ -132,7 +132,7 @@ def _product(used: Library, filtering: Filtering, source: Shape, weights: Shape,
     return Single(used, form, source, target, parameters, ns)
 
 
-def _in_tiles(filtering: Filtering, target: Shape, weights: Shape) -> bool:
+def in_tiles(filtering: Filtering, target: Shape, weights: Shape) -> bool:
     """Return whether tiles.h computes a convolution: for all variants and batches alike, as last bits of sums differ."""
     window, group, _ = filtering
     (outputs, channels), tiles = weights[:2], prod([-(-size // 2) for size in target[2:]])
