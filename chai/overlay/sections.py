@@ -84,11 +84,13 @@ class PortSize(NamedTuple):
 
     ``outputs``    ports to which the array writes its results
     ``constants``  ports through which weights and tables come
+    ``window``     ports through which the window engine reads blobs
     """
 
     bytes: int = BEAT
     outputs: int = 1
     constants: int = 2
+    window: int = 1
 
     @property
     def words(self) -> int:

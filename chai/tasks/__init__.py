@@ -151,7 +151,7 @@ class Task:
 
         In a cycle the engine takes a word of each plane that goes side by side, and its port reads a beat and writes a word.
         """
-        read, written = self.moved(overlay, shapes)
+        read, written = self.read_by_port(overlay, shapes), self.moved(overlay, shapes)[1]
         blobs = [shapes[blob][1:] for blob in self.inputs]
         blobs.append((self.channels(shapes)[1], *shapes[self.output][2:]))
         words = max(self.words_at_once(overlay, (self.batch(shapes), *shape)) for shape in blobs)
@@ -179,8 +179,9 @@ class Task:
         return max(self.read_by_port(overlay, shapes) / reads, written / outputs / writes) / BEAT
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Return the bytes that the busiest reading port reads: by default one port reads all blobs."""
-        return self.moved(overlay, shapes)[0]
+        """Return the bytes that the busiest reading port reads: by default a port reads all blobs, or each input has one."""
+        read = [word_bytes((self.batch(shapes), *shapes[blob][1:]), overlay.layout) for blob in self.inputs]
+        return sum(read) if overlay.ports.window == 1 else max(read)
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
         """Estimate what its engine waits for before its first result and after its last one."""

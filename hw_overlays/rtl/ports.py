@@ -18,6 +18,7 @@ BEATS_BITS = 16  # of the length of a request
 PORTS = 4  # memory ports: m0 to m3
 TAG = 16  # bits of a descriptor's tag
 CONSTANTS = "constants", "constants_too", "constants_three"  # of the array engine
+INPUTS = "input", "input_too"  # of the window engine
 
 
 class Stall(enum.Enum, shape=3):
@@ -123,6 +124,10 @@ def array_ports(overlay: Overlay) -> dict[str, object]:
 
 
 def window_ports(overlay: Overlay) -> dict[str, object]:
-    """Return the members of the window engine's signature: ``input`` reads blobs and tables, ``output`` writes (port 3)."""
+    """Return the members of the window engine's signature.
+
+    ``INPUTS``  read blobs and tables (port 3), and second inputs (port 2) if ``ports`` says so; ``output`` writes (port 3)
+    """
     bits = address_bits(overlay)
-    return engine_ports(overlay) | {"input": Out(ReadPort(bits, overlay.ports.words)), "output": Out(WritePort(bits))}
+    inputs = {name: Out(ReadPort(bits, overlay.ports.words)) for name in INPUTS[: overlay.ports.window]}
+    return engine_ports(overlay) | {**inputs, "output": Out(WritePort(bits))}

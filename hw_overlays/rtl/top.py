@@ -21,7 +21,8 @@ class Accelerator(Component):
 
     m0  reads descriptors, pieces of weights and tables, writes the array's results
     m1  reads even planes of the array's input, and other pieces of weights and tables
-    m2  reads odd planes; if ``ports`` says so, other pieces, too, and writes every other plane of the array's results
+    m2  reads odd planes; if ``ports`` says so, other pieces, and the window engine's second inputs, too, and writes every other
+        plane of the array's results
     m3  reads and writes for the window engine
 
     ``probe`` says what the engines do, for a simulation; a bitstream leaves it open.
@@ -63,16 +64,15 @@ class Accelerator(Component):
         clients = {
             "m0": [control.memory, array.constants],
             "m1": [array.constants_too, array.even],
+            "m2": [getattr(array, name) for name in ("constants_three", "odd") if hasattr(array, name)],
             "m3": [window.input],
         }
-        if hasattr(array, "odd"):
-            clients["m2"] = [array.odd]
-        if hasattr(array, "constants_three"):
-            clients["m2"].insert(0, array.constants_three)
+        if hasattr(window, "input_too"):
+            clients["m2"].append(window.input_too)
         readers = {
             port: AxiReader(bits, [client.signature.words for client in clients[port]], *beats)
             for port in READS
-            if port in clients
+            if clients[port]
         }
         results = {"m0": array.output, "m3": window.output}
         if hasattr(array, "output_too"):

@@ -35,7 +35,7 @@ def small(
         copies = 1 if name == "weights" else lanes
         manifest["buffers"][name] |= {"word_bits": bits, "depth": depth, "copies": copies}
     if wide:
-        manifest["ports"] = {"bytes": 16, "outputs": 2, "constants": 3 if inputs > 8 else 2}
+        manifest["ports"] = {"bytes": 16, "outputs": 2, "constants": 3 if inputs > 8 else 2, "window": 2}
         manifest["requant"]["lanes"] = manifest["dsp"]["requant"] = outputs
         manifest["window"] = {"read_bytes": 16, "write_bytes": 16}
         manifest["buffers"]["pool"]["word_bits"] = 16 * 16

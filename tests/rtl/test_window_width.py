@@ -33,10 +33,10 @@ if missing():
 LINES = 128
 
 
-def with_planes(folder: Path, planes: int, beat: int) -> Overlay:
-    """An overlay of a small engine with so many planes side by side, and bytes in a beat; the widest one has no LRN."""
+def with_planes(folder: Path, planes: int, beat: int, inputs: int) -> Overlay:
+    """An overlay of a small engine with so many planes side by side, bytes in a beat, ports to read; the widest has no LRN."""
     manifest = json.loads(overlays.load("kv260" if beat > 8 else "pynq-z2").path.read_text())
-    manifest["ports"] = {"bytes": beat}
+    manifest["ports"] = {"bytes": beat, "window": inputs}
     if planes > 2:  # its 8 lanes are the same
         del manifest["tasks"]["lrn"]
     manifest["tasks"]["pool"]["kernel_max"] = 5 if planes <= 2 else 3
@@ -48,10 +48,10 @@ def with_planes(folder: Path, planes: int, beat: int) -> Overlay:
 
 
 class Engine:
-    """The engine of so many planes and bytes in a beat, compiled once."""
+    """The engine of so many planes, bytes in a beat and ports to read, compiled once."""
 
-    def __init__(self, folder: Path, planes: int, beat: int) -> None:
-        self.overlay = with_planes(folder, planes, beat)
+    def __init__(self, folder: Path, *sizes: int) -> None:
+        self.overlay = with_planes(folder, *sizes)
         self.text = rtlil(WindowEngine(self.overlay))
 
     def bench(self, seed: int) -> Bench:
@@ -59,12 +59,12 @@ class Engine:
         return Bench(self.overlay, simulation, seed, SIZE * self.overlay.window.planes)
 
 
-@pytest.fixture(scope="module", params=[(2, 16), (4, 8), (1, 16)], ids=str)
+@pytest.fixture(scope="module", params=[(2, 16, 1), (2, 16, 2), (4, 8, 2), (1, 16, 1)], ids=str)
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return Engine(tmp_path_factory.mktemp("window"), *request.param)
 
 
-@pytest.mark.slow  # three engines to compile
+@pytest.mark.slow  # four engines to compile
 @pytest.mark.parametrize("first", range(0, 500, 50))
 def test_hundreds_of_chains(engine: Engine, first: int) -> None:
     """Tasks of all kinds, each fetched while the ones before are computed and written; codes of some go through a table."""
@@ -93,7 +93,7 @@ def test_groups_with_fewer_planes(engine: Engine, planes: int) -> None:
 
 @pytest.mark.slow
 def test_planes_side_by_side_take_the_cycles_of_one_as_modelled(engine: Engine) -> None:
-    """A leaky sum multiplies four times for each word, and its port reads two, one a cycle or both."""
+    """A leaky sum multiplies four times for each word, and its ports read two, one a cycle or both."""
     shape = 1, 128, 28, 28
     words = 16 * 28 * 28
     r = Requantization(np.array(1), 9, -128, 127)
@@ -104,7 +104,7 @@ def test_planes_side_by_side_take_the_cycles_of_one_as_modelled(engine: Engine) 
     bench.add(Case(task, shapes, dict.fromkeys(shapes, (128, 0))))
     multiplied = 4 * words // engine.overlay.window.planes
     assert (cycles := task.working_cycles(engine.overlay, shapes)) == max(
-        multiplied, 2 * words // engine.overlay.ports.words
+        multiplied, words, 2 * words // engine.overlay.ports.words // engine.overlay.ports.window
     )
     assert cycles < bench.check() < 1.05 * cycles + 400
 

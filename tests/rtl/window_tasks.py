@@ -12,6 +12,7 @@ from chai.codegen.dependencies import NONE, Finished
 from chai.codegen.encoding import encode
 from chai.devices.rtlsim.simulation import Simulation
 from chai.fixed import Requantization
+from chai.hw_overlays.rtl.ports import INPUTS
 from chai.overlay import Overlay
 from chai.overlay.layout import DeviceBlob, Placed, blob_bytes
 from chai.tasks import Task
@@ -304,7 +305,8 @@ class Bench:
     def start(self) -> None:
         """Attach the memory."""
         self.running = True
-        self.simulation.reader("input", *self.reads, self.pause)
+        for port in INPUTS[: self.overlay.ports.window]:
+            self.simulation.reader(port, *self.reads, self.pause)
         self.simulation.writer("output", *self.writes, self.pause)
 
     def check(self, limit: int = 500_000) -> int:

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import connect, flipped
 
 from chai.overlay import Overlay
 
-from ..ports import Stall, window_ports
+from ..ports import INPUTS, Stall, window_ports
 from ..resets import with_reset
 from ..streams import later
 from .compute import Compute
@@ -34,7 +34,8 @@ class WindowEngine(wiring.Component):
         compute = Compute(self.overlay, opcodes, table.record.shape())
         for name, part in {"fetch": fetch, "table": table, "compute": compute, "store": store}.items():
             m.submodules[name] = with_reset(m, part, name)
-        connect(m, flipped(self.input), fetch.input)
+        for name in INPUTS[: self.overlay.ports.window]:
+            connect(m, flipped(getattr(self, name)), getattr(fetch, name))
         connect(m, flipped(self.output), store.output)
         connect(m, fetch.first, compute.first)
         connect(m, fetch.second, compute.second)

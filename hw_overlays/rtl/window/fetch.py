@@ -1,6 +1,8 @@
 """Fetch: the words of a Task's blobs, and the records of its table, into queues, ahead of the Task that is computed."""
 
-from amaranth import Const, Module, Mux, Signal, signed
+from typing import NamedTuple
+
+from amaranth import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,7 +11,7 @@ from chai.tasks.lrn import SEGMENT, SEGMENTS
 
 from ..descriptor import descriptor
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
-from ..ports import BEAT, ReadPort, address_bits
+from ..ports import BEAT, INPUTS, ReadPort, address_bits
 from ..streams import Queue, Slice, counted, later, ram_style, register
 from .side_by_side import Groups, PlaneRuns, Words, mask, one_by_one, quotient
 from .table import BEATS, RECORDS
@@ -39,12 +41,20 @@ def route_layout(planes: int, words: int) -> data.StructLayout:
     return data.StructLayout(members | {"spread": several | wide})
 
 
+class Source(NamedTuple):
+    """Runs that a port is asked for, when it is their turn."""
+
+    runs: stream.Interface
+    in_turn: Value
+
+
 class Fetch(wiring.Component):
     """Requests a run only where there is room for all of it, so that no beat waits and the order of runs is free.
 
     Of planes that go side by side there is a run each in turn, and a word when each has one. The last plane of a group, or the
     only one, also fills the queues of those that the group does not have: whatever comes after need not know how many there are.
 
+    ``INPUTS``   read from memory: with two of them the other one reads second inputs alone
     ``task``     descriptors; the next one is taken when all runs of the last one are requested
     ``reached``  1 if the Tasks that the current one waits for had finished a cycle before; ``waits`` if it has to wait
     ``work``     the same descriptors for the next part, as soon as they are there
@@ -66,7 +76,7 @@ class Fetch(wiring.Component):
                 "now": Out(layout),
                 "reached": In(1),
                 "waits": Out(1),
-                "input": Out(ReadPort(self.bits, self.words)),
+                **{name: Out(ReadPort(self.bits, self.words)) for name in INPUTS[: overlay.ports.window]},
                 "work": Out(stream.Signature(layout)),
                 "entries": Out(ENTRIES),
                 "first": Out(words),
@@ -90,8 +100,6 @@ class Fetch(wiring.Component):
         style = ram_style(self.overlay.buffers.input)
         m.submodules.first_queue = first_queue = Words(self.planes, BEATS_IN_QUEUE, self.words, style)
         m.submodules.second_queue = second_queue = Words(self.planes, BEATS_IN_QUEUE, self.words, style)
-        layout = route_layout(self.planes, self.words)
-        m.submodules.routes = routes = Queue(width=layout.size, depth=REQUESTS, block=True)
         m.submodules.first_runs = first_runs = PlaneRuns(self.bits, self.planes)
         m.submodules.second_runs = second_runs = PlaneRuns(self.bits, self.planes)
         self._walks(m, first, second, table, {first: first_runs, second: second_runs})
@@ -104,50 +112,79 @@ class Fetch(wiring.Component):
             To.SECOND: second_queue.taken,
             To.TABLE: self.freed * BEATS,
         }
-        # the inputs of a pair take turns; a vector, which has few runs, is before the other
-        turn = Signal(To)
-        m.submodules.request_slice = cut = Slice(self.input.request.payload.shape())  # the port's ``ready`` comes late
-        wiring.connect(m, cut.output, wiring.flipped(self.input.request))
-        request = cut.input
-        chosen = {To.TABLE: table.runs, To.FIRST: first_runs.runs, To.SECOND: second_runs.runs}
         two = (self.now.opcode == self.opcodes[kind] for kind in ("eltwise", "interleave"))
         pair = later(m, any_of(two), "pair")
         vector = later(m, pair & self.now.vector, "vector") if has_vectors(self.overlay) else Const(0)
+        # runs of the table are before those of the inputs, though it takes some cycles until the next one is offered
+        table_first = later(m, ~table.area.ready & (room[To.TABLE] >= RUN), "table_first")
+        sources = {
+            To.TABLE: Source(table.runs, Const(1)),
+            To.FIRST: Source(first_runs.runs, ~table_first),
+            To.SECOND: Source(second_runs.runs, Const(1)),
+        }
+        kinds = [To.TABLE, To.FIRST]
+        if self.overlay.ports.window == 1:
+            # the inputs of a pair take turns; a vector, which has few runs, is before the other
+            turn = Signal(To)
+            second_first = later(m, vector & second_runs.runs.valid & (room[To.SECOND] >= RUN), "second_first")
+            for to in (To.FIRST, To.SECOND):
+                own_turn = Mux(vector, second_first == (to is To.SECOND), turn == to)
+                sources[to] = sources[to]._replace(in_turn=own_turn & ~table_first)
+                with m.If(sources[to].runs.ready):
+                    m.d.sync += turn.eq(Mux(pair & ~vector & (turn == To.FIRST), To.SECOND, To.FIRST))
+            kinds.append(To.SECOND)
+        queues = {To.FIRST: first_queue, To.SECOND: second_queue}
+        for queue, out in ((first_queue, self.first), (second_queue, self.second)):
+            wiring.connect(m, queue.words, wiring.flipped(out))
+        routes = self._ask(m, "input", {to: sources[to] for to in kinds}, room, more, vector)
+        self._come(m, self.input, routes, {to: queues[to] for to in kinds[1:]}, tables=True)
+        if self.overlay.ports.window > 1:
+            routes = self._ask(m, "input_too", {To.SECOND: sources[To.SECOND]}, room, more, vector)
+            self._come(m, self.input_too, routes, {To.SECOND: second_queue}, tables=False)
+        with m.If(self.begin):
+            m.d.sync += room[To.TABLE].eq(BEATS * RECORDS)
+        return m
+
+    def _ask(self, m: Module, name: str, sources: dict[To, Source], room: dict, more: dict, vector: Value) -> Queue:
+        """Choose among runs and ask the port of this name for them; return the queue of where their beats go."""
+        port, layout, which = getattr(self, name), route_layout(self.planes, self.words), name.removeprefix("input")
+        m.submodules[f"routes{which}"] = routes = Queue(width=layout.size, depth=REQUESTS, block=True)
+        m.submodules[f"request_slice{which}"] = cut = Slice(
+            port.request.payload.shape()
+        )  # the port's ``ready`` comes late
+        wiring.connect(m, cut.output, wiring.flipped(port.request))
+        request = cut.input
         # one of them is chosen, and asked for from the next cycle on
-        takes = {to: Signal(name=f"takes_{to.name.lower()}") for to in To}
+        takes = {to: Signal(name=f"takes_{to.name.lower()}") for to in To if to in sources or To.TABLE in sources}
         asks = any_of(takes.values())
         m.d.comb += [request.valid.eq(asks), routes.w_en.eq(asks & request.ready), request.payload.tag.eq(self.now.tag)]
         with m.If(request.ready):
             m.d.sync += [signal.eq(0) for signal in takes.values()]
         chosen_before: object = asks | ~routes.w_rdy
-        with m.If(self.looks & ~chosen_before):
-            m.d.sync += takes[To.LOOKUP].eq(1)
-        with m.If(takes[To.LOOKUP]):
-            m.d.comb += [request.payload.address.eq(self.lookup_at), request.payload.beats.eq(LOOKUP_BEATS)]
-            m.d.comb += routes.w_data.eq(layout.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS // self.words}))
-            with m.If(request.ready):
-                m.d.sync += self.looks.eq(0)
-        chosen_before = chosen_before | self.looks
-        # runs of the table are before those of the inputs, though it takes some cycles until the next one is offered
-        table_first = later(m, ~table.area.ready & (room[To.TABLE] >= RUN), "table_first")
-        second_first = later(m, vector & second_runs.runs.valid & (room[To.SECOND] >= RUN), "second_first")
-        for to, runs in chosen.items():
-            name, needs = to.name.lower(), runs.payload.beats
+        if To.TABLE in sources:  # and so tables of codes
+            with m.If(self.looks & ~chosen_before):
+                m.d.sync += takes[To.LOOKUP].eq(1)
+            with m.If(takes[To.LOOKUP]):
+                m.d.comb += [request.payload.address.eq(self.lookup_at), request.payload.beats.eq(LOOKUP_BEATS)]
+                m.d.comb += routes.w_data.eq(layout.const({"to": To.LOOKUP, "beats": LOOKUP_BEATS // self.words}))
+                with m.If(request.ready):
+                    m.d.sync += self.looks.eq(0)
+            chosen_before = chosen_before | self.looks
+        for to, (runs, in_turn) in sources.items():
+            kind, needs = to.name.lower(), runs.payload.beats
             if to is not To.TABLE:  # the first plane's run makes room in all queues
                 needs = Mux(runs.payload.plane == 0, quotient(needs, self.words), 0)
                 needs = Mux(vector if to is To.SECOND else 0, quotient(runs.payload.beats, self.planes), needs)
                 if self.planes > 1:
-                    needs = later(m, needs, f"needs_{name}")  # a run is there a cycle before it is offered
+                    needs = later(m, needs, f"needs_{kind}")  # a run is there a cycle before it is offered
             # a run is offered some cycles after the last one is taken: by then its room is known
-            fits = later(m, runs.valid & (room[to] >= needs), f"fits_{name}")
-            own_turn = Mux(vector, second_first == (to is To.SECOND), turn == to)
-            in_turn = 1 if to is To.TABLE else own_turn & ~table_first
+            fits = later(m, runs.valid & (room[to] >= needs), f"fits_{kind}")
             wants, taken = runs.valid & fits & in_turn, takes[to] & request.ready
             with m.If(wants & ~chosen_before):
                 m.d.sync += takes[to].eq(1)
             chosen_before = chosen_before | wants
             m.d.comb += runs.ready.eq(taken)
-            change = Signal(signed(len(runs.payload.beats) + 2), name=f"change_{name}")
+            change = Signal(signed(len(runs.payload.beats) + 2), name=f"change_{kind}")
             m.d.sync += [change.eq(more[to] - Mux(taken, needs, 0)), room[to].eq(room[to] + change)]
             with m.If(takes[to]):
                 m.d.comb += [
@@ -158,46 +195,44 @@ class Fetch(wiring.Component):
                 its_route = data.View(layout, routes.w_data)
                 m.d.comb += its_route.beats.eq(quotient(runs.payload.beats, self.words))
                 m.d.comb += its_route.short.eq(runs.payload.beats[0])
-            if to is not To.TABLE:
-                with m.If(takes[to]):
+                if to is not To.TABLE:
                     m.d.comb += [its_route.plane.eq(runs.payload.plane), its_route.ends.eq(runs.payload.ends)]
                     m.d.comb += its_route.spread.eq(vector if to is To.SECOND else 0)
-                with m.If(taken):
-                    m.d.sync += turn.eq(Mux(pair & ~vector & (turn == To.FIRST), To.SECOND, To.FIRST))
-        with m.If(self.begin):
-            m.d.sync += room[To.TABLE].eq(BEATS * RECORDS)
+        return routes
 
-        # beats go where the oldest request wants them
-        arrived, taken = self.input.data, Signal()
-        there, route, last = counted(m, routes, layout, taken)
+    def _come(self, m: Module, port: stream.Interface, routes: Queue, queues: dict[To, Words], tables: bool) -> None:
+        """Lead the beats of a port where the oldest request wants them: into queues, and to ``tables``."""
+        arrived, taken = port.data, Signal()
+        there, route, last = counted(m, routes, route_layout(self.planes, self.words), taken)
         # tables, and a vector's words, go one by one: a beat of two takes two cycles
         comes, upper, short, whole = arrived.valid & there, Signal(), Const(0), Const(1)
         if self.words > 1:
             short = last & route.short
-            whole = upper | short | ~((route.to == To.TABLE) | (route.to == To.LOOKUP) | route.spread)
+            singly = route.spread | (((route.to == To.TABLE) | (route.to == To.LOOKUP)) if tables else 0)
+            whole = upper | short | ~singly
             with m.If(comes):
                 m.d.sync += upper.eq(~whole)
         words = data.View(data.ArrayLayout(64, self.words), arrived.payload)
-        m.d.comb += [arrived.ready.eq(there & whole), taken.eq(comes & whole), self.beat.eq(words[upper])]
-        m.d.comb += self.write.eq(comes & (route.to == To.TABLE))
-        plane, last_word = Signal.like(route.plane), last & whole
+        word, last_word = words[upper], last & whole
+        m.d.comb += [arrived.ready.eq(there & whole), taken.eq(comes & whole)]
+        plane = Signal.like(route.plane)
         with m.If(comes & route.spread):
             m.d.sync += plane.eq(Mux(last_word, 0, plane + 1))
         fills = route.ends & (~route.spread | last_word)
         of_beat = mask(Mux(route.spread, plane, route.plane), fills, self.planes)
-        for queue, to, out in ((first_queue, To.FIRST, self.first), (second_queue, To.SECOND, self.second)):
+        for to, queue in queues.items():
             m.d.comb += [queue.write.eq(Mux(comes & (route.to == to), of_beat, 0)), queue.come.words.eq(words)]
             m.d.comb += queue.come.short.eq(route.spread | short)
             with m.If(route.spread):
-                m.d.comb += queue.come.words[0].eq(self.beat)
-            wiring.connect(m, queue.words, wiring.flipped(out))
-        # another Task may be here, and this one in the next part, before its table has come: they take turns as they come
-        entries, bank, beat = self.entries, Signal(init=1), Signal.like(self.entries.beat)
-        m.d.comb += entries.write.eq(comes & (route.to == To.LOOKUP))
-        m.d.comb += [entries.bank.eq(bank), entries.beat.eq(beat), entries.codes.eq(self.beat)]
-        with m.If(entries.write):
-            m.d.sync += [beat.eq(beat + 1), bank.eq(bank ^ last_word)]  # a table has as many as ``beat`` has values
-        return m
+                m.d.comb += queue.come.words[0].eq(word)
+        if tables:
+            m.d.comb += [self.beat.eq(word), self.write.eq(comes & (route.to == To.TABLE))]
+            # another Task may be here, and this one in the next part, before its table has come: they take turns as they come
+            entries, bank, beat = self.entries, Signal(init=1), Signal.like(self.entries.beat)
+            m.d.comb += entries.write.eq(comes & (route.to == To.LOOKUP))
+            m.d.comb += [entries.bank.eq(bank), entries.beat.eq(beat), entries.codes.eq(word)]
+            with m.If(entries.write):
+                m.d.sync += [beat.eq(beat + 1), bank.eq(bank ^ last_word)]  # a table has as many as ``beat`` has values
 
     def _walks(self, m: Module, first: Walk, second: Walk, table: Walk, runs: dict[Walk, PlaneRuns]) -> None:
         """Start the walks of a Task: the inputs when the Tasks before them have finished, the table when it is free."""
