@@ -79,7 +79,7 @@ class PortWriter(wiring.Component):
             known.beats.eq(run.beats),
             known.single.eq(run.beats == 1),
             known.exists.eq(self._exist(run)),
-            known.upper.eq(Cat(odd ^ (step & (self.number + i * self.step) & 1) for i in range(self.planes))),
+            known.upper.eq(Cat(odd ^ step if (self.number + i * self.step) % 2 else odd for i in range(self.planes))),
         ]
         queues = []
         for i in range(self.planes):
