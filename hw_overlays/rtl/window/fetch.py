@@ -149,9 +149,8 @@ class Fetch(wiring.Component):
         """Choose among runs and ask the port of this name for them; return the queue of where their beats go."""
         port, layout, which = getattr(self, name), route_layout(self.planes, self.words), name.removeprefix("input")
         m.submodules[f"routes{which}"] = routes = Queue(width=layout.size, depth=REQUESTS, block=True)
-        m.submodules[f"request_slice{which}"] = cut = Slice(
-            port.request.payload.shape()
-        )  # the port's ``ready`` comes late
+        # the port's ``ready`` comes late
+        m.submodules[f"request_slice{which}"] = cut = Slice(port.request.payload.shape())
         wiring.connect(m, cut.output, wiring.flipped(port.request))
         request = cut.input
         # one of them is chosen, and asked for from the next cycle on
