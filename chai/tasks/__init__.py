@@ -149,7 +149,7 @@ class Task:
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles on the engine without memory traffic: by default of the window engine and its port.
 
-        In a cycle the engine takes a word of each plane that goes side by side, and its port reads a beat and writes a word.
+        In a cycle the engine takes a word of each plane that goes side by side, and each of its ports reads a beat, one writes a word.
         """
         read, written = self.read_by_port(overlay, shapes), self.moved(overlay, shapes)[1]
         blobs = [shapes[blob][1:] for blob in self.inputs]
@@ -180,7 +180,7 @@ class Task:
 
     def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Return the bytes that the busiest reading port reads: by default a port reads all blobs, or each input has one."""
-        read = [word_bytes((self.batch(shapes), *shapes[blob][1:]), overlay.layout) for blob in self.inputs]
+        read = self.read_of_each(overlay, shapes)
         return sum(read) if overlay.ports.window == 1 else max(read)
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
@@ -203,8 +203,11 @@ class Task:
         """Return the bytes of blobs that it reads and writes: whole words of channels."""
         _, _, *size = shapes[self.output]
         written = (self.batch(shapes), self.channels(shapes)[1], *size)
-        read = sum(word_bytes((self.batch(shapes), *shapes[blob][1:]), overlay.layout) for blob in self.inputs)
-        return read, word_bytes(written, overlay.layout)
+        return sum(self.read_of_each(overlay, shapes)), word_bytes(written, overlay.layout)
+
+    def read_of_each(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[int]:
+        """Return the bytes that it reads of each input."""
+        return [word_bytes((self.batch(shapes), *shapes[blob][1:]), overlay.layout) for blob in self.inputs]
 
     def batch(self, shapes: Mapping[str, Shape]) -> int:
         """Return the number of images that it works on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +83,9 @@ class UpsampleTask(Task):
         _, channels, rows, _ = shapes[self.inputs[0]]
         return super().excluded(overlay, shapes) or too_many_rows(overlay, channels, rows)
 
-    def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
-        read, written = super().moved(overlay, shapes)
-        return read * self.factors[0], written  # each row is read as often as it is written
+    def read_of_each(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[int]:
+        (read,) = super().read_of_each(overlay, shapes)
+        return [read * self.factors[0]]  # each row is read as often as it is written
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         source = memory.view(self.inputs[0])

@@ -26,3 +26,16 @@ def test_the_last_group_of_planes_takes_as_long_as_a_whole_one(planes: int, grou
     upsample = UpsampleTask(("x",), "y", ("upsample",), (2, 2), False, None, 0)
     shapes["y"] = (3, 35, 14, 18)
     assert upsample.working_cycles(overlay, shapes) == 3 * 5 * 4 * 63
+
+
+def test_the_busiest_port_reads_both_inputs_of_a_sum_or_one() -> None:
+    """An upsample reads each row as often as it writes it."""
+    z2 = overlays.load()
+    shapes = {"x": (3, 35, 7, 9), "z": (3, 35, 7, 9), "y": (3, 35, 14, 18)}
+    plane = 3 * 5 * 63 * 8
+    total = Eltwise(("x", "z"), "z", ("sum",), (1, 1), None, Requantization(np.array(1), 9, -128, 127))
+    upsample = UpsampleTask(("x",), "y", ("upsample",), (2, 2), False, None, 0)
+    for window, of_sum in ((1, 2 * plane), (2, plane)):
+        overlay = replace(z2, ports=z2.ports._replace(window=window))
+        assert total.read_by_port(overlay, shapes) == of_sum and total.moved(overlay, shapes) == (2 * plane, plane)
+        assert upsample.read_by_port(overlay, shapes) == 2 * plane == upsample.moved(overlay, shapes)[0]
