@@ -189,9 +189,8 @@ def _fields() -> list[Line]:
 def _convolutions() -> list[Line]:
     lines = list[Line]()
     for i, (shape, outputs, window) in enumerate(CONVOLVED):
-        channels = shape[0]
-        counts = (channels, channels) if outputs == DEPTHWISE else (outputs, 1)
-        lines += [_input(f"y{i}", 1, *shape), _conv(f"conv{i}", f"y{i}", counts[0], window, True, counts[1])]
+        outputs, group = (shape[0], shape[0]) if outputs == DEPTHWISE else (outputs, 1)
+        lines += [_input(f"y{i}", 1, *shape), _conv(f"conv{i}", f"y{i}", outputs, window, True, group)]
     return lines
 
 
