@@ -149,7 +149,8 @@ class Task:
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles on the engine without memory traffic: by default of the window engine and its port.
 
-        In a cycle the engine takes a word of each plane that goes side by side, and each of its ports reads a beat, one writes a word.
+        In a cycle the engine takes a word of each plane that goes side by side, each of its ports reads a beat, and one writes
+        a word.
         """
         read, written = self.read_by_port(overlay, shapes), self.moved(overlay, shapes)[1]
         blobs = [shapes[blob][1:] for blob in self.inputs]
