@@ -129,19 +129,23 @@ def build_all(
 
 def _build(target: str, cc: Sequence[str], variants: Mapping[str, Sequence[str]]) -> list[str]:
     import tempfile
+    from concurrent.futures import ThreadPoolExecutor
 
     with tempfile.TemporaryDirectory(prefix="chai-native-") as folder:
-        objects, done = [], []
-        for variant, flags in variants.items():
-            object_file = f"{folder}/{variant}.o"
+
+        def compiled(variant: str) -> str:
             defined = [f"-DVARIANT={variant}", f'-DSET="{variant}.h"']
             source = "amx.c" if variant.startswith("amx") else "variant.c"
-            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", f"{FOLDER}/{source}", "-o", object_file])
+            named = ["-c", f"{FOLDER}/{source}", "-o", f"{folder}/{variant}.o"]
+            return _run([*cc, *FLAGS, *variants[variant], *defined, *named])
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            problems = dict(zip(variants, pool.map(compiled, variants)))
+        for variant, problem in problems.items():
             if problem:
                 sys.stderr.write(f"{variant} is left out: {problem}\n")
-            else:
-                objects.append(object_file)
-                done.append(variant)
+        done = [variant for variant, problem in problems.items() if not problem]
+        objects = [f"{folder}/{variant}.o" for variant in done]
         if not done:
             raise Failed(f"{cc[0]} cannot compile {FOLDER}/variant.c")
         for part in COMMON:
