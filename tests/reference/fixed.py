@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import floor, isinf
 from typing import NamedTuple
@@ -33,14 +34,20 @@ def float64(value: Fraction) -> Fraction:
     return Fraction(value.numerator / value.denominator)
 
 
+@cache
+def power(exponent: int) -> Fraction:
+    """2 to the power of a whole number."""
+    return Fraction(2) ** exponent
+
+
 def float32(value: Fraction) -> Fraction:
     """The nearest float32, ties to even, subnormals included; a number too large stays as large as it is."""
     if not value:
         return value
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    if Fraction(2) ** exponent > abs(value):
+    if power(exponent) > abs(value):
         exponent -= 1
-    unit = Fraction(2) ** (max(exponent, -126) - 23)
+    unit = power(max(exponent, -126) - 23)
     return round(value / unit) * unit
 
 
@@ -66,18 +73,29 @@ class Form(NamedTuple):
 
     @property
     def step(self) -> Fraction:
-        if self.scheme == "DynamicFixed":
-            return Fraction(2) ** -int(self.value)
-        return float64(float32(Fraction(self.value)) / (self.largest - self.zero))
+        return step(self)
 
     def quantize(self, x: float) -> int:
         low = -self.largest if self.scheme == "Xilinx" and not self.unsigned else self.smallest
         if isinf(x):
             return self.largest if x > 0 else low
-        return clamp(half_away(float32(float32(Fraction(x)) / float32(self.step))) + self.zero, low, self.largest)
+        return clamp(half_away(float32(float32(Fraction(x)) / single(self))) + self.zero, low, self.largest)
 
     def dequantize(self, code: int) -> Fraction:
-        return float32((code - self.zero) * float32(self.step))
+        return float32((code - self.zero) * single(self))
+
+
+@cache
+def step(form: Form) -> Fraction:
+    if form.scheme == "DynamicFixed":
+        return power(-int(form.value))
+    return float64(float32(Fraction(form.value)) / (form.largest - form.zero))
+
+
+@cache
+def single(form: Form) -> Fraction:
+    """The step as a float32."""
+    return float32(step(form))
 
 
 def requantize(
