@@ -162,33 +162,36 @@ def test_workers_let_go_when_it_is_over(monkeypatch: pytest.MonkeyPatch, capsys:
             until(lambda: not any(client.run(eval, kept).values()), "a worker has networks open still")
 
 
-@pytest.mark.parametrize("where", ["--scheduler", "--jobs"])
-@pytest.mark.parametrize(
-    ("lie", "words"),
-    [
-        ({"digests": {"network weights": "0" * 64}}, "not the same network weights as here (sha256 "),
-        ({"version": "0.0.9"}, f"it has chai {chai.__version__}, expected 0.0.9"),
-        ({"sample": "/photos/0.png"}, "No such file or directory: '/photos/0.png'"),
-        ({"network": ("elsewhere.prototxt", None)}, "there is no file 'elsewhere.prototxt'"),
-    ],
-)
-def test_workers_that_have_something_else_refuse(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any, where: str, lie: dict[str, Any], words: str
-) -> None:
+LIES: list[tuple[dict[str, Any], str]] = [
+    ({"digests": {"network weights": "0" * 64}}, "not the same network weights as here (sha256 "),
+    ({"version": "0.0.9"}, f"it has chai {chai.__version__}, expected 0.0.9"),
+    ({"sample": "/photos/0.png"}, "No such file or directory: '/photos/0.png'"),
+    ({"network": ("elsewhere.prototxt", None)}, "there is no file 'elsewhere.prototxt'"),
+]
+
+
+def check_refusals(monkeypatch: pytest.MonkeyPatch, capsys: Any, *where: str) -> None:
+    """Each job tells something that is not so at the workers."""
     true = Job.to_json
+    for lie, words in LIES:
 
-    def told(job: Job) -> dict[str, Any]:
-        content = true(job)
-        return {**content, **lie, "digests": {**content["digests"], **lie.get("digests", {})}}
+        def told(job: Job, lie: dict[str, Any] = lie) -> dict[str, Any]:
+            content = true(job)
+            return {**content, **lie, "digests": {**content["digests"], **lie.get("digests", {})}}
 
-    monkeypatch.setattr(Job, "to_json", told)
-    if where == "--jobs":
-        code = cli.main(["evaluate", *DIGITS, where, "2"])
-    else:
-        with cluster() as dask_cluster:
-            code = cli.main(["evaluate", *DIGITS, where, dask_cluster.scheduler_address])
-    error = capsys.readouterr().err
-    assert code == 2 and "error: worker on " in error and words in error
+        monkeypatch.setattr(Job, "to_json", told)
+        code = cli.main(["evaluate", *DIGITS, *where])
+        error = capsys.readouterr().err
+        assert code == 2 and "error: worker on " in error and words in error
+
+
+def test_workers_that_have_something_else_refuse(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    check_refusals(monkeypatch, capsys, "--jobs", "2")
+
+
+def test_workers_of_a_cluster_that_have_something_else_refuse(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    with cluster() as dask_cluster:  # one for all, since a refusal ends no worker
+        check_refusals(monkeypatch, capsys, "--scheduler", dask_cluster.scheduler_address)
 
 
 @pytest.mark.slow
