@@ -1,28 +1,22 @@
 """Compile hardware described in Amaranth into a library that simulates it.
 
 Amaranth -> RTLIL -> yosys (``pyosys``) -> C++ of CXXRTL, or Verilog and C++ of Verilator -> a C++ compiler. CXXRTL compiles
-small designs sooner, and writes waves; Verilator is several times as fast, and of a large design the first, too. A library is
-kept in the user's cache under a digest of everything that went into it, so a design is compiled once.
+small designs sooner, and writes waves; Verilator is several times as fast, and of a large design the first, too. A design is
+compiled once (``cache.py``).
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ...env import env
 from ...errors import DeviceError
 from . import cxxrtl, verilator
+from .cache import kept
 from .tools import EXTRA, FLAGS, HARNESS, compiler, missing, release
 
 # "waves" can write every wire into a file; it takes longer to compile
@@ -55,29 +49,12 @@ def library(text: str, simulator: str = "cxxrtl") -> Path:
     command = [*compiler(), *FLAGS]
     tools = [_version("pyosys"), release(compiler()), str(verilator.found()), verilator.version()]
     sources = *sorted(HARNESS.iterdir()), Path(cxxrtl.__file__), Path(verilator.__file__)
-    key = _digest(text, simulator, *command, *tools, *(path.read_text() for path in sources))
-    target = Path(env().cache, "rtl", f"{key[:32]}.so")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target.with_suffix(".lock")):
-        if not target.is_file():
-            aside = f".{target.stem}-"
-            for stale in target.parent.glob(f"{aside}*"):  # of a process that was killed
-                shutil.rmtree(stale, ignore_errors=True)
-            with tempfile.TemporaryDirectory(prefix=aside, dir=target.parent) as folder:
-                os.replace(SIMULATORS[simulator](text, Path(folder), command), target)
-    return target
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Let one process at a time compile a library: the others find it."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _digest(*parts: str) -> str:
-    return sha256("\0".join(parts).encode()).hexdigest()
+    texts = (path.read_text() for path in sources)
+    return kept(
+        ".so",
+        lambda folder: SIMULATORS[simulator](text, folder, command),
+        *(text, simulator, *command, *tools, *texts),
+    )
 
 
 def _version(package: str) -> str:

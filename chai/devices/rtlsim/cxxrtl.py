@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import DeviceError
+from .cache import compiled
 from .tools import HARNESS, package, ports, run, yosys
 
 _LOOPS = re.compile(r"contains feedback arcs through wires:\n((?:  \S.*\n)+)")
@@ -27,10 +28,8 @@ def build(text: str, folder: Path, command: Sequence[str], waves: bool = False) 
         )
     (folder / "design.cpp").write_text(_source([*ports(text)]))
     headers = package("pyosys") / "share/include/backends/cxxrtl/runtime"
-    run(
-        [*command, f"-I{HARNESS}", f"-I{headers}", "design.cpp", str(HARNESS / "harness.cpp"), "-o", "design.so"],
-        folder,
-    )
+    harness = compiled(command, HARNESS / "harness.cpp", [])
+    run([*command, f"-I{HARNESS}", f"-I{headers}", "design.cpp", harness, "-o", "design.so"], folder)
     return folder / "design.so"
 
 

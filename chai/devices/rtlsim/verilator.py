@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import DeviceError
+from .cache import compiled
 from .tools import HARNESS, package, ports, release, run, yosys
 
 OPTIONS = [
@@ -25,6 +26,8 @@ OPTIONS = [
     "-Wno-lint",
 ]
 RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
+UNOPTIMISED = '#pragma GCC optimize("O0")'  # for code that runs once
+LEVEL = "-O1"  # -O2 takes twice as long to compile, and what it makes runs as fast
 
 
 def found() -> tuple[Path, Path] | None:
@@ -54,12 +57,20 @@ def build(text: str, folder: Path, command: Sequence[str]) -> Path:
     run(
         [str(program), *OPTIONS, "--top-module", "top", "-Mdir", "made", "top.v"], folder, {"VERILATOR_ROOT": str(root)}
     )
-    (folder / "design.cpp").write_text(_source(ports(text), (folder / "made" / "Vtop.h").read_text()))
-    sources = ["design.cpp", str(HARNESS / "harness.cpp")]
-    sources += sorted(str(path) for path in (folder / "made").glob("*.cpp"))
-    sources += [str(root / "include" / name) for name in RUNTIME]
-    headers = [f"-I{path}" for path in (HARNESS, folder / "made", root / "include", root / "include" / "vltstd")]
-    run([*command, *headers, *sources, "-pthread", "-o", "design.so"], folder)
+    generated = folder / "made"
+    parts = sorted(generated.glob("*.cpp"))
+    large = [path for path in parts if path.stem[-1].isdigit()]  # together they would take gigabytes
+    once = [path for path in parts if path.stem.endswith("__Slow")]
+    small = [path for path in parts if path not in (*large, *once)]
+    lines = [_source(ports(text), (generated / "Vtop.h").read_text())]  # and small parts, as each file reads many headers
+    lines += [f'#include "{path.name}"' for path in small]
+    lines += [UNOPTIMISED, *(f'#include "{path.name}"' for path in once)]
+    (folder / "design.cpp").write_text("\n".join(lines) + "\n")
+    headers = [f"-I{path}" for path in (HARNESS, generated, root / "include", root / "include" / "vltstd")]
+    shared = [HARNESS / "harness.cpp", *(root / "include" / name for name in RUNTIME)]
+    objects = [compiled(command, source, headers[2:], version()) for source in shared]
+    sources = ["design.cpp", *map(str, large), *objects]
+    run([*command, LEVEL, *headers, *sources, "-pthread", "-o", "design.so"], folder)
     return folder / "design.so"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chai.devices.rtlsim import building
+from chai.devices.rtlsim import building, cache
 from chai.env import env
 from chai.errors import DeviceError
 
@@ -56,3 +56,13 @@ def test_a_compiler_that_does_not_start_is_named(compiler: Path) -> None:
     compiler.write_text("#!/bin/sh\necho no such option >&2\nexit 3\n")
     with pytest.raises(DeviceError, match=r"c\+\+ ended with 3:.*no such option"):
         building.library("one", "cxxrtl")
+
+
+def test_what_designs_share_is_compiled_once(compiler: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    compiler.write_text(f'#!/bin/sh\necho "$@" >> {log}\necho code > part.o\n')
+    command, source = [str(compiler)], tmp_path / "shared.cpp"
+    paths = [cache.compiled(command, source, ["-Ihere"], version) for version in ("5.1", "5.1", "5.2")]
+    assert paths[0] == paths[1] != paths[2] and Path(paths[0]).read_text() == "code\n"
+    calls = [line for line in log.read_text().splitlines() if line != "--version"]
+    assert calls == [f"-Ihere -c {source} -o part.o"] * 2

@@ -1,0 +1,49 @@
+"""Keep what was compiled in the user's cache, under a digest of everything that went into it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from ...env import env
+from .tools import HARNESS, compiler, release, run
+
+
+def kept(suffix: str, make: Callable[[Path], Path], *parts: str) -> Path:
+    """Return the path of the file for these parts; ``make`` makes it in an empty folder and returns its path, once."""
+    name = sha256("\0".join(parts).encode()).hexdigest()[:32]
+    target = Path(env().cache, "rtl", f"{name}{suffix}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(target.with_suffix(".lock")):
+        if not target.is_file():
+            aside = f".{target.stem}-"
+            for stale in target.parent.glob(f"{aside}*"):  # of a process that was killed
+                shutil.rmtree(stale, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=aside, dir=target.parent) as folder:
+                os.replace(make(Path(folder)), target)
+    return target
+
+
+def compiled(command: Sequence[str], source: Path, headers: Sequence[str], tool: str = "") -> str:
+    """Return the object of a source that is the same for each design; ``tool`` is the version that the source is of."""
+
+    def make(folder: Path) -> Path:
+        run([*command, *headers, "-c", str(source), "-o", "part.o"], folder)
+        return folder / "part.o"
+
+    texts = (path.read_text() for path in sorted(HARNESS.iterdir()))
+    return str(kept(".o", make, *command, *headers, str(source), release(compiler()), tool, *texts))
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Let one process at a time compile a library: the others find it."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
