@@ -236,14 +236,16 @@ def test_variants_have_the_same_numbers() -> None:
     rng = np.random.default_rng(0)
     x, weights, taps = numbers(rng, 1, 40, 9, 13), numbers(rng, 27, 40, 3, 3), numbers(rng, 40, 1, 3, 3)
     whole, rows = Window((9, 13), (1, 1), (0, 0)), numbers(rng, 5, 40, 9, 13)
+    deep, points = numbers(rng, 1, 300, 5, 10), numbers(rng, 11, 300, 1, 1)  # two pixels are more than whole vectors
     results = []
     for name in FUSED:
         with used(name):
             results.append(convolutions.conv2d(x, weights, None, Filtering(Window((3, 3), (1, 1), (1, 1)))))
             results.append(convolutions.conv2d(x, rows, None, Filtering(whole)))
             results.append(convolutions.conv2d(x, taps, None, Filtering(Window((3, 3), (2, 2), (1, 1)), 40)))
-    for i, result in enumerate(results[3:]):
-        assert np.array_equal(result, results[i % 3])
+            results.append(convolutions.conv2d(deep, points, None, Filtering(convolutions.POINT)))
+    for i, result in enumerate(results[4:]):
+        assert np.array_equal(result, results[i % 4])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

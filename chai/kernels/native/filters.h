@@ -5,7 +5,6 @@
 
 enum { STORED_ROWS = 1 << 14, /* numbers of all rows stored at a time */
        NEAR_ROWS = 1 << 12,     /* of them, so that several planes stay in the nearest cache */
-       MOST_PLANES = 16,
        LINES_TOGETHER = 4 }; /* rows of windows */
 
 /* Return the rows or columns that a kernel spans. */
@@ -28,8 +27,8 @@ typedef struct {
 
 /* Compute a vector of windows in each of ``lines`` rows, a constant, from the stored rows, each of ``length`` numbers. With four rows no
    sum waits for the one before. ``unrolled``: what several rows of windows see is read once. */
-INLINE void filter(kernel_size k, const float *rows, int64_t length, const float *w, epilogue end, float *out, int64_t row, int64_t count,
-                   int lines, int unrolled) {
+INLINE void filter(kernel_size k, const float *rows, int64_t length, const float *w, epilogue end, int64_t channel, float *out,
+                   int64_t row, int64_t count, int lines, int unrolled) {
     reals sums[LINES_TOGETHER];
     UNROLL for (int r = 0; r < lines; r++) sums[r] = broadcast(0);
     if (unrolled) {
@@ -47,7 +46,7 @@ INLINE void filter(kernel_size k, const float *rows, int64_t length, const float
                     reals x = windows_at(rows + (r * k.stride_h + i * k.dilation_h) * length + j * k.dilation_w, k.stride_w);
                     sums[r] = multiply_add(broadcast(w[i * k.width + j]), x, sums[r]);
                 }
-    finish_sums(sums, 1, lines, &end);
+    finish_sums(sums, 1, lines, &end, channel);
     if (count >= WIDTH)
         UNROLL for (int r = 0; r < lines; r++) memcpy(out + r * row, &sums[r], sizeof sums[r]);
     else
@@ -55,16 +54,16 @@ INLINE void filter(kernel_size k, const float *rows, int64_t length, const float
 }
 
 /* Compute rows of windows. */
-INLINE void filter_rows(kernel_size k, const float *rows, int64_t length, const float *w, epilogue end, float *out, int64_t row,
-                        int64_t count, int64_t lines, int unrolled) {
+INLINE void filter_rows(kernel_size k, const float *rows, int64_t length, const float *w, epilogue end, int64_t channel,
+                        float *out, int64_t row, int64_t count, int64_t lines, int unrolled) {
     for (; lines >= LINES_TOGETHER; lines -= LINES_TOGETHER) {
         for (int64_t i = 0; i < count; i += WIDTH)
-            filter(k, rows + i * k.stride_w, length, w, end, out + i, row, min(WIDTH, count - i), LINES_TOGETHER, unrolled);
+            filter(k, rows + i * k.stride_w, length, w, end, channel, out + i, row, min(WIDTH, count - i), LINES_TOGETHER, unrolled);
         rows += LINES_TOGETHER * k.stride_h * length, out += LINES_TOGETHER * row;
     }
     for (; lines > 0; lines--, rows += k.stride_h * length, out += row)
         for (int64_t i = 0; i < count; i += WIDTH)
-            filter(k, rows + i * k.stride_w, length, w, end, out + i, row, min(WIDTH, count - i), 1, unrolled);
+            filter(k, rows + i * k.stride_w, length, w, end, channel, out + i, row, min(WIDTH, count - i), 1, unrolled);
 }
 
 /* Write whole vectors of zeros from ``row`` on, at least ``count`` numbers. The first one is apart, as compilers call memset for others. */
@@ -83,19 +82,19 @@ static void store_row(const operation *op, const float *plane, int64_t y, const 
 }
 
 /* Compute rows of windows of ``planes`` channels whose rows are stored, each plane's behind the one before. */
-static void filter_stored(const operation *op, const float *rows, int64_t plane, const stripe *s, const float *w, const epilogue *ends,
-                          int64_t planes, int64_t y, int64_t count, float *out) {
+static void filter_stored(const operation *op, const float *rows, int64_t plane, const stripe *s, const float *w, epilogue end,
+                          int64_t first, int64_t planes, int64_t y, int64_t count, float *out) {
     kernel_size k = {op->kernel_h, op->kernel_w, op->stride_h, op->stride_w, op->dilation_h, op->dilation_w};
     int64_t row = op->out_width, size = op->out_height * row;
     int usual = k.height == 3 && k.width == 3 && k.dilation_h == 1 && k.dilation_w == 1 && k.stride_h == k.stride_w;
     for (int64_t c = 0; c < planes; c++, rows += plane, w += k.height * k.width) {
         float *to = out + c * size + y * row + s->x;
         if (usual && k.stride_h == 1)
-            filter_rows((kernel_size){3, 3, 1, 1, 1, 1}, rows, s->length, w, ends[c], to, row, s->count, count, 1);
+            filter_rows((kernel_size){3, 3, 1, 1, 1, 1}, rows, s->length, w, end, first + c, to, row, s->count, count, 1);
         else if (usual && k.stride_h == 2)
-            filter_rows((kernel_size){3, 3, 2, 2, 1, 1}, rows, s->length, w, ends[c], to, row, s->count, count, 1);
+            filter_rows((kernel_size){3, 3, 2, 2, 1, 1}, rows, s->length, w, end, first + c, to, row, s->count, count, 1);
         else
-            filter_rows(k, rows, s->length, w, ends[c], to, row, s->count, count, 0);
+            filter_rows(k, rows, s->length, w, end, first + c, to, row, s->count, count, 0);
     }
 }
 
@@ -105,21 +104,20 @@ static int64_t filter_planes(const operation *op, uint8_t *const *buffers, int64
     float rows[STORED_ROWS + WIDTH];
     int64_t windows = filter_windows(op), high = extent_of(op->kernel_h, op->dilation_h), plane = op->height * op->width, planes = 1;
     const float *in = input_of(op, buffers, n) + first * plane, *w = weights_of(op, buffers) + first * op->kernel_h * op->kernel_w;
-    epilogue ends[MOST_PLANES];
+    epilogue end = epilogue_of(op, buffers);
     for (int64_t x = 0; x < op->out_width; x += windows) {
         stripe s = {.x = x, .count = min(windows, op->out_width - x), .left = x * op->stride_w - op->pad_w};
         s.length = (ceil_div(s.count, WIDTH) * WIDTH - 1) * op->stride_w + extent_of(op->kernel_w, op->dilation_w) + 1;
         s.begin = min(max(-s.left, 0), s.length), s.end = max(min(op->width - s.left, s.length), s.begin);
         int64_t together = (STORED_ROWS / s.length - high) / op->stride_h + 1;
         int64_t stored = ((min(together, op->out_height) - 1) * op->stride_h + high) * s.length;
-        if (windows >= op->out_width && together >= op->out_height) planes = max(1, min(min(most, MOST_PLANES), NEAR_ROWS / stored));
-        for (int64_t c = 0; c < planes; c++) ends[c] = epilogue_of(op, buffers, first + c);
+        if (windows >= op->out_width && together >= op->out_height) planes = max(1, min(most, NEAR_ROWS / stored));
         for (int64_t y = 0; y < op->out_height; y += together) {
             int64_t count = min(together, op->out_height - y);
             for (int64_t c = 0; c < planes; c++)
                 for (int64_t r = 0; r < (count - 1) * op->stride_h + high; r++)
                     store_row(op, in + c * plane, y * op->stride_h - op->pad_h + r, &s, rows + c * stored + r * s.length);
-            filter_stored(op, rows, stored, &s, w, ends, planes, y, count,
+            filter_stored(op, rows, stored, &s, w, end, first, planes, y, count,
                           output_of(op, buffers, n) + first * op->out_height * op->out_width);
         }
     }

@@ -24,9 +24,10 @@
 
 enum { FETCHED = 8 }; /* rows of weights that a block fetches for the next one: the processor does not see where they lie */
 enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
+enum { PARTS = 16, MOST_SINGLE = 4 }; /* sums of an inner product; pixels that are computed as such */
 
-/* What follows the products of a block: the bias of its first output, or NULL; whether a ReLU makes sums below 0 to 0. With ``rows``,
-   so many numbers behind the bias each, what a BatchNorm and a Scale have for the output: mean, factor, factor, addend. */
+/* What follows the products: the outputs' biases, or NULL; whether a ReLU makes sums below 0 to 0. With ``rows``,
+   so many numbers behind the biases each, what a BatchNorm and a Scale have for each output: mean, factor, factor, addend. */
 typedef struct {
     const float *bias;
     int rectified;
@@ -40,30 +41,26 @@ INLINE reals scaled(reals sum, const epilogue *end, int64_t m) {
     return sum * broadcast(of[3 * end->rows]) + broadcast(of[4 * end->rows]);
 }
 
-/* Make of ``each`` vectors of sums of each of some outputs what they are after their epilogue. */
-INLINE void finish_sums(reals *sums, int outputs, int each, const epilogue *end) {
-    if (end->bias) UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < each; v++)
-        sums[m * each + v] += broadcast(end->bias[m]);
-    if (end->rows) UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < each; v++)
-        sums[m * each + v] = scaled(sums[m * each + v], end, m);
-    if (end->rectified) UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < each; v++)
-        sums[m * each + v] = larger(sums[m * each + v], broadcast(0));
+/* Make of ``each`` vectors of sums of each of some outputs, from m on, what they are after their epilogue, if they have one. */
+INLINE void finish_sums(reals *sums, int outputs, int each, const epilogue *end, int64_t m) {
+    if (!end) return;
+    if (end->bias) UNROLL for (int i = 0; i < outputs; i++) UNROLL for (int v = 0; v < each; v++)
+        sums[i * each + v] += broadcast(end->bias[m + i]);
+    if (end->rows) UNROLL for (int i = 0; i < outputs; i++) UNROLL for (int v = 0; v < each; v++)
+        sums[i * each + v] = scaled(sums[i * each + v], end, m + i);
+    if (end->rectified) UNROLL for (int i = 0; i < outputs; i++) UNROLL for (int v = 0; v < each; v++)
+        sums[i * each + v] = larger(sums[i * each + v], broadcast(0));
 }
 
-/* Return the sums of output m after its epilogue. */
-INLINE reals ended(reals sum, const epilogue *end, int64_t m) {
-    epilogue own = {end->bias ? end->bias + m : 0, end->rectified, end->rows};
-    finish_sums(&sum, 1, 1, &own);
-    return sum;
-}
-
-/* Add the sums of the products of ``depth`` taps to the numbers in y, or to nothing if none has ``begun``. ``last`` pixels of the last vector count. */
+/* Add the sums of the products of ``depth`` taps to the numbers in y, or to nothing if none has ``begun``. ``last`` pixels of the last
+   vector count. ``end`` follows, NULL before the last taps; m is its index of the first output. */
 typedef void product(const float *w, int64_t row, const float *x, int64_t depth, float *y, int64_t plane, int64_t last, int begun,
-                     epilogue end);
+                     const epilogue *end, int64_t m);
 
 #define SUMS(M, NV) \
     static __attribute__((noinline)) void product_##M##x##NV(const float *w, int64_t row, const float *x, int64_t depth, float *y, \
-                                                             int64_t plane, int64_t last, int begun, epilogue end) { \
+                                                             int64_t plane, int64_t last, int begun, const epilogue *end, \
+                                                             int64_t first) { \
         reals sums[M][NV], pixels[NV]; \
         const float *of[M]; \
         intptr_t k = 0, whole = depth / TAPS * TAPS; \
@@ -71,7 +68,10 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
             of[m] = w + m * row; \
             if (TAPS > 1) __asm__("" : "+r"(of[m])); /* else compilers add ``row`` before each load */ \
         } \
-        UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] = broadcast(0); \
+        UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) { \
+            sums[m][v] = broadcast(0); \
+            fetch(y + m * plane + v * WIDTH); /* which a store needs, too */ \
+        } \
         for (; k < whole; k += TAPS) { \
             weights some[M]; \
             fetch(w + (M + k % FETCHED) * row + k); \
@@ -90,7 +90,7 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
         if (begun) \
             UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
                 sums[m][v] += load_floats(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last); \
-        finish_sums(sums[0], M, NV, &end); \
+        finish_sums(sums[0], M, NV, end, first); \
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
             store_floats(y + m * plane + v * WIDTH, sums[m][v], v < NV - 1 ? WIDTH : last); \
     }
@@ -215,8 +215,15 @@ static void gather_panel(const operation *op, const shape *s, const float *x, in
     }
 }
 
+/* Return how many pixels, the last ones, are computed one by one, as inner products are: a few that would take a vector of their own.
+   PARTS tell which, not vectors: so all variants have the same bits. */
+static int64_t single_pixels(const shape *s) {
+    int64_t rest = s->out_plane % PARTS;
+    return s->out_plane > PARTS && rest <= MOST_SINGLE ? rest : 0;
+}
+
 /* Panels have as many vectors as possible, and nearly as many each. */
-static int64_t vectors_across(const shape *s) { return ceil_div(s->out_plane, WIDTH); }
+static int64_t vectors_across(const shape *s) { return ceil_div(s->out_plane - single_pixels(s), WIDTH); }
 static int64_t panels_of(const shape *s) {
     int64_t vectors = vectors_across(s);
     return vectors <= MOST_ACROSS ? 1 : ceil_div(vectors, ACROSS);
@@ -227,7 +234,7 @@ static int64_t piece_outputs(const shape *s) { return max(1, (1 << 25) / (s->dep
 
 /* Inner products: the only pixel of the output sees the whole input, whose numbers lie side by side like those of the weights.
    Vectors lie along them. The PARTS sums of an output are added pairwise at the end. */
-enum { PARTS = 16, PIECE_DOTS = 1 << 16 /* products */ };
+enum { PIECE_DOTS = 1 << 16 /* products */ };
 
 INLINE void add_dots(const float *w, intptr_t row, const float *x, intptr_t left, int outputs, reals sums[][PARTS / WIDTH]) {
     UNROLL for (int v = 0; v < PARTS / WIDTH; v++) {
@@ -238,13 +245,18 @@ INLINE void add_dots(const float *w, intptr_t row, const float *x, intptr_t left
     }
 }
 
-/* Return the sum of PARTS lanes, added pairwise. */
-static inline float sum_of_lanes(const reals *sums) {
-    float parts[PARTS];
-    memcpy(parts, sums, sizeof parts);
-    for (int half = PARTS / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) parts[i] += parts[i + half];
-    return parts[0];
+/* Write the sums of each PARTS lanes, added pairwise: vectors, then what is in them. */
+INLINE void add_lanes(reals sums[][PARTS / WIDTH], int outputs, float *to) {
+    float lanes[DOT_OUTPUTS][WIDTH];
+    UNROLL for (int m = 0; m < outputs; m++) {
+        UNROLL for (int half = PARTS / WIDTH / 2; half; half /= 2)
+            UNROLL for (int v = 0; v < half; v++) sums[m][v] += sums[m][v + half];
+        memcpy(lanes[m], sums[m], sizeof *lanes);
+    }
+    for (int half = WIDTH / 2; half > 2; half /= 2)
+        for (int m = 0; m < outputs; m++)
+            for (int i = 0; i < half; i++) lanes[m][i] += lanes[m][i + half];
+    for (int m = 0; m < outputs; m++) to[m] = (lanes[m][0] + lanes[m][2]) + (lanes[m][1] + lanes[m][3]);
 }
 
 /* Write the sums of the first ``depth`` products, whole PARTS. They stay in registers in functions of their own: clang spills some
@@ -262,16 +274,29 @@ static __attribute__((noinline)) void add_some(const float *w, intptr_t row, con
     add_whole_dots(w, row, x, depth, DOT_OUTPUTS, to);
 }
 
-/* Write the products of an input with 1 or DOT_OUTPUTS rows of weights, a constant. */
-INLINE void dots(const float *w, intptr_t row, const float *x, intptr_t depth, int outputs, float *y, epilogue end) {
+/* Add the products of an input with 1 or DOT_OUTPUTS rows of weights, a constant; the rest as of ``product``. */
+INLINE void add_dots_of(const float *w, intptr_t row, const float *x, intptr_t depth, int outputs, float *y, int64_t plane, int begun,
+                        const epilogue *end, int64_t first) {
     reals sums[DOT_OUTPUTS][PARTS / WIDTH];
+    float all[DOT_OUTPUTS];
     intptr_t whole = depth / PARTS * PARTS;
     (outputs == 1 ? add_one : add_some)(w, row, x, whole, sums);
     if (whole < depth) add_dots(w + whole, row, x + whole, depth - whole, outputs, sums);
+    add_lanes(sums, outputs, all);
     for (int m = 0; m < outputs; m++) {
-        reals all = ended(broadcast(sum_of_lanes(sums[m])), &end, m);
-        store_floats(y + m, all, 1);
+        reals sum = broadcast(begun ? all[m] + y[m * plane] : all[m]);
+        finish_sums(&sum, 1, 1, end, first + m);
+        memcpy(y + m * plane, &sum, sizeof *y);
     }
+}
+
+/* The same for some rows. */
+static void dots(const float *w, intptr_t row, const float *x, intptr_t depth, int64_t outputs, float *y, int64_t plane, int begun,
+                 const epilogue *end, int64_t first) {
+    int64_t m = 0;
+    for (; m + DOT_OUTPUTS <= outputs; m += DOT_OUTPUTS)
+        add_dots_of(w + m * row, row, x, depth, DOT_OUTPUTS, y + m * plane, plane, begun, end, first + m);
+    for (; m < outputs; m++) add_dots_of(w + m * row, row, x, depth, 1, y + m * plane, plane, begun, end, first + m);
 }
 
 static int is_inner_product(const operation *op) {
@@ -293,8 +318,8 @@ static int64_t product_items(const operation *op) {
 static const float *weights_of(const operation *op, uint8_t *const *buffers) {
     return (const float *)(buffers[op->file] + op->weights);
 }
-static epilogue epilogue_of(const operation *op, uint8_t *const *buffers, int64_t output) {
-    const float *bias = op->bias < 0 ? 0 : (const float *)(buffers[op->constants] + op->bias) + output;
+static epilogue epilogue_of(const operation *op, uint8_t *const *buffers) {
+    const float *bias = op->bias < 0 ? 0 : (const float *)(buffers[op->constants] + op->bias);
     return (epilogue){bias, op->negative >= 0, op->factor ? op->outputs : 0};
 }
 static const float *input_of(const operation *op, uint8_t *const *buffers, int64_t n) {
@@ -307,19 +332,19 @@ static float *output_of(const operation *op, uint8_t *const *buffers, int64_t n)
 static void dots_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     shape s = shape_of(op);
     int64_t piece = dots_piece(op, &s), pieces = ceil_div(s.outputs, piece), g = item / pieces, first = item % pieces * piece;
-    for (int64_t m = first, stop = min(first + piece, s.outputs), count; m < stop; m += count) {
-        count = stop - m < DOT_OUTPUTS ? 1 : DOT_OUTPUTS;
-        const float *w = weights_of(op, buffers) + (g * s.outputs + m) * s.depth;
-        epilogue end = epilogue_of(op, buffers, g * s.outputs + m);
-        for (int64_t n = 0; n < op->images; n++) {
-            const float *x = input_of(op, buffers, n) + g * s.depth;
-            float *y = output_of(op, buffers, n) + g * s.outputs + m;
-            if (count == 1)
-                dots(w, s.depth, x, s.depth, 1, y, end);
-            else
-                dots(w, s.depth, x, s.depth, DOT_OUTPUTS, y, end);
-        }
-    }
+    epilogue end = epilogue_of(op, buffers);
+    for (int64_t m = first, stop = min(first + piece, s.outputs); m < stop; m += DOT_OUTPUTS)
+        for (int64_t n = 0, output = g * s.outputs + m; n < op->images; n++) /* while these weights are in the nearest cache */
+            dots(weights_of(op, buffers) + output * s.depth, s.depth, input_of(op, buffers, n) + g * s.depth, s.depth,
+                 min(DOT_OUTPUTS, stop - m), output_of(op, buffers, n) + output, 1, 0, &end, output);
+}
+
+/* Copy what some pixels see of the taps from ``begin`` to ``end``: the taps of a pixel side by side. */
+static void gather_pixels(const operation *op, const shape *s, const float *x, int64_t first, int64_t count, int64_t begin, int64_t end,
+                          float *panel, float taps[][PANEL_TAPS]) {
+    gather_panel(op, s, x, first, count, WIDTH, begin, end, panel);
+    for (int64_t k = 0; k < end - begin; k++)
+        for (int64_t p = 0; p < count; p++) taps[p][k] = panel[k * WIDTH + p];
 }
 
 static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item) {
@@ -328,21 +353,26 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
     int64_t panels = panels_of(&s), vectors = vectors_across(&s);
     item /= pieces;
     int64_t n = item / panels / op->group, g = item / panels % op->group;
-    int64_t begin = item % panels * vectors / panels, end = (item % panels + 1) * vectors / panels;
-    int64_t first = begin * WIDTH, count = min(end * WIDTH, s.out_plane) - first, across = end - begin;
+    int64_t begin = item % panels * vectors / panels, stop = (item % panels + 1) * vectors / panels, across = stop - begin;
+    int64_t single = stop == vectors ? single_pixels(&s) : 0;
+    int64_t first = begin * WIDTH, count = min(stop * WIDTH, s.out_plane - single) - first;
+    epilogue end = epilogue_of(op, buffers);
     const float *x = input_of(op, buffers, n) + g * s.channels * s.plane;
     const float *w = weights_of(op, buffers) + g * s.outputs * s.depth;
     float *y = output_of(op, buffers, n) + g * s.outputs * s.out_plane + first;
-    float panel[PANEL_TAPS * MOST_ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH)));
+    float panel[PANEL_TAPS * MOST_ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH))), taps[MOST_SINGLE][PANEL_TAPS];
     for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
         int64_t depth = min(PANEL_TAPS, s.depth - k);
+        if (single) gather_pixels(op, &s, x, first + count, single, k, k + depth, panel, taps);
         gather_panel(op, &s, x, first, count, across * WIDTH, k, k + depth, panel);
-        epilogue last = {0, 0, 0};
-        for (int64_t m = from, i; m < to; m += products[i].outputs) {
-            i = product_of(across, to - m);
-            if (k + depth == s.depth) last = epilogue_of(op, buffers, g * s.outputs + m);
-            products[i].sums(w + m * s.depth + k, s.depth, panel, depth, y + m * s.out_plane, s.out_plane,
-                             count - (across - 1) * WIDTH, k > 0, last);
+        const epilogue *last = k + depth == s.depth ? &end : 0;
+        for (int64_t m = from, i, outputs; m < to; m += outputs) {
+            i = product_of(across, to - m), outputs = products[i].outputs;
+            const float *some = w + m * s.depth + k;
+            float *out = y + m * s.out_plane;
+            products[i].sums(some, s.depth, panel, depth, out, s.out_plane, count - (across - 1) * WIDTH, k > 0, last, g * s.outputs + m);
+            for (int64_t p = 0; p < single; p++) /* while the weights are in the nearest cache */
+                dots(some, s.depth, taps[p], depth, outputs, out + count + p, s.out_plane, k > 0, last, g * s.outputs + m);
         }
     }
 }

@@ -50,19 +50,21 @@ static inline reals channels_at(const float *x, int64_t i, int64_t count) {
 }
 
 static void softmax_pixel(const float *x, int64_t count, float *y) {
-    reals maximum = broadcast(-INFINITY), sums[PARTS / WIDTH];
+    reals maximum = broadcast(-INFINITY), sums[1][PARTS / WIDTH], total;
+    float sum;
     for (int64_t i = 0; i < count; i += WIDTH) maximum = larger(maximum, channels_at(x, i, count));
     reals peak = broadcast(largest_lane(maximum));
-    for (int v = 0; v < PARTS / WIDTH; v++) sums[v] = broadcast(0);
+    for (int v = 0; v < PARTS / WIDTH; v++) sums[0][v] = broadcast(0);
     for (int64_t i = 0; i < count; i += PARTS)
         UNROLL for (int v = 0; v < PARTS / WIDTH; v++) {
             int64_t at = i + v * WIDTH;
             if (at >= count) break;
             reals e = exponential(channels_at(x, at, count) - peak);
             store_floats(y + at, e, min(WIDTH, count - at));
-            sums[v] += e;
+            sums[0][v] += e;
         }
-    reals total = broadcast(sum_of_lanes(sums));
+    add_lanes(sums, 1, &sum);
+    total = broadcast(sum);
     for (int64_t i = 0; i < count; i += WIDTH) {
         int64_t left = min(WIDTH, count - i);
         store_floats(y + i, load_floats(y + i, left) / total, left);

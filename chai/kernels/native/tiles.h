@@ -75,7 +75,8 @@ static operation gathering_of(const operation *op) {
     return tiles;
 }
 
-static int64_t tile_panels(const shape *s) { return ceil_div(vectors_across(s), ACROSS); }
+static int64_t tile_vectors(const shape *s) { return ceil_div(s->out_plane, WIDTH); }
+static int64_t tile_panels(const shape *s) { return ceil_div(tile_vectors(s), ACROSS); }
 
 static int64_t tiled_items(const operation *op) {
     operation tiles = gathering_of(op);
@@ -103,14 +104,15 @@ static void gather_tiles(const operation *op, const shape *s, const float *plane
     }
 }
 
-/* Write or add two rows of the outputs of ``count`` tiles from ``first`` on; only the last channels have an epilogue. */
+/* Write or add two rows of output m of ``count`` tiles from ``first`` on; only the last channels have an epilogue. */
 static void put_tiles(const operation *op, const shape *s, float rows[2][2 * MAX_LANES], int64_t first, int64_t count, float *y, int begun,
-                      epilogue end) {
+                      const epilogue *end, int64_t m) {
     for (int add = begun; add >= 0; add--) {
         if (!add)
             for (int64_t i = 0; i < 2; i++)
                 for (int64_t j = 0; j < 2 * count; j += WIDTH) {
-                    reals sum = ended(load_floats(rows[i] + j, WIDTH), &end, 0);
+                    reals sum = load_floats(rows[i] + j, WIDTH);
+                    finish_sums(&sum, 1, 1, end, m);
                     memcpy(rows[i] + j, &sum, sizeof sum);
                 }
         for (int64_t t = 0, some; t < count; t += some) {
@@ -132,12 +134,13 @@ static void put_tiles(const operation *op, const shape *s, float rows[2][2 * MAX
 static void tiled_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     operation tiles = gathering_of(op);
     shape s = shape_of(&tiles);
-    int64_t panels = tile_panels(&s), vectors = vectors_across(&s), n = item / panels / op->group, g = item / panels % op->group;
+    int64_t panels = tile_panels(&s), vectors = tile_vectors(&s), n = item / panels / op->group, g = item / panels % op->group;
     int64_t begin = item % panels * vectors / panels, across = (item % panels + 1) * vectors / panels - begin;
     int64_t first = begin * WIDTH, lanes = across * WIDTH, count = min(lanes, s.out_plane - first), plane = op->out_height * op->out_width;
     const float *x = input_of(op, buffers, n) + g * s.channels * s.plane;
     const float *u = weights_of(op, buffers) + g * s.outputs * s.channels;
     int64_t term = op->outputs * s.channels;
+    epilogue end = epilogue_of(op, buffers);
     float *y = output_of(op, buffers, n) + g * s.outputs * plane;
     float terms[TERMS * TILE_CHANNELS * MAX_LANES] __attribute__((aligned(4 * WIDTH)));
     for (int64_t c = 0; c < s.channels; c += TILE_CHANNELS) {
@@ -152,15 +155,14 @@ static void tiled_run(const operation *op, uint8_t *const *buffers, int64_t item
             int64_t size = products[i].outputs * lanes;
             for (int f = 0; f < TERMS; f++)
                 products[i].sums(u + f * term + m * s.channels + c, s.channels, terms + f * step, depth, block + f * size, lanes,
-                                 WIDTH, 0, (epilogue){0, 0, 0});
+                                 WIDTH, 0, 0, 0);
             for (int64_t j = 0; j < products[i].outputs; j++) {
                 float outputs[2][2][MAX_LANES], rows[2][2 * MAX_LANES];
                 for (int64_t v = 0; v < lanes; v += WIDTH) sum_terms(block + j * lanes + v, size, outputs, v);
-                epilogue end = c + depth < s.channels ? (epilogue){0, 0, 0} : epilogue_of(op, buffers, g * s.outputs + m + j);
                 for (int side = 0; side < 2; side++)
                     for (int64_t t = 0; t < MAX_LANES; t++)
                         rows[side][2 * t] = outputs[side][0][t], rows[side][2 * t + 1] = outputs[side][1][t];
-                put_tiles(op, &s, rows, first, count, y + (m + j) * plane, c > 0, end);
+                put_tiles(op, &s, rows, first, count, y + (m + j) * plane, c > 0, c + depth < s.channels ? 0 : &end, g * s.outputs + m + j);
             }
         }
     }
