@@ -89,11 +89,11 @@ class BenchStart(TypedDict):
 class Bench(output.Schema):
     """Benchmark of a network: ``runs`` has one part per batch and number of threads, ``start`` figures of processes.
 
-    ``load`` is the machine's load before all, ``kernels`` chai's, ``versions`` are the peers'. ``instructions`` are the sets that
-    each is known to use, the best first.
+    ``clock`` is that of passes, "wall" or "processor"; ``load`` the machine's load before all, ``kernels`` chai's, ``versions``
+    are the peers'. ``instructions`` are the sets that each is known to use, the best first.
     """
 
-    schema = "chai.bench/4"
+    schema = "chai.bench/5"
     network: str
     inputs: dict[str, list[int]]
     random_weights: bool
@@ -104,6 +104,7 @@ class Bench(output.Schema):
     versions: dict[str, str]
     instructions: dict[str, list[str]]
     rounds: int
+    clock: str
     load: float
     runs: list[BenchRun]
     start: dict[str, BenchStart] | None
@@ -144,6 +145,7 @@ def common(parser: argparse.ArgumentParser, peers: tuple[str, ...]) -> None:
     group = section(parser, "passes")
     option(group, "--batch N,...", "images per pass (default: 1, or the batch it was compiled for)", type=_counts)
     option(group, "--rounds N", "passes of each", type=options.count, default=20)
+    option(group, "--processor-time", "time passes by what all their threads compute, on a busy machine")
     group = section(parser, "more figures")
     option(
         group,
@@ -194,6 +196,7 @@ def measured(
 
     code = 0
     figures: dict[str, Any] = {"rounds": args.rounds, "load": os.getloadavg()[0], "runs": [], "start": None}
+    figures["clock"] = "processor" if args.processor_time else "wall"
     noted: set[str] = set()
     with TemporaryDirectory(prefix="chai-bench-") as name:
         for batch, threads in product(args.batch, args.threads):
@@ -240,7 +243,9 @@ def report(figures: Mapping[str, Any]) -> None:
     device = f"device {figures['device']} ({figures['kernels']})"
     output.result(f"{figures['network']}   {size}   {device}   {figures['processor']}   load {figures['load']:.1f}")
     rounds = figures["rounds"]
-    output.result(f"ms per image; {rounds} interleaved rounds, each follows each other one equally often")
+    output.result(
+        f"ms per image, {figures['clock']} time; {rounds} interleaved rounds, each follows each other one equally often"
+    )
     known = "; ".join(f"{name} {' '.join(used) or '?'}" for name, used in figures["instructions"].items())
     output.result(f"instructions, as far as each says: {known}")
     if figures["random_weights"]:

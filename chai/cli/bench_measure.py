@@ -10,6 +10,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter, process_time
 from typing import Any
 
 from ..artifact.save import save
@@ -100,11 +101,11 @@ def run(
     images = len(next(iter(feeds.values())))
     outputs = [*net.forward(**feeds).values()]
     peers, notes = _opened(args, engines, net, feeds, threads, folder)
-    notes += filter(None, [lost()])
     others = {peer.name: peer.run for peer in peers if not isinstance(peer.run, str)}
-    notes += [f"no {peer.name}: {peer.run}" for peer in peers if isinstance(peer.run, str)]
+    notes += [*filter(None, [lost()]), *(f"no {peer.name}: {peer.run}" for peer in peers if isinstance(peer.run, str))]
     finish = None if further is None else further(net, threads)
     passes: list[PerfInfo] = []
+    clock = process_time if args.processor_time else perf_counter
 
     def once() -> None:
         net.forward(**feeds)
@@ -117,7 +118,7 @@ def run(
     passes.clear()
     what = f"rounds, {threads} thread{'s' * (threads > 1)}, batch {images}"
     shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
-    times = dict(zip(["chai", *others], rounds.timed(programs, shown, threads)))
+    times = dict(zip(["chai", *others], rounds.timed(programs, shown, threads, clock)))
     figures = {
         "batch": images,
         "threads": threads,

@@ -19,7 +19,7 @@ from tests.passes.common import prototxt
 
 def as_json(done: CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
-    return checked(json.loads(done.stdout), "chai.bench/4")
+    return checked(json.loads(done.stdout), "chai.bench/5")
 
 
 def test_bench_of_a_compiled_network(chai_command: Run, tmp_path: Path) -> None:

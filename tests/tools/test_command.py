@@ -75,7 +75,7 @@ def test_the_peak_is_of_this_computer() -> None:
     assert "the peak is of this computer's processor, not of device vtasim" in done.stderr
 
 
-@pytest.mark.parametrize("content", [b"[]", b'{"schema": "chai.tools.bench/1"}', b"\xff", b"[" * 9999])
+@pytest.mark.parametrize("content", [b"[]", b'{"schema": "chai.tools.bench/2"}', b"\xff", b"[" * 9999])
 def test_a_history_of_something_else_is_refused_before_anything_is_measured(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "h.jsonl").write_bytes(content)
     done = bench("nosuch", "--history", tmp_path / "h.jsonl")

@@ -101,11 +101,16 @@ def test_a_slow_down_is_of_the_same_circumstances(tmp_path: Path, capsys: pytest
     def remembered(ms: float, **others: object) -> str:
         run = {"batch": 1, "threads": 1, "ms_per_image": {"chai": {"min": ms}}}
         figures = {"network": "n", "inputs": {"data": [1, 3, 8, 9]}, "device": "float", "overlay": None}
-        figures |= {"kernels": "avx2", "processor": "p", "runs": [run], "start": None}
+        figures |= {"kernels": "avx2", "processor": "p", "clock": "wall", "runs": [run], "start": None}
         remember(tmp_path / "h.jsonl", {**figures, **others})
         return capsys.readouterr().err
 
     assert remembered(2.0) == ""
-    for others in ({"inputs": {"data": [1, 3, 80, 90]}}, {"device": "emulator"}, {"processor": "q"}):
+    for others in (
+        {"inputs": {"data": [1, 3, 80, 90]}},
+        {"device": "emulator"},
+        {"processor": "q"},
+        {"clock": "processor"},
+    ):
         assert remembered(9.0, **others) == ""
     assert "batch 1, 1 thread: 3.00 ms at least, 2.00 ms at" in remembered(3.0)

@@ -42,7 +42,7 @@ class PeakRun(BenchRun):
 class Figures(Bench):
     """What ``--json`` prints and a history keeps."""
 
-    schema = "chai.tools.bench/1"
+    schema = "chai.tools.bench/2"
     runs: list[PeakRun]  # type: ignore[assignment]  # with more keys
 
 

@@ -14,7 +14,7 @@ from chai.errors import UsageError
 
 from .figures import Figures
 
-_SAME = ("network", "inputs", "device", "overlay", "kernels", "processor")
+_SAME = ("network", "inputs", "device", "overlay", "kernels", "processor", "clock")
 
 
 def check(path: Path) -> None:

@@ -26,8 +26,13 @@ def order(count: int, number: int) -> list[int]:
     return row[::-1] if count % 2 and number // count % 2 else row
 
 
-def timed(programs: Sequence[Callable[[], Any]], rounds: Iterable[int], threads: int) -> list[list[float]]:
-    """Return the milliseconds of each program in each round; all have run before.
+def timed(
+    programs: Sequence[Callable[[], Any]],
+    rounds: Iterable[int],
+    threads: int,
+    clock: Callable[[], float] = perf_counter,
+) -> list[list[float]]:
+    """Return the milliseconds of each program in each round, by a ``clock`` of seconds; all have run before.
 
     With several threads a program begins when those of the one before sleep, and its second pass counts: some libraries
     keep their threads busy for 40 ms after a pass, so that they are awake for the next.
@@ -38,9 +43,9 @@ def timed(programs: Sequence[Callable[[], Any]], rounds: Iterable[int], threads:
             if threads > 1:
                 settle()
                 programs[i]()
-            begin = perf_counter()
+            begin = clock()
             programs[i]()
-            times[i].append((perf_counter() - begin) * 1000)
+            times[i].append((clock() - begin) * 1000)
     return times
 
 
