@@ -107,12 +107,13 @@ static void gather_tiles(const operation *op, const shape *s, const float *plane
 /* Write or add two rows of output m of ``count`` tiles from ``first`` on; only the last channels have an epilogue. */
 static void put_tiles(const operation *op, const shape *s, float rows[2][2 * MAX_LANES], int64_t first, int64_t count, float *y, int begun,
                       const epilogue *end, int64_t m) {
+    epilogue own = end ? *end : (epilogue){0, 0, 0}; /* in registers, which stores leave alone */
     for (int add = begun; add >= 0; add--) {
         if (!add)
             for (int64_t i = 0; i < 2; i++)
                 for (int64_t j = 0; j < 2 * count; j += WIDTH) {
                     reals sum = load_floats(rows[i] + j, WIDTH);
-                    finish_sums(&sum, 1, 1, end, m);
+                    finish_sums(&sum, 1, 1, &own, m);
                     memcpy(rows[i] + j, &sum, sizeof sum);
                 }
         for (int64_t t = 0, some; t < count; t += some) {

@@ -60,7 +60,7 @@ class Alone(NamedTuple):
     """A layer, or a source of inputs, whose ``layer`` is None; ``dropped`` blobs have no readers after it.
 
     ``compute`` replaces its forward. It may overwrite ``spare`` if nothing else is in the same memory.
-    ``native`` computes the same in C; ``single``, if all bottoms and tops have several images, that of one of them.
+    ``native`` computes the same in C; ``single`` does for one of several images, which then run one after the other.
     """
 
     layer: PreparedLayer | None
@@ -72,16 +72,16 @@ class Alone(NamedTuple):
 
     @property
     def images(self) -> int:
-        """Return the number of images that run one after the other: several if their blobs are too large to run as one."""
-        return 1 if self.single is None or self.layer is None or self._largest <= SMALL else self.layer.bottoms[0][0]
+        """Return the number of images that run one after the other."""
+        return 1 if self.single is None or self.layer is None else self.layer.bottoms[0][0]
 
     @property
     def small(self) -> bool:
         """Return whether it can run in C together with others."""
-        return self.native is not None and self._largest // self.images <= SMALL
+        return self.native is not None and self.largest // self.images <= SMALL
 
     @property
-    def _largest(self) -> int:
+    def largest(self) -> int:
         """Return the bytes of its largest blob."""
         return 0 if self.layer is None else self.layer.largest
 
@@ -203,8 +203,15 @@ def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: b
 def together(
     steps: Iterable[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: ChainMemory
 ) -> Iterator[Alone | Together]:
-    """Yield steps, those in C as chains: consecutive ones with small blobs as one chain, one with large blobs as its own."""
-    for (small, _), group in groupby(steps, attrgetter("small", "images")):
+    """Yield steps, those in C as chains: consecutive ones with small blobs as one chain, one with large blobs as its own.
+
+    Where blobs are large, images run one after the other, if they can; the steps that follow do so, too, in the same chain.
+    """
+    apart, chosen = False, list[Alone]()
+    for step in steps:
+        apart = step.single is not None and (apart or step.largest > SMALL)
+        chosen.append(step if apart else step._replace(single=None))
+    for (small, _), group in groupby(chosen, attrgetter("small", "images")):
         some = [*group]
         for part in [some] if small else [[step] for step in some]:
             if any(step.in_c for step in part):
