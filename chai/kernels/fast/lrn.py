@@ -12,5 +12,5 @@ def form(task: LRNTask) -> Form | None:
     if not fits(task.requantization) or np.abs(task.slopes).max(initial=0) >= 1 << 17:
         return None
     window = POINT._replace(kernel=(task.local_size, 1))
-    table = np.concatenate([task.bases, task.slopes])
+    table = np.stack([task.bases, task.slopes], 1).reshape(-1)
     return Form(Kind.LRN_CODES, task.requantization, window, bias=table, zeros=(task.zero,))

@@ -42,7 +42,7 @@ enum kind {
                         c bytes behind its first one, or before its last one */
     RESIZE,          /* bytes of pixels, bilinearly to kernel_h rows and kernel_w columns; of these the output, from pad_h, pad_w on */
     LRN_CODES,       /* codes times factors of the sums of squares of kernel_h channels around them (tasks/lrn.py), requantised;
-                        bias are the factors' bases, then their slopes */
+                        bias are base and slope of each segment of factors */
     LOOKUP,          /* stored codes through the table of 256 stored codes at scale; the output may be the input */
     TIMES_CODES,     /* factor * input * second, requantised */
     GREATER_CODES,   /* the larger of factor * input and second_factor * second, requantised */
