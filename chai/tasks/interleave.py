@@ -33,7 +33,7 @@ class InterleaveLimits(TaskLimits):
 
 @dataclass(frozen=True, eq=False)
 class Interleave(Task):
-    """Pixel (y * rows + i, x * 2 + j) of the output is pixel (y, x) of part i * 2 + j.
+    """Pixel (y * factor + i, x * 2 + j) of the output is pixel (y, x) of part i * 2 + j.
 
     A part is as many channels as the output has, from a multiple of ``apart``, a multiple of a word's channels; channels between
     two parts are not read. Codes are unchanged.
@@ -43,18 +43,18 @@ class Interleave(Task):
 
     kind = "interleave"
     side_by_side = False
-    rows: int
+    factor: int
     apart: int
 
     def define(self, *codes: Array) -> Array:
         x = codes[0]
         n, c, h, w = x.shape
-        count = self.rows * COLUMNS
+        count = self.factor * COLUMNS
         channels = c - (count - 1) * self.apart
-        out = np.empty((n, channels, h * self.rows, w * COLUMNS), np.int8)
+        out = np.empty((n, channels, h * self.factor, w * COLUMNS), np.int8)
         for part in range(count):
             i, j = divmod(part, COLUMNS)
-            out[:, :, i :: self.rows, j::COLUMNS] = x[:, part * self.apart : part * self.apart + channels]
+            out[:, :, i :: self.factor, j::COLUMNS] = x[:, part * self.apart : part * self.apart + channels]
         return self.looked_up(out)
 
     @classmethod
@@ -62,7 +62,7 @@ class Interleave(Task):
         return overlay.limits(cls.kind, InterleaveLimits)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        return {"factor": max(self.rows, COLUMNS)}
+        return {"factor": max(self.factor, COLUMNS)}
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         height, channels = shapes[self.inputs[0]][2], shapes[self.output][1]
@@ -70,15 +70,15 @@ class Interleave(Task):
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         source, target = memory.view(self.inputs[0]), memory.view(self.output)
-        count = self.rows * COLUMNS
-        if self.rows < 1 or self.apart < 1 or self.apart % memory.step:
-            raise DeviceError(f"stride: {self.rows} rows of parts that are {self.apart} channels apart")
+        count = self.factor * COLUMNS
+        if self.factor < 1 or self.apart < 1 or self.apart % memory.step:
+            raise DeviceError(f"stride: {self.factor} rows of parts that are {self.apart} channels apart")
         channels = source.channels - (count - 1) * self.apart
         if not 0 < channels <= self.apart:
             raise DeviceError(
                 f"input: {source.channels} channels are not {count} parts that are {self.apart} channels apart"
             )
-        memory.check_output(self.output, (source.batch, channels, source.height * self.rows, source.width * COLUMNS))
+        memory.check_output(self.output, (source.batch, channels, source.height * self.factor, source.width * COLUMNS))
         part = self.apart // memory.step * source.pitch
         second = source._replace(address=source.address + part).place("second")
         return {
@@ -87,7 +87,7 @@ class Interleave(Task):
             **target.output(),
             **clamp(as_it_is(), False),
             "factor": 1,
-            "stride_h": self.rows,
+            "stride_h": self.factor,
             "stride_w": COLUMNS,
             "tiles": planes(channels, memory.overlay.layout) * source.height,
             "weights_block": COLUMNS * part,
@@ -96,7 +96,7 @@ class Interleave(Task):
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         plane = max(1, COLUMNS * values["input_pitch"])
-        return cls(**common, rows=values["stride_h"], apart=values["weights_block"] // plane * memory.step)
+        return cls(**common, factor=values["stride_h"], apart=values["weights_block"] // plane * memory.step)
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:

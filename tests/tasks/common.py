@@ -171,10 +171,10 @@ def defined(task: Task, *inputs: Array) -> Array:
 def _interleaved(task: Interleave, x: Array) -> Array:
     """Code by code."""
     n, c, h, w = x.shape
-    values = np.zeros((n, c - (2 * task.rows - 1) * task.apart, h * task.rows, w * 2), np.int64)
+    values = np.zeros((n, c - (2 * task.factor - 1) * task.apart, h * task.factor, w * 2), np.int64)
     for at in np.ndindex(values.shape):
-        part = at[2] % task.rows * 2 + at[3] % 2
-        values[at] = x[at[0], part * task.apart + at[1], at[2] // task.rows, at[3] // 2]
+        part = at[2] % task.factor * 2 + at[3] % 2
+        values[at] = x[at[0], part * task.apart + at[1], at[2] // task.factor, at[3] // 2]
     return values
 
 

@@ -8,4 +8,4 @@ from ..native.table import POINT, Form, Kind
 
 def form(task: Interleave) -> Form:
     """Return an Interleave as an operation."""
-    return Form(Kind.INTERLEAVE, None, POINT._replace(stride=(task.rows, COLUMNS)), apart=task.apart)
+    return Form(Kind.INTERLEAVE, None, POINT._replace(stride=(task.factor, COLUMNS)), apart=task.apart)
