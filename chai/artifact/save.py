@@ -9,7 +9,7 @@ from typing import Any
 import chai
 
 from ..blob import Array, Shape, View
-from ..codegen.chain import head_bytes
+from ..codegen.chain import Piece, head_bytes
 from ..codegen.compile import chain
 from ..codegen.encoding import NOTES
 from ..codegen.join_pooling import joined
@@ -176,11 +176,15 @@ class _Chains:
         segment.fill(fixed)
         self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(segment.tasks)) :]
         whole = segment.whole
-        pieces = [
-            (i, *(images or (0, segment.shapes[whole[i].output][0])), *(columns or ()))
-            for i, images, columns in segment.pieces
-        ]
+        pieces = [_numbers(piece, segment.shapes[whole[piece.task].output]) for piece in segment.pieces]
         return {"tasks": [_entry(task) for task in whole], "pieces": pieces, "at": segment.regions.offsets}
+
+
+def _numbers(piece: Piece, output: Shape) -> list[int]:
+    """Return what the header says of a piece: its Task, images, and rows and columns if they are not all."""
+    batch, _, *size = output
+    parts = [piece.rows or (0, size[0]), piece.columns or (0, size[1])] if piece.rows or piece.columns else []
+    return [piece.task, *(number for pair in (piece.images or (0, batch), *parts) for number in pair)]
 
 
 def _entry(task: Task) -> dict[str, Any]:

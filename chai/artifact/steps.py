@@ -188,7 +188,9 @@ class StepReader:
                     )
             if piece.columns not in whole[piece.task].strips(overlay, shapes):
                 raise self.reader.error(f"task {tag}: it is not cut into columns {piece.columns}")
-            if not piece.begins:  # for other images or columns than those that it was decoded from
+            if piece.rows and not (overlay.window.bands and whole[piece.task].in_bands(overlay, shapes)):
+                raise self.reader.error(f"task {tag}: it cannot have some rows")
+            if not piece.begins:  # for other images, rows or columns than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
         return tuple(every), Chain(
             overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, section)]
@@ -255,28 +257,29 @@ class StepReader:
         return entries, moves, regions(self.overlay.layout, self.shapes, self.views, usage, about["at"])
 
     def _pieces(self, listed: Sequence[Sequence[int]], outputs: Sequence[Shape]) -> list[Piece]:
-        """Return which images and columns of which Task each descriptor is for: of each Task all, in order."""
-        done = [0] * len(outputs)  # images of each Task
-        columns: dict[tuple[int, int, int], int] = {}  # of some images of a Task
+        """Return which images, rows and columns of which Task each descriptor is for: of each Task all.
+
+        What is there twice, ``dependencies`` finds.
+        """
+        left = [n * h * w for n, _, h, w in outputs]  # pixels of each Task
         pieces = []
         for numbers in listed:
-            if len(numbers) not in (3, 5) or not 0 <= numbers[0] < len(outputs):
+            if len(numbers) not in (3, 7) or not 0 <= numbers[0] < len(outputs):
                 raise self.reader.error(f"header: pieces: expected a Task, its first image and images, found {numbers}")
-            i, first, count, *strip = numbers
-            batch, *_, width = outputs[i]
-            begin, more = strip or (0, width)
-            if begin == 0:
-                if first != done[i] or not 0 < count <= batch - first:
-                    raise self.reader.error(f"header: pieces: task {i} has {batch} images, found {count} from {first}")
-                done[i] += count
-            if begin != columns.get((i, first, count), 0) or (strip and not 0 < more <= width - begin):
-                raise self.reader.error(f"header: pieces: task {i} has {width} columns, found {more} from {begin}")
-            columns[i, first, count] = begin + more
-            images, some = None if count == batch else (first, count), None if more == width else (begin, more)
-            pieces.append(Piece(i, images, some))
-        whole = all(end == outputs[i][3] for (i, _, _), end in columns.items())
-        if not whole or done != [shape[0] for shape in outputs]:
-            raise self.reader.error("header: pieces: some images or columns of a task are missing")
+            i, *pairs = numbers
+            batch, _, height, width = outputs[i]
+            first, counts = pairs[::2] + [0, 0], pairs[1::2] + [height, width]
+            some: list[tuple[int, int] | None] = []
+            for name, size, at, count in zip(("images", "rows", "columns"), (batch, height, width), first, counts):
+                if not (at >= 0 and 0 < count <= size - at):
+                    raise self.reader.error(f"header: pieces: task {i} has {size} {name}, found {count} from {at}")
+                some.append(None if count == size else (at, count))
+            left[i] -= prod(counts[:3])
+            pieces.append(Piece(i, *some))
+        if any(left):
+            raise self.reader.error(
+                "header: pieces: some images, rows or columns of a task are missing, or twice there"
+            )
         return pieces
 
     def _check_notes(self, tag: int, task: Task, largest_bias: int) -> None:
@@ -318,7 +321,13 @@ class StepReader:
 def _common(entry: Mapping[str, Any], piece: Piece) -> dict[str, Any]:
     """Return the fields that every kind of Task has, for some images of a Task of the header."""
     names = {"inputs": tuple(entry["inputs"]), "output": entry["output"], "origin": tuple(entry["origin"])}
-    return {**names, "zero_weights": entry["zero_weights"], "images": piece.images, "columns": piece.columns}
+    return {
+        **names,
+        "zero_weights": entry["zero_weights"],
+        "images": piece.images,
+        "rows": piece.rows,
+        "columns": piece.columns,
+    }
 
 
 def check_order(

@@ -1,8 +1,4 @@
-"""Arrange the Tasks of a segment for two engines by list scheduling: in which order, and which of them image by image.
-
-A pooling of one image then runs while another image is convolved. Nothing is added: a cut Task names some images of the
-same blobs.
-"""
+"""Arrange the pieces of a segment's Tasks for two engines by list scheduling."""
 
 from __future__ import annotations
 
@@ -16,11 +12,11 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..util.rounding import ceil_div
 from .chain import Piece, arranged
-from .cycles import INSTANT, Effort, Engines, effort, first_cycle, makespan
+from .cut import PIECES, Cuts
+from .cycles import INSTANT, Effort, Engines, first_cycle, makespan
 from .dependencies import NONE, Finished
 
-PIECES = 8  # of a Task at most: larger batches are cut into runs of images
-LOSS = 0.05  # of a Task's cycles: the weights of some are fetched again for each piece
+Box = tuple[int, int, int, int]  # the first plane and the end of the planes, the same of rows
 
 
 class Arrangement(NamedTuple):
@@ -33,32 +29,14 @@ class Arrangement(NamedTuple):
 def arrangements(
     overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
 ) -> Iterator[Arrangement]:
-    """Yield the arrangements to compare: no Task cut, all, and those that lose little, each ordered by two rules.
+    """Yield the arrangements to compare: for each way to cut the Tasks, the pieces ordered by two rules.
 
     Their cycles are those of the cycle model where no two blobs share bytes. The rules are priorities of list scheduling:
     the order of the Tasks as they come, or the length of their critical paths.
     """
-    strips = [task.strips(overlay, shapes) for task in tasks]
-    whole = [[Piece(i, None, columns) for columns in each] for i, each in enumerate(strips)]
-    cut = [
-        [piece._replace(columns=columns) for piece in _pieces(i, shapes[task.output][0]) for columns in each]
-        for i, (task, each) in enumerate(zip(tasks, strips))
-    ]
-    efforts = {
-        piece: effort(overlay, task, shapes)
-        for every in (whole, cut)
-        for pieces in every
-        for piece, task in zip(pieces, arranged(tasks, pieces))
-    }
-
-    def loses(i: int) -> bool:
-        images, all_at_once = (sum(efforts[piece].cycles for piece in pieces[i]) for pieces in (cut, whole))
-        return images > (1 + LOSS) * all_at_once
-
-    little = [whole[i] if loses(i) else pieces for i, pieces in enumerate(cut)]
-    for choice in [whole] if cut == whole else [whole, cut, little]:
-        pieces = [piece for part in choice for piece in part]
-        costs = [efforts[piece] for piece in pieces]
+    cuts = Cuts(overlay, tasks, shapes)
+    for pieces in cuts.ways():
+        costs = [cuts.effort(piece) for piece in pieces]
         predecessors = _predecessors(tasks, pieces, shapes, views, overlay.layout.channels_per_word)
         for priorities in ([0] * len(pieces), _critical_paths(costs, predecessors)):
             order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
@@ -66,13 +44,6 @@ def arrangements(
             yield Arrangement(
                 [pieces[i] for i in order], makespan([costs[i] for i in order], after, first_cycle(overlay))
             )
-
-
-def _pieces(index: int, batch: int) -> Iterator[Piece]:
-    step = ceil_div(batch, PIECES)
-    for first in range(0, batch, step):
-        count = min(step, batch - first)
-        yield Piece(index, None if count == batch else (first, count))
 
 
 def _predecessors(
@@ -84,32 +55,43 @@ def _predecessors(
 ) -> list[set[int]]:
     """Return for each piece those before it that write what it reads. No part of a blob is written twice, but for strips."""
 
-    def parts(piece: Piece, blob: str, channels: tuple[int, int]) -> Iterator[tuple[str, int, int]]:
-        """Yield each run of images and each plane of channels (first, count), of the outermost blob."""
+    def boxes(
+        piece: Piece, blob: str, channels: tuple[int, int], rows: tuple[int, int]
+    ) -> Iterator[tuple[tuple[str, int], Box]]:
+        """Yield the outermost blob of each run of images, with the run, and the box of what is accessed there."""
         whole, start = outermost(blob, views)
         batch = shapes[blob][0]
         first, images = piece.images or (0, batch)
+        planes = (start + channels[0]) // word, ceil_div(start + sum(channels), word)
         for run in range(first // ceil_div(batch, PIECES), ceil_div(first + images, ceil_div(batch, PIECES))):
-            for plane in range((start + channels[0]) // word, ceil_div(start + sum(channels), word)):
-                yield whole, run, plane
+            yield (whole, run), (*planes, rows[0], sum(rows))
 
-    writers: dict[tuple[str, int, int], set[int]] = {}
+    writers: dict[tuple[str, int], list[tuple[Box, int]]] = {}
     predecessors = []
     for i, piece in enumerate(pieces):
-        task = tasks[piece.task]
-        read = {part for blob in task.inputs for part in parts(piece, blob, (0, shapes[blob][1]))}
-        predecessors.append(set().union(*(writers[part] for part in read & writers.keys())))
-        for part in parts(piece, task.output, task.channels(shapes)):
-            writers.setdefault(part, set()).add(i)
+        task = arranged(tasks, [piece])[0]
+        before = set()
+        for blob in task.inputs:
+            for place, box in boxes(piece, blob, (0, shapes[blob][1]), task.rows_read(shapes, blob)):
+                before |= {writer for other, writer in writers.get(place, ()) if _overlap(box, other)}
+        predecessors.append(before)
+        rows = task.rows or (0, shapes[task.output][2])
+        for place, box in boxes(piece, task.output, task.channels(shapes), rows):
+            writers.setdefault(place, []).append((box, i))
     return predecessors
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    """Return whether two boxes have a plane and a row in common."""
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
 def _strips_in_order(order: Sequence[int], pieces: Sequence[Piece]) -> list[int]:
     """Return an order in which the strips of a Task's images have changed places: the left ones are first."""
     strips: dict[tuple[object, ...], list[int]] = {}
     for i in sorted(order, reverse=True):
-        strips.setdefault(pieces[i][:2], []).append(i)
-    return [strips[pieces[i][:2]].pop() for i in order]
+        strips.setdefault(pieces[i][:3], []).append(i)
+    return [strips[pieces[i][:3]].pop() for i in order]
 
 
 def _critical_paths(efforts: Sequence[Effort], predecessors: Sequence[set[int]]) -> list[float]:

@@ -22,16 +22,17 @@ from .memory_map import FIXED, REGION, HostBlobs, Regions, split
 
 
 class Piece(NamedTuple):
-    """Images and columns (first, count) of a Task, which is a number among those of its segment; None for all."""
+    """Images, rows and columns (first, count) of a Task, which is a number among those of its segment; None for all."""
 
     task: int
     images: tuple[int, int] | None = None
+    rows: tuple[int, int] | None = None
     columns: tuple[int, int] | None = None
 
     @property
     def begins(self) -> bool:
-        """Return whether it has the Task's first image and column."""
-        return not (self.images and self.images[0]) and not (self.columns and self.columns[0])
+        """Return whether it has the Task's first image, row and column."""
+        return not any(some and some[0] for some in self[1:])
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Chain(HostBlobs):
     """The Tasks of one segment, ready to be written to memory.
 
     ``tasks``        in the order of the descriptors: the tag of a descriptor is the Task's index
-    ``pieces``       which Task of the segment each of ``tasks`` is, or which images and columns of it
+    ``pieces``       which Task of the segment each of ``tasks`` is, or which images, rows and columns of it
     ``wanted``       the outputs that the host can ``load`` after a run: (blob, first channel, channels)
     ``after``        what each of ``tasks`` waits for
     ``descriptors``  with addresses relative to regions
@@ -124,14 +125,15 @@ class Chain(HostBlobs):
 def arranged(tasks: Sequence[Task], pieces: Sequence[Piece]) -> list[Task]:
     """Return the Tasks of an arrangement."""
     return [
-        replace(tasks[i], images=images, columns=columns) if images or columns else tasks[i]
-        for i, images, columns in pieces
+        replace(tasks[i], images=images, rows=rows, columns=columns) if images or rows or columns else tasks[i]
+        for i, images, rows, columns in pieces
     ]
 
 
 def uncut(task: Task) -> Task:
     """Return the Task of a piece."""
-    return replace(task, images=None, columns=None) if task.images or task.columns else task
+    cut = task.images or task.rows or task.columns
+    return replace(task, images=None, rows=None, columns=None) if cut else task
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:

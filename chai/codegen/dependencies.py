@@ -73,7 +73,7 @@ def dependencies(
     """
     accesses = _Accesses(_ByteHistory(budget or Budget()), shapes, regions, overlay.layout)
     for blob in regions.given:
-        accesses.write(blob, (0, shapes[blob][1]), (0, shapes[blob][0]), NONE)
+        accesses.write(_Access(blob, (0, shapes[blob][1]), (0, shapes[blob][0])), NONE)
     waits, done = [], dict.fromkeys(Finished._fields, 0)
     for task in tasks:
         batch = shapes[task.output][0]
@@ -87,10 +87,12 @@ def dependencies(
         images = task.images or (0, batch)
         after = NONE
         for blob in dict.fromkeys(task.inputs):
-            after |= accesses.read(blob, (0, shapes[blob][1]), images, me)
-        waits.append(after | accesses.write(task.output, task.channels(shapes), images, me, task.columns))
+            rows = task.rows and task.rows_read(shapes, blob)
+            after |= accesses.read(_Access(blob, (0, shapes[blob][1]), images, rows), me)
+        result = _Access(task.output, task.channels(shapes), images, task.rows)
+        waits.append(after | accesses.write(result, me, task.columns))
     for blob, first, channels in outputs:
-        accesses.read(blob, (first, channels), (0, shapes[blob][0]), NONE)
+        accesses.read(_Access(blob, (first, channels), (0, shapes[blob][0])), NONE)
     return waits
 
 
@@ -194,24 +196,33 @@ class _ByteHistory:
         return i
 
 
+class _Access(NamedTuple):
+    """A part of a blob that is read or written: channels, images and rows, each (first, count), or all ``rows``."""
+
+    blob: str
+    channels: Pair
+    images: Pair
+    rows: Pair | None = None
+
+
 class _Accesses:
-    """Reads and writes of ``channels`` of ``images``, each (first, count), in a memory; each returns what it waits for."""
+    """Reads and writes in a memory; each returns what it waits for."""
 
     def __init__(self, memory: _ByteHistory, shapes: Mapping[str, Shape], regions: Regions, layout: Layout) -> None:
         self.memory, self.shapes, self.regions, self.layout = memory, shapes, regions, layout
 
-    def read(self, blob: str, channels: Pair, images: Pair, reader: Finished) -> Finished:
-        whole, runs = self._bytes(blob, channels, images)
+    def read(self, access: _Access, reader: Finished) -> Finished:
+        whole, runs = self._bytes(access)
         after = NONE
         for begin, end in runs:
-            after |= self.memory.read(begin, end, blob, whole, reader)
+            after |= self.memory.read(begin, end, access.blob, whole, reader)
         return after
 
-    def write(self, blob: str, channels: Pair, images: Pair, writer: Finished, strip: Pair | None = None) -> Finished:
+    def write(self, access: _Access, writer: Finished, strip: Pair | None = None) -> Finished:
         """Raise DeviceError, too, if the writer would wait for itself. A ``strip`` has some columns."""
-        whole, runs = self._bytes(blob, channels, images)
+        whole, runs = self._bytes(access)
         begin_column, end_column = (0, 0) if strip is None else (strip[0], sum(strip))
-        now = _Bytes(whole, writer, columns=end_column % self.shapes[blob][3])
+        now = _Bytes(whole, writer, columns=end_column % self.shapes[access.blob][3])
         after = NONE
         for begin, end in runs:
             before = self.memory.write(begin, end, now, begin_column)
@@ -220,9 +231,9 @@ class _Accesses:
             after |= before
         return after
 
-    def _bytes(self, blob: str, channels: Pair, images: Pair) -> tuple[str, Iterable[tuple[int, int]]]:
+    def _bytes(self, access: _Access) -> tuple[str, Iterable[tuple[int, int]]]:
         """Return the outermost blob of these channels, and where their bytes are."""
-        first, count = channels
+        blob, (first, count), images, rows = access
         whole, start = self.regions.whole(blob)
         offset = self.regions.blobs[blob].offset
-        return whole, spans(offset, self.shapes[whole], start + first, count, images, self.layout)
+        return whole, spans(offset, self.shapes[whole], (start + first, count), images, rows, self.layout)

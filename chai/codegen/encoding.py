@@ -19,7 +19,7 @@ from ..overlay import Overlay
 from ..overlay.records import pack
 from ..overlay.weights import Piece
 from ..tasks import Task
-from ..tasks.fields import Operands, same
+from ..tasks.fields import Operands, band_fields, same
 from ..util.lazy_numpy import np
 from .dependencies import NONE, Finished
 
@@ -117,6 +117,8 @@ def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]
     if limits is None:
         raise DeviceError(f"opcode: overlay {overlay.name} has no {task.kind} unit")
     own = task.fields(memory, where)
+    if task.rows is not None and task.engine == "window":
+        own |= band_fields(own)
     if task.lookup is not None:  # after the records of requantisation, where it has some
         own = {**own, "lookup": 1, "table": own.get("table") or where}
     if reason := task.excluded(overlay, memory.shapes):

@@ -20,6 +20,8 @@ from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .sections import Layout
 
+Span = tuple[int, int]  # the first of them, and how many
+
 
 class Placed(NamedTuple):
     """Location of a blob, in bytes.
@@ -54,21 +56,26 @@ def word_bytes(shape: Shape, layout: Layout) -> int:
 
 
 def spans(
-    offset: int, shape: Shape, first: int, channels: int, images: tuple[int, int], layout: Layout
+    offset: int, shape: Shape, channels: Span, images: Span, rows: Span | None, layout: Layout
 ) -> Iterable[tuple[int, int]]:
-    """Return (begin, end) of the bytes of whole planes, of each image of (first, count): ``channels`` from ``first``.
+    """Return (begin, end) of the bytes of channels, images and rows, each (first, count): of whole planes if ``rows`` are None.
 
-    The blob of this shape (N, C, ...) is at ``offset``; images without a gap between them are one span. Others are computed
-    one by one, as a damaged file may have any number of them.
+    The blob of this shape (N, C, H, W) is at ``offset``; what is contiguous is one span. Spans are computed one by one, as a
+    damaged file may have any number of them.
     """
     step = layout.channels_per_word
-    pitch, plane = prod(shape[2:]) * step, first // step
+    pitch, plane = prod(shape[2:]) * step, channels[0] // step
     image = image_bytes(shape, layout)
     start = offset + images[0] * image + plane * pitch
-    length = (planes(first + channels, layout) - plane) * pitch
+    length = (planes(sum(channels), layout) - plane) * pitch
+    starts = range(start, start + images[1] * image, image)
+    if rows is not None:
+        row = shape[3] * step
+        first, size = rows[0] * row, rows[1] * row
+        return ((at + first, at + first + size) for begin in starts for at in range(begin, begin + length, pitch))
     if length == image:
         return [(start, start + images[1] * image)]
-    return ((begin, begin + length) for begin in range(start, start + images[1] * image, image))
+    return ((begin, begin + length) for begin in starts)
 
 
 def planes(channels: int, layout: Layout) -> int:

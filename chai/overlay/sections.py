@@ -61,10 +61,14 @@ class Requant(NamedTuple):
 
 
 class WindowRate(NamedTuple):
-    """Bytes that the window engine reads and writes in each cycle: a word of each plane of those that go side by side."""
+    """Bytes that the window engine reads and writes in each cycle: a word of each plane of those that go side by side.
+
+    ``bands``: a descriptor may have some rows of its blobs.
+    """
 
     read_bytes: int
     write_bytes: int
+    bands: bool = False
 
     @property
     def planes(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from math import ceil, prod
@@ -28,17 +28,20 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..overlay.weights import Piece
-    from .fields import Operands
+    from .fields import Operands, StridedBlob
     from .probe import Maker, Probe
     from .unfold import Unfold
+
+
+Rows = tuple[int, int]  # the first of them, and how many
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """An operation that reads blobs and writes one. ``origin`` names the prototxt layers it runs.
 
-    ``images`` (first, count) are those of its blobs that it works on; None for all. ``columns`` (first, count) are those of its
-    output that it computes; None for all. They are for descriptors: the definition is that of all.
+    ``images`` (first, count) are those of its blobs that it works on; None for all. ``rows`` and ``columns`` (first, count) are
+    those of its output that it computes; None for all. They are for descriptors: the definition is that of all.
     ``zero_weights`` is the number of weights that are not a layer's but zeros added by a rewrite; ``macs`` leaves them out.
     ``lookup``, int8 (256,), is a table that its codes go through last: that of code c is at c + 128. None: they stay as they are.
 
@@ -68,6 +71,7 @@ class Task:
     output: str
     origin: tuple[str, ...]
     images: tuple[int, int] | None = field(default=None, kw_only=True)
+    rows: Rows | None = field(default=None, kw_only=True)
     columns: tuple[int, int] | None = field(default=None, kw_only=True)
     zero_weights: int = field(default=0, kw_only=True)
     lookup: Array | None = field(default=None, kw_only=True)
@@ -153,9 +157,7 @@ class Task:
         a word.
         """
         read, written = self.read_by_port(overlay, shapes), self.moved(overlay, shapes)[1]
-        blobs = [shapes[blob][1:] for blob in self.inputs]
-        blobs.append((self.channels(shapes)[1], *shapes[self.output][2:]))
-        words = max(self.words_at_once(overlay, (self.batch(shapes), *shape)) for shape in blobs)
+        words = max(self.words_at_once(overlay, self.accessed(shapes, blob)) for blob in (*self.inputs, self.output))
         return max(read / overlay.ports.bytes, written / BEAT, words)
 
     def words_at_once(self, overlay: Overlay, shape: Shape) -> int:
@@ -192,6 +194,22 @@ class Task:
         """Return the columns of its output that each of its descriptors has, in order: all, if its rows fit the overlay."""
         return (None,)
 
+    def bands(self, overlay: Overlay, shapes: Mapping[str, Shape], most: int) -> Sequence[Rows | None]:
+        """Return the rows of its output that each of at most so many descriptors has, in order: all, if they cannot have some."""
+        height = shapes[self.output][2]
+        each = ceil_div(height, max(1, min(most, height // 2)))
+        if each >= height or not overlay.window.bands or not self.in_bands(overlay, shapes):
+            return (None,)
+        bands = [(first, min(each, height - first)) for first in range(0, height, each)]
+        pieces, blobs = [replace(self, rows=rows) for rows in bands[:2]], (*self.inputs, self.output)
+        words = max(prod(piece.accessed(shapes, blob)[2:]) for piece in pieces for blob in blobs)
+        fits = self.engine == "array" or words <= overlay.descriptor.values["tile_rows"].mask
+        return bands if fits else (None,)
+
+    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        """Return whether a descriptor may have some rows of its output; by default it may not."""
+        return False
+
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether it cannot compute while it fetches."""
         return False
@@ -202,13 +220,24 @@ class Task:
 
     def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
         """Return the bytes of blobs that it reads and writes: whole words of channels."""
-        _, _, *size = shapes[self.output]
-        written = (self.batch(shapes), self.channels(shapes)[1], *size)
-        return sum(self.read_of_each(overlay, shapes)), word_bytes(written, overlay.layout)
+        written = word_bytes(self.accessed(shapes, self.output), overlay.layout)
+        return sum(self.read_of_each(overlay, shapes)), written
 
     def read_of_each(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[int]:
         """Return the bytes that it reads of each input."""
-        return [word_bytes((self.batch(shapes), *shapes[blob][1:]), overlay.layout) for blob in self.inputs]
+        return [word_bytes(self.accessed(shapes, blob), overlay.layout) for blob in self.inputs]
+
+    def accessed(self, shapes: Mapping[str, Shape], blob: str) -> Shape:
+        """Return the shape of what it reads of an input, or of what it writes of its output."""
+        _, channels, height, width = shapes[blob]
+        if blob == self.output:
+            return self.batch(shapes), self.channels(shapes)[1], self.rows[1] if self.rows else height, width
+        return self.batch(shapes), channels, self.rows_read(shapes, blob)[1], width
+
+    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Rows:
+        """Return the rows of an input that it reads: by default its own, and all of a blob with another height."""
+        height = shapes[blob][2]
+        return self.rows if self.rows and height == shapes[self.output][2] else (0, height)
 
     def batch(self, shapes: Mapping[str, Shape]) -> int:
         """Return the number of images that it works on."""
@@ -222,6 +251,14 @@ class Task:
         Raises DeviceError for what a descriptor cannot express.
         """
         raise NotImplementedError(self.kind)
+
+    def views(self, memory: Operands) -> list[StridedBlob]:
+        """Return what it reads of each input and what it writes, as ``fields`` describe it: with ``rows`` a part of each."""
+        views = [memory.view(blob) for blob in (*self.inputs, self.output)]
+        if self.rows is None:
+            return views
+        rows = [*(self.rows_read(memory.shapes, blob) for blob in self.inputs), self.rows]
+        return [memory.part(view, (first, 0), (count, view.width)) for view, (first, count) in zip(views, rows)]
 
     def constants(self, memory: Operands) -> Sequence[Piece]:
         """Return the constants that its fields refer to, in order. Raises DeviceError for values that they cannot hold."""

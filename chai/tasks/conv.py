@@ -25,10 +25,10 @@ from ..overlay.weights import (
 )
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-from . import Task
+from . import Rows, Task
 from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .pooling import PooledCodes
-from .strips import Columns, Strip, beyond_strips, row_step, strips
+from .strips import Columns, beyond_strips, row_step, strips
 from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, ring_words, weight_traffic
 from .unfold import Unfold
 from .waits import Waits
@@ -132,11 +132,11 @@ class Conv(Task):
             return f"overlay {overlay.name} has no sums of more than {overlay.accumulator_bits} bits"
         fits = beyond_strips if self.pooling is None else beyond_ring
         reason = super().excluded(overlay, shapes) or fits(overlay, *conv[:4])
-        if reason or self.pooling is None:
+        if reason or conv.pooling is None:
             return reason
         columns = conv.tiling(overlay).columns
         drained = drained_planes(overlay, weights, group)
-        return self.pooling.excluded(self.limits(overlay), drained, conv.size, columns)
+        return conv.pooling.excluded(self.limits(overlay), drained, conv.size, columns)
 
     def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[Columns | None]:
         conv = self._convolved(overlay, shapes)[:4]
@@ -165,8 +165,8 @@ class Conv(Task):
 
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
+        oh, ow = self.rows[1] if self.rows else oh, self.columns[1] if self.columns else ow
         images = self.images[1] if self.images else shapes[0][0]
-        ow = self.columns[1] if self.columns else ow
         return int(images * (self.weights.size - self.zero_weights) * oh * ow)
 
     @classmethod
@@ -204,15 +204,32 @@ class Conv(Task):
             written = word_bytes((conv.source[0], conv.weights[0], *conv.size), overlay.layout)
         return read, written
 
+    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        return self.strips(overlay, shapes) == (None,)
+
+    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Rows:
+        size = shapes[blob][2:]
+        return self.window.seen(0, self._codes(size)[0], size[0])[:2]
+
+    def _codes(self, source: Shape) -> tuple[Rows | None, PooledCodes | None]:
+        """Return the rows of codes that it computes, None for all, and the pooling after them; ``source``: height and width."""
+        if self.rows is None or self.pooling is None:
+            return self.rows, self.pooling
+        pooling, rows = self.pooling.band(self.rows, self.window.sizes(source)[0])
+        return rows, pooling
+
     def _convolved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Convolved:
-        _, channels, height, width = shapes[self.inputs[0]]
-        window, strip, step = self.window, None, row_step(overlay, self.window, width)
+        _, channels, *sides = shapes[self.inputs[0]]
+        rows, pooling = self._codes(tuple(sides))
+        some = rows, self.columns
+        (top, height, above), (left, width, before) = (self.window.seen(i, some[i], sides[i]) for i in range(2))
+        window, step = self.window._replace(pad=(above, before)), row_step(overlay, self.window, sides[1])
         if step > 1:
             window, height = window._replace(stride=(1, window.stride[1])), ceil_div(height, step)
-        if self.columns is not None:
-            strip, width = self.columns[1], Strip.of(window, self.columns, width).width
-        source = self.batch(shapes), channels, height, width
-        return Convolved(window, self.weights.shape, self.group, source, strip, self.pooling, self.wide)
+        whole = self.window.sizes(tuple(sides))
+        size = rows[1] if rows else whole[0], self.columns[1] if self.columns else whole[1]
+        source, strip = (self.batch(shapes), channels, height, width), self.columns is not None
+        return Convolved(window, self.weights.shape, self.group, source, size, strip, (top, left), pooling, self.wide)
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         array, r = memory.overlay.array, self.requantization
@@ -226,25 +243,25 @@ class Conv(Task):
             )
         size = self.window.sizes((source.height, source.width))
         memory.check_output(self.output, (source.batch, m, *(self.pooling.out if self.pooling else size)))
-        pooled = self.pooling.fields(size) if self.pooling else {}
         conv = self._convolved(memory.overlay, memory.shapes)
         if reason := beyond_ring(memory.overlay, *conv[:4]):
             raise DeviceError(reason)
-        source = source._replace(height=conv.source[2])
-        if self.columns is not None or step > 1:
-            window |= {"input_row": step * source.width, "output_row": target.width, "stride_h": conv.window.stride[0]}
-        if self.columns is not None:
-            read = Strip.of(self.window, self.columns, source.width)
-            window |= {"pad_w": read.pad}
-            source = memory.columns(source, read.first, read.width)
-            target = memory.columns(target, *self.columns)
+        window |= window_fields(conv.window)
+        if conv.strip or step > 1:
+            window |= {"input_row": step * source.width, "output_row": target.width}
+        source = memory.part(source, conv.first, conv.source[2:])
+        if conv.strip:
+            assert self.columns is not None
+            target = memory.part(target, (0, self.columns[0]), conv.size)
+        elif self.rows is not None:
+            target = memory.part(target, (self.rows[0], 0), (self.rows[1], target.width))
         tile = conv.tiling(memory.overlay)
         return {
             **source.input(),
             **target.output(),
             "output_height": conv.size[0],
             "output_width": conv.size[1],
-            **pooled,
+            **(conv.pooling.fields(conv.size) if conv.pooling else {}),
             **window,
             **clamp(r, self._leaky),
             "input_zero": zero_flag("input_zero", self.zero),

@@ -97,14 +97,17 @@ class Copy(Task):
             return f"it writes from channel {self.first}, not from a multiple of {limits.channel_step}"
         return super().excluded(overlay, shapes)
 
+    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        return self.fold is None
+
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         return {"fold": self.fold is not None}
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
-        source, whole = memory.view(self.inputs[0]), memory.view(self.output)
+        source, whole = self.views(memory)
         if self.first % memory.step:
             raise DeviceError(f"output: channel {self.first} is not the first of a plane of {memory.step}")
-        channels, *size = self.fold.out if self.fold else source[4:]
+        channels, *size = self.fold.out if self.fold else memory.shape(self.inputs[0])[1:]
         if self.fold and (
             source.channels % memory.step or channels % memory.step or prod(self.fold.out) != prod(source[4:])
         ):

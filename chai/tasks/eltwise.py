@@ -124,9 +124,11 @@ class Eltwise(Task):
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate a cycle for each product of a word in the lanes: one of a PROD, two of a sum, four of a leaky one."""
         products = (1 if self.operation == "PROD" else 2) * (1 if self.negative is None else 2)
-        shape = self.batch(shapes), *shapes[self.output][1:]
-        computing = self.words_at_once(overlay, shape) * products
+        computing = self.words_at_once(overlay, self.accessed(shapes, self.output)) * products
         return max(computing, super().working_cycles(overlay, shapes))
+
+    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        return True
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         factors = self.factors if self.operation != "PROD" else (*self.factors, 0)
@@ -135,7 +137,7 @@ class Eltwise(Task):
         r = self.requantization
         if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
             raise DeviceError("factor: an eltwise has no multiplier after its sum")
-        source, second = (memory.view(blob) for blob in self.inputs)
+        source, second, target = self.views(memory)
         shape = memory.shape(self.inputs[0])
         other = (*shape[:2], 1, 1) if self.vector else shape
         if memory.shape(self.inputs[1]) != other:
@@ -148,7 +150,7 @@ class Eltwise(Task):
         return {
             **source.input(),
             **second.place("second"),
-            **memory.view(self.output).output(),
+            **target.output(),
             **clamp(r, self.negative is not None),
             **{name: zero_flag(name, zero) for name, zero in zip(("input_zero", "second_zero"), self.zeros)},
             **multipliers,

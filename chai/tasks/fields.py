@@ -175,15 +175,22 @@ class Operands:
         self._views[blob] = view = StridedBlob(address, pitch, image, n, c, h, w)
         return view
 
-    def columns(self, view: StridedBlob, first: int, width: int) -> StridedBlob:
-        """Return some columns of a StridedBlob."""
-        return view._replace(address=view.address + first * self.step, width=width)
+    def part(self, view: StridedBlob, first: tuple[int, int], size: Sequence[int]) -> StridedBlob:
+        """Return a part of a StridedBlob: from row and column ``first`` on, of ``size`` (height, width)."""
+        at = (first[0] * view.width + first[1]) * self.step
+        return view._replace(address=view.address + at, height=size[0], width=size[1])
 
     def check_output(self, blob: str, expected: Shape) -> None:
         """Raise DeviceError if a Task's output does not have the shape expected for its inputs."""
         shape = self.shape(blob)
         if shape != expected:
             raise DeviceError(f"output: expected {expected}, blob {blob!r} is {shape}")
+
+
+def band_fields(values: Mapping[str, int]) -> dict[str, int]:
+    """Return the fields of a window engine's Task with some rows: the words of a plane that it reads and writes."""
+    read, written = (values[f"{side}_height"] * values[f"{side}_width"] for side in ("input", "output"))
+    return {"tile_rows": read, "tile_columns": written}
 
 
 # -- windows

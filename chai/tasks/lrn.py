@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
@@ -106,8 +106,11 @@ class LRNTask(Task):
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate the words, and for each image the last plane's part that has no plane after it."""
-        _, _, height, width = shapes[self.output]
-        return super().working_cycles(overlay, shapes) + self.batch(shapes) * min(CHUNK, height * width)
+        images, _, *size = self.accessed(shapes, self.output)
+        return super().working_cycles(overlay, shapes) + images * min(CHUNK, prod(size))
+
+    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        return True
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
         return SEGMENTS * SEGMENT.bytes
@@ -116,11 +119,11 @@ class LRNTask(Task):
         r = self.requantization
         if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
             raise DeviceError("table: an LRN has no multiplier but its factors")
-        source = memory.view(self.inputs[0])
+        source, target = self.views(memory)
         memory.check_output(self.output, memory.shape(self.inputs[0]))
         return {
             **source.input(),
-            **memory.view(self.output).output(),
+            **target.output(),
             **clamp(r, False),
             "input_zero": zero_flag("input_zero", self.zero),
             "kernel_h": self.local_size,

@@ -12,11 +12,11 @@ from ..fixed import Requantization, requantize
 from ..overlay import Overlay, TaskLimits
 from ..overlay.weights import Piece
 from ..util.lazy_numpy import np
-from . import Task
+from . import Rows, Task
 from .fields import Operands, as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .pooling import maxima
 from .tiling import beyond_pool
-from .window import Window
+from .window import Seen, Window
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -92,9 +92,10 @@ class Pool(Task):
         return {"method": method, side: max(window.kernel), "stride": max(window.stride), "pad": max(window.pad)}
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
-        source = memory.view(self.inputs[0])
+        source, target = self.views(memory)
         memory.check_output(self.output, (source.batch, source.channels, *self.out))
-        values = {**source.input(), **memory.view(self.output).output(), **window_fields(self.window)}
+        window = self.window._replace(pad=(self._seen(memory.shapes).pad, self.window.pad[1]))
+        values = {**source.input(), **target.output(), **window_fields(window)}
         r = self.requantization
         if r is None:
             return {**values, **clamp(as_it_is(), False)}
@@ -105,6 +106,17 @@ class Pool(Task):
             "average": 1,
             "table": where,
         }
+
+    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        """Return whether it is a MAX of several windows: an average's records are those of all rows."""
+        return self.requantization is None and not self.window.covers(shapes[self.inputs[0]][2:])
+
+    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Rows:
+        return self._seen(shapes)[:2]
+
+    def _seen(self, shapes: Mapping[str, Shape]) -> Seen:
+        """Return the rows of its input that its rows need, and those of padding above them."""
+        return self.window.seen(0, self.rows, shapes[self.inputs[0]][2])
 
     def constants(self, memory: Operands) -> Sequence[Piece]:
         if self.requantization is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..blob import Array
@@ -34,6 +34,12 @@ class PooledCodes:
     def define(self, codes: Array) -> Array:
         """Return the largest code of each window of (N, C, H, W), clipped to the image: int8."""
         return maxima(codes, self.window, self.out)
+
+    def band(self, rows: tuple[int, int], height: int) -> tuple[Self, tuple[int, int]]:
+        """Return the pooling to some rows (first, count) of its output, and the rows of codes that it reads, of ``height``."""
+        first, count, pad = self.window.seen(0, rows, height)
+        window = self.window._replace(pad=(pad, self.window.pad[1]))
+        return replace(self, window=window, out=(rows[1], self.out[1])), (first, count)
 
     def beyond(self, size: Sequence[int]) -> tuple[int, int]:
         """Return how far the last windows extend beyond the lower and the right edge of an image (height, width)."""

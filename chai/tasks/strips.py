@@ -6,8 +6,6 @@ are single rows of the output, each of which is one piece of memory.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..blob import Shape
 from ..overlay import Overlay
 from ..util.rounding import ceil_div
@@ -25,21 +23,6 @@ def row_step(overlay: Overlay, window: Window, width: int) -> int:
     step, field = window.stride[0], overlay.descriptor.values.get("input_row")
     apart = window.kernel[0] == 1 and not window.pad[0] and field is not None and step * width <= field.mask
     return step if apart else 1
-
-
-class Strip(NamedTuple):
-    """The input columns (``first``, ``width``) of a strip, and the ``pad`` left of them."""
-
-    first: int
-    width: int
-    pad: int
-
-    @classmethod
-    def of(cls, window: Window, columns: Columns, width: int) -> Strip:
-        """Return that of these columns of the output, for an image of this width; padding beyond its end is not read."""
-        begin = columns[0] * window.stride[1] - window.pad[1]
-        first, end = max(0, begin), begin + (columns[1] - 1) * window.stride[1] + window.extent(1)
-        return cls(first, max(1, min(width, end) - first), first - begin)
 
 
 def strips(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> list[Columns]:

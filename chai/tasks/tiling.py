@@ -20,6 +20,7 @@ from .pooling import PooledCodes
 from .waits import Waits, latency
 from .window import Window
 
+Size = tuple[int, int]
 NOTHING, IMAGE, IMAGES, WEIGHTS = range(4)  # what stays on chip for a Task
 START, DRAIN = (
     15,
@@ -43,46 +44,6 @@ class Tiling:
     tiles: int
     stays: int
     waits: bool
-
-
-def tiling(
-    overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape, strip: int | None = None
-) -> Tiling:
-    """Return the tiles of a convolution with weights (M, C/group, kh, kw) of a blob (N, C, H, W).
-
-    The input buffer is a ring of rows. It holds those of a tile and the new ones of the next, or a whole image. Where the
-    weights stay, half of it is enough, and the first rows of the next Task arrive meanwhile. The blob may
-    be the columns that a ``strip`` of so many columns of the output reads: its tiles are single rows.
-    """
-    n, _, height, width = source
-    oh, ow = window.sizes((height, width))
-    oh, ow = max(1, oh), strip or max(1, ow)  # a blob may be empty
-    pixels = overlay.buffers.accumulators.depth * overlay.array.lanes
-    room, row = ring_words(overlay), row_words(overlay, weights, group, width)
-    extent, stride = window.extent(0), window.stride[0]
-
-    def held(rows: int) -> int:
-        return min(height, (2 * rows - 1) * stride + extent) * row
-
-    def most(words: int) -> int:
-        """Return the most rows of a tile, at least 1, for so many words of the ring."""
-        rows = 1 if strip else max(1, min(oh, pixels // ow))
-        return rows if held(rows) <= words else max(1, ((words // row - extent) // stride + 1) // 2)
-
-    fit = weight_bytes(weights, group, overlay.array) <= overlay.buffers.weights.bytes
-    # tiles with fewer pixels than that would wait for weights
-    if fit and n * height * row > room // 2 and most(room // 2) * ow >= overlay.array.inputs * overlay.array.lanes:
-        room //= 2
-    rows = most(room)
-    rows = ceil_div(oh, ceil_div(oh, rows))
-    columns = ceil_div(ow, ceil_div(ow, pixels))
-    if n * height * row <= room:
-        stays = IMAGES
-    elif fit:
-        stays = WEIGHTS
-    else:
-        stays = IMAGE if height * row <= room else NOTHING
-    return Tiling(rows, columns, ceil_div(oh, rows) * ceil_div(ow, columns), stays, held(rows) > ring_words(overlay))
 
 
 def beyond_ring(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> str | None:
@@ -164,14 +125,17 @@ class TileBlock(NamedTuple):
 class Convolved(NamedTuple):
     """The shapes of a convolution: those of weights (M, C/group, kh, kw) and input (N, C, H, W), and what follows it.
 
-    ``strip`` is as in ``tiling``.
+    Of a band or a strip the input is what it reads, from row and column ``first`` on, with the padding before that. ``size`` is
+    height and width of its codes.
     """
 
     window: Window
     weights: Shape
     group: int
     source: Shape
-    strip: int | None = None
+    size: Size
+    strip: bool = False
+    first: tuple[int, int] = (0, 0)
     pooling: PooledCodes | None = None
     wide: bool = False
 
@@ -181,14 +145,42 @@ class Convolved(NamedTuple):
         return is_depthwise(self.weights, self.group)
 
     def tiling(self, overlay: Overlay) -> Tiling:
-        """Return its tiles."""
-        return tiling(overlay, *self[:5])
+        """Return its tiles.
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Return height and width of its codes."""
-        height, width = self.window.sizes(self.source[2:])
-        return height, self.strip or width
+        The input buffer is a ring of rows. It holds those of a tile and the new ones of the next, or a whole image. Where the
+        weights stay, half of it is enough, and the first rows of the next Task arrive meanwhile. A strip has tiles of single
+        rows.
+        """
+        n, _, height, width = self.source
+        oh, ow = max(1, self.size[0]), max(1, self.size[1])  # a blob may be empty
+        pixels = overlay.buffers.accumulators.depth * overlay.array.lanes
+        room, row = ring_words(overlay), row_words(overlay, self.weights, self.group, width)
+        extent, stride = self.window.extent(0), self.window.stride[0]
+
+        def held(rows: int) -> int:
+            return min(height, (2 * rows - 1) * stride + extent) * row
+
+        def most(words: int) -> int:
+            """Return the most rows of a tile, at least 1, for so many words of the ring."""
+            rows = 1 if self.strip else max(1, min(oh, pixels // ow))
+            return rows if held(rows) <= words else max(1, ((words // row - extent) // stride + 1) // 2)
+
+        fit = weight_bytes(self.weights, self.group, overlay.array) <= overlay.buffers.weights.bytes
+        # tiles with fewer pixels than that would wait for weights
+        if fit and n * height * row > room // 2 and most(room // 2) * ow >= overlay.array.inputs * overlay.array.lanes:
+            room //= 2
+        rows = most(room)
+        rows = ceil_div(oh, ceil_div(oh, rows))
+        columns = ceil_div(ow, ceil_div(ow, pixels))
+        if n * height * row <= room:
+            stays = IMAGES
+        elif fit:
+            stays = WEIGHTS
+        else:
+            stays = IMAGE if height * row <= room else NOTHING
+        return Tiling(
+            rows, columns, ceil_div(oh, rows) * ceil_div(ow, columns), stays, held(rows) > ring_words(overlay)
+        )
 
 
 def blocks(overlay: Overlay, weights: Shape, group: int) -> list[tuple[int, int]]:

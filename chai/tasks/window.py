@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class Seen(NamedTuple):
+    """Rows, or columns, of an image that some windows see: ``size`` of them from ``first`` on, and the ``pad`` before them."""
+
+    first: int
+    size: int
+    pad: int
+
+
 class Window(NamedTuple):
     """Each pair is (height, width) in elements."""
 
@@ -16,6 +24,17 @@ class Window(NamedTuple):
     def extent(self, i: int) -> int:
         """Return the number of pixels that the kernel spans along axis ``i``, dilation included."""
         return self.dilation[i] * (self.kernel[i] - 1) + 1
+
+    def seen(self, i: int, some: tuple[int, int] | None, size: int) -> Seen:
+        """Return what ``some`` outputs (first, count) along axis ``i`` see of an image of this size; all of it for None.
+
+        Padding beyond the image's end is not part of it.
+        """
+        if some is None:
+            return Seen(0, size, self.pad[i])
+        begin = some[0] * self.stride[i] - self.pad[i]
+        first, end = max(0, begin), begin + (some[1] - 1) * self.stride[i] + self.extent(i)
+        return Seen(first, max(1, min(size, end) - first), first - begin)
 
     def covers(self, size: tuple[int, ...]) -> bool:
         """Return whether the kernel is as large as an image (height, width), without padding."""

@@ -119,7 +119,7 @@ def assembled(
     table: Any = None,
     text: bytes | None = None,
     magic: bytes = b"\x89chai\r\n\x1a",
-    version: int = 4,
+    version: int = 5,
 ) -> bytes:
     """A file with right checksums, whatever stands in it; ``table`` and ``text`` instead of the right ones."""
     body, entries = b"", {}

@@ -73,9 +73,9 @@ def test_no_artifact(refused: Callable[..., ChaiError], content: bytes) -> None:
 
 
 def test_another_version_of_the_format(refused: Callable[..., ChaiError], file: Path) -> None:
-    error = refused(assembled(*parts(file), version=5))
-    assert "format version 5, this chai reads 4" in str(error) and error.hint == "update chai"
-    assert refused(assembled(*parts(file), version=3)).hint == "compile it again: chai compile"
+    error = refused(assembled(*parts(file), version=6))
+    assert "format version 6, this chai reads 5" in str(error) and error.hint == "update chai"
+    assert refused(assembled(*parts(file), version=4)).hint == "compile it again: chai compile"
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_bytes_between_sections_are_zero(refused: Callable[..., ChaiError], file
 
 @pytest.mark.parametrize("length", [(2 << 20) + 1, 1 << 40, (1 << 64) - 1])
 def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
-    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 4, 0, length) + b"{}")
+    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 5, 0, length) + b"{}")
     assert f"exceeds the limit header_bytes={limits().header_bytes:,}" in str(error)
 
 
@@ -370,18 +370,18 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "images that are numbers": (lambda h, s: segment(h).update(pieces=[0, 0, 2]), "steps: expected a list"),
     "images of no Task": (lambda h, s: segment(h)["pieces"][0].__setitem__(0, 99), "expected a Task, its first image"),
     "images without an end": (lambda h, s: segment(h)["pieces"][0].pop(), "expected a Task, its first image"),
-    "images twice": (lambda h, s: segment(h)["pieces"].append([0, 0, 2]), "task 0 has 2 images, found 2 from 0"),
+    "images twice": (lambda h, s: segment(h)["pieces"].append([0, 0, 2]), "are missing, or twice there"),
     "more images than there are": (lambda h, s: segment(h)["pieces"][0].__setitem__(2, 3), "found 3 from 0"),
     "no image": (lambda h, s: segment(h)["pieces"][0].__setitem__(2, 0), "found 0 from 0"),
     "fewer images than there are": (
         lambda h, s: segment(h)["pieces"].pop(),
-        "some images or columns of a task are missing",
+        "some images, rows or columns of a task are missing",
     ),
     "fewer descriptors": (descriptor(lambda d: d[:-128]), "another number of Tasks"),
     "more descriptors": (descriptor(lambda d: d + bytes(128)), "another number of Tasks"),
     "no descriptors": (lambda h, s: s.pop("descriptors.0"), "section 'descriptors.0' is missing"),
-    "a descriptor of another version": (descriptor(lambda d: b"\x07" + d[1:]), "expected version 6, found 7"),
-    "a descriptor of no kind": (descriptor(lambda d: b"\x06\x09" + d[2:]), "opcode = 9 is that of no Task"),
+    "a descriptor of another version": (descriptor(lambda d: b"\x06" + d[1:]), "expected version 7, found 6"),
+    "a descriptor of no kind": (descriptor(lambda d: b"\x07\x09" + d[2:]), "opcode = 9 is that of no Task"),
     "a table of codes that is not there": (field("lookup", 1), "lookup: 256 bytes at"),
     "a descriptor with another's tag": (field("tag", 5), "task 0: its descriptor has tag = 5, here it is 0"),
     "a descriptor that waits for others": (field("after_array", 1), "task 0: its descriptor has after_array = 1"),

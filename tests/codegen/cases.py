@@ -51,10 +51,10 @@ def decoded(
     where: int,
     of: Task,
 ) -> Task:
-    """The Task of a descriptor, of which a file tells the blobs and images ``of`` it."""
+    """The Task of a descriptor, of which a file tells the blobs, images and rows ``of`` it."""
     memory = Operands(overlay, address, shapes, TaskConstants(constants, where), of.images)
     values = unpack(overlay.descriptor, descriptor)
-    common = {"inputs": of.inputs, "output": of.output, "origin": (), "images": of.images}
+    common = {"inputs": of.inputs, "output": of.output, "origin": (), "images": of.images, "rows": of.rows}
     return decode([(values, common)], memory)[0]
 
 

@@ -202,7 +202,7 @@ def test_bytes_of_a_blob(shape: Shape, bytes: int) -> None:
 def test_as_many_images_as_a_damaged_file_says_take_no_memory() -> None:
     shape = (1 << 40, 3 * LAYOUT.channels_per_word, 1, 1)
     image = blob_bytes((1, *shape[1:]), LAYOUT)
-    one = iter(spans(0, shape, LAYOUT.channels_per_word, 1, (7, shape[0]), LAYOUT))
+    one = iter(spans(0, shape, (LAYOUT.channels_per_word, 1), (7, shape[0]), None, LAYOUT))
     begin, end = next(one)
     assert next(one) == (begin + image, end + image)
     assert 7 * image < begin < end < 8 * image

@@ -24,7 +24,7 @@ from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands, TaskConstants
-from chai.tasks.strips import Strip, beyond_strips, strips
+from chai.tasks.strips import beyond_strips, strips
 from chai.tasks.tiling import beyond_ring, row_words
 from chai.tasks.window import Window
 from tests.artifact.common import assembled, parts
@@ -91,10 +91,13 @@ def test_an_overlay_without_their_fields_refuses_such_rows(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda pieces: pieces.remove(next(p for p in pieces if p[3:] == [14, 14])), "task 1 has 40 columns"),
-        (lambda pieces: pieces.pop([p[3:] for p in pieces].index([28, 12])), "columns of a task are missing"),
-        (lambda pieces: next(p for p in pieces if p[3:] == [28, 12]).__setitem__(4, 13), "found 13 from 28"),
-        (lambda pieces: next(p for p in pieces if p[0] == 0).extend([0, 20]), "columns of a task are missing"),
+        (lambda pieces: pieces.remove(next(p for p in pieces if p[5:] == [14, 14])), "columns of a task are missing"),
+        (lambda pieces: pieces.pop([p[5:] for p in pieces].index([28, 12])), "columns of a task are missing"),
+        (
+            lambda pieces: next(p for p in pieces if p[5:] == [28, 12]).__setitem__(6, 13),
+            "40 columns, found 13 from 28",
+        ),
+        (lambda pieces: next(p for p in pieces if p[0] == 0).extend([0, 5, 0, 20]), "columns of a task are missing"),
         (lambda pieces: next(p for p in pieces if p[0] == 1).append(3), "expected a Task, its first image"),
     ],
 )
@@ -151,12 +154,12 @@ def test_strips_cover_every_column_and_fit(source: tuple[int, ...], numbers: tup
         beyond_ring(Z2, window, *geometry) is None or bool(columns)
     )
     for one in columns:
-        strip = Strip.of(window, one, width)
+        strip = window.seen(1, one, width)
         left, right = one[0] * stride - pad, (sum(one) - 1) * stride - pad + (kw - 1) * dilation + 1
-        assert (strip.first, strip.first + strip.width) == (max(0, left), max(min(width, right), max(0, left) + 1))
+        assert (strip.first, strip.first + strip.size) == (max(0, left), max(min(width, right), max(0, left) + 1))
         assert strip.pad == max(0, -left) and 0 <= strip.first < width
         rows = min(height, stride + kh)
-        assert rows * row_words(Z2, *geometry[:2], strip.width) <= Z2.buffers.input.depth
+        assert rows * row_words(Z2, *geometry[:2], strip.size) <= Z2.buffers.input.depth
 
 
 def test_a_descriptor_of_some_columns(tmp_path: Path) -> None:

@@ -97,15 +97,26 @@ class Accesses(NamedTuple):
 
 
 def accesses(values: Values, overlay: Overlay) -> Accesses:
-    """The planes of each image, from the first to the last, padding channels included."""
+    """The words of each plane, padding channels included; those of a strip as if it had all columns."""
+    read, written = values["input_pitch"] // 8, values["output_pitch"] // 8
+    if engine(values, overlay) == "window":
+        read, written = values["tile_rows"] or read, values["tile_columns"] or written
+    elif values["output_row"] in (0, values["output_width"]):
+        row = values["input_row"] or values["input_width"]
+        read = (values["input_height"] - 1) * row + values["input_width"]
+        written = values["output_height"] * values["output_width"]
+        if values["pooled_width"]:
+            rows = values["output_height"] + values["pool_pad_h"] + values["pool_over_h"] - values["pool_kernel_h"]
+            written = (rows // values["pool_stride_h"] + 1) * values["pooled_width"]
 
-    def of(name: str, sizes: str) -> list[tuple[int, int]]:
+    def of(name: str, sizes: str, words: int) -> list[tuple[int, int]]:
         planes = -(-values[f"{sizes}_channels"] // overlay.layout.channels_per_word)
-        begins = [values[name] + i * values[f"{name}_image"] for i in range(values["batch"])]
-        return [(begin, begin + planes * values[f"{sizes}_pitch"]) for begin in begins]
+        images = [values[name] + i * values[f"{name}_image"] for i in range(values["batch"])]
+        begins = [image + i * values[f"{sizes}_pitch"] for image in images for i in range(planes)]
+        return [(begin, begin + words * 8) for begin in begins]
 
-    second = of("second", "input") if values["second"] else []
-    return Accesses(of("input", "input") + second, of("output", "output"))
+    second = of("second", "input", read) if values["second"] else []
+    return Accesses(of("input", "input", read) + second, of("output", "output", written))
 
 
 class Traffic:

@@ -79,8 +79,10 @@ class Bench:
         self.used = 0
         self.descriptors: list[bytes] = []
 
-    def add(self, task: Conv, codes: np.ndarray, after: Finished = NONE, source: Blob | None = None) -> Blob:
-        """Add a Task, in strips if its rows do not fit, and its input's codes unless they are those of ``source``.
+    def add(
+        self, task: Conv, codes: np.ndarray, after: Finished = NONE, source: Blob | None = None, bands: int = 1
+    ) -> Blob:
+        """Add a Task, in strips if its rows do not fit or in ``bands``, and its input's codes unless those of ``source``.
 
         Return its output's blob.
         """
@@ -99,11 +101,14 @@ class Bench:
         source.place("x", self.overlay, address, shapes)
         target.place("y", self.overlay, address, shapes)
         where, memory = self._allocate(0), Operands(self.overlay, address, shapes)
-        for columns in task.strips(self.overlay, shapes):
-            piece = replace(task, columns=columns)
-            descriptor, pieces = encode(piece, memory, where, tag=len(self.descriptors), after=after)
+        strips = task.strips(self.overlay, shapes)
+        pieces = [replace(task, columns=columns) for columns in strips]
+        if strips == (None,):
+            pieces = [replace(task, rows=rows) for rows in task.bands(self.overlay, shapes, bands)]
+        for piece in pieces:
+            descriptor, parts = encode(piece, memory, where, tag=len(self.descriptors), after=after)
             self.descriptors.append(descriptor)
-        constants = np.frombuffer(joined(pieces), np.uint8)
+        constants = np.frombuffer(joined(parts), np.uint8)
         begin = self._allocate(len(constants)) - BASE
         for data in (self.memory, self.expected):
             data[begin : begin + len(constants)] = constants

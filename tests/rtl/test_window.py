@@ -65,7 +65,7 @@ class Engine:
         """Run random Tasks of these kinds, and compare."""
         bench = self.bench(seed)
         for kind in kinds:
-            bench.add(kind(bench.random, self.overlay))
+            bench.add(kind(bench.random, self.overlay), bands=bench.random.choice([1, 1, 2, 3, 6]))
         bench.check()
 
 
@@ -104,7 +104,8 @@ def test_codes_go_through_tables(engine: Engine) -> None:
         bench = engine.bench(seed)
         for kind in Random(seed).choices(KINDS, k=6):
             case = kind(bench.random, engine.overlay)
-            bench.add(looked_up(bench.random, case) if kind is not lrn and bench.random.random() < 0.7 else case)
+            case = looked_up(bench.random, case) if kind is not lrn and bench.random.random() < 0.7 else case
+            bench.add(case, bands=bench.random.choice([1, 1, 3]))
         bench.check()
 
 

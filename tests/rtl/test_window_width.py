@@ -73,7 +73,9 @@ def test_hundreds_of_chains(engine: Engine, first: int) -> None:
         bench, random = engine.bench(seed), Random(seed)
         for kind in random.choices(kinds, k=6):
             case = kind(bench.random, engine.overlay)
-            bench.add(looked_up(bench.random, case) if random.random() < 0.5 else case)
+            bench.add(
+                looked_up(bench.random, case) if random.random() < 0.5 else case, bands=random.choice([1, 1, 2, 5])
+            )
         bench.check()
 
 

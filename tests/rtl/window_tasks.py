@@ -244,8 +244,8 @@ class Bench:
         """No pauses, DDR's latency in reads, and none in writes, which the model of a port makes wait for each other."""
         self.reads, self.writes, self.pause = (150, 150), (1, 1), 0
 
-    def add(self, case: Case, code: int | None = None) -> None:
-        """Put a Task's blobs into memory, inputs of random codes or of one ``code``, and its descriptor into the queue."""
+    def add(self, case: Case, code: int | None = None, bands: int = 1) -> None:
+        """Put a Task's blobs into memory, inputs of random codes or of one ``code``, and its descriptors into the queue."""
         task, layout = case.task, self.overlay.layout
         address: dict[str, Placed] = {}
         shapes = dict(case.shapes)
@@ -272,16 +272,18 @@ class Bench:
         with_records = isinstance(task, LRNTask) or (isinstance(task, Pool) and task.requantization is not None)
         records = 64 * 64 * 16 if with_records else 0
         where = self.room(records + 256, 64) if records or task.lookup is not None else 0
-        tag, after = len(self.tasks), case.after
-        descriptor, parts = encode(task, Operands(self.overlay, address, shapes), BASE + where, tag=tag, after=after)
+        memory = Operands(self.overlay, address, shapes)
+        for rows in task.bands(self.overlay, shapes, bands):
+            piece, tag = replace(task, rows=rows), len(self.tasks)
+            descriptor, parts = encode(piece, memory, BASE + where, tag=tag, after=case.after)
+            self.source.feed(descriptor)
+            self.tasks.append(piece)
         constants = joined(parts)
         for memory in (self.memory, self.expected):
             memory[where : where + len(constants)] = np.frombuffer(constants, np.uint8)
         channels, first = case.around[task.output]
         start = first + (task.first if isinstance(task, Copy) else 0)
         self._store(task.define(*codes), self.expected, address[task.output].offset - BASE, start, channels)
-        self.source.feed(descriptor)
-        self.tasks.append(task)
 
     def _store(self, codes: np.ndarray, memory: np.ndarray, offset: int, first: int, channels: int) -> None:
         DeviceBlob(memory[offset:], self.overlay.layout, channels, codes.shape, first).store(codes)

@@ -17,7 +17,6 @@ from chai.tasks.tiling import (
     Convolved,
     array_cycles,
     beyond_ring,
-    tiling,
     weight_traffic,
 )
 from chai.tasks.window import Window
@@ -29,6 +28,11 @@ sizes = st.integers(1, 9)
 
 def plain(kernel: int, stride: int = 1, pad: int = 0) -> Window:
     return Window((kernel, kernel), (stride, stride), (pad, pad))
+
+
+def convolved(window: Window, weights: tuple[int, ...], source: tuple[int, ...]) -> Convolved:
+    """All of a convolution without groups."""
+    return Convolved(window, weights, 1, source, window.sizes(source[2:]))
 
 
 @given(
@@ -45,7 +49,7 @@ def test_tiles_cover_every_pixel_and_fit(name: str, source: tuple[int, ...], num
     oh, ow = window.sizes((height, width))
     if oh < 1 or ow < 1:
         return
-    plan = tiling(overlay, window, (10, c, kh, kw), 1, source)
+    plan = convolved(window, (10, c, kh, kw), source).tiling(overlay)
     tiles = [(top, left) for top in range(0, oh, plan.rows) for left in range(0, ow, plan.columns)]
     assert plan.tiles == len(tiles)
     lanes = overlay.array.lanes
@@ -72,23 +76,24 @@ def test_weights_are_fetched_again_where_nothing_stays(
     source: tuple[int, ...], weights: tuple[int, ...], stays: int, times: int
 ) -> None:
     window = plain(weights[2], 1, weights[2] // 2)
-    assert tiling(Z2, window, weights, 1, source).stays == stays
-    assert weight_traffic(Z2, Convolved(window, weights, 1, source)) == times * weight_bytes(weights, 1, Z2.array)
+    conv = convolved(window, weights, source)
+    assert conv.tiling(Z2).stays == stays
+    assert weight_traffic(Z2, conv) == times * weight_bytes(weights, 1, Z2.array)
 
 
 def test_rows_are_as_many_as_the_ring_holds() -> None:
     """28 x 28 x 512: a row takes 896 of 8,192 words, so 7 rows of output need 16 of input; 4 need 10, and fit not either."""
-    plan = tiling(Z2, plain(3, 1, 1), (512, 512, 3, 3), 1, (1, 512, 28, 28))
+    plan = convolved(plain(3, 1, 1), (512, 512, 3, 3), (1, 512, 28, 28)).tiling(Z2)
     assert (plan.rows, plan.tiles, plan.waits) == (3, 10, False)  # (2 * 3 - 1 + 3) * 896 = 7,168
-    long = tiling(Z2, plain(3, 1, 1), (512, 512, 3, 3), 1, (1, 512, 28, 68))
+    long = convolved(plain(3, 1, 1), (512, 512, 3, 3), (1, 512, 28, 68)).tiling(Z2)
     assert (long.rows, long.waits) == (1, True)  # three rows of 2,176 fit, four do not
 
 
 def test_a_tile_by_hand() -> None:
     """4 rows of 112 pixels, 28 tiles, 12 passes, 3 blocks; the last of 5 rows in tiles of 2 has one."""
     window = Window((4, 1), (1, 1), (0, 0))
-    assert array_cycles(Z2, Convolved(window, (64, 42, 4, 1), 1, (2, 42, 115, 112))) == 2 * 3 * 28 * (12 * 448 + 8)
-    wide = array_cycles(Z2, Convolved(plain(1), (24, 16, 1, 1), 1, (1, 16, 5, 250)))  # draining takes 3 cycles a pixel
+    assert array_cycles(Z2, convolved(window, (64, 42, 4, 1), (2, 42, 115, 112))) == 2 * 3 * 28 * (12 * 448 + 8)
+    wide = array_cycles(Z2, convolved(plain(1), (24, 16, 1, 1), (1, 16, 5, 250)))  # draining takes 3 cycles a pixel
     assert wide == 2 * (1500 + 8) + 750 + 8
 
 
@@ -96,10 +101,10 @@ def test_lanes_share_the_pixels_of_a_tile_but_not_the_drain() -> None:
     """25 x 41 pixels in one tile on 4 lanes, 18 passes; 4 planes of 32 outputs are drained together, pixel by pixel."""
     kv260 = overlays.load("kv260")
     window = Window((3, 3), (1, 1), (1, 1))
-    assert array_cycles(kv260, Convolved(window, (64, 32, 3, 3), 1, (1, 32, 25, 41))) == 2 * (18 * 257 + 8)
-    assert array_cycles(kv260, Convolved(plain(1), (64, 32, 1, 1), 1, (1, 32, 25, 41))) == 2 * (25 * 41 + 8)
+    assert array_cycles(kv260, convolved(window, (64, 32, 3, 3), (1, 32, 25, 41))) == 2 * (18 * 257 + 8)
+    assert array_cycles(kv260, convolved(plain(1), (64, 32, 1, 1), (1, 32, 25, 41))) == 2 * (25 * 41 + 8)
     narrow = replace(kv260, requant=kv260.requant._replace(lanes=8))
-    assert array_cycles(narrow, Convolved(plain(1), (64, 32, 1, 1), 1, (1, 32, 25, 41))) == 2 * (4 * 25 * 41 + 8)
+    assert array_cycles(narrow, convolved(plain(1), (64, 32, 1, 1), (1, 32, 25, 41))) == 2 * (4 * 25 * 41 + 8)
 
 
 def test_groups_begin_in_words_of_their_own() -> None:

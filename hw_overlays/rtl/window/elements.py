@@ -7,9 +7,9 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..ports import BEAT
 from ..streams import later, levels, product, register
 from .unit import lanes_of, unit_ports
+from .walk import words_read
 
 VALUE = signed(9)  # a code without its zero point
 PRODUCT = signed(2 * 9)
@@ -58,7 +58,7 @@ class Elements(wiring.Component):
         there, goes = Signal(), Signal()
         products = Mux(self.pairs & ~self.times, Mux(task.leaky & ~self.maximum, 3, 1), 0)
         m.d.sync += last.eq(Mux(self.repeats, task.stride_w - 1, products))
-        count = later(m, Mux(self.repeats, task.input_width, task.input_pitch // BEAT), "count")
+        count = later(m, Mux(self.repeats, task.input_width, words_read(task)), "count")
         single = later(m, last == 0, "single")
         one_word, once = later(m, count == 1, "one_word"), later(m, ~self.repeats | (task.stride_h == 1), "once")
         # products of a word follow each other without a gap: there is a word, or two, when the first one begins

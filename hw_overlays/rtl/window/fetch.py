@@ -15,7 +15,7 @@ from ..ports import BEAT, INPUTS, ReadPort, address_bits
 from ..streams import Queue, Slice, counted, later, ram_style, register
 from .side_by_side import Groups, PlaneRuns, Words, mask, one_by_one, quotient
 from .table import BEATS, RECORDS
-from .walk import RUN, Walk
+from .walk import RUN, Walk, words_read
 
 BEATS_IN_QUEUE = 512  # of each queue of an input: in flight and waiting
 REQUESTS = 32  # in flight
@@ -277,7 +277,7 @@ class Fetch(wiring.Component):
         # an upsample reads the rows of all planes one by one, an interleave those of the next two parts in between
         rows = later(m, kinds["upsample"] | kinds["interleave"], "rows")
         vector = later(m, now.vector, "is_vector") if has_vectors(self.overlay) else Const(0)
-        words = {first: Mux(rows, now.input_width, now.input_pitch // BEAT)}
+        words = {first: Mux(rows, now.input_width, later(m, words_read(now), "words_read"))}
         words[second] = Mux(vector, planes, words[first])
         counts = {first: Mux(rows, now.tiles, count)}
         # a vector is the words of all planes

@@ -16,10 +16,9 @@ from chai.overlay import Overlay
 from chai.tasks.lrn import FACTOR_BITS, OCTAVES, REST_BITS, SEGMENT, SEGMENTS, STEPS, SUM_BITS
 
 from ..descriptor import layout
-from ..ports import BEAT
 from ..streams import later, register
 from .unit import unit_ports
-from .walk import RUN
+from .walk import RUN, words_read
 
 VALUE = signed(9)  # a code without its zero point
 SQUARE = unsigned(16)
@@ -164,7 +163,7 @@ class Scan(wiring.Component):
             m.d.sync += [self.busy.eq(1), self.leaves.eq(0), arrives.eq(1), self.takes.eq(1), now.eq(0)]
             m.d.sync += [steps.eq(part), ends.eq(one_word)]
         with m.If(self.start):
-            m.d.sync += rest.eq(task.input_pitch // BEAT)
+            m.d.sync += rest.eq(words_read(task))
         return m
 
 

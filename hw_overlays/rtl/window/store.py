@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..descriptor import descriptor
-from ..ports import BEAT, WritePort, address_bits
+from ..ports import WritePort, address_bits
 from ..streams import Queue, Slice, counted, later, register
 from .side_by_side import Groups, PlaneRuns, Queues, mask, one_by_one, plane_run
-from .walk import RUN, Walk
+from .walk import RUN, Walk, words_written
 
 REQUESTS = 8  # runs whose words go to the port next
 
@@ -67,7 +67,7 @@ class Store(wiring.Component):
             area.address.eq(new.output),
             area.pitch.eq(groups.pitch(new.output_pitch)),
             area.image.eq(new.output_image),
-            area.words.eq(new.output_pitch // BEAT),
+            area.words.eq(words_written(new)),
             area.planes.eq(planes),
             area.images.eq(new.batch),
             area.across.eq(new.opcode == self.opcodes["lrn"]),

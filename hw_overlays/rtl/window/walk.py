@@ -1,12 +1,23 @@
 """The runs of words of which a blob, or a table, consists."""
 
-from amaranth import Cat, Module, Mux, Signal, unsigned
+from amaranth import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay.sections import RUN
 
+from ..ports import BEAT
 from ..streams import later, register
+
+
+def words_read(task: data.View) -> Value:
+    """Return the words that a Task reads of each plane: those of its band, or all."""
+    return Mux(task.tile_rows == 0, task.input_pitch // BEAT, task.tile_rows)
+
+
+def words_written(task: data.View) -> Value:
+    """Return the words that a Task writes of each plane: those of its band, or all."""
+    return Mux(task.tile_columns == 0, task.output_pitch // BEAT, task.tile_columns)
 
 
 def area(bits: int) -> data.StructLayout:

@@ -6,10 +6,10 @@ from amaranth.lib.wiring import Out
 
 from chai.overlay import Overlay
 
-from ..ports import BEAT
 from ..streams import later, register
 from .reduce import combined
 from .unit import lanes_of, unit_ports
+from .walk import words_read
 
 
 class Whole(wiring.Component):
@@ -26,7 +26,7 @@ class Whole(wiring.Component):
         words, begun = register(29, "words"), register(1, "begun")
         busy, last = Signal(), register(1, "last")
         totals = register(self.sums.shape(), "totals")
-        count = self.task.input_pitch // BEAT
+        count = later(m, words_read(self.task), "count")
         one_word = later(m, count == 1, "one_word")
         m.d.comb += [
             self.sums.eq(totals),

@@ -1,0 +1,84 @@
+"""Cut the Tasks of a segment into pieces, so that two engines work at once: into images, and these into bands of rows.
+
+A pooling of one image then runs while another one is convolved, and an LRN of an image's upper rows while the convolution before
+it computes the lower ones. Nothing is added: a piece names some images, rows or columns of the same blobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+from ..blob import Shape
+from ..overlay import Overlay
+from ..tasks import Task
+from ..util.rounding import ceil_div
+from .chain import Piece, arranged
+from .cycles import Effort, effort
+
+PIECES = 8  # of a Task at most: larger batches are cut into runs of images
+BANDS = 16  # of a piece at most
+LOSS = 0.05  # of a Task's cycles, in images: weights are fetched again for each piece
+# the cycles of a band at least, and what may be lost of them: rows between bands are read twice. None is the best of every
+# network and overlay, and these are within 1 % of it for those of docs/rtl.md
+BANDINGS = (1000, 0.003), (1500, 0.01), (1500, 0.05), (1000, 0.15), (6000, 0.15), (12000, 0.02)
+
+
+class Cuts:
+    """Ways to cut the Tasks, and what each piece costs."""
+
+    def __init__(self, overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> None:
+        self._overlay, self._tasks, self._shapes = overlay, tasks, shapes
+        self._efforts: dict[Piece, Effort] = {}
+        self._whole = [
+            [Piece(i, columns=some) for some in task.strips(overlay, shapes)] for i, task in enumerate(tasks)
+        ]
+
+    def effort(self, piece: Piece) -> Effort:
+        """Return the effort of a piece."""
+        if piece not in self._efforts:
+            (task,) = arranged(self._tasks, [piece])
+            self._efforts[piece] = effort(self._overlay, task, self._shapes)
+        return self._efforts[piece]
+
+    def ways(self) -> Iterator[tuple[Piece, ...]]:
+        """Yield the pieces of each way that differs, in the order of the Tasks.
+
+        No Task is cut, but for strips; all are cut into images, or those that lose little; and these into bands.
+        """
+        images = [[*self._images(i)] for i in range(len(self._tasks))]
+        little = [self._unless_lost(i, pieces) for i, pieces in enumerate(images)]
+        ways = [self._whole, images, little, *(self._in_bands(little, *banding) for banding in BANDINGS)]
+        yield from dict.fromkeys(tuple(chain.from_iterable(way)) for way in ways)
+
+    def _images(self, i: int) -> Iterator[Piece]:
+        """Yield runs of images of a Task, each with its strips."""
+        batch = self._shapes[self._tasks[i].output][0]
+        step = ceil_div(batch, PIECES)
+        for first in range(0, batch, step):
+            count = min(step, batch - first)
+            for piece in self._whole[i]:
+                yield piece._replace(images=None if count == batch else (first, count))
+
+    def _in_bands(self, way: list[list[Piece]], least: int, loss: float) -> list[list[Piece]]:
+        """Return the pieces of each Task in bands of at least so many cycles, where that loses no more."""
+        return [[band for piece in pieces for band in self._bands(piece, least, loss)] for pieces in way]
+
+    def _bands(self, piece: Piece, least: int, loss: float) -> list[Piece]:
+        """Return the most such bands of a piece, or the piece."""
+        count = min(BANDS, int(self.effort(piece).waits.work // least))
+        while count > 1 and piece.columns is None:
+            rows = self._tasks[piece.task].bands(self._overlay, self._shapes, count)
+            bands = [piece._replace(rows=some) for some in rows]
+            if not self._loses(bands, [piece], loss):
+                return bands
+            count //= 2
+        return [piece]
+
+    def _unless_lost(self, i: int, pieces: list[Piece]) -> list[Piece]:
+        """Return the pieces of a Task if they lose little, or all of it in one."""
+        return self._whole[i] if self._loses(pieces, self._whole[i], LOSS) else pieces
+
+    def _loses(self, pieces: Sequence[Piece], whole: Sequence[Piece], most: float) -> bool:
+        apart, together = (sum(self.effort(piece).waits.work for piece in some) for some in (pieces, whole))
+        return apart > (1 + most) * together
