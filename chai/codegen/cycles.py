@@ -13,6 +13,7 @@ from math import ceil, inf
 
 from ..blob import Shape
 from ..overlay import Overlay
+from ..overlay.sections import BEAT
 from ..tasks import Task
 from ..tasks.waits import Waits, latency
 from .dependencies import NONE, Finished
@@ -24,7 +25,7 @@ FETCH = 200  # cycles of the first descriptor besides the latency, fitted to net
 
 @dataclass(eq=False, slots=True)
 class Effort:
-    """The waits of a Task on its ``engine``, and the share of the memory's rate that it uses while it works.
+    """The waits of a Task on its ``engine``, and the shares of rates that it uses while it works: of the memory, of each port.
 
     ``rate``   of a port that reads: words a cycle
     ``queue``  words that the port may have accepted before the Task's first ones
@@ -33,7 +34,7 @@ class Effort:
     """
 
     engine: str
-    load: float
+    loads: tuple[float, ...]
     waits: Waits
     rate: float = 1.0
     queue: int = 0
@@ -58,15 +59,17 @@ def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
     moving, waits = task.moving_cycles(overlay, shapes), task.waits(overlay, shapes)
     port = overlay.memory_port
     rate, queue = overlay.rates()[0], port.reads.bursts_min * overlay.burst_words if port else 0
-    load, stored = min(1.0, moving / waits.work), min(overlay.constants_at_once, overlay.ports.constants * rate)
+    ports = [read / BEAT / rate for read in task.reads(overlay, shapes)]
+    stored = min(overlay.constants_at_once, overlay.ports.constants * rate)
     waits = waits._replace(work=max(waits.work, moving))
-    return Effort(task.engine, load, waits, rate, queue, stored, overlay.ports.constants)
+    loads = tuple(min(1.0, cycles / waits.work) for cycles in (moving, *ports))
+    return Effort(task.engine, loads, waits, rate, queue, stored, overlay.ports.constants)
 
 
 class Engines:
     """The engines at the cycle ``now``, each with a Task (numbered as the ``efforts``) or free.
 
-    Two Tasks that work at once have half of the memory's rate each, or more where the other one needs less.
+    Two Tasks that work at once have half of the memory's rate each, or more where the other one needs less, and so of a port's.
     """
 
     def __init__(self, efforts: Sequence[Effort], now: float = 0.0) -> None:
@@ -91,8 +94,9 @@ class Engines:
 
     def advance(self, until: float = inf) -> list[int]:
         """Run until a Task has worked, or until a cycle; return those that have, which leave their engines free."""
-        total = sum(self._efforts[i].load for i in self._running.values())
-        speeds = {i: _speed(self._efforts[i].load, total) for i in self._running.values()}
+        loads = {i: self._efforts[i].loads for i in self._running.values()}
+        totals = [sum(shares) for shares in zip(*loads.values())]
+        speeds = {i: min(map(_speed, shares, totals)) for i, shares in loads.items()}
         passed = min([until - self.now, *(self._left[i] / speed for i, speed in speeds.items())])
         self.now += passed
         for i, speed in speeds.items():
@@ -104,7 +108,7 @@ class Engines:
 
 
 def _speed(load: float, total: float) -> float:
-    """Return the speed of a Task, 1 if it ran alone; ``total`` is the share of the memory's rate that running Tasks ask for."""
+    """Return the speed of a Task, 1 if it ran alone; ``load`` and ``total`` are the shares of a rate that it and all ask for."""
     return min(1.0, max(0.5, 1 - (total - load)) / load) if load else 1.0
 
 

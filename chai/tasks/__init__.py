@@ -156,7 +156,7 @@ class Task:
         In a cycle the engine takes a word of each plane that goes side by side, each of its ports reads a beat, and one writes
         a word.
         """
-        read, written = self.read_by_port(overlay, shapes), self.moved(overlay, shapes)[1]
+        read, written = max(self.reads(overlay, shapes)), self.moved(overlay, shapes)[1]
         words = max(self.words_at_once(overlay, self.accessed(shapes, blob)) for blob in (*self.inputs, self.output))
         return max(read / overlay.ports.bytes, written / BEAT, words)
 
@@ -179,12 +179,12 @@ class Task:
         odd = prod(shapes[self.inputs[0]][2:]) % 2 == 1 and self.engine == "window"  # the array reads longer runs
         (reads, writes), (_, written) = overlay.rates(odd=odd), self.moved(overlay, shapes)
         outputs = overlay.ports.outputs if self.engine == "array" else 1
-        return max(self.read_by_port(overlay, shapes) / reads, written / outputs / writes) / BEAT
+        return max(max(self.reads(overlay, shapes)) / reads, written / outputs / writes) / BEAT
 
-    def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Return the bytes that the busiest reading port reads: by default a port reads all blobs, or each input has one."""
-        read = self.read_of_each(overlay, shapes)
-        return sum(read) if overlay.ports.window == 1 else max(read)
+    def reads(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, float, float, float]:
+        """Return the bytes that it reads through each memory port, m0 to m3; by default those of the window engine."""
+        each = self.read_of_each(overlay, shapes)
+        return (0, 0, 0, sum(each)) if overlay.ports.window == 1 else (sum(each[1:]), 0, 0, each[0])
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
         """Estimate what its engine waits for before its first result and after its last one."""

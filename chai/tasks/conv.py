@@ -180,12 +180,11 @@ class Conv(Task):
         ports = max(read / (overlay.array.inputs * overlay.ports.words), constants / overlay.constants_at_once)
         return max(float(array_cycles(overlay, self._convolved(overlay, shapes))), ports)
 
-    def read_by_port(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Return the bytes that the busiest port reads: a part of the input's planes, and its share of the constants."""
-        planes = overlay.array.inputs // overlay.layout.channels_per_word
-        return (
-            self.moved(overlay, shapes)[0] / planes + self.constant_traffic(overlay, shapes) / overlay.ports.constants
-        )
+    def reads(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, float, float, float]:
+        """Return the bytes through each port: every port's share of the constants, and of the input's planes."""
+        ports, planes = overlay.ports.constants, overlay.array.inputs // overlay.layout.channels_per_word
+        constants, share = self.constant_traffic(overlay, shapes) / ports, self.moved(overlay, shapes)[0] / planes
+        return constants, constants + share, constants * (ports > 2) + share * (planes > 1), 0
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
         return array_waits(overlay, self._convolved(overlay, shapes), self.constant_traffic(overlay, shapes) / BEAT)

@@ -17,15 +17,11 @@ from ..overlay.sections import BEAT
 from ..overlay.weights import is_depthwise, weight_bytes
 from ..util.rounding import ceil_div
 from .pooling import PooledCodes
-from .waits import Waits, latency
+from .waits import DRAIN, START, Waits, latency
 from .window import Window
 
 Size = tuple[int, int]
 NOTHING, IMAGE, IMAGES, WEIGHTS = range(4)  # what stays on chip for a Task
-START, DRAIN = (
-    15,
-    48,
-)  # cycles of the array from a count that is reached to a request; from the last product to its codes
 
 
 @dataclass(eq=False, slots=True)

@@ -19,10 +19,10 @@ READS = ("m0", "m1", "m2", "m3")  # memory ports
 class Accelerator(Component):
     """Its ports are those of the IP: registers on AXI-Lite, ``m0`` to ``m3`` on DDR, the interrupt (a level).
 
-    m0  reads descriptors, pieces of weights and tables, writes the array's results
+    m0  reads descriptors, pieces of weights and tables, and the window engine's second inputs if ``ports`` says so; writes the
+        array's results
     m1  reads even planes of the array's input, and other pieces of weights and tables
-    m2  reads odd planes; if ``ports`` says so, other pieces, and the window engine's second inputs, too, and writes every other
-        plane of the array's results
+    m2  reads odd planes, and other pieces if ``ports`` says so, and writes every other plane of the array's results
     m3  reads and writes for the window engine
 
     ``probe`` says what the engines do, for a simulation; a bitstream leaves it open.
@@ -68,7 +68,7 @@ class Accelerator(Component):
             "m3": [window.input],
         }
         if hasattr(window, "input_too"):
-            clients["m2"].append(window.input_too)
+            clients["m0"].append(window.input_too)
         readers = {
             port: AxiReader(bits, [client.signature.words for client in clients[port]], *beats)
             for port in READS

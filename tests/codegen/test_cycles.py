@@ -20,9 +20,17 @@ Z2 = overlays.load("pynq-z2")
 SHAPES = dict.fromkeys("abc", (2, 16, 5, 7))
 
 
-def made(engine: str, work: float, moving: float = 0.0, lead: float = 0.0, tail: float = 0.0, **more: float) -> Effort:
-    """The effort of a Task that works so long, ``moving`` cycles of them at the memory's full rate."""
-    return Effort(engine, moving / work, Waits(lead, work, tail, **more))
+def made(
+    engine: str,
+    work: float,
+    moving: float = 0.0,
+    lead: float = 0.0,
+    tail: float = 0.0,
+    port: float = 0.0,
+    **more: float,
+) -> Effort:
+    """The effort of a Task that works so long, ``moving`` cycles of them at the memory's full rate, ``port`` at a port's."""
+    return Effort(engine, (moving / work, port / work), Waits(lead, work, tail, **more))
 
 
 def stepped(tasks: Sequence[Effort], after: Sequence[Finished], step: float) -> float:
@@ -40,13 +48,18 @@ def stepped(tasks: Sequence[Effort], after: Sequence[Finished], step: float) -> 
                 ready[queue[0]] = now + tasks[queue[0]].waits.lead
             if queue and engine not in works and ready.get(queue[0], now + 1) <= now:
                 works[engine] = queue.pop(0)
-        asked, free = sorted(works.values(), key=lambda i: tasks[i].load), 1.0
-        for place, i in enumerate(asked):
-            has = min(tasks[i].load, free / (len(asked) - place))
-            free -= has
-            left[i] -= step * (has / tasks[i].load if tasks[i].load else 1)
+        speeds = dict.fromkeys(works.values(), 1.0)
+        for rate in range(2):  # of the memory, of a port
+            loads = {i: tasks[i].loads[rate] for i in works.values()}
+            free = 1.0
+            for place, i in enumerate(sorted(loads, key=loads.__getitem__)):
+                has = min(loads[i], free / (len(loads) - place))
+                free -= has
+                speeds[i] = min(speeds[i], has / loads[i] if loads[i] else 1)
+        for i, speed in speeds.items():
+            left[i] -= step * speed
         now += step
-        for i in [*asked]:
+        for i in speeds:
             if left[i] <= 1e-9:
                 del works[tasks[i].engine]
                 ends[i] = max(
@@ -70,9 +83,9 @@ def test_one_engine_takes_the_sum_of_its_tasks() -> None:
     burst = 64 / (4 + 64 / 512 * 15 / 16)
     one = ceil(140 * (150 + 2 * burst + 18) / (8 * burst))
     assert tasks[0].cycles(Z2, SHAPES) == one + 64
-    # 350 cycles until the first descriptor is there, 150 until the first word is, and until the last response is
-    assert chain_cycles(Z2, tasks, SHAPES, [NONE, NONE]) == 350 + 150 + 2 * one + 150
-    assert chain_cycles(Z2, tasks, SHAPES, [NONE, Finished(0, 1)]) == 350 + 2 * (150 + one + 150)
+    # 350 cycles until the first descriptor is there, 200 until the first word is, 190 until the last response is, 32 between two
+    assert chain_cycles(Z2, tasks, SHAPES, [NONE, NONE]) == 350 + 200 + 2 * (one + 32) + 190
+    assert chain_cycles(Z2, tasks, SHAPES, [NONE, Finished(0, 1)]) == 350 + 2 * (200 + one + 32 + 190)
     assert chain_cycles(Z2, [], SHAPES, []) == 0
 
 

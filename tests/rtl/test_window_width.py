@@ -41,7 +41,7 @@ def with_planes(folder: Path, planes: int, beat: int, inputs: int) -> Overlay:
         del manifest["tasks"]["lrn"]
     manifest["tasks"]["pool"]["kernel_max"] = 5 if planes <= 2 else 3
     manifest["buffers"]["pool"] |= {"depth": LINES, "word_bits": 16 * 8 * planes}
-    manifest["window"] = {"read_bytes": 8 * planes, "write_bytes": 8 * planes}
+    manifest["window"] = {"read_bytes": 8 * planes, "write_bytes": 8 * planes, "bands": True}
     path = folder / "overlay.json"
     path.write_text(json.dumps(manifest))
     return overlays.load(path)
