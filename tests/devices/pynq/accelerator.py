@@ -20,6 +20,7 @@ from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
 from chai.overlay.records import unpack
 from chai.tasks import Task, find
+from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.work import Work
 from tests.reference import engines
@@ -162,10 +163,10 @@ class Accelerator:
         read = TaskConstants(memoryview(constants.device), constants.address) if constants else None
         memory = Operands(self.overlay, address, shapes, read)
         inputs = tuple(name for name in ("input", "second") if name in address)
-        common, strip = {"inputs": inputs, "output": "output", "origin": ()}, values.get("input_row", 0) > 0
-        # of a strip the blob is what it reads: its rows, without those between them
-        whole = values | {"input_row": 0}
-        (task,) = [task_of(whole, common, memory)] if strip else decode([(values, common)], memory)
+        common = {"inputs": inputs, "output": "output", "origin": ()}
+        # of a strip or a band the blob is what it reads: its rows, without those between them
+        part, whole = self._is_part(values), values | {"input_row": 0}
+        (task,) = [task_of(whole, common, memory)] if part else decode([(values, common)], memory)
         late = self.random.random() < 0.5
         if late:
             yield
@@ -178,8 +179,8 @@ class Accelerator:
                     self.at = i
                     yield
         out = np.zeros(shapes[task.output], np.int8)
-        if strip:
-            out[...] = of_strip(task, codes_of["input"], out.shape[3])
+        if part and isinstance(task, Conv):
+            out[...] = of_part(task, codes_of["input"], (values["output_height"], values["output_width"]))
         elif self.exact:
             out[...] = task.define(*(codes_of[b] for b in task.inputs))
         else:
@@ -193,6 +194,12 @@ class Accelerator:
             rows.write(out)
         self.memory.written(values["output"])
         self.values["CYCLES"] += task.cycles(self.overlay, shapes)
+
+    def _is_part(self, values: dict[str, int]) -> bool:
+        """Whether a descriptor has some columns or rows of its blobs, whose planes are larger."""
+        word = self.overlay.layout.channels_per_word
+        sizes = (sizes_of(values, name, word) for name in ("input", "output"))
+        return values.get("input_row", 0) > 0 or any(h * w * word != pitch for (_, _, h, w), pitch in sizes)
 
     def _rows(self, values: dict[str, int], name: str) -> Iterator[Rows]:
         """Some rows at a time, of all images and planes."""
@@ -239,11 +246,14 @@ class Rows:
             into[..., : len(piece)] = piece.transpose(1, 2, 0)
 
 
-def of_strip(task: Any, codes: np.ndarray, columns: int) -> np.ndarray:
-    """The codes of a strip: with more padding on both sides, the whole has its columns after some of the padding alone."""
-    window, more = task.window, task.window.extent(1)
-    padded = window._replace(pad=(window.pad[0], window.pad[1] + more * window.stride[1]))
-    return replace(task, window=padded).define(codes)[..., more : more + columns]
+def of_part(task: Conv, codes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """The codes of a strip or a band: with more padding on all sides, the whole has them after some of the padding alone."""
+    window, (height, width) = task.window, size
+    down, right = (window.extent(i) for i in range(2))
+    pad = window.pad[0] + down * window.stride[0], window.pad[1] + right * window.stride[1]
+    padded = replace(task, window=window._replace(pad=pad), pooling=None)
+    result = padded.define(codes)[:, :, down : down + height, right : right + width]
+    return result if task.pooling is None else task.pooling.define(result)
 
 
 def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed], dict[str, Any]]:
