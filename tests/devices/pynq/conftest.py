@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from chai import overlay as overlays
 from chai.devices.pynq import finding, program, waiting
+from chai.evaluate import repeat, selftest
 
 from .clock import Clock
 
@@ -34,6 +36,32 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(waiting, "sleep", fake_clock.sleep)
     monkeypatch.setattr(waiting, "until", fake_clock.until)
     return fake_clock
+
+
+_probes: dict[int, Any] = {}  # by the digest of their overlay
+
+
+@pytest.fixture(autouse=True)
+def _definitions_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all tests of an overlay have the same probes, which keep what their definitions give."""
+    probes = selftest.probes
+
+    def known(overlay: overlays.Overlay) -> Any:
+        if overlay.build not in _probes:
+            _probes[overlay.build] = probes(overlay)
+        return _probes[overlay.build]
+
+    monkeypatch.setattr(selftest, "probes", known)
+    monkeypatch.setattr(repeat, "probes", known)
+
+
+@pytest.fixture
+def quick_collections() -> Iterator[None]:
+    """Take all that is loaded out of the searches for garbage: a test may make hundreds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -230,6 +230,7 @@ def test_a_reset_that_does_not_help(net: chai.Net, board: Any, wanted: Any) -> N
     assert not board.memory.held
 
 
+@pytest.mark.usefixtures("quick_collections")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_error_at_each_use_of_the_board(net: chai.Net, board: Any, wanted: Any, error: type[BaseException]) -> None:
     """Until there is none left: buffers, registers, flushes; then all of them while the board is opened."""

@@ -161,6 +161,7 @@ def alarm() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.usefixtures("quick_collections")
 @pytest.mark.parametrize("what", ["forward", "stream"])
 def test_an_exception_at_any_moment_loses_no_set(
     board_of: Callable[..., Any], tmp_path: Path, alarm: None, what: str
@@ -189,6 +190,7 @@ def test_an_exception_at_any_moment_loses_no_set(
     assert not board.memory.held
 
 
+@pytest.mark.usefixtures("quick_collections")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_error_at_each_use_of_the_board_in_a_stream(
     board_of: Callable[..., Any], tmp_path: Path, error: type[BaseException]

@@ -331,6 +331,7 @@ def test_a_reload_that_fails_keeps_the_buffers(net: chai.Net, board: VtaBoard, w
     assert not board.memory.held
 
 
+@pytest.mark.usefixtures("quick_collections")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_error_at_each_use_of_the_board(
     board: VtaBoard, tmp_path: Path, request: pytest.FixtureRequest, error: type[BaseException]
