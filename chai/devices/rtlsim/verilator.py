@@ -62,7 +62,8 @@ def build(text: str, folder: Path, command: Sequence[str]) -> Path:
     large = [path for path in parts if path.stem[-1].isdigit()]  # together they would take gigabytes
     once = [path for path in parts if path.stem.endswith("__Slow")]
     small = [path for path in parts if path not in (*large, *once)]
-    lines = [_source(ports(text), (generated / "Vtop.h").read_text())]  # and small parts, as each file reads many headers
+    lines = [_source(ports(text), (generated / "Vtop.h").read_text())]
+    # small parts are with it, as each file reads many headers
     lines += [f'#include "{path.name}"' for path in small]
     lines += [UNOPTIMISED, *(f'#include "{path.name}"' for path in once)]
     (folder / "design.cpp").write_text("\n".join(lines) + "\n")
