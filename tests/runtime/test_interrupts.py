@@ -90,11 +90,14 @@ class Injection:
         self.moment, self.now = moment, 0
 
     def run(self, call: Callable[[], Any]) -> None:
+        callbacks = list(gc.callbacks)
+        gc.callbacks.clear()  # that of hypothesis, in which Python drops any exception
         sys.setprofile(self._event)
         try:
             call()
         finally:
             sys.setprofile(None)
+            gc.callbacks.extend(callbacks)
 
     def _event(self, frame: Any, event: str, _: Any) -> None:
         generator = (
