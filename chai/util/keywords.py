@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from functools import wraps
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .suggest import did_you_mean
@@ -26,43 +26,36 @@ def function_of(
 
     A keyword that is no field raises ``error(message, hint=...)``, by default Python's own for it.
     """
-    signature = inspect.signature(fields)
-
-    def decorate(function: Callable[[T], R]) -> Callable[P, R]:
-        @wraps(function)
-        def call(*arguments: P.args, **named: P.kwargs) -> R:
-            _check(function.__name__, named, signature, error)
-            return function(fields(*arguments, **named))
-
-        described: Any = call
-        described.__signature__ = signature.replace(return_annotation=function.__annotations__["return"])
-        return call
-
-    return decorate
+    return partial(_called_with, fields, error, ())
 
 
 def method_of(
     fields: Callable[P, T], error: Callable[..., Exception] = _type_error
 ) -> Callable[[Callable[[S, T], R]], Callable[Concatenate[S, P], R]]:
     """Do as ``function_of`` for a method."""
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    return partial(_called_with, fields, error, (own,))
+
+
+def _called_with(
+    fields: Callable[..., Any],
+    error: Callable[..., Exception],
+    own: Sequence[inspect.Parameter],
+    function: Callable[..., Any],
+) -> Any:
+    """Return the function with the fields as its parameters, after its ``own`` ones."""
     signature = inspect.signature(fields)
+    first = len(own)
 
-    def decorate(method: Callable[[S, T], R]) -> Callable[Concatenate[S, P], R]:
-        @wraps(method)
-        def call(self: S, /, *arguments: P.args, **named: P.kwargs) -> R:
-            _check(type(self).__name__, named, signature, error)
-            return method(self, fields(*arguments, **named))
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        for name in named:
+            if name not in signature.parameters:
+                owner = type(arguments[0]).__name__ if own else function.__name__
+                raise error(f"{owner} has no option {name!r}", hint=did_you_mean(name, [*signature.parameters]))
+        return function(*arguments[:first], fields(*arguments[first:], **named))
 
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        parameters = [own, *signature.parameters.values()]
-        described: Any = call
-        described.__signature__ = inspect.Signature(parameters, return_annotation=method.__annotations__["return"])
-        return call
-
-    return decorate
-
-
-def _check(owner: str, named: Iterable[str], signature: inspect.Signature, error: Callable[..., Exception]) -> None:
-    for name in named:
-        if name not in signature.parameters:
-            raise error(f"{owner} has no option {name!r}", hint=did_you_mean(name, [*signature.parameters]))
+    parameters = [*own, *signature.parameters.values()]
+    described: Any = call
+    described.__signature__ = inspect.Signature(parameters, return_annotation=function.__annotations__["return"])
+    return call
