@@ -54,13 +54,17 @@ def test_every_goal_is_measured_once(monkeypatch: pytest.MonkeyPatch, capsys: py
         return figures(threads, 0, True)
 
     monkeypatch.setattr(goals, "measured", measured)
-    assert goals.main(["--rounds", "7", "--processor-time"]) == 0
+    assert goals.main(["--rounds", "7"]) == 0
     assert len({*runs}) == len(runs) > 20
-    assert ("squeezenet_v1.1", "float", 2, 1, 7, True) in runs and ("digits", "emulator", 1, 1, 140, True) in runs
-    assert ("googlenet", "emulator", 1, 1, 7, *goals.AVX2, True) in runs
+    assert ("squeezenet_v1.1", "float", 2, 1, 7, False) in runs and ("digits", "emulator", 1, 1, 140, False) in runs
+    assert ("googlenet", "emulator", 1, 1, 7, *goals.AVX2, False) in runs
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(runs) + 4 and "cifar_resnet20: not in a folder of trained networks" in lines
     assert lines[-1].startswith("a processor, load")
     runs.clear()
-    assert goals.main(["--only", "lenet"]) == 0
-    assert [run[0] for run in runs] == ["lenet"]
+    assert goals.main(["--only", "lenet,vgg16", "--processor-time"]) == 0  # of one thread
+    assert [(*run[:4], run[-1]) for run in runs] == [
+        ("vgg16", "emulator", 1, 1, True),
+        ("vgg16", "emulator", 1, 8, True),
+        ("lenet", "emulator", 1, 1, True),
+    ]

@@ -73,7 +73,7 @@ def measured(words: Sequence[str], goal: Goal, threads: int, batch: int, rounds:
     command = [sys.executable, "-m", "tools.bench", *words, "--device", goal.device, "--json", "--quiet"]
     command += ["--against", ",".join(goal.peers), "--threads", str(threads), "--batch", str(batch)]
     command += ["--rounds", str(rounds), *(["--peak"] if goal.device == "emulator" else [])]
-    command += ["--processor-time"] if busy and threads == 1 else []
+    command += ["--processor-time"] if busy else []
     environment = {**os.environ, **goal.environment}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--rounds", type=int, default=30, help="passes of each (default: 30; 20 times as many of short ones)"
     )
     parser.add_argument(
-        "--processor-time", action="store_true", help="time passes of one thread by it, on a busy machine"
+        "--processor-time", action="store_true", help="for a busy machine: time passes by it, of one thread alone"
     )
     parser.add_argument("--only", help="networks to time, by commas")
     args = parser.parse_args(arguments)
@@ -130,6 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{network}: not in {args.folder or 'a folder of trained networks'}", flush=True)
                 continue
             for (threads, batch), ratio in goal.ratios.items():
+                if threads > 1 and args.processor_time:
+                    continue  # it is of all threads together
                 rounds = args.rounds * (20 if network in SHORT else 1)
                 figures = measured(words, goal, threads, batch, rounds, args.processor_time)
                 print(COLUMNS.format(*cells(network, figures, ratio)), flush=True)

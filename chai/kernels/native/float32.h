@@ -6,8 +6,9 @@
    instruction of NEON multiplies a vector by.
 
    Each sum adds the products of PANEL_TAPS taps one by one in the order of k, and then the sums of these, whatever block, panel or
-   piece of work it is in. So the numbers depend neither on threads nor on the batch, and all variants that multiply and add with one
-   rounding have the same. One sum of all taps would be up to five times as far from the exact one: 4,608 of a 3x3 kernel.
+   piece of work it is in; of inner products, and of a few last pixels that are computed as such, PARTS sums take the products in turn.
+   So the numbers depend neither on threads nor on the batch, and all variants that multiply and add with one rounding have the same. One
+   sum of all taps would be up to five times as far from the exact one: 4,608 of a 3x3 kernel.
 
    The instruction set's file defines
      WIDTH, reals               float32 of a vector; the vector
@@ -26,8 +27,8 @@ enum { FETCHED = 8 }; /* rows of weights that a block fetches for the next one: 
 enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
 enum { PARTS = 16, MOST_SINGLE = 4 }; /* sums of an inner product; pixels that are computed as such */
 
-/* What follows the products: the outputs' biases, or NULL; whether a ReLU makes sums below 0 to 0. With ``rows``,
-   so many numbers behind the biases each, what a BatchNorm and a Scale have for each output: mean, factor, factor, addend. */
+/* What follows the products: the outputs' biases, or NULL; whether a ReLU makes sums below 0 to 0. With ``rows``, so many numbers behind
+   the biases each, what a BatchNorm and a Scale have for each output: mean, factor, factor, addend. */
 typedef struct {
     const float *bias;
     int rectified;
@@ -275,8 +276,8 @@ static __attribute__((noinline)) void add_some(const float *w, intptr_t row, con
 }
 
 /* Add the products of an input with 1 or DOT_OUTPUTS rows of weights, a constant; the rest as of ``product``. */
-INLINE void add_dots_of(const float *w, intptr_t row, const float *x, intptr_t depth, int outputs, float *y, int64_t plane, int begun,
-                        const epilogue *end, int64_t first) {
+INLINE void dots_together(const float *w, intptr_t row, const float *x, intptr_t depth, int outputs, float *y, int64_t plane, int begun,
+                          const epilogue *end, int64_t first) {
     reals sums[DOT_OUTPUTS][PARTS / WIDTH];
     float all[DOT_OUTPUTS];
     intptr_t whole = depth / PARTS * PARTS;
@@ -290,13 +291,13 @@ INLINE void add_dots_of(const float *w, intptr_t row, const float *x, intptr_t d
     }
 }
 
-/* The same for some rows. */
+/* The same for any number of rows. */
 static void dots(const float *w, intptr_t row, const float *x, intptr_t depth, int64_t outputs, float *y, int64_t plane, int begun,
                  const epilogue *end, int64_t first) {
     int64_t m = 0;
     for (; m + DOT_OUTPUTS <= outputs; m += DOT_OUTPUTS)
-        add_dots_of(w + m * row, row, x, depth, DOT_OUTPUTS, y + m * plane, plane, begun, end, first + m);
-    for (; m < outputs; m++) add_dots_of(w + m * row, row, x, depth, 1, y + m * plane, plane, begun, end, first + m);
+        dots_together(w + m * row, row, x, depth, DOT_OUTPUTS, y + m * plane, plane, begun, end, first + m);
+    for (; m < outputs; m++) dots_together(w + m * row, row, x, depth, 1, y + m * plane, plane, begun, end, first + m);
 }
 
 static int is_inner_product(const operation *op) {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
 
 from ...blob import Array, Shape
 from ...tasks.window import Filtering, Window
@@ -14,9 +13,6 @@ from .library import Library, library
 from .packed import TERMS, ChannelTable, packed
 from .single import Single, plain
 from .table import Form, Kind
-
-if TYPE_CHECKING:
-    pass
 
 KEPT = 1024  # operations: more than the layers of a large network
 RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
