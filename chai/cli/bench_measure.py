@@ -169,6 +169,8 @@ def _loaded(args: argparse.Namespace, batch: int | None) -> tuple[Net, dict[str,
         refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
     else:
         warm_up()  # else numba might be loaded during the measurement
+    if args.processor_time and net.device.fixed and not net.device.word:
+        raise UsageError(f"--processor-time leaves out what device {net.device.name} does", hint="leave it out")
     return net, {b: _random(net.shapes[b]) for b in net.inputs}
 
 

@@ -121,6 +121,7 @@ NOTHING = [  # a command line, the option in it that would do nothing, and why
     ("compile map.prototxt map.caffemodel -o x.chai --calibration photo.png --no-jit", "which has no custom layers"),
     ("bench digits --rounds 1 --overlay pynq-z2", "on device float"),
     ("bench net.chai --rounds 1 --against opencv", "which is compiled"),
+    ("bench digits --rounds 1 --device null --processor-time", "leaves out what device null does"),
     *((f"bench digits {option}", "is an option of python -m tools.bench")
       for option in ("--int8", "--peak", "--all", "--roofline=r.svg", "--history=h.jsonl")),
     ("fetch --list googlenet", "with googlenet"),
@@ -254,7 +255,7 @@ ACTS = {  # options that always do something, or whose command refuses them else
     "--trace": "a file", "--html": "a file", "--png": "a file", "--journal": "a file",
     "--bound": "a goal", "--truth": "refused if it knows no image", "--reference": "float's files",
     "--timeout": "a bound", "--chaidnn": "fields that are written", "--effort": "how much is tried", "--seed": "positions",
-    "--rounds": "passes", "--threads": "of each engine", "--start": "figures",
+    "--rounds": "passes", "--threads": "of each engine", "--processor-time": "the clock", "--start": "figures",
     "--against": "the peers", "--dir": "where files are", "--test": "the test", "--measure": "the figures",
     "--source": "the output", "--scheduler": "the workers", "--detect": "a layer",
     "--anchors": "refused without a head", "--view": "makes the image a video", "--live": "makes the image a video",
