@@ -23,11 +23,12 @@ def kinds(net: chai.Net) -> list[str]:
     return [task.kind for step in net.schedule.segments for task in step.tasks]
 
 
-def without_interleave(folder: Path) -> Path:
-    """The default overlay's manifest without the unit, in a folder."""
+@pytest.fixture(scope="module")
+def without_interleave(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default overlay's manifest without the unit, in one file: each path is read and checked anew."""
     manifest = json.loads(overlays.load().path.read_text())
     del manifest["tasks"]["interleave"]
-    path = folder / "overlay.json"
+    path = tmp_path_factory.mktemp("overlay") / "overlay.json"
     path.write_text(json.dumps(manifest))
     return path
 
@@ -46,6 +47,7 @@ def without_interleave(folder: Path) -> Path:
 )
 def test_phases_have_the_codes_of_a_map_with_zeros(
     tmp_path_factory: pytest.TempPathFactory,
+    without_interleave: Path,
     after: str,
     size: Pair,
     stride: Pair,
@@ -70,7 +72,7 @@ def test_phases_have_the_codes_of_a_map_with_zeros(
     lines += f"y Deconvolution c -> y : convolution_param {{ {text} }}{SLOPES[after]}"
     folder = tmp_path_factory.mktemp("phases")
     x = np.random.default_rng(seed).standard_normal((2, 3, *size)).astype(np.float32)
-    plain = network(folder, lines, x.shape, device="emulator", overlay=without_interleave(folder))
+    plain = network(folder, lines, x.shape, device="emulator", overlay=without_interleave)
     net = network(folder, lines, x.shape, device="emulator")
     (top,), (wanted,) = (each.forward(x).values() for each in (net, plain))
     assert top.tobytes() == wanted.tobytes()
