@@ -20,9 +20,10 @@ Box = tuple[int, int, int, int]  # the first plane and the end of the planes, th
 
 
 class Arrangement(NamedTuple):
-    """A schedule: pieces in the order in which they begin, and its makespan in cycles."""
+    """A schedule: pieces in the order in which they begin, the effort of each, and the makespan in cycles."""
 
     pieces: list[Piece]
+    efforts: list[Effort]
     cycles: int
 
 
@@ -40,10 +41,9 @@ def arrangements(
         predecessors = _predecessors(tasks, pieces, shapes, views, overlay.layout.channels_per_word)
         for priorities in ([0] * len(pieces), _critical_paths(costs, predecessors)):
             order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
-            after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
-            yield Arrangement(
-                [pieces[i] for i in order], makespan([costs[i] for i in order], after, first_cycle(overlay))
-            )
+            efforts = [costs[i] for i in order]
+            after = _counts([one.engine for one in efforts], [predecessors[i] for i in order], order)
+            yield Arrangement([pieces[i] for i in order], efforts, makespan(efforts, after, first_cycle(overlay)))
 
 
 def _predecessors(

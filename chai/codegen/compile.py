@@ -13,7 +13,8 @@ from ..tasks.fields import Operands
 from ..tasks.work import Work
 from ..util.rounding import round_up
 from .arrange import arrangements
-from .chain import Chain, Piece, arranged, head_bytes, wanted
+from .chain import Chain, arranged, head_bytes, wanted
+from .cycles import first_cycle, makespan
 from .dependencies import dependencies
 from .encoding import encode
 from .join_pooling import joined
@@ -37,7 +38,10 @@ def chain(work: Work) -> Chain:
     work = joined(work)
     overlay, shapes = work.overlay, work.shapes
 
-    def draft(pieces: Sequence[Piece], apart: int) -> Chain:
+    # orders are compared as if no bytes were shared, so no Task waits for them; then bytes are shared where it costs no cycles
+    pieces, efforts, _ = min(arrangements(overlay, work.tasks, shapes, work.views), key=attrgetter("cycles"))
+
+    def draft(apart: int) -> Chain:
         tasks = arranged(work.tasks, pieces)
         usage = Usage([(task.inputs, task.output) for task in tasks], work.reads, work.writes)
         layout = regions(overlay.layout, shapes, work.views, usage, apart=apart)
@@ -45,11 +49,11 @@ def chain(work: Work) -> Chain:
         after = dependencies(overlay, tasks, shapes, layout, outputs)
         return Chain(overlay, tuple(tasks), tuple(pieces), shapes, layout, outputs, after, [], [])
 
-    # orders are compared as if no bytes were shared, so no Task waits for them; then bytes are shared where it costs no cycles
-    pieces = min(arrangements(overlay, work.tasks, shapes, work.views), key=attrgetter("cycles")).pieces
-    drafts = (draft(pieces, apart) for apart in APART)
-    fitting = [one for one in drafts if sum(one.regions.sizes.values()) <= ROOM]
-    best = min(fitting, key=attrgetter("cycles"), default=draft(pieces, 0))
+    def cycles(draft: Chain) -> int:
+        return makespan(efforts, draft.after, first_cycle(overlay))
+
+    drafts = [draft(apart) for apart in APART]
+    best = min((one for one in drafts if sum(one.regions.sizes.values()) <= ROOM), key=cycles, default=drafts[0])
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from ..overlay import Overlay
 
-# cycles from a count that is reached to a request, and from the last product to its codes
-START, DRAIN = 15, 48  # of the array
-BEGIN, END = 50, 40  # of the window engine
-BETWEEN = 32  # cycles of the window engine from the last word of a Task to the first one of the next
+START, DRAIN = (
+    15,
+    48,
+)  # cycles of the array: from a count that is reached to a request; from the last product to its codes
 
 
 class Waits(NamedTuple):
@@ -46,4 +46,4 @@ def latency(overlay: Overlay) -> int:
 
 def of_window(overlay: Overlay, cycles: float) -> Waits:
     """Return the waits of a Task of the window engine, which works so long: for its first word, and for its last response."""
-    return Waits(BEGIN + latency(overlay), cycles + BETWEEN, END + latency(overlay))
+    return Waits(latency(overlay), cycles, latency(overlay))

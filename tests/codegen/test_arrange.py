@@ -198,7 +198,7 @@ def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(network: A
         patch.setattr(cut, "BANDINGS", ((1, 9), (20, 9)))
         ways = [*arrangements(Z2, tasks, shapes, views)]
     assert any(piece.rows for way in ways for piece in way.pieces)
-    for pieces, cycles in ways:
+    for pieces, _, cycles in ways:
         work = arranged(tasks, pieces)
         moves = [(task.inputs, task.output) for task in work]
         laid = regions(Z2.layout, shapes, views, Usage(moves, ["0"], [*wrote]), apart=len(work))

@@ -83,9 +83,9 @@ def test_one_engine_takes_the_sum_of_its_tasks() -> None:
     burst = 64 / (4 + 64 / 512 * 15 / 16)
     one = ceil(140 * (150 + 2 * burst + 18) / (8 * burst))
     assert tasks[0].cycles(Z2, SHAPES) == one + 64
-    # 350 cycles until the first descriptor is there, 200 until the first word is, 190 until the last response is, 32 between two
-    assert chain_cycles(Z2, tasks, SHAPES, [NONE, NONE]) == 350 + 200 + 2 * (one + 32) + 190
-    assert chain_cycles(Z2, tasks, SHAPES, [NONE, Finished(0, 1)]) == 350 + 2 * (200 + one + 32 + 190)
+    # 350 cycles until the first descriptor is there, 150 until the first word is, and until the last response is
+    assert chain_cycles(Z2, tasks, SHAPES, [NONE, NONE]) == 350 + 150 + 2 * one + 150
+    assert chain_cycles(Z2, tasks, SHAPES, [NONE, Finished(0, 1)]) == 350 + 2 * (150 + one + 150)
     assert chain_cycles(Z2, [], SHAPES, []) == 0
 
 
