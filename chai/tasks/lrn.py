@@ -105,9 +105,13 @@ class LRNTask(Task):
         return {"local_size": self.local_size}
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate the words, and for each image the last plane's part that has no plane after it."""
+        """Estimate the words, for each image the last plane's part that has no plane after it, and a wait for the table.
+
+        The first band's table comes while another Task computes; the others wait until the band before is done with its own.
+        """
         images, _, *size = self.accessed(shapes, self.output)
-        return super().working_cycles(overlay, shapes) + images * min(CHUNK, prod(size))
+        waits = SEGMENTS if self.rows and self.rows[0] else 0
+        return super().working_cycles(overlay, shapes) + images * min(CHUNK, prod(size)) + waits
 
     def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         return True

@@ -34,6 +34,7 @@ from chai.tasks.window import Window
 from tests.artifact.common import assembled, parts
 from tests.codegen.test_arrange import chain_of, step_of
 from tests.conftest import examples
+from tests.tasks.lrns import random_case
 
 Z2 = overlays.load("pynq-z2")
 TALL = """
@@ -255,3 +256,11 @@ def test_the_rows_of_an_average_are_refused(tmp_path: Path, monkeypatch: pytest.
         save(net, tmp_path / "net.chai")
     with pytest.raises(ChaiError, match="it cannot have some rows"):
         chai.Net(tmp_path / "net.chai", device="emulator")
+
+
+def test_a_later_band_of_an_lrn_waits_for_its_table() -> None:
+    """Of 512 words: while the first one computes, its table is in use."""
+    task, _, _ = random_case(np.random.default_rng(0), 5)
+    shapes = dict.fromkeys("xy", (1, 16, 40, 9))
+    first, last = (replace(task, rows=rows).working_cycles(Z2, shapes) for rows in ((0, 20), (20, 20)))
+    assert last == first + 512 and replace(task, rows=None).working_cycles(Z2, shapes) < first + last
