@@ -46,7 +46,7 @@ TESTS = {
         "tests/kernels/test_threads.py",
         "tests/kernels/test_running.py",
         "tests/kernels/test_conversions.py::test_conversions_in_pieces_have_the_codes_of_whole_ones",
-        "tests/kernels/test_floats.py::test_lrn_has_the_same_bits_as_in_numpy",
+        "tests/kernels/test_floats.py::test_lrn_has_the_bits_of_single_operations",
         "tests/kernels/test_elements.py",
         "tests/kernels/test_pixels.py::test_pieces_in_several_threads",
         "tests/runtime/test_together.py",
@@ -136,14 +136,21 @@ def lonely() -> None:
     run, run_table, run_one = program.NativeProgram.run, Library.run, Library.run_one
 
     def seen(array: np.ndarray) -> int:
-        lent.arrays = {**vars(lent).get("arrays", {}), address(array): array}
+        kept = {} if vars(lent).pop("ran", False) else vars(lent).get("arrays", {})
+        lent.arrays = {**kept, address(array): array}
         return address(array)
 
     def with_copies(self: Library, table: Table, frame: RunArguments, *more: int) -> Sequence[float]:
-        arrays = vars(lent).pop("arrays", {})
-        buffers = [arrays[at] if b is None else b for b, at in zip(frame.buffers, frame.addresses)]
+        arrays, lent.ran = vars(lent).get("arrays", {}), True  # a chain runs for one image after the other
+        bases = [
+            max(a for a in arrays if a <= at) if b is None else at for b, at in zip(frame.buffers, frame.addresses)
+        ]
+        buffers = [arrays[base] if b is None else b for b, base in zip(frame.buffers, bases)]
         copies = [b if b.ctypes.data in poisoned_outside else b.copy() for b in buffers]
-        times = run_table(self, table, RunArguments(table, len(frame.ms), copies), *more)
+        begins = [
+            copy.reshape(-1).view(np.uint8)[at - base :] for copy, at, base in zip(copies, frame.addresses, bases)
+        ]
+        times = run_table(self, table, RunArguments(table, len(frame.ms), begins), *more)
         for buffer, copied in zip(buffers, copies):
             if buffer.flags.writeable and copied is not buffer:
                 buffer[...] = copied
