@@ -20,7 +20,9 @@ from .dependencies import NONE, Finished
 
 INSTANT = 1e-6  # cycles, less than which is a rounding error
 AHEAD = 2  # Tasks whose constants are requested before the first one has worked
-FETCH = 200  # cycles of the first descriptor besides the latency, fitted to networks: its beats, its check and the plan
+# fitted to networks: cycles of the first descriptor besides the latency, for its beats, its check and the plan; and of each band
+# after a Task's first, whose rows come while both engines want theirs
+FETCH, BAND = 200, 200
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +63,7 @@ def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
     rate, queue = overlay.rates()[0], port.reads.bursts_min * overlay.burst_words if port else 0
     ports = [read / BEAT / rate for read in task.reads(overlay, shapes)]
     stored = min(overlay.constants_at_once, overlay.ports.constants * rate)
-    waits = waits._replace(work=max(waits.work, moving))
+    waits = waits._replace(work=max(waits.work, moving) + (BAND if task.rows and task.rows[0] else 0))
     loads = tuple(min(1.0, cycles / waits.work) for cycles in (moving, *ports))
     return Effort(task.engine, loads, waits, rate, queue, stored, overlay.ports.constants)
 
