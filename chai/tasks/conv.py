@@ -182,7 +182,7 @@ class Conv(Task):
 
     def reads(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, float, float, float]:
         """Return the bytes through each port: every port's share of the constants, and of the input's planes."""
-        ports, planes = overlay.ports.constants, overlay.array.inputs // overlay.layout.channels_per_word
+        ports, planes = overlay.ports.constants, ceil_div(overlay.array.inputs, overlay.layout.channels_per_word)
         constants, share = self.constant_traffic(overlay, shapes) / ports, self.moved(overlay, shapes)[0] / planes
         return constants, constants + share, constants * (ports > 2) + share * (planes > 1), 0
 
