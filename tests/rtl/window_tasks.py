@@ -28,7 +28,7 @@ from tests.tasks.common import joined
 from tests.tasks.lrns import random_case
 
 BASE = 0x1000_0000
-SIZE = 1 << 19
+SIZE = 1 << 20
 ZEROS = 0, -128
 
 
