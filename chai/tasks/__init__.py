@@ -201,10 +201,12 @@ class Task:
         if each >= height or not overlay.window.bands or not self.in_bands(overlay, shapes):
             return (None,)
         bands = [(first, min(each, height - first)) for first in range(0, height, each)]
-        pieces, blobs = [replace(self, rows=rows) for rows in bands[:2]], (*self.inputs, self.output)
-        words = max(prod(piece.accessed(shapes, blob)[2:]) for piece in pieces for blob in blobs)
+        pieces = [replace(self, rows=rows) for rows in bands]
+        # windows of the last one may see padding alone, below the image
+        inside = all(sum(pieces[-1].rows_read(shapes, blob)) <= shapes[blob][2] for blob in self.inputs)
+        words = max(prod(one.accessed(shapes, blob)[2:]) for one in pieces[:2] for blob in (*self.inputs, self.output))
         fits = self.engine == "array" or words <= overlay.descriptor.values["tile_rows"].mask
-        return bands if fits else (None,)
+        return bands if inside and fits else (None,)
 
     def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether a descriptor may have some rows of its output; by default it may not."""

@@ -249,11 +249,8 @@ class Conv(Task):
         if conv.strip or step > 1:
             window |= {"input_row": step * source.width, "output_row": target.width}
         source = memory.part(source, conv.first, conv.source[2:])
-        if conv.strip:
-            assert self.columns is not None
-            target = memory.part(target, (0, self.columns[0]), conv.size)
-        elif self.rows is not None:
-            target = memory.part(target, (self.rows[0], 0), (self.rows[1], target.width))
+        (top, height), (left, width) = self.rows or (0, target.height), self.columns or (0, target.width)
+        target = memory.part(target, (top, left), (height, width))
         tile = conv.tiling(memory.overlay)
         return {
             **source.input(),

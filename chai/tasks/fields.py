@@ -176,7 +176,14 @@ class Operands:
         return view
 
     def part(self, view: StridedBlob, first: tuple[int, int], size: Sequence[int]) -> StridedBlob:
-        """Return a part of a StridedBlob: from row and column ``first`` on, of ``size`` (height, width)."""
+        """Return a part of a StridedBlob: from row and column ``first`` on, of ``size`` (height, width).
+
+        Raises DeviceError if it is not inside.
+        """
+        if first[0] + size[0] > view.height or first[1] + size[1] > view.width:
+            raise DeviceError(
+                f"its part of {size[0]} x {size[1]} from {first} is outside of {view.height} x {view.width}"
+            )
         at = (first[0] * view.width + first[1]) * self.step
         return view._replace(address=view.address + at, height=size[0], width=size[1])
 
