@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..blob import Array, Shape
 from ..overlay import Overlay
+from ..overlay.layout import Span
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece as Constant, put, size_of
 from ..tasks import Task
@@ -25,9 +26,9 @@ class Piece(NamedTuple):
     """Images, rows and columns (first, count) of a Task, which is a number among those of its segment; None for all."""
 
     task: int
-    images: tuple[int, int] | None = None
-    rows: tuple[int, int] | None = None
-    columns: tuple[int, int] | None = None
+    images: Span | None = None
+    rows: Span | None = None
+    columns: Span | None = None
 
     @property
     def begins(self) -> bool:

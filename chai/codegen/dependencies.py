@@ -17,11 +17,9 @@ from ..blob import Shape
 from ..errors import DeviceError
 from ..limits import limits
 from ..overlay import Layout, Overlay
-from ..overlay.layout import planes, spans
+from ..overlay.layout import Span, planes, spans
 from ..tasks import Task
 from .memory_map import Regions
-
-Pair = tuple[int, int]
 
 
 class Finished(NamedTuple):
@@ -200,9 +198,9 @@ class _Access(NamedTuple):
     """A part of a blob that is read or written: channels, images and rows, each (first, count), or all ``rows``."""
 
     blob: str
-    channels: Pair
-    images: Pair
-    rows: Pair | None = None
+    channels: Span
+    images: Span
+    rows: Span | None = None
 
 
 class _Accesses:
@@ -218,7 +216,7 @@ class _Accesses:
             after |= self.memory.read(begin, end, access.blob, whole, reader)
         return after
 
-    def write(self, access: _Access, writer: Finished, strip: Pair | None = None) -> Finished:
+    def write(self, access: _Access, writer: Finished, strip: Span | None = None) -> Finished:
         """Raise DeviceError, too, if the writer would wait for itself. A ``strip`` has some columns."""
         whole, runs = self._bytes(access)
         begin_column, end_column = (0, 0) if strip is None else (strip[0], sum(strip))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..blob import Array, Shape, View
 from ..errors import DeviceError
 from ..overlay import EXACT, Overlay, TaskLimits
-from ..overlay.layout import planes, word_bytes
+from ..overlay.layout import Span, planes, word_bytes
 from ..overlay.sections import BEAT
 from ..util.lazy_numpy import np
 from ..util.paths import modules
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from .fields import Operands, StridedBlob
     from .probe import Maker, Probe
     from .unfold import Unfold
-
-
-Rows = tuple[int, int]  # the first of them, and how many
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +52,8 @@ class Task:
     3. ``fields`` and ``from_fields`` write and read its descriptor, for ``operands`` inputs; ``constants`` returns what that
        refers to, ``table`` tells the size of a table there. Fields that kinds share are in ``tasks/fields.py``. Add new
        fields to the manifests, with a new version.
-    4. ``working_cycles`` estimates its time if the window engine's rate does not; ``probes`` yields the Tasks that
-       ``chai devices --test`` runs.
+    4. ``working_cycles`` estimates its time if the window engine's rate does not; ``in_bands`` says whether a descriptor may
+       have some rows; ``probes`` yields the Tasks that ``chai devices --test`` runs.
     5. A layer's ``lower`` returns it. A fast kernel for the emulator goes into the file of the same name in
        ``chai/kernels/fast``; without one the emulator runs ``define``.
     """
@@ -70,9 +67,9 @@ class Task:
     inputs: tuple[str, ...]
     output: str
     origin: tuple[str, ...]
-    images: tuple[int, int] | None = field(default=None, kw_only=True)
-    rows: Rows | None = field(default=None, kw_only=True)
-    columns: tuple[int, int] | None = field(default=None, kw_only=True)
+    images: Span | None = field(default=None, kw_only=True)
+    rows: Span | None = field(default=None, kw_only=True)
+    columns: Span | None = field(default=None, kw_only=True)
     zero_weights: int = field(default=0, kw_only=True)
     lookup: Array | None = field(default=None, kw_only=True)
 
@@ -190,11 +187,11 @@ class Task:
         """Estimate what its engine waits for before its first result and after its last one."""
         return of_window(overlay, self.cycles(overlay, shapes) - overlay.overhead.task_cycles)
 
-    def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[tuple[int, int] | None]:
+    def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[Span | None]:
         """Return the columns of its output that each of its descriptors has, in order: all, if its rows fit the overlay."""
         return (None,)
 
-    def bands(self, overlay: Overlay, shapes: Mapping[str, Shape], most: int) -> Sequence[Rows | None]:
+    def bands(self, overlay: Overlay, shapes: Mapping[str, Shape], most: int) -> Sequence[Span | None]:
         """Return the rows of its output that each of at most so many descriptors has, in order: all, if they cannot have some."""
         height = shapes[self.output][2]
         each = ceil_div(height, max(1, min(most, height // 2)))
@@ -236,7 +233,7 @@ class Task:
             return self.batch(shapes), self.channels(shapes)[1], self.rows[1] if self.rows else height, width
         return self.batch(shapes), channels, self.rows_read(shapes, blob)[1], width
 
-    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Rows:
+    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Span:
         """Return the rows of an input that it reads: by default its own, and all of a blob with another height."""
         height = shapes[blob][2]
         return self.rows if self.rows and height == shapes[self.output][2] else (0, height)

@@ -11,7 +11,7 @@ from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..fixed import Requantization, Scaled, requantize, weight_steps
 from ..overlay import Overlay, TaskLimits
-from ..overlay.layout import image_bytes, word_bytes
+from ..overlay.layout import Span, image_bytes, word_bytes
 from ..overlay.sections import BEAT
 from ..overlay.weights import (
     Packed,
@@ -25,10 +25,10 @@ from ..overlay.weights import (
 )
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-from . import Rows, Task
+from . import Task
 from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .pooling import PooledCodes
-from .strips import Columns, beyond_strips, row_step, strips
+from .strips import beyond_strips, row_step, strips
 from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, ring_words, weight_traffic
 from .unfold import Unfold
 from .waits import Waits
@@ -138,7 +138,7 @@ class Conv(Task):
         drained = drained_planes(overlay, weights, group)
         return conv.pooling.excluded(self.limits(overlay), drained, conv.size, columns)
 
-    def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[Columns | None]:
+    def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[Span | None]:
         conv = self._convolved(overlay, shapes)[:4]
         return (beyond_ring(overlay, *conv) and strips(overlay, *conv)) or (None,)
 
@@ -206,11 +206,11 @@ class Conv(Task):
     def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         return self.strips(overlay, shapes) == (None,)
 
-    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Rows:
+    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Span:
         size = shapes[blob][2:]
         return self.window.seen(0, self._codes(size)[0], size[0])[:2]
 
-    def _codes(self, source: Shape) -> tuple[Rows | None, PooledCodes | None]:
+    def _codes(self, source: Shape) -> tuple[Span | None, PooledCodes | None]:
         """Return the rows of codes that it computes, None for all, and the pooling after them; ``source``: height and width."""
         if self.rows is None or self.pooling is None:
             return self.rows, self.pooling

@@ -10,9 +10,10 @@ from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Overlay, TaskLimits
+from ..overlay.layout import Span
 from ..overlay.weights import Piece
 from ..util.lazy_numpy import np
-from . import Rows, Task
+from . import Task
 from .fields import Operands, as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .pooling import maxima
 from .tiling import beyond_pool
@@ -111,7 +112,7 @@ class Pool(Task):
         """Return whether it is a MAX of several windows: an average's records are those of all rows."""
         return self.requantization is None and not self.window.covers(shapes[self.inputs[0]][2:])
 
-    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Rows:
+    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Span:
         return self._seen(shapes)[:2]
 
     def _seen(self, shapes: Mapping[str, Shape]) -> Seen:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from ..blob import Shape
 from ..overlay import Overlay
+from ..overlay.layout import Span
 from ..util.rounding import ceil_div
 from .tiling import beyond_ring, ring_words, row_words
 from .window import Window
-
-Columns = tuple[int, int]  # the first of them, and how many
 
 
 def row_step(overlay: Overlay, window: Window, width: int) -> int:
@@ -25,7 +24,7 @@ def row_step(overlay: Overlay, window: Window, width: int) -> int:
     return step if apart else 1
 
 
-def strips(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> list[Columns]:
+def strips(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> list[Span]:
     """Return the fewest strips of a convolution's output, of nearly the same width; none if the overlay has none that fit.
 
     The input buffer holds the rows of one row of the output and the new ones of the next.

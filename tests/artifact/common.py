@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +133,12 @@ def assembled(
         text = json.dumps({**header, "sections": entries if table is None else table}).encode()
     prefix = PREFIX.pack(magic, version, zlib.crc32(text), len(text))
     return prefix + text + bytes(-(len(prefix) + len(text)) % 64) + body
+
+
+def save_with_pieces(net: chai.Net, path: Path, change: Callable[[list[list[int]]], Any]) -> None:
+    """Save a network of one segment with other pieces of its Tasks."""
+    save(net, path)
+    header, sections = parts(path)
+    (step,) = (step for step in header["steps"] if "tasks" in step)
+    change(step["pieces"])
+    path.write_bytes(assembled(header, sections))

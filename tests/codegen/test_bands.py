@@ -31,7 +31,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.pooling import PooledCodes
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
-from tests.artifact.common import assembled, parts
+from tests.artifact.common import save_with_pieces
 from tests.codegen.test_arrange import chain_of, step_of
 from tests.conftest import examples
 from tests.tasks.lrns import random_case
@@ -246,11 +246,7 @@ def test_a_file_with_other_rows_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any], words: str
 ) -> None:
     net, _ = tall(tmp_path, monkeypatch)
-    save(net, tmp_path / "net.chai")
-    header, sections = parts(tmp_path / "net.chai")
-    (step,) = (step for step in header["steps"] if "tasks" in step)
-    change(step["pieces"])
-    (tmp_path / "net.chai").write_bytes(assembled(header, sections))
+    save_with_pieces(net, tmp_path / "net.chai", change)
     with pytest.raises(ChaiError, match=re.escape(words)):
         chai.Net(tmp_path / "net.chai", device="emulator")
 

@@ -27,7 +27,7 @@ from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.strips import beyond_strips, strips
 from chai.tasks.tiling import beyond_ring, row_words
 from chai.tasks.window import Window
-from tests.artifact.common import assembled, parts
+from tests.artifact.common import save_with_pieces
 from tests.passes.common import network
 from tests.tasks.common import joined
 
@@ -103,11 +103,7 @@ def test_an_overlay_without_their_fields_refuses_such_rows(tmp_path: Path) -> No
 )
 def test_a_file_without_some_columns_is_refused(tmp_path: Path, change: Any, words: str) -> None:
     net = planned(tmp_path, tight(tmp_path))
-    save(net, tmp_path / "net.chai")
-    header, sections = parts(tmp_path / "net.chai")
-    (step,) = (step for step in header["steps"] if "tasks" in step)
-    change(step["pieces"])
-    (tmp_path / "net.chai").write_bytes(assembled(header, sections))
+    save_with_pieces(net, tmp_path / "net.chai", change)
     with pytest.raises(ChaiError, match=re.escape(words)):
         chai.Net(tmp_path / "net.chai", device="emulator", overlay=tight(tmp_path))
 
