@@ -24,6 +24,7 @@ from ..overlay.weights import WEIGHT, Packed
 from ..tasks import CompiledTask, Task
 from ..tasks.conv import Conv
 from ..tasks.fields import Operands, TaskConstants
+from ..tasks.filter import FilterTask
 from ..tasks.pool import Pool
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
@@ -284,11 +285,11 @@ class StepReader:
 
     def _check_notes(self, tag: int, task: Task, largest_bias: int) -> None:
         """Check what a Task's descriptor does not say; ``largest_bias`` is the largest magnitude in its segment."""
-        if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
+        if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, FilterTask) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
-        if isinstance(task, Conv) and isinstance(task.weights, Packed):
+        if isinstance(task, FilterTask) and isinstance(task.weights, Packed):
             most, overlay = self._format(task.inputs[0]).magnitude, self.overlay
-            bound = overlay.array_bound if task.wide else overlay.accumulator_bound
+            bound = overlay.array_bound if task.sums_are_wide else overlay.accumulator_bound
             reached = WEIGHT * prod(task.weights.shape[1:]) * most
             if reached + largest_bias >= bound:  # that bias may be another Task's
                 reached += int(np.abs(task.bias).max(initial=0))

@@ -385,5 +385,10 @@ def _defined(package: str, stem: str) -> Iterator[tuple[str, type[Task]]]:
     """Yield the kinds of Task that a file of a package defines, with their names."""
     module = import_module(f".{stem}", package)
     for cls in vars(module).values():
-        if isinstance(cls, type) and issubclass(cls, Task) and cls.__module__ == module.__name__:
+        if (
+            isinstance(cls, type)
+            and issubclass(cls, Task)
+            and cls.__module__ == module.__name__
+            and hasattr(cls, "kind")
+        ):
             yield cls.kind, cls

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..overlay import Overlay, TaskLimits
-from ..overlay.weights import is_depthwise
-from .conv import Conv, Sample
+from .conv import Conv
+from .filter import Sample
 from .window import POINT
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class Affine(Conv):
         return overlay.limits(cls.kind, AffineLimits)
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
-        if not is_depthwise(self.weights.shape, self.group) or self.window != POINT:
+        if not self.is_depthwise or self.window != POINT:
             return "it is more than one multiplication and one addition per element"
         return super().excluded(overlay, shapes)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        return {**self._bends()}
+        return {**self.bends()}
 
     def merge_key(self) -> Hashable | None:
         return None
@@ -55,4 +55,4 @@ class Affine(Conv):
             channels = maker.step + 3
             for unsigned in ("", *maker.unsigned):
                 name = f"affine unsigned {unsigned}" if unsigned else "affine"
-                yield cls._probe(maker, name, Sample(channels, channels, POINT, channels, unsigned=unsigned))
+                yield cls.probe(maker, name, Sample(channels, channels, POINT, channels, unsigned=unsigned))

@@ -1,32 +1,27 @@
-"""Conv: acc = sum of qx * qw + qb, requantised per output channel."""
+"""Conv: a convolution on the array, and a pooling of its codes."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
-from ..fixed import Requantization, Scaled, requantize, weight_steps
 from ..overlay import Overlay, TaskLimits
 from ..overlay.layout import Span, image_bytes, word_bytes
 from ..overlay.sections import BEAT
 from ..overlay.weights import (
-    Packed,
-    Piece,
-    Unpacked,
     block_bytes,
     block_diagonal,
     groups_to_join,
     is_depthwise,
-    weight_bytes,
 )
 from ..util.lazy_numpy import np
-from ..util.rounding import ceil_div, round_up
-from . import Task
-from .fields import Operands, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
+from ..util.rounding import ceil_div
+from .fields import Operands, clamp, window_fields, window_of, zero_flag
+from .filter import FilterTask, Sample
 from .pooling import PooledCodes
 from .strips import beyond_strips, row_step, strips
 from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, ring_words, weight_traffic
@@ -56,72 +51,26 @@ class ConvLimits(TaskLimits):
     pool_columns_max: int = field(default=0, kw_only=True)
 
 
-class Sample(NamedTuple):
-    """A convolution for a probe: its channels, which of its blobs have ``unsigned`` codes, and whether a ``prelu`` follows.
-
-    The sums of a ``wide`` one have 27 bits. ``pooled`` are the kernel and stride of a pooling after it.
-    """
-
-    inputs: int
-    outputs: int
-    window: Window
-    group: int = 1
-    slope: float | None = None
-    unsigned: str = ""
-    prelu: bool = False
-    wide: bool = False
-    pooled: tuple[int, int] | None = None
-
-
 @dataclass(frozen=True, eq=False)
-class Conv(Task):
-    """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
-
-    ``zero`` is the input's zero point: padding has this code, and ``bias`` includes - zero * sum of the channel's weights,
-    so that the accumulator is the true sum. ``pooling`` is of the codes after their ``lookup``.
+class Conv(FilterTask):
+    """A convolution on the array. ``pooling`` is of the codes after their ``lookup``.
 
     ``wide`` is whether sums may leave the overlay's ``accumulator_bits``: they have ``wide_bits`` then, and take two cycles
     in the requantisation. It changes no code.
-
-    Packed weights are in the overlay's order; ``np.asarray`` makes an array of them. Constants of a descriptor: the weights
-    (``pack_weights``), then one record of the table per output channel.
     """
 
     kind = "conv"
     engine = "array"
-    table = slice(1, 2)
-    weights: Array | Packed
-    bias: Array
-    window: Window
-    group: int
-    requantization: Requantization
-    zero: int = 0
     wide: bool = field(default=False, kw_only=True)
     pooling: PooledCodes | None = field(default=None, kw_only=True)
 
     def define(self, *codes: Array) -> Array:
-        x = codes[0].astype(np.int64)
-        n, c, h, w = x.shape
-        m, cg = self.weights.shape[:2]
-        (ph, pw), (sh, sw), (dh, dw) = self.window.pad, self.window.stride, self.window.dilation
-        oh, ow = self.window.sizes((h, w))
-        padded = np.full((n, c, h + 2 * ph, w + 2 * pw), self.zero, np.int64)
-        padded[:, :, ph : ph + h, pw : pw + w] = x
-        accumulator = np.zeros((n, self.group, m // self.group, oh * ow), np.int64)
-        weights = (
-            np.asarray(self.weights).astype(np.int64).reshape(self.group, m // self.group, cg, *self.window.kernel)
-        )
-        for i in range(self.window.kernel[0]):
-            for j in range(self.window.kernel[1]):
-                rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)
-                tap = padded[:, :, rows, j * dw : j * dw + sw * (ow - 1) + 1 : sw]
-                accumulator += np.matmul(weights[..., i, j], tap.reshape(n, self.group, cg, oh * ow))
-        accumulator = accumulator.reshape(n, m, oh, ow) + self.bias.reshape(-1, 1, 1)
-        result = self.looked_up(requantize(accumulator, self.requantization))
+        result = super().define(*codes)
         return result if self.pooling is None else self.pooling.define(result)
 
-    def zero_points(self) -> tuple[int, ...]:
-        return self.zero, self.requantization.zero
+    @property
+    def sums_are_wide(self) -> bool:
+        return self.wide
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         conv, word = self._convolved(overlay, shapes), overlay.layout.channels_per_word
@@ -150,24 +99,9 @@ class Conv(Task):
             "pad": pad,
             "dilation": dilation,
             "group": self.group,
-            "depthwise": is_depthwise(self.weights.shape, self.group),
-            **self._bends(),
+            "depthwise": self.is_depthwise,
+            **self.bends(),
         }
-
-    @property
-    def _leaky(self) -> bool:
-        return self.requantization.negative is not None
-
-    def _bends(self) -> dict[str, bool]:
-        """Return whether negative sums have multipliers of their own, and whether only a PReLU can have some of them."""
-        above, below = self.requantization.multiplier, self.requantization.negative
-        return {"leaky": self._leaky, "prelu": below is not None and bool(((below < 0) | (below > abs(above))).any())}
-
-    def macs(self, *shapes: Shape) -> int:
-        oh, ow = self.window.sizes(shapes[0][2:])
-        oh, ow = self.rows[1] if self.rows else oh, self.columns[1] if self.columns else ow
-        images = self.images[1] if self.images else shapes[0][0]
-        return int(images * (self.weights.size - self.zero_weights) * oh * ow)
 
     @classmethod
     def limits(cls, overlay: Overlay) -> TaskLimits | None:
@@ -234,12 +168,8 @@ class Conv(Task):
         array, r = memory.overlay.array, self.requantization
         source, target = memory.view(self.inputs[0]), memory.view(self.output)
         window, step = window_fields(self.window), row_step(memory.overlay, self.window, source.width)
-        m, c, *kernel = self.weights.shape
-        if tuple(kernel) != self.window.kernel or c * self.group != source.channels or m % self.group:
-            raise DeviceError(
-                f"weights: {self.weights.shape} with {self.group} groups do not fit {source.channels} channels "
-                f"and a kernel of {self.window.kernel}"
-            )
+        m = self.weights.shape[0]
+        self.check_weights(source.channels)
         size = self.window.sizes((source.height, source.width))
         memory.check_output(self.output, (source.batch, m, *(self.pooling.out if self.pooling else size)))
         conv = self._convolved(memory.overlay, memory.shapes)
@@ -259,7 +189,7 @@ class Conv(Task):
             "output_width": conv.size[1],
             **(conv.pooling.fields(conv.size) if conv.pooling else {}),
             **window,
-            **clamp(r, self._leaky),
+            **clamp(r, self.leaky),
             "input_zero": zero_flag("input_zero", self.zero),
             "group": self.group,
             "wide": int(self.wide),
@@ -269,40 +199,18 @@ class Conv(Task):
             "stays": tile.stays,
             "weights_block": block_bytes(self.weights.shape, self.group, array),
             "weights": where,
-            "table": where + self._weight_bytes(memory.overlay),
+            "table": where + self.weight_bytes(memory.overlay),
         }
-
-    def _weight_bytes(self, overlay: Overlay) -> int:
-        """Return the bytes of packed weights and of the padding after them."""
-        return round_up(weight_bytes(self.weights.shape, self.group, overlay.array), overlay.layout.alignment)
-
-    def constants(self, memory: Operands) -> Sequence[Piece]:
-        overlay, m = memory.overlay, self.weights.shape[0]
-        if self.bias.shape != (m,):
-            raise DeviceError(f"bias: expected {(m,)}, found {self.bias.shape}")
-        weights = (
-            self.weights if isinstance(self.weights, Packed) else Unpacked(self.weights, self.group, overlay.array)
-        )
-        padding = bytes(self._weight_bytes(overlay) - weights.bytes)
-        return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1), self.wide)
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
-        _, channels, _, width = memory.shape(common["inputs"][0])
-        m, group, window = memory.shape(common["output"])[1], values["group"], window_of(values)
+        window, width = window_of(values), memory.shape(common["inputs"][0])[3]
         step = values.get("input_row", 0) // max(1, width)
         if step > 1:  # of the rows that it reads
             window = window._replace(stride=(step * window.stride[0], window.stride[1]))
-        if not group or channels % group or m % group:
-            raise DeviceError(f"descriptor: group = {group} does not divide {channels} and {m} channels")
-        weights = memory.constants.weights(
-            values["weights"], (m, channels // group, *window.kernel), group, memory.overlay
-        )
-        bias, r = from_table(values, memory, (m, 1, 1))
-        zero = zero_point(values, "input")
         pooling = PooledCodes.from_fields(values, memory.shape(common["output"])[2:])
-        common |= {"zero": zero, "pooling": pooling, "wide": bool(values.get("wide"))}
-        return cls(**common, weights=weights, bias=bias, window=window, group=group, requantization=r)
+        common |= {"pooling": pooling, "wide": bool(values.get("wide"))}
+        return cls.decoded(values, memory, window, values["group"], common)
 
     def joined(self, overlay: Overlay) -> Conv:
         count = groups_to_join(self.weights.shape, self.group, overlay) if overlay.own is None else 1
@@ -383,64 +291,33 @@ class Conv(Task):
         if limits is None:
             return
         inputs, outputs = maker.step + 3, 2 * maker.step + 5
-        plain = _window(limits, 3, 2, 1)
-        yield cls._probe(maker, "conv", Sample(inputs, outputs, plain, slope=0))
-        yield cls._probe(maker, "conv 1x1", Sample(inputs, outputs, _window(limits, 1, 1, 0)))
+        plain = square(limits, 3, 2, 1)
+        yield cls.probe(maker, "conv", Sample(inputs, outputs, plain, slope=0))
+        yield cls.probe(maker, "conv 1x1", Sample(inputs, outputs, square(limits, 1, 1, 0)))
         if limits.dilation_max > 1:
-            yield cls._probe(maker, "conv dilated", Sample(inputs, outputs, _window(limits, 3, 1, 2, 2)))
+            yield cls.probe(maker, "conv dilated", Sample(inputs, outputs, square(limits, 3, 1, 2, 2)))
         if limits.group_max > 1:
-            yield cls._probe(maker, "conv grouped", Sample(2 * maker.step, 4 * maker.step, plain, 2, 0))
+            yield cls.probe(maker, "conv grouped", Sample(2 * maker.step, 4 * maker.step, plain, 2, 0))
         if limits.depthwise:
-            yield cls._probe(maker, "conv depthwise", Sample(inputs, inputs, plain, inputs, 0))
+            yield cls.probe(maker, "conv depthwise", Sample(inputs, inputs, plain, inputs, 0))
         if limits.leaky:
-            yield cls._probe(maker, "conv leaky", Sample(inputs, outputs, plain, slope=maker.slope))
+            yield cls.probe(maker, "conv leaky", Sample(inputs, outputs, plain, slope=maker.slope))
         if limits.prelu:
-            yield cls._probe(maker, "conv PReLU", Sample(inputs, outputs, plain, prelu=True))
+            yield cls.probe(maker, "conv PReLU", Sample(inputs, outputs, plain, prelu=True))
         if maker.overlay.wide_bits is not None:
-            yield cls._probe(maker, "conv wide", Sample(inputs, 256, plain, wide=True))
+            yield cls.probe(maker, "conv wide", Sample(inputs, 256, plain, wide=True))
         if limits.pool_kernel_max >= 3:
-            yield cls._probe(maker, "conv pooled", Sample(inputs, outputs, plain, slope=0, pooled=(3, 2)))
-        close = _window(limits, 3, 1, 1)
+            yield cls.probe(maker, "conv pooled", Sample(inputs, outputs, plain, slope=0, pooled=(3, 2)))
+        close = square(limits, 3, 1, 1)
         deep = maker.step * (ring_words(maker.overlay) // (close.extent(0) * maker.size[1]) + 1)  # more than whole rows
         weights, source = (5, deep, *close.kernel), (1, deep, *maker.size)
         if deep <= limits.channels_max and strips(maker.overlay, close, weights, 1, source):
-            yield cls._probe(maker, "conv in strips", Sample(deep, 5, close))
+            yield cls.probe(maker, "conv in strips", Sample(deep, 5, close))
         for unsigned in maker.unsigned:
-            yield cls._probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))
-
-    @classmethod
-    def _probe(
-        cls,
-        maker: Maker,
-        name: str,
-        sample: Sample,
-    ) -> Probe[Self]:
-        inputs, outputs, window, group, slope, unsigned, prelu, wide, pooled = sample
-        weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
-        weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
-        size, pooling = window.sizes(maker.size), None
-        if pooled is not None:
-            kernel, stride = pooled
-            size = ceil_div(size[0] - kernel, stride) + 1, ceil_div(size[1] - kernel, stride) + 1
-            pooling = PooledCodes(Window((kernel, kernel), (stride, stride), (0, 0)), size)
-        shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *size)}
-        target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5, unsigned=unsigned)
-        source = target.formats["x"]
-        steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
-        bias = maker.random.standard_normal(outputs)
-        sums = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
-        if wide:  # products are small beside such a bias: only with many output channels do all codes occur
-            most, format = min(1 << 26, maker.overlay.array_bound * 3 // 4), target.formats["y"]
-            bias = maker.random.permutation(np.linspace(-1.05 * most, 1.05 * most, outputs).astype(np.int64))
-            sums = sums._replace(bias=bias, steps=np.full(outputs, format.step * format.largest / most))
-        slopes = maker.random.uniform(-1.5, 1.5, outputs) if prelu else None
-        r = target.requantization(sums.steps.reshape(-1, 1, 1), "y", slope, None, slopes)
-        codes = sums.codes, sums.bias, window, group, r, source.zero
-        task = cls(("x",), "y", (cls.kind,), *codes, wide=wide, pooling=pooling)
-        return maker.probe(name, task, target)
+            yield cls.probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))
 
 
-def _window(limits: ConvLimits, kernel: int, stride: int, pad: int, dilation: int = 1) -> Window:
+def square(limits: ConvLimits, kernel: int, stride: int, pad: int, dilation: int = 1) -> Window:
     """Return the square window within the overlay's limits that is closest to these sizes."""
     kernel, stride, pad = min(kernel, limits.kernel_max), min(stride, limits.stride_max), min(pad, limits.pad_max)
     return Window((kernel, kernel), (stride, stride), (pad, pad), (dilation, dilation))

@@ -16,6 +16,7 @@ from ..fixed import Requantization
 from ..overlay import Overlay
 from ..overlay.layout import Placed, image_bytes
 from ..overlay.records import pack_rows, unpack_rows
+from ..overlay.sections import Array as ArraySize
 from ..overlay.weights import Buffer, ByteSource, HeldBytes, Packed, weight_bytes
 from ..util.lazy_numpy import np
 from .window import Window
@@ -65,14 +66,17 @@ class TaskConstants:
         self._unread = len(self.source)  # bytes that may still be those of a table
         self._tables: dict[tuple[int, int], dict[str, Array]] = {}
 
-    def weights(self, address: int, shape: Shape, group: int, overlay: Overlay) -> Packed:
-        """Return the packed weights (M, C/group, kh, kw) at an address. The padding after them is checked to be 0."""
-        size = weight_bytes(shape, group, overlay.array)
+    def weights(self, address: int, shape: Shape, group: int, overlay: Overlay, packing: ArraySize) -> Packed:
+        """Return the weights (M, C/group, kh, kw) at an address, packed for so many inputs and outputs.
+
+        The padding after them is checked to be 0.
+        """
+        size = weight_bytes(shape, group, packing)
         start = self._offset("weights", address, size)
         padding = -size % overlay.layout.alignment
         if padding and self.read("padding", address + size, padding).any():
             raise DeviceError("descriptor: the padding of the constants of a conv is not zero")
-        return Packed(self.source, start, shape, group, overlay.array)
+        return Packed(self.source, start, shape, group, packing)
 
     def read(self, name: str, address: int, size: int) -> Array:
         """Return the ``size`` bytes at an address, uint8."""

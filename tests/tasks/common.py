@@ -24,9 +24,9 @@ from chai.kernels.native.program import NativeProgram
 from chai.overlay import Overlay, TaskSection
 from chai.overlay.weights import Piece, put, size_of
 from chai.tasks import Task
-from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
+from chai.tasks.filter import FilterTask
 from chai.tasks.interleave import Interleave
 from chai.tasks.pool import Pool
 from chai.tasks.pooling import PooledCodes
@@ -126,7 +126,7 @@ def random_pooling(random: np.random.Generator, size: Sequence[int]) -> PooledCo
 
 def defined(task: Task, *inputs: Array) -> Array:
     """What a Task writes, by the reference."""
-    if isinstance(task, Conv):
+    if isinstance(task, FilterTask):
         w, weights = task.window, np.asarray(task.weights).astype(np.int64)
         bias = task.bias + task.zero * weights.sum((1, 2, 3))  # of the true sum
         values = inputs[0].astype(np.int64) - task.zero
@@ -134,7 +134,7 @@ def defined(task: Task, *inputs: Array) -> Array:
             reference.convolution(values, weights, bias.tolist(), w.stride, w.pad, w.dilation, task.group),
             task.requantization,
         )
-        if (pooled := task.pooling) is None:
+        if (pooled := getattr(task, "pooling", None)) is None:
             return codes
         table = range(-128, 128) if task.lookup is None else task.lookup.tolist()
         codes = np.array([table[code + 128] for code in codes.ravel().tolist()]).reshape(codes.shape)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...blob import Array
 from ...fixed import ACCUMULATOR, magnitudes
-from ...overlay.weights import Packed, is_depthwise, matrices
+from ...overlay.weights import Packed, matrices
 from ...tasks.window import Filtering
 from ...util.lazy_numpy import np
 from .. import codes
@@ -21,20 +21,20 @@ from ..native.table import Form, Kind, fits
 from . import Kernel
 
 if TYPE_CHECKING:
-    from ...tasks.conv import Conv
+    from ...tasks.filter import FilterTask
     from ..scratch import Scratch
 
 MAX_TAPS = 1024  # pixels of a kernel, at most, in C
 COLUMNS = 1 << 20  # bytes of float32 columns: columns, sums and weights of a layer fit into the cache
 
 
-def kernel(task: Conv) -> Kernel | None:
+def kernel(task: FilterTask) -> Kernel | None:
     """Return the kernel of a Conv: products over whole maps if depthwise, else im2col and matrix products.
 
     None for a depthwise one of whose sums float32 could round one, which takes more than a thousand taps.
     """
     m, wide = task.weights.shape[0], bool(_magnitudes(task).max(initial=0) * 128 > ACCUMULATOR)
-    if is_depthwise(task.weights.shape, task.group) and task.window.kernel != (1, 1):
+    if task.is_depthwise and task.window.kernel != (1, 1):
         return None if wide else lambda x, out, _: _requantize(_taps(x, task), task, out)
 
     def run(x: Array, out: Array, scratch: Scratch) -> None:
@@ -53,7 +53,7 @@ def kernel(task: Conv) -> Kernel | None:
     return run
 
 
-def _whole_map(x: Array, task: Conv, out: Array, take: Callable[..., Array]) -> None:
+def _whole_map(x: Array, task: FilterTask, out: Array, take: Callable[..., Array]) -> None:
     """Compute a convolution whose window has one position: weights are converted in blocks that stay in the cache."""
     weights = np.asarray(task.weights).reshape(len(task.bias), -1)
     sums = take("sums", len(x), len(weights), 1, 1)
@@ -67,33 +67,32 @@ def _whole_map(x: Array, task: Conv, out: Array, take: Callable[..., Array]) -> 
     _requantize(sums, task, out)
 
 
-def _magnitudes(task: Conv) -> Array:
+def _magnitudes(task: FilterTask) -> Array:
     """Return the sum of the magnitudes of each output's weights, int64 (M,)."""
     if isinstance(task.weights, Packed):
         return task.weights.magnitudes()
     return magnitudes(np.asarray(task.weights))
 
 
-def form(task: Conv) -> Form | None:
+def form(task: FilterTask) -> Form | None:
     """Return a Conv as an operation; None if a sum could leave 32 bits."""
-    if task.pooling is not None:
+    if getattr(task, "pooling", None) is not None:
         return None
     _, *one = task.weights.shape
     r, bias = task.requantization, int(np.abs(task.bias).max(initial=0))
     if not fits(r) or prod(one) * 128 * 255 + bias >= 1 << 31:
         return None
-    deep = is_depthwise(task.weights.shape, task.group)
-    kind = Kind.DEPTHWISE if deep else Kind.CONVOLUTION
+    kind = Kind.DEPTHWISE if task.is_depthwise else Kind.CONVOLUTION
     if prod(task.window.kernel) > MAX_TAPS:
         return None
     return Form(kind, r, task.window, task.group, task.weights, task.bias, zeros=(task.zero,))
 
 
-def _taps(x: Array, task: Conv) -> Array:
+def _taps(x: Array, task: FilterTask) -> Array:
     """Return the sums of a depthwise convolution, without a matrix product."""
     weights = np.asarray(task.weights).astype(np.float32)
     return conv2d(x.astype(np.float32), weights, None, Filtering(task.window, task.group), task.zero)
 
 
-def _requantize(sums: Array, task: Conv, out: Array) -> None:
+def _requantize(sums: Array, task: FilterTask, out: Array) -> None:
     codes.requantize_sums(sums, task.bias, task.requantization, out)

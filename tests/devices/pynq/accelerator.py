@@ -22,6 +22,7 @@ from chai.overlay.records import unpack
 from chai.tasks import Task, find
 from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands, TaskConstants
+from chai.tasks.filter import FilterTask
 from chai.tasks.work import Work
 from tests.reference import engines
 
@@ -179,7 +180,7 @@ class Accelerator:
                     self.at = i
                     yield
         out = np.zeros(shapes[task.output], np.int8)
-        if part and isinstance(task, Conv):
+        if part and isinstance(task, FilterTask):
             out[...] = of_part(task, codes_of["input"], (values["output_height"], values["output_width"]))
         elif self.exact:
             out[...] = task.define(*(codes_of[b] for b in task.inputs))
@@ -246,14 +247,15 @@ class Rows:
             into[..., : len(piece)] = piece.transpose(1, 2, 0)
 
 
-def of_part(task: Conv, codes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def of_part(task: FilterTask, codes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """The codes of a strip or a band: with more padding on all sides, the whole has them after some of the padding alone."""
     window, (height, width) = task.window, size
     down, right = (window.extent(i) for i in range(2))
     pad = window.pad[0] + down * window.stride[0], window.pad[1] + right * window.stride[1]
-    padded = replace(task, window=window._replace(pad=pad), pooling=None)
+    pooling = task.pooling if isinstance(task, Conv) else None
+    padded = replace(task, window=window._replace(pad=pad), **({"pooling": None} if pooling else {}))
     result = padded.define(codes)[:, :, down : down + height, right : right + width]
-    return result if task.pooling is None else task.pooling.define(result)
+    return result if pooling is None else pooling.define(result)
 
 
 def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed], dict[str, Any]]:

@@ -1,0 +1,184 @@
+"""FilterTask: acc = sum of qx * qw + qb over a window, requantised per output channel, on either engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..blob import Array, Shape
+from ..errors import DeviceError
+from ..fixed import Requantization, Scaled, requantize, weight_steps
+from ..overlay import Overlay
+from ..overlay.layout import Span
+from ..overlay.sections import Array as ArraySize
+from ..overlay.weights import Packed, Piece, Unpacked, is_depthwise, weight_bytes
+from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div, round_up
+from . import Task
+from .fields import Operands, from_table, table, zero_point
+from .pooling import PooledCodes
+from .window import Window
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .probe import Maker, Probe
+
+
+class Sample(NamedTuple):
+    """A convolution for a probe: its channels, which of its blobs have ``unsigned`` codes, and whether a ``prelu`` follows.
+
+    The sums of a ``wide`` one have 27 bits. ``pooled`` are the kernel and stride of a pooling after it.
+    """
+
+    inputs: int
+    outputs: int
+    window: Window
+    group: int = 1
+    slope: float | None = None
+    unsigned: str = ""
+    prelu: bool = False
+    wide: bool = False
+    pooled: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FilterTask(Task):
+    """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
+
+    ``zero`` is the input's zero point: padding has this code, and ``bias`` includes - zero * sum of the channel's weights,
+    so that the accumulator is the true sum.
+
+    Packed weights are in the order in which its engine reads them; ``np.asarray`` makes an array of them. Constants of a
+    descriptor: the weights (``pack_weights``), then one record of the table per output channel.
+    """
+
+    table = slice(1, 2)
+    weights: Array | Packed
+    bias: Array
+    window: Window
+    group: int
+    requantization: Requantization
+    zero: int = 0
+
+    @classmethod
+    def packing(cls, overlay: Overlay) -> ArraySize:
+        """Return the inputs and outputs of the weights that its engine takes at a time, which their order follows."""
+        return overlay.array
+
+    def define(self, *codes: Array) -> Array:
+        x = codes[0].astype(np.int64)
+        n, c, h, w = x.shape
+        m, cg = self.weights.shape[:2]
+        (ph, pw), (sh, sw), (dh, dw) = self.window.pad, self.window.stride, self.window.dilation
+        oh, ow = self.window.sizes((h, w))
+        padded = np.full((n, c, h + 2 * ph, w + 2 * pw), self.zero, np.int64)
+        padded[:, :, ph : ph + h, pw : pw + w] = x
+        accumulator = np.zeros((n, self.group, m // self.group, oh * ow), np.int64)
+        weights = (
+            np.asarray(self.weights).astype(np.int64).reshape(self.group, m // self.group, cg, *self.window.kernel)
+        )
+        for i in range(self.window.kernel[0]):
+            for j in range(self.window.kernel[1]):
+                rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)
+                tap = padded[:, :, rows, j * dw : j * dw + sw * (ow - 1) + 1 : sw]
+                accumulator += np.matmul(weights[..., i, j], tap.reshape(n, self.group, cg, oh * ow))
+        accumulator = accumulator.reshape(n, m, oh, ow) + self.bias.reshape(-1, 1, 1)
+        return self.looked_up(requantize(accumulator, self.requantization))
+
+    def zero_points(self) -> tuple[int, ...]:
+        return self.zero, self.requantization.zero
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Return whether each of its channels has a filter of its own."""
+        return is_depthwise(self.weights.shape, self.group)
+
+    @property
+    def leaky(self) -> bool:
+        """Return whether negative sums have multipliers of their own."""
+        return self.requantization.negative is not None
+
+    def bends(self) -> dict[str, bool]:
+        """Return whether negative sums have multipliers of their own, and whether only a PReLU can have some of them."""
+        above, below = self.requantization.multiplier, self.requantization.negative
+        return {"leaky": self.leaky, "prelu": below is not None and bool(((below < 0) | (below > abs(above))).any())}
+
+    def macs(self, *shapes: Shape) -> int:
+        oh, ow = self.window.sizes(shapes[0][2:])
+        oh, ow = self.rows[1] if self.rows else oh, self.columns[1] if self.columns else ow
+        images = self.images[1] if self.images else shapes[0][0]
+        return int(images * (self.weights.size - self.zero_weights) * oh * ow)
+
+    def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Span:
+        return self.window.seen(0, self.rows, shapes[blob][2])[:2]
+
+    def check_weights(self, channels: int) -> None:
+        """Raise DeviceError if its weights do not fit its groups, its window, or an input of so many channels."""
+        m, c, *kernel = self.weights.shape
+        if tuple(kernel) != self.window.kernel or c * self.group != channels or m % self.group:
+            raise DeviceError(
+                f"weights: {self.weights.shape} with {self.group} groups do not fit {channels} channels "
+                f"and a kernel of {self.window.kernel}"
+            )
+
+    def weight_bytes(self, overlay: Overlay) -> int:
+        """Return the bytes of packed weights and of the padding after them."""
+        return round_up(weight_bytes(self.weights.shape, self.group, self.packing(overlay)), overlay.layout.alignment)
+
+    def constants(self, memory: Operands) -> Sequence[Piece]:
+        overlay, m = memory.overlay, self.weights.shape[0]
+        if self.bias.shape != (m,):
+            raise DeviceError(f"bias: expected {(m,)}, found {self.bias.shape}")
+        packing = self.packing(overlay)
+        weights = self.weights if isinstance(self.weights, Packed) else Unpacked(self.weights, self.group, packing)
+        padding = bytes(self.weight_bytes(overlay) - weights.bytes)
+        return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1), self.sums_are_wide)
+
+    @property
+    def sums_are_wide(self) -> bool:
+        """Return whether its sums have the overlay's ``wide_bits``."""
+        return False
+
+    @classmethod
+    def decoded(
+        cls, values: Mapping[str, int], memory: Operands, window: Window, group: int, common: Mapping[str, Any]
+    ) -> Self:
+        """Return what ``from_fields`` does, for this window and so many groups."""
+        (_, channels, *_), (_, m, *_) = memory.shape(common["inputs"][0]), memory.shape(common["output"])
+        if not group or channels % group or m % group:
+            raise DeviceError(f"descriptor: group = {group} does not divide {channels} and {m} channels")
+        shape = m, channels // group, *window.kernel
+        weights = memory.constants.weights(values["weights"], shape, group, memory.overlay, cls.packing(memory.overlay))
+        bias, r = from_table(values, memory, (m, 1, 1))
+        zero = zero_point(values, "input")
+        return cls(**common, weights=weights, bias=bias, window=window, group=group, requantization=r, zero=zero)
+
+    @classmethod
+    def probe(cls, maker: Maker, name: str, sample: Sample) -> Probe[Self]:
+        """Return a probe of this kind with random numbers."""
+        inputs, outputs, window, group, slope, unsigned, prelu, wide, pooled = sample
+        weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
+        weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
+        size, pooling = window.sizes(maker.size), None
+        if pooled is not None:
+            kernel, stride = pooled
+            size = ceil_div(size[0] - kernel, stride) + 1, ceil_div(size[1] - kernel, stride) + 1
+            pooling = PooledCodes(Window((kernel, kernel), (stride, stride), (0, 0)), size)
+        shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *size)}
+        target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5, unsigned=unsigned)
+        source = target.formats["x"]
+        steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
+        bias = maker.random.standard_normal(outputs)
+        sums = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
+        if wide:  # products are small beside such a bias: only with many output channels do all codes occur
+            most, format = min(1 << 26, maker.overlay.array_bound * 3 // 4), target.formats["y"]
+            bias = maker.random.permutation(np.linspace(-1.05 * most, 1.05 * most, outputs).astype(np.int64))
+            sums = sums._replace(bias=bias, steps=np.full(outputs, format.step * format.largest / most))
+        slopes = maker.random.uniform(-1.5, 1.5, outputs) if prelu else None
+        r = target.requantization(sums.steps.reshape(-1, 1, 1), "y", slope, None, slopes)
+        codes = sums.codes, sums.bias, window, group, r, source.zero
+        more: dict[str, Any] = {"wide": True} if wide else {"pooling": pooling} if pooling else {}
+        task = cls(("x",), "y", (cls.kind,), *codes, **more)
+        return maker.probe(name, task, target)
