@@ -14,6 +14,7 @@ from ..fixed import Format
 from ..graph import Graph, Layer
 from ..tasks import Task
 from ..tasks.arithmetic import Arithmetic
+from ..tasks.depthwise import in_window_engine
 from ..tasks.target import Unsupported
 from .merge_parallel import merge_parallel
 from .plan import Partition
@@ -77,8 +78,9 @@ def schedule(
             outside = {*graph.output_blobs, *_read_outside(partition, index)}
             outputs = tuple(top for layer in segment.layers for top in layer.tops if top in outside)
             work = [t for layer in segment.layers for t in tasks[layer.name] if not _is_view(t, result.views)]
-            joined = [task.joined(target.overlay) for task in work]
-            merged = merge_parallel(joined, result.views, target.shapes, target.overlay)
+            overlay = target.overlay
+            joined = [in_window_engine(task.joined(overlay), overlay, target.shapes) for task in work]
+            merged = merge_parallel(joined, result.views, target.shapes, overlay)
             between = target.between.intersection(blob for task in work for blob in (*task.inputs, task.output))
             result.shapes.update((blob, target.shapes[blob]) for blob in between)
             result.between.update((blob, target.formats[blob]) for blob in between)

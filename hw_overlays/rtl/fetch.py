@@ -24,6 +24,7 @@ FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the
     "local_size": ("kernel_h",),
     "factor": ("stride_h", "stride_w"),
     "pool_columns": ("pooled_width",),
+    "columns": ("input_width",),
 }
 # of kinds without a window, or without a pooling after it, on the array
 POINT = {"kernel_max": 1, "stride_max": 1, "pad_max": 0, "dilation_max": 1, "pool_kernel_max": 0, "pool_columns_max": 0}

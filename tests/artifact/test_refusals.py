@@ -381,7 +381,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "more descriptors": (descriptor(lambda d: d + bytes(128)), "another number of Tasks"),
     "no descriptors": (lambda h, s: s.pop("descriptors.0"), "section 'descriptors.0' is missing"),
     "a descriptor of another version": (descriptor(lambda d: b"\x06" + d[1:]), "expected version 7, found 6"),
-    "a descriptor of no kind": (descriptor(lambda d: b"\x07\x09" + d[2:]), "opcode = 9 is that of no Task"),
+    "a descriptor of no kind": (descriptor(lambda d: b"\x07\x0a" + d[2:]), "opcode = 10 is that of no Task"),
     "a table of codes that is not there": (field("lookup", 1), "lookup: 256 bytes at"),
     "a descriptor with another's tag": (field("tag", 5), "task 0: its descriptor has tag = 5, here it is 0"),
     "a descriptor that waits for others": (field("after_array", 1), "task 0: its descriptor has after_array = 1"),

@@ -20,8 +20,10 @@ from chai.tasks import Task
 from chai.tasks.affine import Affine
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
+from chai.tasks.depthwise import NARROW, Depthwise
 from chai.tasks.eltwise import OPERATIONS, Eltwise
 from chai.tasks.fields import Operands, TaskConstants
+from chai.tasks.filter import FilterTask
 from chai.tasks.interleave import Interleave
 from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
@@ -122,6 +124,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
                     "conv",
                     "pooled",
                     "depthwise",
+                    "filters",
                     "affine",
                     "max",
                     "average",
@@ -154,17 +157,19 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
             address[blob] = Placed(offset, 64)
 
     task: Task
-    if kind in ("conv", "pooled", "depthwise", "affine"):
+    if kind in ("conv", "pooled", "depthwise", "filters", "affine"):
         window = Window(draw(pairs(1, 4)), draw(pairs(1, 3)), draw(pairs(0, 3)), draw(pairs(1, 3)))
         group, per_in, per_out = draw(st.integers(1, 4)), draw(st.integers(1, 40)), draw(st.integers(1, 60))
         if group > 1:  # whole words
             per_in, per_out = (-(-channels // 8) * 8 for channels in (per_in, per_out))
-        if kind in ("depthwise", "affine"):
+        if kind == "filters":
+            window = Window((3, 3), draw(pairs(1, 4)), draw(pairs(0, 2)))
+        if kind in ("depthwise", "filters", "affine"):
             group, per_in, per_out = draw(st.integers(1, 70)), 1, 1
         if kind == "affine":
             window = Window((1, 1), (1, 1), (0, 0))
         c, m = group * per_in, group * per_out
-        h, w = covering(window, (h, w))
+        h, w = covering(window, (h, max(w, NARROW) if kind == "filters" else w))
         weights = random.integers(-127, 128, (m, per_in, *window.kernel)).astype(np.int8)
         weights.flat[:2] = -127, 127
         bias = random.integers(-(1 << 24), 1 << 24, m)
@@ -174,12 +179,13 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         place("in", n, c, h, w)
         place("out", n, m, *(out if maximum is None else maximum.out))
         r = draw(requantizations((m, 1, 1)))
-        kind_of_conv, wide = Affine if kind == "affine" else Conv, draw(st.booleans())
+        kinds: dict[str, type[FilterTask]] = {"affine": Affine, "filters": Depthwise}
+        wide = kind != "filters" and draw(st.booleans())
         if wide:
             bias[1:] *= 127
             bias[:1] = draw(st.sampled_from([-(1 << 31), (1 << 31) - 1, 0]))
-        extra = {"wide": wide, "pooling": maximum}
-        task = kind_of_conv(("in",), "out", ("o",), weights, bias, window, group, r, draw(ZEROS), **extra)
+        extra = {} if kind == "filters" else {"wide": wide, "pooling": maximum}
+        task = kinds.get(kind, Conv)(("in",), "out", ("o",), weights, bias, window, group, r, draw(ZEROS), **extra)
     elif kind in ("max", "average"):
         window = Window(draw(pairs(1, 5)), draw(pairs(1, 4)), (0, 0))
         window = window._replace(pad=tuple(draw(st.integers(0, k - 1)) for k in window.kernel))

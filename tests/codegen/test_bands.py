@@ -25,8 +25,10 @@ from chai.overlay.records import unpack
 from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy, Fold
+from chai.tasks.depthwise import Depthwise
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.fields import Operands
+from chai.tasks.filter import FilterTask
 from chai.tasks.pool import Pool
 from chai.tasks.pooling import PooledCodes
 from chai.tasks.upsample import UpsampleTask
@@ -37,6 +39,7 @@ from tests.conftest import examples
 from tests.tasks.lrns import random_case
 
 Z2 = overlays.load("pynq-z2")
+OF_ARRAY = "wide", "pooling"  # what only a Conv has
 TALL = """
 name: "tall"
 input: "data" input_shape { dim: 1 dim: 16 dim: 46 dim: 90 }
@@ -67,11 +70,20 @@ def values_of(task: Task, shapes: dict[str, tuple[int, ...]], address: dict[str,
 
 
 @settings(max_examples=examples(150))
-@given(st.data(), pair(1, 5), pair(1, 3), pair(0, 4), st.integers(1, 2), st.sampled_from(["conv", "MAX", "pooled"]))
+@given(
+    st.data(),
+    pair(1, 5),
+    pair(1, 3),
+    pair(0, 4),
+    st.integers(1, 2),
+    st.sampled_from(["conv", "filters", "MAX", "pooled"]),
+)
 def test_the_rows_of_a_band_are_those_of_what_it_reads(
     data: st.DataObject, kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int], step: int, kind: str
 ) -> None:
     """By the fields alone: the definition of an image of the rows that a descriptor reads, between its padding and its end."""
+    if kind == "filters":
+        kernel, pad, step = (3, 3), (min(pad[0], 2), min(pad[1], 2)), 1
     pad = (pad[0], pad[1]) if kind == "conv" else (min(pad[0], kernel[0] - 1), min(pad[1], kernel[1] - 1))
     height, width = data.draw(pair(9, 24))
     window = Window(kernel, stride, pad, (step, 1) if kind != "MAX" else (1, 1))
@@ -83,6 +95,9 @@ def test_the_rows_of_a_band_are_those_of_what_it_reads(
         task: Task = Pool(("x",), "y", ("p",), window, size, None)
     elif kind == "conv":
         task = conv((8, 8, *kernel), window)
+    elif kind == "filters":
+        numbers = vars(conv((8, 1, *kernel), window, None, 8))
+        task = Depthwise(**{name: value for name, value in numbers.items() if name not in OF_ARRAY})
     else:
         over = Window((3, 2), (2, 2), (data.draw(st.integers(0, 1)), 0))
         out = (size[0] + over.pad[0] - 3 + 1) // 2 + 1, (size[1] - 2 + 1) // 2 + 1
@@ -104,7 +119,7 @@ def test_the_rows_of_a_band_are_those_of_what_it_reads(
         assert read.shape[2] == fields["input_height"]
         # below what it reads there is nothing but padding, as much as its last window needs
         own = window._replace(pad=(0, pad[1]), stride=(fields["stride_h"], stride[1]))
-        codes = fields["output_height"] if kind == "conv" or kind == "pooled" else rows[1]
+        codes = fields["output_height"] if kind != "MAX" else rows[1]
         filler = 0 if kind != "MAX" else -128
         below = (codes - 1) * own.stride[0] + own.extent(0) - fields["pad_h"] - read.shape[2]
         assert below <= 0 or first + read.shape[2] == height
@@ -112,9 +127,10 @@ def test_the_rows_of_a_band_are_those_of_what_it_reads(
         if isinstance(task, Pool):
             result = replace(task, window=own, out=(rows[1], size[1])).define(padded)
         else:
-            assert isinstance(task, Conv)
-            result = replace(task, window=own, pooling=None).define(padded)[:, :, :codes]
-            if task.pooling is not None:
+            assert isinstance(task, FilterTask)
+            changes: dict[str, Any] = {"pooling": None} if isinstance(task, Conv) else {}
+            result = replace(task, window=own, **changes).define(padded)[:, :, :codes]
+            if isinstance(task, Conv) and task.pooling is not None:
                 over = task.pooling.window._replace(pad=(fields["pool_pad_h"], 0))
                 result = replace(task.pooling, window=over, out=(rows[1], y.shape[3])).define(result)
         assert np.array_equal(result, y[:, :, rows[0] : sum(rows)])

@@ -36,8 +36,10 @@ from tests.codegen.test_memory_map import Segment, network, segments
 from tests.conftest import report
 from tests.passes.common import CONV, MAX, network as small_network
 
+KINDS = "conv", "pooled", "depthwise", "filters", "affine", "max", "average", "eltwise", "copy", "lrn"
 
-@pytest.mark.parametrize("kind", ["conv", "pooled", "depthwise", "affine", "max", "average", "eltwise", "copy", "lrn"])
+
+@pytest.mark.parametrize("kind", KINDS)
 @RANDOM
 @given(data=st.data())
 def test_decoding_gives_back_the_task(kind: str, data: st.DataObject) -> None:

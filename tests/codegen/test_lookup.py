@@ -21,7 +21,7 @@ from tests.tasks.common import joined
 from .cases import decoded
 
 WHERE = 1 << 20
-RECORDS = {"conv": 1, "depthwise": 1, "affine": 1, "average": 1}  # kinds that have some
+RECORDS = {"conv": 1, "depthwise": 1, "filters": 1, "affine": 1, "average": 1}  # kinds that have some
 
 
 @pytest.fixture(scope="module")

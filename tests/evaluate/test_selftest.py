@@ -64,13 +64,13 @@ def test_every_kind_in_every_format() -> None:
     pairs = {(p.task.kind, p.name.partition(", ")[2]) for p in TASKS}
     assert pairs == {
         (kind, form)
-        for kind in ("conv", "affine", "pool", "eltwise", "copy", "lrn", "upsample", "interleave")
+        for kind in ("conv", "affine", "pool", "eltwise", "copy", "lrn", "upsample", "interleave", "depthwise")
         for form in FORMATS
     }
     networks = [p.name for p in selftest.probes(Z2) if isinstance(p, selftest.NetworkProbe)]
     assert networks == [f"network digits, {bits} bit {scheme}" for scheme in Z2.schemes for bits in Z2.bits]
     names = [p.name for p in selftest.probes(Z2)]
-    assert len(names) == len(set(names)) == 176
+    assert len(names) == len(set(names)) == 200
 
 
 @pytest.mark.parametrize("probe", TASKS, ids=lambda p: p.name)
@@ -128,7 +128,7 @@ def test_an_overlay_that_has_little() -> None:
 # -- how it passes and fails
 
 
-@pytest.mark.parametrize(("name", "probes"), [("pynq-z2", 176), ("zcu102", 172)])  # of which one folds no copies
+@pytest.mark.parametrize(("name", "probes"), [("pynq-z2", 200), ("zcu102", 196)])  # of which one folds no copies
 def test_the_emulator_passes(name: str, probes: int) -> None:
     results = list(selftest.run(devices.open("emulator"), overlays.load(name)))
     assert [r for r in results if not r.ok] == [] and len(results) == probes
@@ -204,7 +204,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_the_command_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert chai_command(["devices", "--test"]) == 0
     output = lines(capsys)
-    assert output[-1] == "176 of 176 passed: device emulator, overlay pynq-z2"
+    assert output[-1] == "200 of 200 passed: device emulator, overlay pynq-z2"
     assert output[0] == "PASS  conv, 8 bit Xilinx" and all(line.startswith("PASS  ") for line in output[:-1])
 
 
@@ -212,7 +212,7 @@ def test_the_command_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     (tmp_path / "overlay.json").write_bytes(overlays.load("ultra96").path.read_bytes())
     assert chai_command(["devices", "--test", "--device", "null", "--overlay", str(tmp_path / "overlay.json")]) == 1
     output = lines(capsys)
-    assert output[-1] == "0 of 172 passed: device null, overlay ultra96"  # which folds no copies
+    assert output[-1] == "0 of 196 passed: device null, overlay ultra96"  # which folds no copies
     assert output[0].startswith("FAIL  conv, 8 bit Xilinx: at (0, 0, 0, ") and ": expected " in output[0]
 
 
@@ -224,7 +224,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     assert (report["schema"], report["device"], report["overlay"]) == ("chai.selftest/1", "faulty", "kv260")
     assert report["build"] == f"{overlays.load('kv260').build:08x}" and report["ok"] is False
     wrong = [t for t in report["tests"] if not t["ok"]]
-    assert len(report["tests"]) == 168 and report["failed"] == len(wrong) == 12  # no rows exceed its buffer
+    assert len(report["tests"]) == 192 and report["failed"] == len(wrong) == 12  # no rows exceed its buffer
     assert {t["name"].partition(",")[0].partition(" ")[0] for t in wrong} == {"affine"}
     assert all(t["reason"].startswith("at (0, 2, 3, 5): expected ") and t["ms"] >= 0 for t in wrong)
 

@@ -83,7 +83,7 @@ NETS = {
     "shuffle": ("d ShuffleChannel c -> d : shuffle_channel_param { group: 4 }", ["conv"]),
     "crop": (
         "p Pooling c -> p : pooling_param { pool: MAX kernel_size: 3 }\nd Crop c p -> d : crop_param { offset: 1 offset: 0 }",
-        ["pool", "conv"],
+        ["pool", "depthwise"],
     ),
     "pad": (f"d Pad c -> d : pad_param {{ {' '.join(f'paddings: {n}' for n in (0, 0, 0, 0, 0, 1, 2, 0))} }}", ["conv"]),
     "slices": (

@@ -96,7 +96,7 @@ def test_registers_and_records_are_the_same_everywhere(shipped: Overlay) -> None
 
 def test_every_limit_fits_its_field(shipped: Overlay) -> None:
     top = {f.name: f.range[1] for f in shipped.descriptor.fields}
-    kinds = {"conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample", "interleave"}
+    kinds = {"conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample", "interleave", "depthwise"}
     assert {*shipped.kinds} == {*tasks.kinds()} == kinds
     for kind in shipped.kinds:
         limits = tasks.find(kind).limits(shipped)
@@ -590,13 +590,14 @@ def check_place(document: Document, library: Any, value: Any) -> None:
     assert (error.value.line, error.value.column) in theirs
 
 
-@pytest.mark.parametrize("definition", ["conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample", "interleave"])
+@pytest.mark.parametrize("definition", sorted(tasks.kinds()))
 def test_a_schema_requires_what_it_knows(definition: str) -> None:
     unit = SCHEMA["properties"]["tasks"]["properties"][definition]
     optional = {"lookup"} - ({"lookup"} if definition == "lrn" else set())
     optional |= {
         "conv": {"prelu", "pool_kernel_max", "pool_columns_max"},
         "affine": {"prelu"},
+        "depthwise": {"prelu"},
         "copy": {"fold"},
         "eltwise": {"vector"},
         "pool": {"standalone"},

@@ -15,6 +15,7 @@ from chai.codegen.dependencies import Finished
 from chai.fixed import Requantization
 from chai.overlay import Overlay
 from chai.tasks.copy import Copy
+from chai.tasks.depthwise import Depthwise
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.lrn import SEGMENTS
 from chai.tasks.pool import Pool
@@ -35,6 +36,7 @@ from tests.rtl.window_tasks import (
     Bench,
     Case,
     copy,
+    depthwise,
     eltwise,
     interleave,
     looked_up,
@@ -85,7 +87,8 @@ def shipped() -> Engine:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [(pool, 120), (eltwise, 40), (pair, 60), (upsample, 40), (interleave, 40), (copy, 25), (lrn, 30)]
+    ("kind", "count"),
+    [(pool, 120), (eltwise, 40), (pair, 60), (upsample, 40), (interleave, 40), (copy, 25), (lrn, 30), (depthwise, 80)],
 )
 def test_a_task_alone(engine: Engine, kind: Callable[..., Case], count: int) -> None:
     for seed in range(count):
@@ -223,6 +226,42 @@ def test_a_word_of_an_eltwise_takes_two_cycles_and_of_a_copy_one_as_modelled(eng
         bench.add(Case(task, shapes, around))
         assert task.working_cycles(engine.overlay, shapes) == cycles
         assert cycles < bench.check() < 1.02 * cycles + 250
+
+
+def filters(size: tuple[int, int], planes: int, stride: int = 1) -> Case:
+    """Filters of so many planes over images of this size, with padding as large as keeps it."""
+    channels, window = 8 * planes, Window((3, 3), (stride, stride), (1, 1))
+    random = np.random.default_rng(planes)
+    weights = random.integers(-127, 128, (channels, 1, 3, 3)).astype(np.int8)
+    r = Requantization(random.integers(1 << 8, 1 << 17, (channels, 1, 1)), 24, -128, 127)
+    task = Depthwise(("x",), "y", ("f",), weights, random.integers(-99, 99, channels), window, channels, r)
+    shapes = {"x": (1, channels, *size), "y": (1, channels, *window.sizes(size))}
+    return Case(task, shapes, dict.fromkeys("xy", (channels, 0)))
+
+
+@pytest.mark.parametrize(
+    ("size", "planes", "stride"), [((28, 28), 6, 1), ((28, 30), 6, 2), ((14, 14), 9, 1), ((5, 7), 40, 1)]
+)
+def test_a_column_of_filters_takes_a_cycle_as_modelled(
+    engine: Engine, size: tuple[int, int], planes: int, stride: int
+) -> None:
+    """Weights and records of the next plane come meanwhile, even where that takes longer than a small plane."""
+    case = filters(size, planes, stride)
+    bench = engine.bench(10)
+    bench.calm()
+    bench.add(case)
+    cycles = case.task.working_cycles(engine.overlay, case.shapes)
+    assert cycles >= planes * (size[0] + 1) * (size[1] + 1)
+    assert cycles < bench.check() < 1.02 * cycles + 450
+
+
+def test_filters_use_the_whole_memory_of_rows(engine: Engine) -> None:
+    limits = Depthwise.limits(engine.overlay)
+    assert limits is not None
+    bench = engine.bench(11)
+    bench.add(filters((4, limits.columns_max), 2))
+    bench.add(filters((3, limits.columns_max), 1, 2))
+    bench.check()
 
 
 @pytest.mark.parametrize("size", [(28, 28), (9, 7), (1, 1)])

@@ -17,6 +17,7 @@ from chai.overlay import Overlay
 from chai.overlay.layout import DeviceBlob, Placed, blob_bytes
 from chai.tasks import Task
 from chai.tasks.copy import Copy
+from chai.tasks.depthwise import NARROW, Depthwise
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.fields import Operands
 from chai.tasks.interleave import Interleave
@@ -111,6 +112,32 @@ def factor(random: Random, overlay: Overlay) -> int:
     return random.choice(
         [random.randrange(-1 << bits, 1 << bits), random.randrange(-40, 41), 1 << random.randrange(bits)]
     )
+
+
+def depthwise(random: Random, overlay: Overlay) -> Case:
+    """Filters of 3 x 3 over images of at least so many columns as the unit needs, with all paddings and strides."""
+    batch, channels = images(random, overlay)
+    numbers, zero, target = np.random.default_rng(random.randrange(1 << 30)), random.choice(ZEROS), random.choice(ZEROS)
+    stride, pad = (
+        [random.choice([1, 1, 2, random.randint(1, 4)]) for _ in range(2)],
+        [random.randint(0, 2) for _ in range(2)],
+    )
+    size = random.randint(max(1, 3 - 2 * pad[0]), 14), random.randint(NARROW, random.choice([9, 40]))
+    window = Window((3, 3), (stride[0], stride[1]), (pad[0], pad[1]))
+    one = channels, 1, 1
+    r = Requantization(
+        numbers.integers(0, 1 << random.choice([overlay.requant.mult_bits, 9]), one),
+        shifts(random, overlay),
+        *clamp(random, target),
+        numbers.integers(-1 << 9, 1 << 9, one) if random.random() < 0.3 else None,
+        target,
+    )
+    weights = numbers.integers(-127, 128, (channels, 1, 3, 3)).astype(np.int8)
+    bias = numbers.integers(-1 << random.choice([4, 12, 22]), 1 << 22, channels)
+    task = Depthwise(("x",), "y", ("filters",), weights, bias, window, channels, r, zero)
+    shapes = {"x": (batch, channels, *size), "y": (batch, channels, *window.sizes(size))}
+    step = overlay.layout.channels_per_word
+    return Case(task, shapes, {name: larger(random, shape, step) for name, shape in shapes.items()})
 
 
 def eltwise(random: Random, overlay: Overlay) -> Case:
@@ -212,7 +239,17 @@ def looked_up(random: Random, case: Case) -> Case:
     return replace(case, task=replace(case.task, lookup=table))
 
 
-KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, pair, upsample, interleave, copy, lrn
+KINDS: tuple[Callable[[Random, Overlay], Case], ...] = (
+    pool,
+    pool,
+    depthwise,
+    eltwise,
+    pair,
+    upsample,
+    interleave,
+    copy,
+    lrn,
+)
 
 
 class Bench:
@@ -269,7 +306,8 @@ class Bench:
                     self._store(numbers, memory, offset, first, channels)
                 codes.append(numbers)
         self._fill_tails(case, address)
-        with_records = isinstance(task, LRNTask) or (isinstance(task, Pool) and task.requantization is not None)
+        averages = isinstance(task, Pool) and task.requantization is not None
+        with_records = averages or isinstance(task, (LRNTask, Depthwise))
         records = 64 * 64 * 16 if with_records else 0
         where = self.room(records + 256, 64) if records or task.lookup is not None else 0
         memory = Operands(self.overlay, address, shapes)

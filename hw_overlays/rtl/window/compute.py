@@ -11,6 +11,7 @@ from ..descriptor import descriptor
 from ..lookup import ENTRIES, has_lookups
 from ..requantise import LATENCY, Requantise
 from ..streams import later, register
+from .depthwise import Depthwise
 from .elements import Elements
 from .fetch import any_of, has_vectors
 from .lrn import LRN
@@ -83,13 +84,18 @@ class Compute(wiring.Component):
         interleaves = now.opcode == self.opcodes["interleave"]
         pairs = later(m, (now.opcode == self.opcodes["eltwise"]) | interleaves, "pairs")
         averages, image = later(m, pools & now.average, "averages"), later(m, pools & covers, "image")
-        chosen = {pool: pools & ~image, whole: pools & image, elements: ~pools & ~norms}
+        filters = later(m, now.opcode == self.opcodes["depthwise"], "filters")
+        chosen = {pool: pools & ~image, whole: pools & image, elements: ~pools & ~norms & ~filters}
         if has_lrn:
             m.submodules.lrn = lrn = LRN(self.overlay)
             m.d.comb += [lrn.begin.eq(self.begin), lrn.beat.eq(self.beat), lrn.write.eq(self.segment)]
             chosen[lrn] = norms
+        deep = None
+        if "depthwise" in self.overlay.kinds:
+            m.submodules.depthwise = deep = Depthwise(self.overlay, self.record.shape())
+            chosen[deep] = filters
         repeats = later(m, (now.opcode == self.opcodes["upsample"]) | interleaves, "repeats")  # rows, one by one
-        self._planes(m, now, pool, chosen, averages, norms, repeats)
+        self._planes(m, now, pool, deep, chosen, averages | filters | norms, norms, repeats)
 
         # -- what the units share
         room = later(m, self.room & (~averages | Mux(self.claim, self.two_there, self.there)), "may_claim")
@@ -104,19 +110,25 @@ class Compute(wiring.Component):
             m.d.comb += elements.vector.eq(now.vector)
         m.d.comb += [elements.repeats.eq(repeats), elements.maximum.eq(maximum)]
         m.d.comb += [elements.pairs.eq(pairs), elements.second.payload.eq(self.second.payload)]
-        m.d.comb += [elements.second.valid.eq(self.second.valid), self.second.ready.eq(elements.second.ready)]
+        m.d.comb += elements.second.valid.eq(self.second.valid)
+        takes_second, takes_record, unset = elements.second.ready, Const(0), Const(0)
+        if deep is not None:
+            m.d.comb += [deep.second.valid.eq(self.second.valid), deep.second.payload.eq(self.second.payload)]
+            m.d.comb += [deep.there.eq(self.there), deep.record.eq(self.record)]
+            takes_second, takes_record, unset = takes_second | deep.second.ready, deep.takes, deep.unset
         m.d.comb += [
+            self.second.ready.eq(takes_second),
             self.first.ready.eq(any_of(unit.first.ready for unit in chosen)),
             self.claim.eq(any_of(unit.claim for unit in chosen)),
-            self.record_claim.eq(self.claim & averages),
-            self.read.eq((pool.soon | whole.soon) & averages),
+            self.record_claim.eq((self.claim & averages) | takes_record),
+            self.read.eq(((pool.soon | whole.soon) & averages) | takes_record),
             self.works.eq(any_of(unit.works for unit in chosen)),
             self.starved.eq(any_of(unit.starved for unit in chosen)),
-            self.unset.eq(any_of(unit.held & choice for unit, choice in chosen.items()) & self.room),
+            self.unset.eq(any_of(unit.held & choice for unit, choice in chosen.items()) & self.room | unset),
         ]
 
         # -- into the lanes, through a register
-        record, bank = self.record, Signal()  # which table of codes: that of each Task that has one in turn
+        recorded, bank = averages | filters, Signal()  # which table of codes: that of each Task that has one in turn
         factor = later(m, elements.multiplier, "factor")
         for lane in range(self.lanes):
             code, multiplier = elements.values[lane], factor
@@ -124,11 +136,15 @@ class Compute(wiring.Component):
                 code = Mux(norms, lrn.factors[lane], code)
                 multiplier = Mux(norms, later(m, lrn.values[lane], f"value_{lane}"), factor)
             sums = Mux(pools, Mux(pool.valid, pool.sums[lane], whole.sums[lane]), code)
+            record = self.record  # of a window, for all lanes, or of each lane's channel
+            if deep is not None:
+                sums = Mux(filters, deep.sums[lane], sums)
+                record = data.View(record.shape(), Mux(filters, deep.records[lane].as_value(), record.as_value()))
             m.d.comb += [
                 lanes.sums[lane].eq(later(m, sums, f"sums_{lane}")),
-                lanes.bias[lane].eq(Mux(averages, record.bias, 0)),
-                lanes.multiplier[lane].eq(Mux(averages, record.multiplier, Mux(pools, 1, multiplier))),
-                lanes.negative[lane].eq(Mux(averages, record.negative, now.negative)),
+                lanes.bias[lane].eq(Mux(recorded, record.bias, 0)),
+                lanes.multiplier[lane].eq(Mux(recorded, record.multiplier, Mux(pools, 1, multiplier))),
+                lanes.negative[lane].eq(Mux(recorded, record.negative, now.negative)),
             ]
         m.d.comb += [
             lanes.more.eq(later(m, elements.more & ~pools, "more")),
@@ -164,8 +180,9 @@ class Compute(wiring.Component):
         m: Module,
         now: Signal,
         pool: Pool,
+        deep: Depthwise | None,
         chosen: dict[wiring.Component, object],
-        averages: object,
+        tables: object,
         norms: object,
         repeats: object,
     ) -> None:
@@ -188,6 +205,9 @@ class Compute(wiring.Component):
                 m.d.sync += planes.eq(planes - 1)
                 with m.If(last_plane):
                     m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
+        more = Signal()  # planes that have not begun, of a Task whose first one may
+        if deep is not None:
+            m.d.comb += deep.more.eq(more & chosen[deep])
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += self.task.ready.eq(1)
@@ -197,14 +217,16 @@ class Compute(wiring.Component):
             with m.State("PREPARE"):
                 m.d.sync += [planes.eq(of_image), images.eq(now.batch), settle.eq(settle - 1)]
                 with m.If(settle == 0):
-                    m.d.comb += pool.prepare.eq(chosen[pool])
+                    m.d.comb += [unit.prepare.eq(chosen[unit]) for unit in (pool, deep) if unit is not None]
                     m.next = "BEGIN"
             with m.State("BEGIN"):
+                m.d.comb += more.eq(some)
                 m.d.sync += begins.eq(some)
                 m.next = "PLANES"
             with m.State("PLANES"):
+                m.d.comb += more.eq(some)
                 m.d.sync += [begins.eq(some), over.eq(~some)]
                 for unit, choice in chosen.items():
                     with m.If(choice & unit.ready & over & none):
-                        m.d.comb += self.done_with.eq(averages | norms)
+                        m.d.comb += self.done_with.eq(tables)
                         m.next = "IDLE"

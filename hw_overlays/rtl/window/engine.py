@@ -14,7 +14,7 @@ from .fetch import Fetch
 from .store import Store
 from .table import Table
 
-KINDS = ("pool", "eltwise", "copy", "lrn", "upsample", "interleave")
+KINDS = ("pool", "eltwise", "copy", "lrn", "upsample", "interleave", "depthwise")
 
 
 class WindowEngine(wiring.Component):

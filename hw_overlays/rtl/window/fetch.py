@@ -1,5 +1,6 @@
 """Fetch: the words of a Task's blobs, and the records of its table, into queues, ahead of the Task that is computed."""
 
+from math import prod
 from typing import NamedTuple
 
 from amaranth import Const, Module, Mux, Signal, Value, signed
@@ -7,6 +8,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
+from chai.tasks.depthwise import KERNEL
 from chai.tasks.lrn import SEGMENT, SEGMENTS
 
 from ..descriptor import descriptor
@@ -19,6 +21,7 @@ from .walk import RUN, Walk, words_read
 
 BEATS_IN_QUEUE = 512  # of each queue of an input: in flight and waiting
 REQUESTS = 32  # in flight
+FILTER = prod(KERNEL)  # words of a plane's filters
 
 
 class To(enum.Enum, shape=2):
@@ -124,14 +127,14 @@ class Fetch(wiring.Component):
         }
         kinds = [To.TABLE, To.FIRST]
         if self.overlay.ports.window == 1:
-            # the inputs of a pair take turns; a vector, which has few runs, is before the other
-            turn = Signal(To)
-            second_first = later(m, vector & second_runs.runs.valid & (room[To.SECOND] >= RUN), "second_first")
+            # the inputs of a pair take turns; a vector or a filter, which has few runs, is before the other
+            turn, few = Signal(To), vector | later(m, self.now.opcode == self.opcodes["depthwise"], "few_runs")
+            second_first = later(m, few & second_runs.runs.valid & (room[To.SECOND] >= RUN), "second_first")
             for to in (To.FIRST, To.SECOND):
-                own_turn = Mux(vector, second_first == (to is To.SECOND), turn == to)
+                own_turn = Mux(few, second_first == (to is To.SECOND), turn == to)
                 sources[to] = sources[to]._replace(in_turn=own_turn & ~table_first)
                 with m.If(sources[to].runs.ready):
-                    m.d.sync += turn.eq(Mux(pair & ~vector & (turn == To.FIRST), To.SECOND, To.FIRST))
+                    m.d.sync += turn.eq(Mux(pair & ~few & (turn == To.FIRST), To.SECOND, To.FIRST))
             kinds.append(To.SECOND)
         queues = {To.FIRST: first_queue, To.SECOND: second_queue}
         for queue, out in ((first_queue, self.first), (second_queue, self.second)):
@@ -262,12 +265,15 @@ class Fetch(wiring.Component):
         with m.If(taken):
             m.d.sync += now.eq(self.task.payload)
         kinds = {
-            kind: now.opcode == self.opcodes[kind] for kind in ("eltwise", "pool", "lrn", "upsample", "interleave")
+            kind: now.opcode == self.opcodes[kind]
+            for kind in ("eltwise", "pool", "lrn", "upsample", "interleave", "depthwise")
         }
+        filters = later(m, kinds["depthwise"], "filters")
         averages, norms = kinds["pool"] & now.average, later(m, kinds["lrn"], "norms")
         with m.If(new_task):  # by the next cycle ``reached`` is that of this Task
-            m.d.sync += [hand.eq(1), start[first].eq(1), start[second].eq(kinds["eltwise"] | kinds["interleave"])]
-            m.d.sync += start[table].eq(averages | kinds["lrn"])
+            m.d.sync += [hand.eq(1), start[first].eq(1)]
+            m.d.sync += start[second].eq(kinds["eltwise"] | kinds["interleave"] | kinds["depthwise"])
+            m.d.sync += start[table].eq(averages | kinds["lrn"] | kinds["depthwise"])
         with m.If(hand & self.work.ready):
             m.d.sync += hand.eq(0)
 
@@ -278,14 +284,15 @@ class Fetch(wiring.Component):
         rows = later(m, kinds["upsample"] | kinds["interleave"], "rows")
         vector = later(m, now.vector, "is_vector") if has_vectors(self.overlay) else Const(0)
         words = {first: Mux(rows, now.input_width, later(m, words_read(now), "words_read"))}
-        words[second] = Mux(vector, planes, words[first])
+        words[second] = Mux(filters, FILTER, Mux(vector, planes, words[first]))
         counts = {first: Mux(rows, now.tiles, count)}
         # a vector is the words of all planes
         counts[second] = Mux(vector, 1, counts[first])
-        pitch = Mux(rows, now.input_width * BEAT, groups.pitch(now.input_pitch))
+        pitches = {first: now.input_pitch, second: Mux(filters, FILTER * BEAT, now.input_pitch)}
+        second_address = Mux(filters, now.weights, now.second)  # a filter is the second input
         times = Mux(rows, now.stride_h, 1)
-        for walk, address, image in ((first, now.input, now.input_image), (second, now.second, now.second_image)):
-            blob = walk.area.payload
+        for walk, address, image in ((first, now.input, now.input_image), (second, second_address, now.second_image)):
+            blob, pitch = walk.area.payload, Mux(rows, now.input_width * BEAT, groups.pitch(pitches[walk]))
             m.d.comb += [blob.address.eq(address), blob.pitch.eq(pitch), blob.image.eq(image), blob.times.eq(times)]
             m.d.comb += [blob.words.eq(words[walk]), blob.planes.eq(counts[walk]), blob.images.eq(now.batch)]
             m.d.comb += [blob.across.eq(norms), blob.hop.eq(now.weights_block)]
@@ -293,28 +300,31 @@ class Fetch(wiring.Component):
             m.d.comb += [
                 runs[walk].size.eq(Mux(whole, 1, size)),
                 runs[walk].rest.eq(Mux(whole, 1, rest)),
-                runs[walk].pitch.eq(now.input_pitch),
+                runs[walk].pitch.eq(pitches[walk]),
             ]
             wiring.connect(m, walk.runs, runs[walk].groups)
             # the table of codes is asked for first, so that it is there before a word of the Task
             m.d.comb += walk.area.valid.eq(start[walk] & self.reached & ~soon & ~self.looks)
         m.d.comb += self.waits.eq((start[first] | start[second]) & ~self.reached)
-        # a plane of the output has a record for each of its words; the segments of an LRN take the bytes of some records
+        # an average has a record for each word of a plane, filters one each; segments of an LRN take the bytes of some records
         records = table.area.payload
         segments = SEGMENTS * SEGMENT.bytes // (BEATS * BEAT)
         m.d.comb += [
-            self.count.eq(Mux(norms, segments, now.output_pitch // BEAT)),
-            self.keeps.eq(later(m, kinds["lrn"] | (now.output_pitch // BEAT <= RECORDS), "few")),
+            self.count.eq(Mux(filters, now.output_channels, Mux(norms, segments, now.output_pitch // BEAT))),
+            self.keeps.eq(
+                later(m, (kinds["lrn"] | (now.output_pitch // BEAT <= RECORDS)) & ~kinds["depthwise"], "few")
+            ),
             records.address.eq(now.table),
             records.words.eq(self.count * BEATS),
-            records.planes.eq(Mux(self.keeps, 1, count)),
+            records.planes.eq(Mux(self.keeps | filters, 1, count)),
             records.images.eq(Mux(self.keeps, 1, now.batch)),
             records.times.eq(1),
             table.area.valid.eq(start[table] & ~table_used),
             self.begin.eq(table.area.valid & table.area.ready),
         ]
         if has_lookups(self.overlay):
-            offset = later(m, Mux(averages, now.output_pitch << 1, 0), "offset")
+            records_end = now.output_channels * (BEATS * BEAT)
+            offset = later(m, Mux(filters, records_end, Mux(averages, now.output_pitch << 1, 0)), "offset")
             m.d.comb += self.lookup_at.eq(later(m, (now.table + offset)[: self.bits], "place"))
             m.d.sync += soon.eq(new_task & now.lookup)
             with m.If(soon):

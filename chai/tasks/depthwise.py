@@ -1,0 +1,146 @@
+"""Depthwise: a filter of 3 x 3 for each channel, in the window engine while the array computes other Tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..blob import Shape
+from ..overlay import Overlay, TaskLimits
+from ..overlay.sections import Array as ArraySize
+from ..overlay.weights import weight_bytes
+from . import Task
+from .conv import Conv
+from .fields import Operands, clamp, window_fields, window_of, zero_flag
+from .filter import FilterTask, Sample
+from .window import Window
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .probe import Maker, Probe
+
+KERNEL = 3, 3
+NARROW = 5  # columns, at least: a code is in the memory of rows before the next row reads it
+BEGIN = 2  # cycles from the last word of a plane to the first one of the next
+SLOWER = 1.5  # times the cycles of the array that it may take, as the array computes other Tasks meanwhile
+RECORDS = 20  # cycles more than one for each record, until those of the next planes are there
+
+
+@dataclass(frozen=True)
+class DepthwiseLimits(TaskLimits):
+    """Each ``_max`` applies to both axes, but ``columns_max``: of the input, which the unit keeps two rows of."""
+
+    stride_max: int
+    pad_max: int
+    columns_max: int
+    leaky: bool
+    prelu: bool = field(default=False, kw_only=True)
+
+
+class Depthwise(FilterTask):
+    """A FilterTask with a group for each channel. The order of its weights: planes, taps, channels of the plane."""
+
+    kind = "depthwise"
+
+    @classmethod
+    def packing(cls, overlay: Overlay) -> ArraySize:
+        word = overlay.layout.channels_per_word
+        return overlay.array._replace(inputs=word, outputs=word)
+
+    @classmethod
+    def limits(cls, overlay: Overlay) -> DepthwiseLimits | None:
+        return overlay.limits(cls.kind, DepthwiseLimits)
+
+    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
+        if not self.is_depthwise or self.window.kernel != KERNEL or self.window.dilation != (1, 1):
+            return "it is no filter of 3 x 3 for each channel"
+        if shapes[self.inputs[0]][3] < NARROW:
+            return f"its input has fewer than {NARROW} columns"
+        return super().excluded(overlay, shapes)
+
+    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
+        columns = shapes[self.inputs[0]][3]
+        return {"stride": max(self.window.stride), "pad": max(self.window.pad), "columns": columns, **self.bends()}
+
+    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        return True
+
+    def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        """Estimate cycles of the window engine: a column of the image a cycle, and those of padding after it and below it."""
+        _, channels, height, width = shapes[self.inputs[0]]
+        _, rows, above = self.window.seen(0, self.rows, height)
+        out_rows, out_columns = self.accessed(shapes, self.output)[2:]
+        (down, right), (_, left) = self.window.stride, self.window.pad
+        lines, columns = max(rows, (out_rows - 1) * down + 3 - above), max(width, (out_columns - 1) * right + 3 - left)
+        plane = max(lines * columns + BEGIN, overlay.window.planes * overlay.layout.channels_per_word + RECORDS)
+        groups = self.words_at_once(overlay, (self.batch(shapes), channels, 1, 1))
+        return max(groups * plane, super().working_cycles(overlay, shapes))
+
+    def reads(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, float, float, float]:
+        """Return the bytes through each port: weights come as second inputs do, records with the input."""
+        images, (read, _) = self.batch(shapes), self.moved(overlay, shapes)
+        weights, others = images * self._weights(overlay), read + images * self._records(overlay)
+        return (0, 0, 0, weights + others) if overlay.ports.window == 1 else (weights, 0, 0, others)
+
+    def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
+        own = self.batch(shapes) * (self._weights(overlay) + self._records(overlay))
+        return own + super().constant_traffic(overlay, shapes)
+
+    def _weights(self, overlay: Overlay) -> int:
+        """Return the bytes of weights that each image reads."""
+        return weight_bytes(self.weights.shape, self.group, self.packing(overlay))
+
+    def _records(self, overlay: Overlay) -> int:
+        """Return the bytes of records that each image reads."""
+        return self.weights.shape[0] * overlay.table.bytes
+
+    def fields(self, memory: Operands, where: int) -> dict[str, int]:
+        source, target = self.views(memory)
+        batch, channels, *size = memory.shape(self.inputs[0])
+        self.check_weights(channels)
+        memory.check_output(self.output, (batch, channels, *self.window.sizes(tuple(size))))
+        above = self.window.seen(0, self.rows, size[0]).pad
+        return {
+            **source.input(),
+            **target.output(),
+            **window_fields(self.window._replace(pad=(above, self.window.pad[1]))),
+            **clamp(self.requantization, self.leaky),
+            "input_zero": zero_flag("input_zero", self.zero),
+            "weights": where,
+            "table": where + self.weight_bytes(memory.overlay),
+        }
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
+        return cls.decoded(values, memory, window_of(values), memory.shape(common["output"])[1], common)
+
+    @classmethod
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+        """Yield filters of each stride, with a ReLU, a slope and a PReLU, and one for each blob with unsigned codes."""
+        limits = cls.limits(maker.overlay)
+        if limits is None:
+            return
+        channels = maker.step + 3
+        close, apart = (Sample(channels, channels, Window(KERNEL, (n, n), (1, 1)), channels, slope=0) for n in (1, 2))
+        yield cls.probe(maker, "depthwise", close)
+        yield cls.probe(maker, "depthwise of stride 2", apart)
+        if limits.leaky:
+            yield cls.probe(maker, "depthwise leaky", close._replace(slope=maker.slope))
+        if limits.prelu:
+            yield cls.probe(maker, "depthwise PReLU", close._replace(slope=None, prelu=True))
+        for unsigned in maker.unsigned:
+            yield cls.probe(maker, f"depthwise unsigned {unsigned}", close._replace(slope=None, unsigned=unsigned))
+
+
+def in_window_engine(task: Task, overlay: Overlay, shapes: Mapping[str, Shape]) -> Task:
+    """Return a convolution as the window engine computes it, if it can and is not much slower there; else the Task itself."""
+    if type(task) is not Conv or task.wide or task.pooling is not None:
+        return task
+    common = {name: getattr(task, name) for name in ("images", "zero_weights", "lookup")}
+    numbers = task.weights, task.bias, task.window, task.group, task.requantization, task.zero
+    depthwise = Depthwise(task.inputs, task.output, task.origin, *numbers, **common)
+    if depthwise.excluded(overlay, shapes) or depthwise.cycles(overlay, shapes) > SLOWER * task.cycles(overlay, shapes):
+        return task
+    return depthwise
