@@ -85,7 +85,7 @@ class WindowEngine(wiring.Component):
         # of two cycles before
         works, starved, unset = (later(m, getattr(compute, name), name) for name in ("works", "starved", "unset"))
         m.d.sync += [self.mac.eq(works), self.stall.eq(Stall.NONE)]
-        with m.If(starved):
+        with m.If(starved | (unset & fetch.waits)):
             m.d.sync += self.stall.eq(Mux(fetch.waits, Stall.DEPENDENCY, Stall.INPUT))
         with m.Elif(unset):
             m.d.sync += self.stall.eq(Stall.WEIGHTS)
