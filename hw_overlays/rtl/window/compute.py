@@ -114,7 +114,7 @@ class Compute(wiring.Component):
         takes_second, takes_record, unset = elements.second.ready, Const(0), Const(0)
         if deep is not None:
             m.d.comb += [deep.second.valid.eq(self.second.valid), deep.second.payload.eq(self.second.payload)]
-            m.d.comb += [deep.there.eq(self.there), deep.record.eq(self.record)]
+            m.d.comb += [deep.active.eq(filters), deep.there.eq(self.there), deep.record.eq(self.record)]
             takes_second, takes_record, unset = takes_second | deep.second.ready, deep.takes, deep.unset
         m.d.comb += [
             self.second.ready.eq(takes_second),
@@ -128,7 +128,7 @@ class Compute(wiring.Component):
         ]
 
         # -- into the lanes, through a register
-        recorded, bank = averages | filters, Signal()  # which table of codes: that of each Task that has one in turn
+        record, bank = self.record, Signal()  # which table of codes: that of each Task that has one in turn
         factor = later(m, elements.multiplier, "factor")
         for lane in range(self.lanes):
             code, multiplier = elements.values[lane], factor
@@ -136,15 +136,16 @@ class Compute(wiring.Component):
                 code = Mux(norms, lrn.factors[lane], code)
                 multiplier = Mux(norms, later(m, lrn.values[lane], f"value_{lane}"), factor)
             sums = Mux(pools, Mux(pool.valid, pool.sums[lane], whole.sums[lane]), code)
-            record = self.record  # of a window, for all lanes, or of each lane's channel
-            if deep is not None:
-                sums = Mux(filters, deep.sums[lane], sums)
-                record = data.View(record.shape(), Mux(filters, deep.records[lane].as_value(), record.as_value()))
+            negative = Mux(averages, record.negative, now.negative)
+            multiplier = Mux(averages, record.multiplier, Mux(pools, 1, multiplier))
+            if deep is not None:  # both are 0 in a Task of filters, whose records are 0 in others
+                sums, own = Mux(filters, deep.sums[lane], sums), deep.records[lane]
+                negative, multiplier = negative | own.negative, multiplier | own.multiplier
             m.d.comb += [
                 lanes.sums[lane].eq(later(m, sums, f"sums_{lane}")),
-                lanes.bias[lane].eq(Mux(recorded, record.bias, 0)),
-                lanes.multiplier[lane].eq(Mux(recorded, record.multiplier, Mux(pools, 1, multiplier))),
-                lanes.negative[lane].eq(Mux(recorded, record.negative, now.negative)),
+                lanes.bias[lane].eq(Mux(averages, record.bias, 0)),
+                lanes.multiplier[lane].eq(multiplier),
+                lanes.negative[lane].eq(negative),
             ]
         m.d.comb += [
             lanes.more.eq(later(m, elements.more & ~pools, "more")),
@@ -205,7 +206,8 @@ class Compute(wiring.Component):
                 m.d.sync += planes.eq(planes - 1)
                 with m.If(last_plane):
                     m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
-        more = Signal()  # planes that have not begun, of a Task whose first one may
+        more = Signal()  # planes that have not begun, of a Task whose first one may; a cycle late, as ``begins``
+        m.d.sync += more.eq(0)
         if deep is not None:
             m.d.comb += deep.more.eq(more & chosen[deep])
         with m.FSM():
@@ -220,12 +222,10 @@ class Compute(wiring.Component):
                     m.d.comb += [unit.prepare.eq(chosen[unit]) for unit in (pool, deep) if unit is not None]
                     m.next = "BEGIN"
             with m.State("BEGIN"):
-                m.d.comb += more.eq(some)
-                m.d.sync += begins.eq(some)
+                m.d.sync += [begins.eq(some), more.eq(some)]
                 m.next = "PLANES"
             with m.State("PLANES"):
-                m.d.comb += more.eq(some)
-                m.d.sync += [begins.eq(some), over.eq(~some)]
+                m.d.sync += [begins.eq(some), more.eq(some), over.eq(~some)]
                 for unit, choice in chosen.items():
                     with m.If(choice & unit.ready & over & none):
                         m.d.comb += self.done_with.eq(tables)

@@ -22,47 +22,50 @@ from .unit import lanes_of, unit_ports
 
 TAPS = prod(KERNEL)
 CODE = signed(8)
-SUM = signed(19)  # of 9 products
 COLUMN = 3  # cycles from a word to its column in the window
 PRODUCTS = COLUMN + levels(Signal(CODE))  # to its products
-SUMS = PRODUCTS + (TAPS - 1).bit_length()  # to their sums
+SUMS = PRODUCTS + TAPS.bit_length()  # to their sums with the bias
 
 
 class Side:
     """The positions of a row of columns, or of rows: those in the image, and those after it until the last output.
 
     ``inside``  it is in the image; ``serves`` if a window ends there; ``first`` and ``last`` of all
+    ``follows_inside``  the next one is in the image
     ``first_serves``, ``next_serves``  whether the first one does, and the one after this
     """
 
     def __init__(self, m: Module, name: str, sizes: tuple[Value, Value], window: tuple[Value, Value]) -> None:
-        (size, outputs), (pad, self.stride) = sizes, window
+        (size, outputs), (pad, stride) = sizes, window
         self.sizes = sizes
-        self.first, self.inside, self._one = (register(1, f"{name}_{flag}") for flag in ("first", "inside", "one"))
-        self._left, self._outputs = register(size.shape(), f"{name}s"), register(outputs.shape(), f"{name}_outputs")
-        self._some, self._one_output = register(1, f"{name}_outputs_some"), register(1, f"{name}_outputs_one")
-        self._until, self._now = register(8, f"{name}s_until"), register(1, f"{name}_now")
-        self._only = later(m, size == 1, f"{name}_only"), later(m, outputs == 1, f"{name}_only_output")
-        self._offset = later(m, (KERNEL[0] - 1 - pad)[:8], f"{name}_offset")
-        self._at_once, self._each = (
-            later(m, pad == KERNEL[0] - 1, f"{name}_at_once"),
-            later(m, self.stride == 1, f"{name}_each"),
+        flags = ("first", "inside", "serves", "one", "some", "one_output", "now", "soon")
+        self.first, self.inside, self.serves, self._one, self._some, self._one_output, self._now, self._soon = (
+            register(1, f"{name}_{flag}") for flag in flags
         )
-        self.serves = self._now & self._some
-        inside, some = self.inside & ~self._one, self._some & ~(self._now & self._one_output)
-        self.last, self._following = ~inside & ~some, (inside, some)
-        self.first_serves = self._at_once
-        now = Mux(self._now, self._each, self._until == 1)
-        self.next_serves = later(m, now & some, f"{name}_next_serves")
+        self._left, self._outputs = register(size.shape(), f"{name}s"), register(outputs.shape(), f"{name}_outputs")
+        self._until = register(8, f"{name}s_until")
+        self._only = later(m, size == 1, f"{name}_only"), later(m, outputs == 1, f"{name}_only_output")
+        self._offset = later(m, (KERNEL[0] - 1 - pad)[:8], f"{name}_offset")  # positions to the first output
+        self._at_once, self._at_second = (
+            later(m, pad == KERNEL[0] - 1, f"{name}_at_once"),
+            later(m, pad == KERNEL[0] - 2, f"{name}_at_second"),
+        )
+        self._each, self._other = later(m, stride == 1, f"{name}_each"), later(m, stride == 2, f"{name}_other")
+        self._to_next = later(m, (stride - 1)[:8], f"{name}_to_next")
+        self.follows_inside = self.inside & ~self._one
+        self._more = self._some & ~(self._now & self._one_output)  # outputs after this position
+        self.last = ~self.follows_inside & ~self._more
+        self._follows = Mux(self._now, self._each, self._soon)
+        self.first_serves, self.next_serves = self._at_once, later(m, self._follows & self._more, f"{name}_next_serves")
 
     def step(self, m: Module, goes: Value) -> None:
         """Go on to the next position."""
         with m.If(goes):
-            inside, some = self._following
-            m.d.sync += [self.first.eq(0), self.inside.eq(inside), self._some.eq(some)]
+            m.d.sync += [self.first.eq(0), self.inside.eq(self.follows_inside), self._some.eq(self._more)]
+            m.d.sync += [self.serves.eq(self._follows & self._more), self._now.eq(self._follows)]
             m.d.sync += [self._left.eq(self._left - 1), self._one.eq(self._left == 2)]
-            m.d.sync += [self._until.eq(Mux(self._now, self.stride - 1, self._until - 1))]
-            m.d.sync += self._now.eq(Mux(self._now, self._each, self._until == 1))
+            m.d.sync += self._until.eq(Mux(self._now, self._to_next, self._until - 1))
+            m.d.sync += self._soon.eq(Mux(self._now, self._other, self._until == 2))
             with m.If(self._now):
                 m.d.sync += [self._outputs.eq(self._outputs - 1), self._one_output.eq(self._outputs == 2)]
 
@@ -72,7 +75,8 @@ class Side:
             size, outputs = self.sizes
             m.d.sync += [self.first.eq(1), self.inside.eq(1), self._one.eq(self._only[0]), self._left.eq(size)]
             m.d.sync += [self._some.eq(serves), self._one_output.eq(self._only[1]), self._outputs.eq(outputs)]
-            m.d.sync += [self._until.eq(self._offset), self._now.eq(self._at_once)]
+            m.d.sync += [self._until.eq(self._offset), self._now.eq(self._at_once), self._soon.eq(self._at_second)]
+            m.d.sync += self.serves.eq(self._at_once & serves)
 
 
 class Depthwise(wiring.Component):
@@ -82,16 +86,18 @@ class Depthwise(wiring.Component):
     ``second``   weights: a word of all planes for each tap
     ``there``    1 if a record can be taken; ``takes`` takes it, and two cycles later it is the ``record``
     ``unset``    1 if the next planes wait for weights or records
-    ``sums``     with ``valid``, and in the cycle after that the ``records`` of their channels
+    ``sums``     with ``valid``, and in the cycle after that the ``records`` of their channels, whose bias they have; 0 while
+                 ``active`` is 0
     """
 
     def __init__(self, overlay: Overlay, record: data.Layout) -> None:
         self.overlay, self.lanes = overlay, lanes_of(overlay)
         limits = next(dict(section.limits) for section in overlay.tasks if section.kind == "depthwise")
-        self.columns = int(limits["columns_max"])
+        self.columns, self.sum = int(limits["columns_max"]), signed(overlay.accumulator_bits)
         super().__init__(
             unit_ports(overlay)
             | {
+                "active": In(1),
                 "prepare": In(1),
                 "more": In(1),
                 "second": In(stream.Signature(8 * self.lanes)),
@@ -99,7 +105,7 @@ class Depthwise(wiring.Component):
                 "takes": Out(1),
                 "record": In(record),
                 "unset": Out(1),
-                "sums": Out(data.ArrayLayout(SUM, self.lanes)),
+                "sums": Out(data.ArrayLayout(self.sum, self.lanes)),
                 "records": Out(data.ArrayLayout(record, self.lanes)),
             }
         )
@@ -107,14 +113,14 @@ class Depthwise(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the scan of rows and columns, the windows of the channels, and the numbers of their filters."""
         m = Module()
-        weights, records_there = self._filters(m), self._records(m)
+        weights, (biases, records_there) = self._filters(m), self._records(m)
         busy, set_up = Signal(), later(m, weights.there & records_there, "set_up")
         m.d.comb += [self.ready.eq(~busy & (set_up | ~self.more)), self.unset.eq(~busy & self.more & ~set_up)]
 
         task, goes, row_ends, plane_ends = self.task, Signal(), Signal(), Signal()
         rows = Side(m, "row", (task.input_height, task.output_height), (task.pad_h, task.stride_h))
         columns = Side(m, "column", (task.input_width, task.output_width), (task.pad_w, task.stride_w))
-        takes, serves = rows.inside & columns.inside, columns.serves
+        takes, serves = register(1, "takes_word"), columns.serves
         m.d.comb += [
             goes.eq(busy & (~takes | self.first.valid) & (~serves | self.room)),
             row_ends.eq(goes & columns.last),
@@ -127,6 +133,10 @@ class Depthwise(wiring.Component):
         ]
         rows.step(m, row_ends)
         columns.step(m, goes)
+        with m.If(goes):
+            m.d.sync += takes.eq(Mux(columns.last, rows.follows_inside, rows.inside & columns.follows_inside))
+        with m.If(self.start):
+            m.d.sync += takes.eq(1)
         with m.If(self.start):
             m.d.sync += busy.eq(1)
         with m.Elif(plane_ends):
@@ -134,12 +144,12 @@ class Depthwise(wiring.Component):
         rows.begin(m, self.start, Const(1))
         columns.begin(m, self.start | row_ends, Mux(self.start, rows.first_serves, rows.next_serves))
 
-        window = self._window(m, goes, rows, columns)
-        sums = Cat(self._sum(m, channel, window, weights.codes) for channel in range(self.lanes))
+        window = self._window(m, goes, takes, rows, columns)
+        sums = Cat(self._sum(m, channel, window, weights.codes, bias) for channel, bias in enumerate(biases))
         m.d.comb += [self.sums.as_value().eq(sums), self.valid.eq(later(m, self.claim, "claimed", SUMS))]
         return m
 
-    def _window(self, m: Module, goes: Value, rows: Side, columns: Side) -> list[list[Value]]:
+    def _window(self, m: Module, goes: Value, takes: Value, rows: Side, columns: Side) -> list[list[Value]]:
         """Return the codes of all channels, of each column from the last one on, in each row from the lowest one on."""
         word = 8 * self.lanes
         style = ram_style(self.overlay.buffers.input)
@@ -152,12 +162,16 @@ class Depthwise(wiring.Component):
             m.d.sync += place.eq(Mux(columns.last, 0, place + 1))
         with m.If(self.start):
             m.d.sync += place.eq(0)
-        there, inside = rows.inside & columns.inside, columns.inside
-        code = later(m, later(m, Mux(there, self.first.payload, pad), "code"), "code_later")
+        code = later(m, Mux(takes, self.first.payload, pad), "code", COLUMN - 1)
         above = later(m, reader.data, "above")  # the memory's output register
         shift, begins, inside, top = (
             later(m, flag, name, COLUMN - 1)
-            for flag, name in ((goes, "shift"), (columns.first, "begins"), (inside, "inside"), (rows.first, "top"))
+            for flag, name in (
+                (goes, "shift"),
+                (columns.first, "begins"),
+                (columns.inside, "inside"),
+                (rows.first, "top"),
+            )
         )
         column = [code, *(Mux(inside & ~top, above[i * word :][:word], pad) for i in range(2))]
         m.d.comb += [
@@ -173,8 +187,8 @@ class Depthwise(wiring.Component):
                 m.d.sync += [tap.eq(Mux(begins, pad, old)) for tap, old in zip(after, before)]
         return window
 
-    def _sum(self, m: Module, channel: int, window: list[list[Value]], weights: Signal) -> Value:
-        """Return the sum of the products of a channel's window, ``SUMS`` cycles after the word that completes it."""
+    def _sum(self, m: Module, channel: int, window: list[list[Value]], weights: Signal, bias: Value) -> Value:
+        """Return a channel's bias and the products of its window, added ``SUMS`` cycles after the word that completes it."""
         taps = [
             column[i] for i in reversed(range(KERNEL[0])) for column in reversed(window)
         ]  # as the weights: rows from above
@@ -182,12 +196,13 @@ class Depthwise(wiring.Component):
         for tap, codes in enumerate(taps):
             code, weight = (word.word_select(channel, 8).as_signed() for word in (codes, weights[tap]))
             values.append(product(m, code, weight, 16, f"product_{channel}_{tap}"))
+        values.append(bias)
         level = 0
         while len(values) > 1:
             sums = [sum(values[i + 1 : i + 2], start=values[i]) for i in range(0, len(values), 2)]
             values = [later(m, value, f"sum_{channel}_{level}_{i}") for i, value in enumerate(sums)]
             level += 1
-        return values[0].as_signed()[: SUM.width]
+        return values[0][: self.sum.width]
 
     def _filters(self, m: Module) -> SimpleNamespace:
         """Return the weights of the current planes, a word for each tap, and whether those of the next ones are ``there``.
@@ -197,29 +212,29 @@ class Depthwise(wiring.Component):
         word = 8 * self.lanes
         layout = data.ArrayLayout(word, TAPS)
         codes, following = register(layout, "weights"), register(layout, "next_weights")
-        left, there = register(range(TAPS + 1), "left"), register(1, "there")
-        comes, copies = Signal(), later(m, self.start, "copies", COLUMN - 1)
-        m.d.comb += [self.second.ready.eq(self.more & (left != 0)), comes.eq(self.second.ready & self.second.valid)]
+        left, last, there = register(range(TAPS), "left"), register(1, "last_tap"), register(1, "there")
+        taking, comes, copies = Signal(), Signal(), later(m, self.start, "copies", COLUMN - 1)
+        m.d.comb += [self.second.ready.eq(self.more & taking), comes.eq(self.second.ready & self.second.valid)]
         with m.If(comes):
             m.d.sync += following.eq(Cat(following.as_value()[word:], self.second.payload))
-            m.d.sync += [left.eq(left - 1), there.eq(left == 1)]
+            m.d.sync += [left.eq(left - 1), last.eq(left == 1), taking.eq(~last), there.eq(last)]
         with m.If(copies):
-            m.d.sync += [codes.eq(following), left.eq(TAPS)]
-        with m.If(self.start):
+            m.d.sync += codes.eq(following)
+        with m.If(self.start | self.prepare):
             m.d.sync += there.eq(0)
-        with m.If(self.prepare):
-            m.d.sync += [left.eq(TAPS), there.eq(0)]
+        with m.If(copies | self.prepare):
+            m.d.sync += [left.eq(TAPS - 1), last.eq(0), taking.eq(1)]
         return SimpleNamespace(codes=codes, there=there)
 
-    def _records(self, m: Module) -> Value:
-        """Take the records of the channels of the next planes; return whether they are there.
+    def _records(self, m: Module) -> tuple[list[Value], Value]:
+        """Take the records of the channels of the next planes; return the current biases, and whether the next ones are there.
 
         Until those of the current ones are copied, which is when the last sum of the planes before has left, none are taken.
         """
         following = register(self.records.shape(), "next_records")
         left, last = register(16, "channels"), register(1, "last_channel")  # of the image, the next one included
         lane, arriving = register(self.lanes, "lane"), register(self.lanes, "arriving")  # one bit: the next one's
-        taking, there = Signal(), register(1, "records_there")
+        taking, there = Signal(name="taking_records"), register(1, "records_there")
         copies = later(m, self.start, "copies_records", SUMS)
         channels, one = self.task.input_channels, later(m, self.task.input_channels == 1, "one_channel")
         ends = later(m, self.takes & (lane[-1] | last), "ends", 2)
@@ -237,12 +252,17 @@ class Depthwise(wiring.Component):
                 m.d.sync += following[i].eq(self.record)
         with m.If(ends):
             m.d.sync += there.eq(1)
+        biases = [register(record.bias.shape(), f"bias_{i}") for i, record in enumerate(following)]
+        with m.If(later(m, self.start, "copies_bias", PRODUCTS - 1)):
+            m.d.sync += [bias.eq(record.bias) for bias, record in zip(biases, following)]
         with m.If(copies):
             m.d.sync += self.records.eq(following)
+        with m.If(~self.active):
+            m.d.sync += self.records.as_value().eq(0)
         with m.If(self.start):
             m.d.sync += there.eq(0)
         with m.If(self.prepare):
             m.d.sync += [there.eq(0), left.eq(channels), last.eq(one)]
         with m.If(copies | self.prepare):
             m.d.sync += [lane.eq(1), taking.eq(1)]
-        return there
+        return biases, there

@@ -17,6 +17,7 @@ from ..ports import BEAT, INPUTS, ReadPort, address_bits
 from ..streams import Queue, Slice, counted, later, ram_style, register
 from .side_by_side import Groups, PlaneRuns, Words, mask, one_by_one, quotient
 from .table import BEATS, RECORDS
+from .unit import lanes_of
 from .walk import RUN, Walk, words_read
 
 BEATS_IN_QUEUE = 512  # of each queue of an input: in flight and waiting
@@ -118,6 +119,8 @@ class Fetch(wiring.Component):
         two = (self.now.opcode == self.opcodes[kind] for kind in ("eltwise", "interleave"))
         pair = later(m, any_of(two), "pair")
         vector = later(m, pair & self.now.vector, "vector") if has_vectors(self.overlay) else Const(0)
+        # filters and their records come before the input, but only those of the next planes
+        filters = later(m, self.now.opcode == self.opcodes["depthwise"], "filters_now")
         # runs of the table are before those of the inputs, though it takes some cycles until the next one is offered
         table_first = later(m, ~table.area.ready & (room[To.TABLE] >= RUN), "table_first")
         sources = {
@@ -128,8 +131,9 @@ class Fetch(wiring.Component):
         kinds = [To.TABLE, To.FIRST]
         if self.overlay.ports.window == 1:
             # the inputs of a pair take turns; a vector or a filter, which has few runs, is before the other
-            turn, few = Signal(To), vector | later(m, self.now.opcode == self.opcodes["depthwise"], "few_runs")
-            second_first = later(m, few & second_runs.runs.valid & (room[To.SECOND] >= RUN), "second_first")
+            turn, few = Signal(To), vector | filters
+            least = Mux(filters, BEATS_IN_QUEUE - RUN, RUN)
+            second_first = later(m, few & second_runs.runs.valid & (room[To.SECOND] >= least), "second_first")
             for to in (To.FIRST, To.SECOND):
                 own_turn = Mux(few, second_first == (to is To.SECOND), turn == to)
                 sources[to] = sources[to]._replace(in_turn=own_turn & ~table_first)
@@ -145,7 +149,9 @@ class Fetch(wiring.Component):
             routes = self._ask(m, "input_too", {To.SECOND: sources[To.SECOND]}, room, more, vector)
             self._come(m, self.input_too, routes, {To.SECOND: second_queue}, tables=False)
         with m.If(self.begin):
-            m.d.sync += room[To.TABLE].eq(BEATS * RECORDS)
+            m.d.sync += room[To.TABLE].eq(
+                Mux(filters, max(2 * RUN, 4 * BEATS * lanes_of(self.overlay)), BEATS * RECORDS)
+            )
         return m
 
     def _ask(self, m: Module, name: str, sources: dict[To, Source], room: dict, more: dict, vector: Value) -> Queue:
