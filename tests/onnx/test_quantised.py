@@ -297,9 +297,7 @@ def test_numbers_of_onnxruntime(tmp_path: Path, name: str, operators: bool, acti
     path = quantised(tmp_path, name, operators, activations, weights, True)
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     options = onnxruntime.SessionOptions()
-    if not operators or activations == "QUInt8":  # without VNNI their sums of two products saturate; QGemm of QInt8 has no other
-        not operators or activations == "QUInt8"
-    ):  # without VNNI their sums of two products saturate; QGemm of QInt8 has no other way
+    if not operators or activations == "QUInt8":  # without VNNI their sums saturate; QGemm of QInt8 has no other way
         options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(path, options)
     expected = np.concatenate([session.run(None, {"input": x[None]})[0] for x in IMAGES[:4]])

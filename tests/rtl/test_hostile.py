@@ -24,6 +24,7 @@ from chai.driver.memory import place
 from chai.evaluate.selftest import TaskProbe, probes
 from chai.overlay import Overlay
 from chai.overlay.records import pack, unpack
+from chai.tasks import kinds
 from chai.tasks.work import Work
 from tests.conftest import HANG, report
 
@@ -155,7 +156,7 @@ def test_thousands_of_hostile_descriptors(hostile: Hostile, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * HANG)
-@pytest.mark.parametrize("kind", ["conv", "affine", "pool", "eltwise", "copy", "lrn", "upsample", "interleave"])
+@pytest.mark.parametrize("kind", sorted(kinds()))
 def test_every_field_with_every_odd_value(hostile: Hostile, kind: str) -> None:
     chosen, outcomes = random.Random(kind), Counter[str]()
     for field in hostile.overlay.descriptor.fields:
@@ -185,6 +186,9 @@ def test_every_field_with_every_odd_value(hostile: Hostile, kind: str) -> None:
         ("interleave", {"tiles": 0}),
         ("lrn", {"kernel_h": 10}),
         ("lrn", {"kernel_h": 0}),
+        ("depthwise", {"input_width": 513}),
+        ("depthwise", {"pad_h": 3}),
+        ("depthwise", {"stride_w": 0}),
     ],
 )
 def test_what_is_beyond_a_limit_is_not_begun(hostile: Hostile, kind: str, changes: dict[str, int]) -> None:

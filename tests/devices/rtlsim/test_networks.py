@@ -46,8 +46,9 @@ def forward(name: str, batch: int, device: str, overlay: str = overlays.default)
     ("name", "batch", "overlay"),
     [
         *(("cifar_resnet20", 1, "pynq-z2"), ("cifar_resnet20", 2, "pynq-z2")),
+        ("mobilenet_v1", 1, "pynq-z2"),
         *(("squeezenet_v1.1", 1, "pynq-z2"), ("squeezenet_v1.1", 2, "pynq-z2"), ("googlenet", 1, "pynq-z2")),
-        *((name, 1, "kv260") for name in ("digits", "squeezenet_v1.1", "googlenet", "resnet50")),
+        *((name, 1, "kv260") for name in ("digits", "squeezenet_v1.1", "googlenet", "resnet50", "mobilenet_v1")),
         *(("cifar_resnet20", 2, board) for board in BOARDS),
         *((name, 1, board) for board in BOARDS[1:] for name in ("digits", "squeezenet_v1.1")),
     ],
