@@ -107,25 +107,36 @@ def product(m: Module, a: Value, b: Value, bits: int, name: str) -> Signal:
 
     It is there ``levels(b)`` cycles later, modulo 2^bits. Not as ``*``, for which yosys takes a DSP: those multiply pixels.
     """
-    signed = Value.cast(a).shape().signed
     parts: list[Value] = [Mux(bit, Value.cast(a), 0) << i for i, bit in enumerate(Value.cast(b))]
-    if signed:
+    if Value.cast(a).shape().signed:
         parts[-1] = -parts[-1]  # of the bit that is the sign
-    level = 0
-    while level == 0 or len(parts) > 1:
-        sums = [sum(parts[i + 1 : i + 2], start=parts[i]) for i in range(0, len(parts), 2)]
-        cut = [
-            value[:bits].as_signed() if signed and len(value) > bits else value if signed else value[:bits]
-            for value in sums
-        ]
-        parts = [later(m, value, f"{name}_{level}_{i}") for i, value in enumerate(cut)]
-        level += 1
-    return parts[0]
+    return total(m, parts, bits, name)
 
 
 def levels(b: Value) -> int:
     """Return the cycles that ``product`` takes."""
-    return max(1, (len(Value.cast(b)) - 1).bit_length())
+    return levels_of(len(Value.cast(b)))
+
+
+def total(m: Module, values: list[Value], bits: int, name: str) -> Signal:
+    """Return the sum of values, all unsigned or all signed, ``levels_of`` their number cycles later, modulo 2^bits."""
+    for level in range(levels_of(len(values))):
+        sums = [sum(values[i + 1 : i + 2], start=values[i]) for i in range(0, len(values), 2)]
+        cut = [_cut(Value.cast(value), bits) for value in sums]
+        values = [later(m, value, f"{name}_{level}_{i}") for i, value in enumerate(cut)]
+    return values[0]
+
+
+def levels_of(count: int) -> int:
+    """Return the levels of a tree of sums of so many values, at least 1."""
+    return max(1, (count - 1).bit_length())
+
+
+def _cut(value: Value, bits: int) -> Value:
+    """Return a value modulo 2^bits, signed if it was."""
+    if not value.shape().signed:
+        return value[:bits]
+    return value[:bits].as_signed() if len(value) > bits else value
 
 
 def counted(m: Module, queue: object, layout: object, taken: Value) -> tuple[Signal, Signal, Value]:

@@ -17,14 +17,13 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 from chai.tasks.depthwise import KERNEL
 
-from ..streams import later, levels, product, ram_style, register
+from ..streams import later, levels_of, ram_style, register, total
 from .unit import lanes_of, unit_ports
 
 TAPS = prod(KERNEL)
-CODE = signed(8)
 COLUMN = 3  # cycles from a word to its column in the window
-PRODUCTS = COLUMN + levels(Signal(CODE))  # to its products
-SUMS = PRODUCTS + TAPS.bit_length()  # to their sums with the bias
+PRODUCTS = COLUMN + 1 + levels_of(8)  # to its products
+SUMS = PRODUCTS + levels_of(TAPS + 1)  # to their sums with the bias
 
 
 class Side:
@@ -189,20 +188,18 @@ class Depthwise(wiring.Component):
 
     def _sum(self, m: Module, channel: int, window: list[list[Value]], weights: Signal, bias: Value) -> Value:
         """Return a channel's bias and the products of its window, added ``SUMS`` cycles after the word that completes it."""
-        taps = [
-            column[i] for i in reversed(range(KERNEL[0])) for column in reversed(window)
-        ]  # as the weights: rows from above
+        # in the order of the weights: rows from above
+        taps = [column[i] for i in reversed(range(KERNEL[0])) for column in reversed(window)]
         values: list[Value] = []
         for tap, codes in enumerate(taps):
             code, weight = (word.word_select(channel, 8).as_signed() for word in (codes, weights[tap]))
-            values.append(product(m, code, weight, 16, f"product_{channel}_{tap}"))
-        values.append(bias)
-        level = 0
-        while len(values) > 1:
-            sums = [sum(values[i + 1 : i + 2], start=values[i]) for i in range(0, len(values), 2)]
-            values = [later(m, value, f"sum_{channel}_{level}_{i}") for i, value in enumerate(sums)]
-            level += 1
-        return values[0][: self.sum.width]
+            values.append(self._product(m, code, weight, f"product_{channel}_{tap}"))
+        return total(m, [*values, bias], self.sum.width, f"sum_{channel}")
+
+    def _product(self, m: Module, code: Value, weight: Value, name: str) -> Value:
+        """Return a product; bits of the weight are resets of the first registers, which takes no look-up tables."""
+        parts = [later(m, Mux(bit, code, 0), f"{name}_bit_{i}").as_signed() << i for i, bit in enumerate(weight)]
+        return total(m, [*parts[:-1], -parts[-1]], 16, name)
 
     def _filters(self, m: Module) -> SimpleNamespace:
         """Return the weights of the current planes, a word for each tap, and whether those of the next ones are ``there``.
@@ -211,7 +208,8 @@ class Depthwise(wiring.Component):
         """
         word = 8 * self.lanes
         layout = data.ArrayLayout(word, TAPS)
-        codes, following = register(layout, "weights"), register(layout, "next_weights")
+        # inverted, as the resets that they are in products
+        inverted, following = register(layout, "weights"), register(layout, "next_weights")
         left, last, there = register(range(TAPS), "left"), register(1, "last_tap"), register(1, "there")
         taking, comes, copies = Signal(), Signal(), later(m, self.start, "copies", COLUMN - 1)
         m.d.comb += [self.second.ready.eq(self.more & taking), comes.eq(self.second.ready & self.second.valid)]
@@ -219,12 +217,12 @@ class Depthwise(wiring.Component):
             m.d.sync += following.eq(Cat(following.as_value()[word:], self.second.payload))
             m.d.sync += [left.eq(left - 1), last.eq(left == 1), taking.eq(~last), there.eq(last)]
         with m.If(copies):
-            m.d.sync += codes.eq(following)
+            m.d.sync += inverted.as_value().eq(~following.as_value())
         with m.If(self.start | self.prepare):
             m.d.sync += there.eq(0)
         with m.If(copies | self.prepare):
             m.d.sync += [left.eq(TAPS - 1), last.eq(0), taking.eq(1)]
-        return SimpleNamespace(codes=codes, there=there)
+        return SimpleNamespace(codes=[~codes for codes in inverted], there=there)
 
     def _records(self, m: Module) -> tuple[list[Value], Value]:
         """Take the records of the channels of the next planes; return the current biases, and whether the next ones are there.

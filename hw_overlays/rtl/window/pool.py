@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..streams import later
-from .reduce import SUM, Bank, Taps, levels_of, taps_of
+from ..streams import later, levels_of
+from .reduce import SUM, Bank, Taps, taps_of
 from .scan import BANKS, STEP, Scan
 from .unit import lanes_of, unit_ports
 

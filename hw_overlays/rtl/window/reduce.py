@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..streams import later, register
+from ..streams import later, levels_of, register
 
 SUM = signed(16)  # of a window's codes: 15 * 15 * 128 = 28,800
 
@@ -15,11 +15,6 @@ def taps_of(overlay: Overlay) -> int:
     """Return the columns of the widest window: the manifest's ``kernel_max``."""
     limits = next((dict(section.limits) for section in overlay.tasks if section.kind == "pool"), {"kernel_max": 1})
     return int(limits["kernel_max"])
-
-
-def levels_of(taps: int) -> int:
-    """Return the levels of a tree that reduces so many codes."""
-    return max(1, (taps - 1).bit_length())
 
 
 def row_shape(taps: int) -> Shape:
