@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from .errors import UsageError
 
 THREADS = 256  # at most: as many as share a run of the kernels in C
 
 
-@dataclass(frozen=True)
-class Env:
+class Env(NamedTuple):
     """Paths are texts, as pathlib takes long to load.
 
     device: name of the selected device, or ""; debug: 0..3; custom: files or folders of custom layers.

@@ -6,15 +6,14 @@ A limit is raised by name: ``CHAI_LIMITS=text_bytes=100000000,layers=50000``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from .env import env
 from .errors import UsageError
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """Each bound with its unit and reason."""
 
     text_bytes: int = 16 << 20  # prototxt file; scanning costs about 1 us per byte
@@ -66,13 +65,13 @@ class Limits:
 @lru_cache(maxsize=1)
 def limits() -> Limits:
     """Return the limits in force."""
-    known = {f.name for f in fields(Limits)}
     changes: dict[str, int] = {}
     for item in filter(None, env().limits.split(",")):
         name, _, value = item.partition("=")
-        if name.strip() not in known or not value.strip().isdecimal() or len(value) > 20:
+        if name.strip() not in Limits._fields or not value.strip().isdecimal() or len(value) > 20:
             raise UsageError(
-                f"CHAI_LIMITS: cannot follow {item[:60]!r}", hint="name=number, names: " + ", ".join(sorted(known))
+                f"CHAI_LIMITS: cannot follow {item[:60]!r}",
+                hint="name=number, names: " + ", ".join(sorted(Limits._fields)),
             )
         changes[name.strip()] = int(value)
-    return replace(Limits(), **changes)
+    return Limits(**changes)

@@ -33,7 +33,7 @@ def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
 def test_commands_networks_and_variables_are_all_there() -> None:
     assert all(f"chai {c}" in README for c in COMMANDS)
     assert all(f"`{n}`" in README for n in networks.names())
-    assert all(f"`CHAI_{name.upper()}`" in README for name in Env.__dataclass_fields__)
+    assert all(f"`CHAI_{name.upper()}`" in README for name in Env._fields)
 
 
 def test_the_layer_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def test_a_call_returns_its_own_answer_whichever_pass_ends_last(
         return True
 
     logger = logging.getLogger("chai")
-    monkeypatch.setattr(dump, "env", lambda: replace(env(), debug=2))
+    monkeypatch.setattr(dump, "env", lambda: env()._replace(debug=2))
     logger.setLevel(logging.INFO)
     logger.addFilter(wait)
     try:

@@ -45,7 +45,7 @@ if "CHAI_SANITISED" in os.environ:
 
 Run = Callable[[], str]  # runs a network that was read, and returns the verdict
 SECONDS, IMAGE_SECONDS = 2.0, 5.0  # to read a file
-MEMORY, IMAGE_MEMORY = 300 << 20, 16 * Limits.image_pixels  # bytes above the file's own
+MEMORY, IMAGE_MEMORY = 300 << 20, 16 * Limits().image_pixels  # bytes above the file's own
 RUNNING = 60.0  # seconds until a worker counts as hung
 SMALL = 50_000_000  # most multiply-accumulates of a network that is run
 WAYS = {  # ways to damage files that are not text, or only at their start

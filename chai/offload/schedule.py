@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..blob import Shape, View
 from ..fixed import Format
@@ -78,8 +78,7 @@ class Unpack(Conversion):
     source, target = "device", "host"
 
 
-@dataclass(frozen=True)
-class HostStep:
+class HostStep(NamedTuple):
     """One layer in float32; with ``codes`` one that works directly on the device's codes."""
 
     layer: Layer
@@ -104,8 +103,7 @@ class HostStep:
         return tuple((self.side, blob) for blob in self.layer.tops)
 
 
-@dataclass(frozen=True)
-class DeviceStep:
+class DeviceStep(NamedTuple):
     """One segment on the device: its Tasks in order; ``inputs`` and ``outputs`` are its blobs that other steps write and read.
 
     ``chain`` has the Tasks as a Chain, or what the overlay's architecture has instead, if the network was compiled before.
@@ -205,7 +203,7 @@ def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack]) -> Schedule:
         for i, step in enumerate(steps):
             if isinstance(step, DeviceStep) and name in step.inputs:
                 inputs = tuple(pack.blob if blob == name else blob for blob in step.inputs)
-                steps[i] = replace(step, tasks=tuple(plain.get(t) or t for t in step.tasks), inputs=inputs, chain=None)
+                steps[i] = step._replace(tasks=tuple(plain.get(t) or t for t in step.tasks), inputs=inputs, chain=None)
     return replace(scheduled, steps=steps)
 
 

@@ -41,4 +41,4 @@ def unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target) 
             scheduled.steps[i] = replace(step, unfold=unfolds[step.blob])
         elif isinstance(step, DeviceStep):
             names = tuple(unfolded_name(blob) if blob in unfolds else blob for blob in step.inputs)
-            scheduled.steps[i] = replace(step, tasks=tuple(rewritten.get(t, t) for t in step.tasks), inputs=names)
+            scheduled.steps[i] = step._replace(tasks=tuple(rewritten.get(t, t) for t in step.tasks), inputs=names)

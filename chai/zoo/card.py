@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..images.preprocess import Preprocess, from_transform
 
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
 DEFAULT = Preprocess()
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """The TOML file next to a prototxt: title, labels, preprocessing, the head of a detector, published weights."""
 
     title: str = ""

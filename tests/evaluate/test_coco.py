@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +201,7 @@ def test_a_file_beyond_the_limits_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     name, _, most = limit.partition("=")
-    small = replace(Limits(), **{name: int(most)})
+    small = Limits(**{name: int(most)})
     monkeypatch.setattr("chai.evaluate.coco.truth.limits", lambda: small)
     monkeypatch.setattr("chai.util.files.limits", lambda: small)
     with pytest.raises(ParseError, match=limit):

@@ -247,7 +247,7 @@ def test_an_input_stays_unfolded_where_its_reader_needs_that(tmp_path: Path) -> 
     assert [s.unfold for s in other.steps if isinstance(s, Pack)] == [None]
     assert other.segments[0].inputs == other.segments[0].tasks[0].inputs == ("data",)
     assert with_plain_inputs(net.schedule, []).steps == net.schedule.steps
-    spoilt = replace(segment, tasks=(replace(task, weights=weights), *segment.tasks[1:]))
+    spoilt = segment._replace(tasks=(replace(task, weights=weights), *segment.tasks[1:]))
     for kept in (
         replace(net.schedule, steps=[pack, spoilt]),
         replace(net.schedule, views={"part": View("data unfolded", 8)}),
