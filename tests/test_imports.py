@@ -47,7 +47,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "torch": {"pytorch/"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},
-    "argparse": {"cli/", "xportdnn.py"},
+    "argparse": {"cli/", "xportdnn/"},
     "av": {"frames/worker/main.py", "frames/mp4.py"},
 }
 NAMING = {  # files that make layers of the lines of CHaiDNN's lists

@@ -13,7 +13,7 @@ from tests.test_imports import FILES, PACKAGE
 LINES = 450
 SCREEN, LONG = 50, 3  # lines of a function, and how many functions may have more
 HAND, MANY = 6, 15  # parameters of a function, and how many functions may have more
-MODULES_OF_THE_ROOT = 9
+MODULES_OF_THE_ROOT = 8
 MODULES_OF_A_FOLDER = 15
 LISTS = {"layers", "cli", "tasks"}  # one file per type, command or kind: the folder is the list
 RTL = PACKAGE.parent / "hw_overlays" / "rtl"

@@ -21,7 +21,7 @@ from chai.images.resized import views
 from chai.parser.caffemodel import write_caffemodel
 from chai.quantizer import quantize
 from chai.util.paths import resource
-from chai.xportdnn import main as xportdnn
+from chai.xportdnn.__main__ import main as xportdnn
 from chai.zoo.locate import read_graph
 from tests.cli.conftest import InProcess
 from tests.conftest import HANG

@@ -11,9 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from .cli import guarded, main as chai_command
-from .cli.parsing import Parser
-from .text import tell
+from ..cli import guarded, main as chai_command
+from ..cli.parsing import Parser
+from ..text import tell
 
 _XILINX_ONLY = {
     "calibration_directory": None,
@@ -95,7 +95,7 @@ def _complete(args: argparse.Namespace) -> None:
 
 
 def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: tuple[int, int, int]) -> int:
-    from .chaidnn.uniform import write_uniform
+    from .uniform import write_uniform
 
     def write() -> int:
         output = Path(args.quantized_deploy_model)

@@ -1,0 +1,1 @@
+"""XportDNN, CHaiDNN's quantiser, by its arguments: ``python -m chai.xportdnn``."""
