@@ -20,7 +20,7 @@ import pytest
 from chai.net import Net
 from chai.util.paths import resource as shipped
 from tests.conftest import HANG, report
-from tests.zoo.test_fetch import CONTENT, NAME, Server
+from tests.zoo.serving import CONTENT, NAME, Server
 
 DIGITS = shipped("prototxt", "digits_images")
 QUANTIZE = ["quantize", "digits", "--calibration", str(DIGITS), "--effort", "fast", "-o", "out.prototxt"]
