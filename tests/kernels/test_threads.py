@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
 import chai
 from chai.blob import View
-from chai.env import env
 from chai.errors import DeviceError, UsageError
 from chai.fixed import Requantization
-from chai.kernels.native import library, program as programs, threads
-from chai.kernels.native.order import OperationBlobs, after
+from chai.kernels.native import library, program as programs
 from chai.kernels.native.program import NativeProgram
 from chai.kernels.native.table import Table
 from chai.tasks.conv import Conv
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
-from tests.conftest import HANG, examples
+from tests.conftest import HANG
 
 from .common import LIBRARY, NAMES, VARIANTS, Calls, fork, in_child, program, used, with_calls
 
@@ -553,140 +549,6 @@ def test_runs_while_others_begin_and_end_to_compute() -> None:
     finally:
         over.set()
         thread.join()
-
-
-# -- the order of operations
-
-
-SIZES = st.integers(1, 40)
-USES = st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=2), st.integers(-1, 5), SIZES, SIZES), max_size=14)
-
-
-@settings(max_examples=examples(80))
-@given(uses=USES, places=st.lists(st.tuples(st.integers(0, 60), SIZES), min_size=6, max_size=6))
-def test_an_operation_waits_for_all_that_it_disturbs(
-    uses: list[tuple[list[int], int, int, int]], places: list[tuple[int, int]]
-) -> None:
-    """Each pair of operations is compared. Blobs that share bytes come one after the other, as ``share`` lays them out."""
-    blobs = {str(i): (start, start + size) for i, (start, size) in enumerate(places)}
-    listed = [
-        OperationBlobs(tuple(map(str, reads)), str(target) if target >= 0 else "", range(first, first + count))
-        for reads, target, first, count in uses
-    ]
-    touched = [{*use.reads, use.writes} - {""} for use in listed]
-    lives = {
-        blob: [i for i, names in enumerate(touched) if blob in names]
-        for blob in {b for names in touched for b in names}
-    }
-    for a, b in itertools.combinations(lives, 2):  # leave out layouts in which two live blobs share bytes
-        if overlap(blobs[a], blobs[b]) and lives[a][0] <= lives[b][-1] and lives[b][0] <= lives[a][-1]:
-            del blobs[b]
-            blobs[b] = (1000 * (int(b) + 1), 1000 * (int(b) + 1) + 40)
-    order = [*after(listed, blobs)]
-    for (i, one), (k, other) in itertools.combinations(enumerate(listed), 2):
-        clash = one.writes in other.reads or other.writes in one.reads
-        if one.writes == other.writes and one.writes:
-            pair = [(use.channels.start, use.channels.stop) for use in (one, other)]
-            clash |= overlap(*pair)
-        clash |= any(a != b and overlap(blobs[a], blobs[b]) for a in touched[i] for b in touched[k])
-        assert not clash or i < order[k] <= k
-
-
-def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    return max(a[0], b[0]) < min(a[1], b[1])
-
-
-def test_branches_do_not_wait_for_each_other() -> None:
-    uses = [
-        OperationBlobs((), "x", range(8)),
-        OperationBlobs(("x",), "whole", range(3)),
-        OperationBlobs(("x",), "narrow", range(2)),
-        OperationBlobs(("narrow",), "whole", range(3, 7)),
-        OperationBlobs(("whole",), "x2", range(5)),
-    ]
-    places = {"x": (0, 9), "whole": (10, 20), "narrow": (20, 30), "x2": (5, 9)}
-    assert [*after(uses, places)] == [0, 1, 1, 3, 4]
-
-
-# -- how many
-
-
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """An environment without limits, read anew in the test and after it; of six processors."""
-    for name in ("CHAI_THREADS", *(f"{name}_NUM_THREADS" for name in threads.LIBRARIES)):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
-    monkeypatch.setattr(threads, "GROUP", Path("/nowhere"))
-    for cached in (env, threads.threads):
-        cached.cache_clear()
-    yield monkeypatch
-    monkeypatch.undo()
-    for cached in (env, threads.threads):
-        cached.cache_clear()
-
-
-def test_a_pinned_thread_does_not_count_for_the_others(fresh: pytest.MonkeyPatch) -> None:
-    """It may be the first that runs a network: the count is for the whole process."""
-    fresh.setattr(os, "sched_getaffinity", lambda pid: set(range(6)) if pid == os.getpid() else {0}, raising=False)
-    assert threads.threads() == 6
-
-
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({}, 6),
-        ({"OMP_NUM_THREADS": "3"}, 3),
-        ({"OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "2"}, 2),
-        ({"OMP_NUM_THREADS": "4,2"}, 6),  # a list for nested levels is OpenMP's own matter
-        ({"MKL_NUM_THREADS": "0"}, 1),
-        ({"OMP_NUM_THREADS": "99"}, 6),
-        ({"OMP_NUM_THREADS": "1", "CHAI_THREADS": "5"}, 5),
-        ({"CHAI_THREADS": "0"}, 6),
-        ({"OMP_NUM_THREADS": "1" * 4301}, 6),  # more digits than int() takes
-    ],
-)
-def test_threads_are_those_that_the_environment_allows(
-    fresh: pytest.MonkeyPatch, variables: dict[str, str], wanted: int
-) -> None:
-    for name, value in variables.items():
-        fresh.setenv(name, value)
-    assert threads.threads() == wanted
-
-
-@pytest.mark.parametrize("value", ["-1", "two", "1.5"])
-def test_a_wrong_number_of_threads_is_an_error(fresh: pytest.MonkeyPatch, value: str) -> None:
-    fresh.setenv("CHAI_THREADS", value)
-    with pytest.raises(UsageError, match=f"CHAI_THREADS is '{value}'; expected a number"):
-        threads.threads()
-
-
-def test_an_endless_number_of_threads_is_an_error_that_names_the_variable(fresh: pytest.MonkeyPatch) -> None:
-    fresh.setenv("CHAI_THREADS", "1" * 4301)
-    with pytest.raises(UsageError, match=r"CHAI_THREADS is '1{37}\.\.\.'; expected a number"):
-        threads.threads()
-
-
-@pytest.mark.parametrize(
-    ("files", "wanted"),
-    [
-        ({"cpu.max": "150000 100000\n"}, 2),
-        ({"cpu.max": "max 100000\n"}, 6),
-        ({"cpu.max": "20000 100000\n"}, 1),
-        ({"cpu.max": "nonsense"}, 6),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 6),
-        ({"cpu/cpu.cfs_quota_us": "1\n", "cpu/cpu.cfs_period_us": "0\n"}, 6),
-    ],
-)
-def test_a_control_group_limits_them(
-    fresh: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], wanted: int
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    fresh.setattr(threads, "GROUP", tmp_path)
-    assert threads.processors() == wanted
 
 
 @needs_library
