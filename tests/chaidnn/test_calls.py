@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 from PIL import Image
 
 import chai
@@ -31,17 +30,16 @@ from chai.chaidnn import (
     xiRelease,
     xiUnpackOutput,
 )
-from chai.errors import DeviceError, ParseError, PluginError, UsageError
+from chai.errors import DeviceError, PluginError, UsageError
 from chai.images.files import read
 from chai.images.preprocess import Preprocess
-from chai.util.paths import resource
 from tests.conftest import HANG
+
+from .common import DIGITS, RNG, floats, write
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = (ROOT / "docs" / "chaidnn.md").read_text()
-DIGITS = resource("prototxt")
 IMAGES = sorted((DIGITS / "digits_images").glob("*.png"))
-RNG = np.random.default_rng(0)
 
 PRECISION = """precision_param {{ quant_type: "{}" bw_layer_in: 8 bw_layer_out: 8 bw_params: 8
     fl_layer_in: {} fl_layer_out: {} fl_params: 7 th_layer_in: {} th_layer_out: {} }}"""
@@ -75,18 +73,9 @@ layer { name: "found" type: "DetectionOutput" bottom: "loc_flat" bottom: "conf_f
 """
 
 
-def write(folder: Path, text: str) -> Path:
-    (folder / "deploy.prototxt").write_text(text)
-    return folder
-
-
 def two_parts(folder: Path, scheme: str) -> Path:
     c1, c2 = PRECISION.format(scheme, 6, 5, 1.0, 2.5), PRECISION.format(scheme, 5, 4, 2.5, 4.5)
     return write(folder, TWO_PARTS.format(c1, c2))
-
-
-def floats(buffer: Any) -> np.ndarray:
-    return np.frombuffer(buffer, np.float32)
 
 
 def classify(dirpath: Any, prototxt: str, caffemodel: str, img_path1: Any, img_path2: Any, **how: Any) -> Any:
@@ -352,94 +341,6 @@ def test_a_layer_that_fails_leaves_the_handle_usable(tmp_path: Path) -> None:
     assert np.array_equal(output[0], np.ones((1, 2, 3, 5)))
 
 
-# -- images and buffers
-
-
-def image_file(folder: Path, *size: int) -> tuple[Path, np.ndarray]:
-    pixels = RNG.integers(0, 256, (*size, 3), np.uint8)
-    Image.fromarray(pixels).save(folder / "image.png")
-    return folder / "image.png", pixels
-
-
-@pytest.mark.parametrize("inp_mode", [False, True])
-def test_normalisation_by_loops(tmp_path: Path, inp_mode: bool) -> None:
-    """An image that needs no resizing, 9x12, cut to 5x7 from its centre; OpenCV's order of channels."""
-    path, pixels = image_file(tmp_path, 9, 12)
-    mean, var = ([0.4, 0.5, 0.6], [0.2, 0.25, 0.3]) if inp_mode else ([104.0, 117.5, 123.0], None)
-    info = io_layer_info(in_channel=3, in_height=5, in_width=7)
-    buffers = [bytearray(3 * 5 * 7 * 4), np.empty((3, 5, 7), np.float32)]
-    assert inputNormalization(buffers, 9, 12, path, path, inp_mode, mean, var, 2, info) == 0
-    for c in range(3):
-        for h in range(5):
-            for w in range(7):
-                pixel = float(pixels[h + 2, w + 2, 2 - c])
-                wanted = (pixel / 255 - mean[c]) / var[c] if var else pixel - mean[c]
-                assert floats(buffers[0])[(c * 5 + h) * 7 + w] == pytest.approx(wanted, abs=2e-6 if inp_mode else 1e-4)
-    assert np.array_equal(floats(buffers[0]), buffers[1].ravel())
-
-
-def test_a_mean_image_and_no_mean(tmp_path: Path) -> None:
-    path, pixels = image_file(tmp_path, 5, 7)
-    info = io_layer_info(in_channel=3, in_height=5, in_width=7)
-    bgr = pixels[..., ::-1].transpose(2, 0, 1).astype(np.float32)
-    mean = RNG.random((3, 5, 7)).astype(np.float32)
-    buffer = np.empty((3, 5, 7), np.float32)
-    inputNormalization([buffer], 5, 7, path, None, False, mean, None, 1, info)
-    assert np.array_equal(buffer, bgr - mean)
-    inputNormalization([buffer], 5, 7, path, None, False, None, None, 1, info)
-    assert np.array_equal(buffer, bgr)
-
-
-@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 6), st.integers(1, 7))
-def test_input_read_puts_image_behind_image(images: int, c: int, h: int, w: int) -> None:
-    info = io_layer_info(inlayer_sizebytes=images * c * h * w * 4, in_channel=c, in_height=h, in_width=w)
-    parts = [RNG.random((c, h, w)).astype(np.float32) for _ in range(images)]
-    whole = bytearray(info.inlayer_sizebytes)
-    assert xiInputRead(parts, [whole], images, info) == 0
-    assert np.array_equal(floats(whole).reshape(images, c, h, w), np.stack(parts))
-
-
-def test_unpacking_by_hand() -> None:
-    rows = np.arange(100, 121, dtype=np.float32)
-    packed = np.concatenate([[2], rows[:14], [0], [1], rows[14:]]).astype(np.float32)
-    parts = [np.zeros(1 + 7 * 2, np.float32) for _ in range(3)]
-    assert xiUnpackOutput([packed], parts, kernel_type_e.NMS, 1 + 7 * 2, 3) == 0
-    assert np.array_equal(parts[0], [2, *rows[:14]])
-    assert parts[1][0] == 0
-    assert np.array_equal(parts[2][:8], [1, *rows[14:]])
-    even = [bytearray(4 * 3) for _ in range(2)]
-    xiUnpackOutput([rows[:6].copy()], even, kernel_type_e.XCUSTOM, 3, 2)
-    assert np.array_equal(floats(even[0]), rows[:3])
-    assert np.array_equal(floats(even[1]), rows[3:6])
-
-
-def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scores = np.array([0.05, 0.5, 0.125, 0.2, 0.0625, 0.0625], np.float32)
-    info = io_layer_info(out_size=6, out_kerType=kernel_type_e.SOFTMAX)
-    assert outputWrite(tmp_path, "x.jpg", [scores], 1, info, 1) == 0
-    path = tmp_path / "out" / "out_0_1.txt"
-    assert path.read_text() == "0.050000\n0.500000\n0.125000\n0.200000\n0.062500\n0.062500\n"
-    assert capsys.readouterr().err.splitlines() == [
-        f"[OUTWR] Write Path : {path}",
-        "",
-        "[INFOx] Classification Output for batch : 0",
-        "[INFOx] classId : 1, score : 0.500000",
-        "[INFOx] classId : 3, score : 0.200000",
-        "[INFOx] classId : 2, score : 0.125000",
-        "[INFOx] classId : 4, score : 0.062500",
-        "[INFOx] classId : 5, score : 0.062500",
-        "",
-    ]
-    labels = io_layer_info(out_size=3, out_kerType=kernel_type_e.CROP)
-    outputWrite(tmp_path, "x.jpg", [np.array([3, 0, 20], np.float32)], 1, labels)
-    assert (tmp_path / "out" / "out_0_0.txt").read_text() == "3\n0\n20\n"
-    outputWrite(tmp_path, "x.jpg", [np.array([3, 0.5, 20], np.float32)], 1, labels)
-    assert (tmp_path / "out" / "out_0_0.txt").read_text() == "3.000000\n0.500000\n20.000000\n"
-    boxes = io_layer_info(out_size=15, out_kerType=kernel_type_e.NMS)
-    outputWrite(tmp_path, "x.jpg", [np.array([1, *range(14)], np.float32)], 1, boxes)
-    assert (tmp_path / "out" / "out_0_0.txt").read_text().split() == [f"{v:f}" for v in [1, *range(7)]]
-
-
 # -- what xiInit says
 
 
@@ -483,120 +384,6 @@ def test_perf_info_of_a_handle_and_of_a_net(capsys: pytest.CaptureFixture[str]) 
     net.forward(RNG.random((2, 1, 8, 8)))
     assert getPerfInfo(net) == net.perf
     assert "[INFOx] Custom Layer - 1 : classifier" in capsys.readouterr().err
-
-
-# -- errors
-
-SIZE = 2 * 64 * 4
-
-
-@pytest.mark.parametrize(
-    ("input", "output", "words"),
-    [
-        ([], [bytearray(80)], "input: 0 buffers, expected 1"),
-        ([bytearray(SIZE)] * 2, [bytearray(80)], "input: 2 buffers, expected 1"),
-        ([bytearray(128)], [bytearray(80)], "input: a buffer of 128 bytes, expected 512"),
-        ([bytearray(SIZE)], [bytearray(79)], "output: a buffer of 79 bytes, expected 80"),
-        ([np.zeros(128)], [bytearray(80)], "input: expected one run of bytes or of float32"),
-        ([np.zeros((16, 16), np.float32)[:, ::2]], [bytearray(80)], "input: expected one run"),
-        ([bytearray(SIZE)], [bytes(80)], "output: this buffer is read-only"),
-        ([[0.0] * 128], [bytearray(80)], "input: expected a buffer, found list"),
-    ],
-)
-def test_buffers_that_do_not_fit(input: Any, output: Any, words: str) -> None:
-    handle = xiInit(DIGITS, "digits.prototxt", "digits.caffemodel", io_layer_info(), 2, True, device="float")
-    with pytest.raises(UsageError, match=re.escape(words)):
-        xiExec(handle, input, output)
-
-
-def test_images_that_do_not_fit(tmp_path: Path) -> None:
-    path, _ = image_file(tmp_path, 9, 12)
-    info = io_layer_info(in_channel=3, in_height=8, in_width=9, inlayer_sizebytes=2 * 216 * 4)
-    buffers = [bytearray(216 * 4) for _ in range(2)]
-
-    def normalise(
-        *paths: Any, resize: tuple[int, int] = (8, 9), images: int = 2, info: Any = info, mean: Any = None
-    ) -> None:
-        inputNormalization(buffers, *resize, *paths, False, mean, None, images, info)
-
-    with pytest.raises(UsageError, match="crop of 8x9 does not fit into images resized to 8x8"):
-        normalise(path, path, resize=(8, 8))
-    with pytest.raises(UsageError, match=r"3 images in a call that takes one or two.*buffers\[2:4\]"):
-        normalise(path, path, images=3)
-    with pytest.raises(UsageError, match="img_path2 is missing"):
-        normalise(path, None)
-    with pytest.raises(UsageError, match=r"takes no images .*is_first_layer=True"):
-        normalise(path, path, info=io_layer_info())
-    with pytest.raises(UsageError, match="the mean is 2; expected 3 numbers"):
-        normalise(path, path, mean=[1.0, 2.0])
-    with pytest.raises(FileNotFoundError):
-        normalise(tmp_path / "none.png", path)
-    (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(ParseError, match=r"text\.png: this is no readable image"):
-        normalise(path, tmp_path / "text.png")
-    with pytest.raises(UsageError, match="3 images for a network that xiInit made for 2"):
-        xiInputRead(buffers, [bytearray(2 * 216 * 4)], 3, info)
-    with pytest.raises(UsageError, match="normalizeinput: 1 buffers, expected one for each image"):
-        xiInputRead(buffers[:1], [bytearray(2 * 216 * 4)], 2, info)
-
-
-@pytest.mark.parametrize("count", [3, -1, np.nan, np.inf])
-def test_detections_that_nobody_has_made(count: float) -> None:
-    with pytest.raises(UsageError, match=r"detections where there can be 2"):
-        xiUnpackOutput([np.full(30, count, np.float32)], [bytearray(60)] * 2, kernel_type_e.NMS, 15, 2)
-
-
-def test_outputs_that_are_too_short() -> None:
-    with pytest.raises(UsageError, match="2 numbers left in the buffer for an image of 4"):
-        xiUnpackOutput([np.zeros(6, np.float32)], [bytearray(16)] * 2, kernel_type_e.SOFTMAX, 4, 2)
-    with pytest.raises(UsageError, match="unpack_output: 1 buffers, expected one for each image"):
-        xiUnpackOutput([np.zeros(8, np.float32)], [bytearray(16)], kernel_type_e.SOFTMAX, 4, 2)
-
-
-INPUTS = 'input: "{0}" input_dim: 1 input_dim: 2 input_dim: 3 input_dim: 5 '
-TWO_OUTPUTS = INPUTS.format("d") + "".join(
-    f'layer {{ name: "{n}" type: "Power" bottom: "d" top: "{n}" power_param {{ scale: 2 }} }}' for n in "xy"
-)
-TWO_INPUTS = "".join(
-    f'layer {{ name: "{n}" type: "Input" top: "{n}" input_param {{ shape {{ dim: 1 dim: 2 dim: 3 dim: 5 }} }} }}' for n in "de"
-) + 'layer { name: "s" type: "Eltwise" bottom: "d" bottom: "e" top: "s" }'  # fmt: skip
-FLAT = 'input: "d" input_shape { dim: 1 dim: 6 } layer { name: "x" type: "ReLU" bottom: "d" top: "x" }'
-NO_SIZE = 'layer { name: "d" type: "Input" top: "d" } layer { name: "x" type: "ReLU" bottom: "d" top: "x" }'
-MERGED = INPUTS.format("d") + (
-    'layer { name: "x" type: "Reshape" bottom: "d" top: "x" reshape_param { shape { dim: 1 dim: -1 } } }'
-)
-UNKNOWN = INPUTS.format("d") + (
-    'layer { name: "x" type: "gem" bottom: "d" top: "x" user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 2 } }'
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "args", "error", "words"),
-    [
-        (TWO_OUTPUTS, (2, False), UsageError, r"has 2 outputs \(x, y\); this interface has buffers for one"),
-        (TWO_INPUTS, (2, False), UsageError, r"has 2 inputs \(d, e\)"),
-        (FLAT, (2, True), UsageError, r"input 'd' is 2x6, no images .*is_first_layer=False"),
-        (NO_SIZE, (2, False), UsageError, r"does not say the size of input 'd' .*shapes="),
-        (MERGED, (2, False), UsageError, r"output 'x' is 1x60: not a part for each of 2 images"),
-        (UNKNOWN, (2, False), PluginError, r"gem"),
-        (FLAT, (0, False), UsageError, r"batch 0"),
-        (FLAT, (1, False, "z"), UsageError, r"there is no layer 'z'"),
-    ],
-)
-def test_networks_that_this_interface_cannot_take(
-    tmp_path: Path, text: str, args: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        xiInit(write(tmp_path, text), "deploy.prototxt", None, io_layer_info(), *args)
-
-
-def test_files_and_devices_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no file .*none\.prototxt"):
-        xiInit(tmp_path, "none.prototxt", None, io_layer_info(), 2, True)
-    with pytest.raises(UsageError, match=r"there is no file .*none\.caffemodel"):
-        xiInit(DIGITS, "digits.prototxt", "none.caffemodel", io_layer_info(), 2, True)
-    with pytest.raises(DeviceError, match="there is no device 'sdsoc'"):
-        xiInit(DIGITS, "digits.prototxt", "digits.caffemodel", io_layer_info(), 2, True, device="sdsoc")
 
 
 # -- xiEval

@@ -11,8 +11,8 @@ import pytest
 
 import chai
 
+from .caffe_layers import DOUBLE, layer, net
 from .common import DATA
-from .test_caffe_python import DOUBLE, layer, net
 
 
 def write(folder: Path, **files: str) -> Path:
