@@ -200,7 +200,7 @@ def check_journal(args: argparse.Namespace) -> None:
 
 def of_net(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Return these options as arguments of Net. Raises UsageError for a malformed one."""
-    return {name: _VALUES.get(name, _same)(getattr(args, _dest(name))) for name in names}
+    return {name: _VALUES.get(name, lambda value: value)(getattr(args, _dest(name))) for name in names}
 
 
 def offload(args: argparse.Namespace) -> dict[str, Any]:
@@ -282,10 +282,6 @@ def _shapes(texts: list[str]) -> dict[str, Shape]:
 
 
 _VALUES: dict[str, Callable[[Any], Any]] = {"shapes": _shapes, "engine": _engines, "jit": operator.not_}
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def load_custom(args: argparse.Namespace) -> None:
