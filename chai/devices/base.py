@@ -44,6 +44,7 @@ class Program:
         """Release its resources on the device; a later run acquires them again."""
 
 
+@dataclass(frozen=True)
 class Device:
     """``name`` is what users type, ``summary`` one line about it; ``fixed`` devices compute Tasks in fixed point.
 
@@ -63,14 +64,13 @@ class Device:
     ``word``    what the times of an overlay's steps are if they are not the overlay's own: "emulated"
     """
 
+    name: str
+    summary: str
     fixed: ClassVar[bool] = False
     placed: ClassVar[bool] = False
     hidden: ClassVar[bool] = False
     alone: ClassVar[bool] = False
     word: ClassVar[str] = ""
-
-    def __init__(self, name: str, summary: str) -> None:
-        self.name, self.summary = name, summary
 
     def status(self) -> tuple[bool, str]:
         """Return whether it can be used here, and on which hardware or why not."""
