@@ -18,7 +18,7 @@ from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.kernels import device_blobs
 from chai.kernels.native import library, order, program as programs
-from chai.kernels.native.library import RunArguments
+from chai.kernels.native.library import COMPLETE, RunArguments
 from chai.kernels.native.program import NativeProgram
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import FIELDS, Extent, Form, Kind, Operation, Table
@@ -247,6 +247,59 @@ def test_copies_at_the_end_of_a_batch_are_computed_once(variant: str) -> None:
             assert np.array_equal(memory["y"], y)
             assert np.array_equal(memory["z"], second.define(y))
         assert {*native._partial} == {1, 2}
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("different", [6, 5, 4, 1])
+def test_images_of_large_blobs_run_some_after_others(
+    variant: str, different: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All runs but the last have as many, in less memory; copies at the end are computed once."""
+    rng = np.random.default_rng(0)
+    first, second = conv(25, 33, 3), conv(33, 7, 3)
+    second = replace(second, inputs=("y",), output="z")
+    x = rng.integers(-128, 128, (6, 25, 16, 15)).astype(np.int8)
+    x[different:] = x[different - 1]
+    shapes, sizes = {"y": (6, 33, 16, 15), "z": (6, 7, 16, 15)}, []
+    for most, together in ((4, 3), (2, 2)):
+        monkeypatch.setattr(programs, "CACHED", (most + 1) * 33 * 16 * 15 - 1)
+        ran: list[int] = []
+        with used(variant):
+            task_program = program([first, second], {"x": x}, shapes, None, ("y", "z"))
+            (native,) = task_program.parts
+            assert isinstance(native, NativeProgram)
+            native._library = with_calls(native._library, Calls(native._library.calls, ran.append))
+            memory = {"x": x}
+            times = task_program.run(memory).tasks
+        assert times is not None
+        assert len(times) == 2
+        assert ran.count(COMPLETE) == -(-different // together)
+        y = first.define(x)
+        assert np.array_equal(memory["y"], y)
+        assert np.array_equal(memory["z"], second.define(y))
+        sizes.append(native.size)
+    assert sizes[1] < 0.7 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "blobs", "weights", "images"),
+    [
+        (64, [150_528, 802_816, 200_704], 1_200_000, 5),  # as of SqueezeNet: 5 have 4 MB
+        (8, [150_528, 802_816, 200_704], 1_200_000, 4),
+        (10, [150_528, 802_816, 200_704], 1_200_000, 5),
+        (7, [150_528, 802_816, 200_704], 1_200_000, 4),
+        (64, [3072, 16_384, 16_384], 270_000, 64),  # as of ResNet-20
+        (
+            8,
+            [150_528, 3_211_264, 3_211_264, 8_000_000],
+            138_000_000,
+            8,
+        ),  # as of VGG-16: weights have as much as 9 images
+        (64, [10 << 20], 1, 1),
+    ],
+)
+def test_how_many_images_run_together(batch: int, blobs: list[int], weights: int, images: int) -> None:
+    assert programs._together(batch, blobs, weights) == images
 
 
 def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

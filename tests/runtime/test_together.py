@@ -307,7 +307,7 @@ def test_images_whose_blobs_are_large_run_one_after_the_other(
     """Every bit is that of layers one by one; a layer that mixes images takes all of them."""
     x = images(3)
     wanted = one_by_one(tmp_path, lines, x, monkeypatch)
-    monkeypatch.setattr(steps, "SMALL", 4 * 2 * 3 * 5 * 7)  # two images of the input
+    monkeypatch.setattr(steps, "APART", 4 * 2 * 3 * 5 * 7)  # two images of the input
     for keep in ("outputs", "all"):
         net = network(tmp_path, lines, keep=keep, batch=3)
         for _ in range(2):
@@ -327,11 +327,11 @@ def test_which_layers_run_for_one_image_after_the_other(
         return run(self, blobs, memory, images)
 
     monkeypatch.setattr(NativeChain, "run", counted)
-    monkeypatch.setattr(steps, "SMALL", 4 * 3 * 6 * 5 * 7 - 1)  # less than three images after the convolution have
+    monkeypatch.setattr(steps, "APART", 4 * 3 * 6 * 5 * 7 - 1)  # less than three images after the convolution have
     network(tmp_path, NETS["a chain"][0], batch=3).forward(images(3))
     assert (taken, counts) == ([6, 2], [3, 1])  # what follows the pool, too, which is small again
     taken.clear(), counts.clear()
-    monkeypatch.setattr(steps, "SMALL", 4 * 3 * 3 * 5 * 7 - 1)  # nor the input
+    monkeypatch.setattr(steps, "APART", 4 * 3 * 3 * 5 * 7 - 1)  # nor the input
     network(tmp_path, NETS["joined images"][0], batch=3).forward(images(3))
     assert counts == [3, 6]  # before and after the Concat, in which they are not apart
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
+from operator import add
 
 from ...blob import Array, Shape, Wholes, codes_of
 from ...errors import DeviceError
@@ -39,6 +40,7 @@ ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the
 LONG = 512  # pixels of a row that is loaded or stored: many of a channel together, which are in few pages
 FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are not packed
 SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
+CACHED = 4 << 20  # bytes at most of a blob of images that run together, so that it is in a cache when it is read
 
 
 @dataclass(eq=False, slots=True)
@@ -117,19 +119,24 @@ class NativeProgram:
         loads: Collection[ChannelRange],
         stores: Collection[ChannelRange],
     ) -> None:
-        self._library, self._shapes = library, shapes
+        self._library, self._whole_shapes = library, shapes
         self._loads, self._stores = [*loads], [*stores]
         moved = [(Kind.LOAD, part) for part in loads] + [(Kind.STORE, part) for part in stores]
         self._numbers = {key: number for number, key in enumerate(moved, HOST)}
         self._wholes = wholes
-        self._blobs: dict[str, _Blob] = {}
+        bases = dict.fromkeys(wholes[blob].base for task, _ in tasks for blob in (*task.inputs, task.output))
+        batches = {shapes[base][0] for base in bases}
+        self._batch = self._fewest = self._images = max(batches)  # of a batch; computed at least; in one run
+        self._shapes = shapes
+        if loads and len(batches) == 1:  # else images may not be apart
+            blobs = [prod(shapes[base][1:]) for base in bases]
+            weights = sum([form.weights.size for _, form in tasks if form.weights is not None])
+            self._fewest, self._images = 1, _together(self._batch, blobs, weights)
+            self._shapes = {blob: (self._images, *shape[1:]) for blob, shape in shapes.items()}
+        self._blobs = {base: _Blob(self._shapes[base]) for base in bases}
         self._constants = Constants()
         self._files: list[Packed] = []  # weights that are read where they are stored
         for task, form in tasks:
-            for blob in (*task.inputs, task.output):
-                whole = self._wholes[blob].base
-                if whole not in self._blobs:
-                    self._blobs[whole] = _Blob(shapes[whole])
             (rows, columns), source = form.border, self._blobs[self._wholes[task.inputs[0]].base]
             if rows or columns:
                 source.border = max(source.border[0], rows), max(source.border[1], columns)
@@ -139,10 +146,7 @@ class NativeProgram:
         places, self.size = self._lay_out(steps)
         operations = (self._computing(s) if isinstance(s, _Computation) else self._moving(s) for s in steps)
         self.table = (Operation * len(steps))(*operations)
-        self._batch = int(self.table[0].images)
-        alike = bool(loads) and {blob.shape[0] for blob in self._blobs.values()} == {self._batch}
-        self._fewest = 1 if alike else self._batch  # images of a run
-        macs = (task.macs(*(shapes[blob] for blob in task.inputs)) for task in self.tasks)
+        macs = (task.macs(*(self._shapes[blob] for blob in task.inputs)) for task in self.tasks)
         self.shared = threads() > 1 and sum(macs) >= SHARED
         if threads() > 1:  # a chain may share it
             order(self.table, steps, places)
@@ -312,8 +316,8 @@ class NativeProgram:
         return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
 
     def _table_of(self, images: int) -> Table:
-        """Return the table for the first images of a batch. The weights have been packed."""
-        if images == self._batch:
+        """Return the table for so many images. The weights have been packed."""
+        if images == self._images:
             return self.table
         if images not in self._partial:
             table = type(self.table).from_buffer_copy(self.table)
@@ -365,11 +369,15 @@ class NativeProgram:
         with self._packing:
             memory, frames = self.constants(), self._frames
             frame = frames.pop() if frames else self._frame(memory)
-            table = self._table_of(images)
+            firsts = range(0, images, self._images)
+            tables = [self._table_of(min(self._images, images - first)) for first in firsts]
         stores = [self._array(part, blobs) for part in self._stores]
         moved = [array if array.flags.c_contiguous else np.array(array, order="C") for array in (*loads, *stores)]
-        frame.addresses[HOST : HOST + len(moved)] = [*map(address, moved)]
-        times = self._library.run(table, frame, threads() if self.shared else 1)
+        times: Sequence[float] = ()
+        for first, table in zip(firsts, tables):
+            frame.addresses[HOST : HOST + len(moved)] = [address(a) + first * (a.nbytes // self._batch) for a in moved]
+            ms = self._library.run(table, frame, threads() if self.shared else 1)
+            times = [*map(add, times, ms)] if first else ms
         for array, result in zip(stores, moved[len(loads) :]):
             if images < self._batch:
                 result[images:] = result[images - 1]
@@ -391,12 +399,22 @@ class NativeProgram:
         return images
 
     def _array(self, part: ChannelRange, blobs: dict[str, Array]) -> Array:
-        codes, shape = codes_of(part.blob, blobs, self._shapes, self._wholes.views), self._shapes[part.blob]
+        shapes = self._whole_shapes
+        codes, shape = codes_of(part.blob, blobs, shapes, self._wholes.views), shapes[part.blob]
         if codes.shape != shape or codes.dtype != np.int8:
             raise DeviceError(f"blob {part.blob!r}: expected int8 {shape}, found {codes.dtype} {codes.shape}")
         if part.channels == shape[1]:
             return codes
         return codes[:, part.first : part.first + part.channels]
+
+
+def _together(batch: int, blobs: Sequence[int], weights: int) -> int:
+    """Return how many images of a batch run together, at most. ``blobs`` are the bytes of each blob of an image.
+
+    Their largest blob stays in a cache, or all of their blobs have no more bytes than the weights, which each run reads anew.
+    """
+    most = max(CACHED // max(blobs), weights // sum(blobs), 1)
+    return ceil(batch / ceil(batch / most))
 
 
 def _rows(height: int, width: int) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from ..times import Rows, RunTimes
 from .layer import SMALL, PreparedLayer, short_of_memory
 from .memory import Alive, ChainMemory
 
+APART = 1 << 20  # bytes of a blob of several images that run together, at most; those of one are in nearer caches
 _weights = attrgetter("blobs")
 
 
@@ -209,7 +210,7 @@ def together(
     """
     apart, chosen = False, list[Alone]()
     for step in steps:
-        apart = step.single is not None and (apart or step.largest > SMALL)
+        apart = step.single is not None and (apart or step.largest > APART)
         chosen.append(step if apart else step._replace(single=None))
     for (small, _), group in groupby(chosen, attrgetter("small", "images")):
         some = [*group]
