@@ -220,6 +220,18 @@ def test_an_instruction_set_that_the_compiler_does_not_know_is_left_out(
     assert np.array_equal(net.blobs["classifier"], digits("numpy")["classifier"])
 
 
+@pytest.mark.skipif(build.machine() != "x86_64", reason="its instruction sets are those of x86-64")
+def test_some_variants_are_compiled_with_further_flags(tmp_path: Path) -> None:
+    """These come after the build's own, as the last of two -O counts. The compiler here notes its arguments alone."""
+    own = compiler(tmp_path, f"""echo "$@" >> {tmp_path}/given; while [ "$1" != -o ]; do shift; done; : > "$2\"""")
+    some = tmp_path / "some.so"
+    assert build.build(some, own, ["-O1", "-fsanitize=address"], ["avx2", "plain"]) == ["avx2", "plain"]
+    *objects, linked = (tmp_path / "given").read_text().splitlines()
+    assert sum("-DVARIANT=" in line for line in objects) == 2
+    assert all(line.index(" -O3 ") < line.index(" -O1 ") < line.index(" -fsanitize=address ") for line in objects)
+    assert " -fsanitize=address " in linked
+
+
 def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(build.Failed, match="cannot compile"):
         build.build(tmp_path / "some.so", compiler(tmp_path, "exit 1"))

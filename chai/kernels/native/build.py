@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -102,13 +102,17 @@ def compiler() -> list[str]:
     )
 
 
-def build(target: StrPath | None = None, command: Sequence[str] = (), extra: Sequence[str] = ()) -> list[str]:
+def build(
+    target: StrPath | None = None, command: Sequence[str] = (), extra: Sequence[str] = (), only: Collection[str] = ()
+) -> list[str]:
     """Compile the library of this machine and return its variants; it replaces ``target`` when it is complete.
 
-    ``command`` is the compiler, ``extra`` are further flags for it. Raises Failed.
+    ``command`` is the compiler, ``extra`` are further flags for it, after its own. ``only`` some variants, if any
+    are named. Raises Failed.
     """
     variants = VARIANTS.get(machine(), {"plain": []})
-    return _build(os.fspath(target or library()), [*(command or compiler()), *extra], variants)
+    chosen = {name: [*flags, *extra] for name, flags in variants.items() if name in only or not only}
+    return _build(os.fspath(target or library()), command or compiler(), chosen)
 
 
 def build_all(
