@@ -411,7 +411,7 @@ class NativeProgram:
 def _together(batch: int, blobs: Sequence[int], weights: int) -> int:
     """Return how many images of a batch run together, at most. ``blobs`` are the bytes of each blob of an image.
 
-    Their largest blob stays in a cache, or all of their blobs have no more bytes than the weights, which each run reads anew.
+    Their largest blob stays in a cache, or all of their blobs have no more bytes than the weights, which each run reads again.
     """
     most = max(CACHED // max(blobs), weights // sum(blobs), 1)
     return ceil(batch / ceil(batch / most))
