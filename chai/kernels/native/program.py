@@ -413,7 +413,7 @@ def _together(batch: int, blobs: Sequence[int], weights: int) -> int:
 
     Their largest blob stays in a cache, or all of their blobs have no more bytes than the weights, which each run reads again.
     """
-    most = max(CACHED // max(blobs), weights // sum(blobs), 1)
+    most = max(CACHED // max(1, *blobs), weights // max(1, sum(blobs)), 1)  # a blob may be empty
     return ceil(batch / ceil(batch / most))
 
 
