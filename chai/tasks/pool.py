@@ -96,6 +96,10 @@ class Pool(Task):
         source, target = self.views(memory)
         memory.check_output(self.output, (source.batch, source.channels, *self.out))
         window = self.window._replace(pad=(self._seen(memory.shapes).pad, self.window.pad[1]))
+        if self._seems_global(memory.shapes):
+            raise DeviceError(
+                f"rows {self.rows}: a window as large as what they read gives one row, not {target.height}"
+            )
         values = {**source.input(), **target.output(), **window_fields(window)}
         r = self.requantization
         if r is None:
@@ -111,6 +115,19 @@ class Pool(Task):
     def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether it is a MAX of several windows: an average's records are those of all rows."""
         return self.requantization is None and not self.window.covers(shapes[self.inputs[0]][2:])
+
+    def bands(self, overlay: Overlay, shapes: Mapping[str, Shape], most: int) -> Sequence[Span | None]:
+        bands = super().bands(overlay, shapes, most)
+        return (None,) if any(replace(self, rows=rows)._seems_global(shapes) for rows in bands) else bands
+
+    def _seems_global(self, shapes: Mapping[str, Shape]) -> bool:
+        """Return whether a window covers all that its rows read, so that the accelerator would compute that one alone.
+
+        The windows after it end below the image, where they are cut.
+        """
+        seen, width = self._seen(shapes), shapes[self.inputs[0]][3]
+        window = self.window._replace(pad=(seen.pad, self.window.pad[1]))
+        return self.rows is not None and self.rows[1] > 1 and window.covers((seen.size, width))
 
     def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Span:
         return self._seen(shapes)[:2]

@@ -287,3 +287,16 @@ def test_a_later_band_of_an_lrn_waits_for_its_table() -> None:
     shapes = dict.fromkeys("xy", (1, 16, 40, 9))
     first, last = (replace(task, rows=rows).working_cycles(Z2, shapes) for rows in ((0, 20), (20, 20)))
     assert last == first + 512 and replace(task, rows=None).working_cycles(Z2, shapes) < first + last
+
+
+def test_a_band_that_looks_like_a_global_pooling_is_none() -> None:
+    """Windows of 9 rows over the last 9, of which the second one ends below the image: the hardware would take one for all."""
+    task = Pool(("x",), "y", ("p",), Window((9, 2), (6, 1), (8, 0)), (4, 1), None)
+    shapes = {"x": (1, 8, 13, 2), "y": (1, 8, 4, 1)}
+    assert task.excluded(Z2, shapes) is None
+    assert replace(task, rows=(2, 2)).rows_read(shapes, "x") == (4, 9)
+    assert task.bands(Z2, shapes, 2) == (None,)
+    with pytest.raises(DeviceError, match="rows \\(2, 2\\): a window as large as what they read gives one row, not 2"):
+        values_of(replace(task, rows=(2, 2)), shapes, {"x": 0, "y": 1 << 20})
+    wider = {"x": (1, 8, 13, 3), "y": (1, 8, 4, 2)}
+    assert replace(task, out=(4, 2)).bands(Z2, wider, 2) == [(0, 2), (2, 2)]
