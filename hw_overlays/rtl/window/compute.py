@@ -192,7 +192,8 @@ class Compute(wiring.Component):
         planes, images = register(16, "planes"), register(16, "images")
         groups = Groups(self.overlay, Const(0), now.input_channels).count
         of_image = later(m, Mux(repeats, now.tiles, Mux(norms, 1, groups)), "of_image")
-        some, last_plane = images != 0, later(m, planes == 1, "last_plane")
+        last_plane, last_image = later(m, planes == 1, "last_plane"), later(m, images == 1, "last_image")
+        some = register(1, "some")  # planes
         begins, over = Signal(), Signal()  # the next plane may begin; all have
         under_way = Signal(8)  # codes that are claimed and not yet written
         claim = later(m, self.claim, "claim_later")
@@ -205,7 +206,7 @@ class Compute(wiring.Component):
             with m.If(unit.start):
                 m.d.sync += planes.eq(planes - 1)
                 with m.If(last_plane):
-                    m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
+                    m.d.sync += [planes.eq(of_image), images.eq(images - 1), some.eq(~last_image)]
         more = Signal()  # planes that have not begun, of a Task whose first one may; a cycle late, as ``begins``
         m.d.sync += more.eq(0)
         if deep is not None:
@@ -217,7 +218,7 @@ class Compute(wiring.Component):
                 with m.If(self.task.valid):
                     m.next = "PREPARE"
             with m.State("PREPARE"):
-                m.d.sync += [planes.eq(of_image), images.eq(now.batch), settle.eq(settle - 1)]
+                m.d.sync += [planes.eq(of_image), images.eq(now.batch), some.eq(1), settle.eq(settle - 1)]
                 with m.If(settle == 0):
                     m.d.comb += [unit.prepare.eq(chosen[unit]) for unit in (pool, deep) if unit is not None]
                     m.next = "BEGIN"
