@@ -134,12 +134,10 @@ class Depthwise(wiring.Component):
         columns.step(m, goes)
         with m.If(goes):
             m.d.sync += takes.eq(Mux(columns.last, rows.follows_inside, rows.inside & columns.follows_inside))
-        with m.If(self.start):
-            m.d.sync += takes.eq(1)
-        with m.If(self.start):
-            m.d.sync += busy.eq(1)
-        with m.Elif(plane_ends):
+        with m.If(plane_ends):
             m.d.sync += busy.eq(0)
+        with m.If(self.start):
+            m.d.sync += [busy.eq(1), takes.eq(1)]
         rows.begin(m, self.start, Const(1))
         columns.begin(m, self.start | row_ends, Mux(self.start, rows.first_serves, rows.next_serves))
 

@@ -289,13 +289,17 @@ class Fetch(wiring.Component):
         # an upsample reads the rows of all planes one by one, an interleave those of the next two parts in between
         rows = later(m, kinds["upsample"] | kinds["interleave"], "rows")
         vector = later(m, now.vector, "is_vector") if has_vectors(self.overlay) else Const(0)
-        words = {first: Mux(rows, now.input_width, later(m, words_read(now), "words_read"))}
-        words[second] = Mux(filters, FILTER, Mux(vector, planes, words[first]))
+        # filters are a second input, of as many words for each plane
+        of_plane = {first: words_read(now), second: Mux(kinds["depthwise"], FILTER, words_read(now))}
+        names = {first: "words_first", second: "words_second"}
+        words = {walk: Mux(rows, now.input_width, later(m, of_plane[walk], names[walk])) for walk in of_plane}
+        words[second] = Mux(vector, planes, words[second])
         counts = {first: Mux(rows, now.tiles, count)}
         # a vector is the words of all planes
         counts[second] = Mux(vector, 1, counts[first])
-        pitches = {first: now.input_pitch, second: Mux(filters, FILTER * BEAT, now.input_pitch)}
-        second_address = Mux(filters, now.weights, now.second)  # a filter is the second input
+        second_pitch = later(m, Mux(kinds["depthwise"], FILTER * BEAT, now.input_pitch), "second_pitch")
+        second_address = later(m, Mux(kinds["depthwise"], now.weights, now.second), "second_address")
+        pitches = {first: now.input_pitch, second: second_pitch}
         times = Mux(rows, now.stride_h, 1)
         for walk, address, image in ((first, now.input, now.input_image), (second, second_address, now.second_image)):
             blob, pitch = walk.area.payload, Mux(rows, now.input_width * BEAT, groups.pitch(pitches[walk]))
@@ -313,10 +317,11 @@ class Fetch(wiring.Component):
             m.d.comb += walk.area.valid.eq(start[walk] & self.reached & ~soon & ~self.looks)
         m.d.comb += self.waits.eq((start[first] | start[second]) & ~self.reached)
         # an average has a record for each word of a plane, filters one each; segments of an LRN take the bytes of some records
+        of_records = Mux(kinds["depthwise"], now.output_channels, now.output_pitch // BEAT)
         records = table.area.payload
         segments = SEGMENTS * SEGMENT.bytes // (BEATS * BEAT)
         m.d.comb += [
-            self.count.eq(Mux(filters, now.output_channels, Mux(norms, segments, now.output_pitch // BEAT))),
+            self.count.eq(Mux(norms, segments, later(m, of_records, "of_records"))),
             self.keeps.eq(
                 later(m, (kinds["lrn"] | (now.output_pitch // BEAT <= RECORDS)) & ~kinds["depthwise"], "few")
             ),
@@ -330,7 +335,7 @@ class Fetch(wiring.Component):
         ]
         if has_lookups(self.overlay):
             records_end = now.output_channels * (BEATS * BEAT)
-            offset = later(m, Mux(filters, records_end, Mux(averages, now.output_pitch << 1, 0)), "offset")
+            offset = later(m, Mux(kinds["depthwise"], records_end, Mux(averages, now.output_pitch << 1, 0)), "offset")
             m.d.comb += self.lookup_at.eq(later(m, (now.table + offset)[: self.bits], "place"))
             m.d.sync += soon.eq(new_task & now.lookup)
             with m.If(soon):
