@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ...blob import Array
@@ -24,6 +28,7 @@ from ..base import Device, Program, Ran
 from ..placed import PAGE, PlacedProgram, SimulatedBuffers, check_hardware
 from .accelerator import Accelerator
 from .building import fastest, rtlil
+from .cache import kept
 from .simulation import Simulation
 from .tools import EXTRA, missing
 
@@ -147,12 +152,30 @@ def accelerator(overlay: Overlay) -> Simulated:
 
 @lru_cache(maxsize=2)
 def generated(overlay: Overlay) -> str:
-    """Return the RTLIL of an overlay's accelerator. Raises DeviceError for a manifest that the generator cannot make."""
+    """Return the RTLIL of an overlay's accelerator, which takes Amaranth seconds: it is kept for the processes that follow.
+
+    Raises DeviceError for a manifest that the generator cannot make.
+    """
     module = import_module("chai.hw_overlays.rtl.generate")  # needs Amaranth
-    try:
-        return rtlil(module.accelerator(overlay))
-    except ValueError as error:
-        raise DeviceError(f"overlay {overlay.name}: the RTL's generator cannot make it: {error}") from error
+
+    def make(folder: Path) -> Path:
+        try:
+            text = rtlil(module.accelerator(overlay))
+        except ValueError as error:
+            raise DeviceError(f"overlay {overlay.name}: the RTL's generator cannot make it: {error}") from error
+        (folder / "accelerator.il").write_text(text)
+        return folder / "accelerator.il"
+
+    values = repr(replace(overlay, file=""))  # its digest alone would be the manifest's, whatever was replaced
+    return kept(".il", make, values, *_sources(module)).read_text()
+
+
+def _sources(module: ModuleType) -> Iterator[str]:
+    """Yield what the RTLIL depends on besides the manifest: Amaranth, the generator, and what that imports of chai."""
+    yield version("amaranth")
+    for folder in Path(__file__).parents[2], Path(str(module.__file__)).parent:
+        for path in sorted(folder.rglob("*.py")):
+            yield path.read_text()
 
 
 device = RtlSim("rtlsim", "an accelerator's RTL, simulated cycle by cycle")

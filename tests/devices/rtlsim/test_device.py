@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from chai.driver.memory import place
 from chai.env import env
 from chai.errors import DeviceError
 from chai.evaluate import selftest
+from chai.hw_overlays.rtl import generate
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Overlay
 from chai.overlay.records import pack, unpack
@@ -184,3 +187,23 @@ def test_the_same_manifest_makes_the_same_rtl_in_every_process(overlay: Overlay)
         for seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+def test_rtlil_is_generated_once_for_each_manifest(
+    overlay: Overlay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one process for all: what changes of a manifest, or of chai's sources, makes another file."""
+    monkeypatch.setenv("CHAI_CACHE", str(tmp_path))
+    env.cache_clear()
+    numbers = (f"# {i}" for i in count())
+    monkeypatch.setattr(generate, "accelerator", lambda overlay: overlay)
+    monkeypatch.setattr(program, "rtlil", lambda component: next(numbers))
+    texts = []
+    for one in (overlay, overlay, replace(overlay, clock_mhz=2 * overlay.clock_mhz), overlay):
+        program.generated.cache_clear()  # as in another process
+        texts.append(program.generated(one))
+    program.generated.cache_clear()
+    assert texts == ["# 0", "# 0", "# 1", "# 0"]
+    monkeypatch.setattr(program, "_sources", lambda module: ["another version"])
+    assert program.generated(overlay) == "# 2"
+    program.generated.cache_clear()
