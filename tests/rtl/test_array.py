@@ -75,12 +75,12 @@ def run(overlay: Overlay, seed: int, tasks: int = 5) -> set[int]:
 
 @pytest.mark.parametrize("part", range(6))
 def test_chains_of_random_tasks_are_their_definitions(part: int) -> None:
-    stays = set().union(*(run(SMALL, 1000 * part + seed) for seed in range(7)))
+    stays = set().union(*(run(SMALL, 1000 * part + seed) for seed in range(4)))
     assert len(stays) >= 2
 
 
 def test_chains_with_wide_ports_and_sums_of_27_bits() -> None:
-    for seed in range(12):
+    for seed in range(6):
         run(WIDE, 6000 + seed)
 
 
