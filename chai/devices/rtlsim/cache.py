@@ -30,6 +30,13 @@ def kept(suffix: str, make: Callable[[Path], Path], *parts: str) -> Path:
     return target
 
 
+def forget(suffix: str, most: int) -> None:
+    """Delete the oldest files of a suffix, until there are ``most``."""
+    files = {path: path.stat().st_mtime_ns for path in Path(env().cache, "rtl").glob(f"*{suffix}")}
+    for path in sorted(files, key=files.__getitem__)[: max(0, len(files) - most)]:
+        path.unlink(missing_ok=True)
+
+
 def compiled(command: Sequence[str], source: Path, headers: Sequence[str], tool: str = "") -> str:
     """Return the object of a source that is the same for each design; ``tool`` is the version that the source is of."""
 

@@ -28,11 +28,12 @@ from ..base import Device, Program, Ran
 from ..placed import PAGE, PlacedProgram, SimulatedBuffers, check_hardware
 from .accelerator import Accelerator
 from .building import fastest, rtlil
-from .cache import kept
+from .cache import forget, kept
 from .simulation import Simulation
 from .tools import EXTRA, missing
 
 LATENCY = 150  # cycles from an address to its first beat, where the manifest does not say
+KEPT = 16  # generated accelerators, of megabytes each: each change of chai's sources makes others
 PATIENCE = 20, 100_000  # most cycles of a chain: a multiple of the cycle model's, plus some
 
 
@@ -163,6 +164,7 @@ def generated(overlay: Overlay) -> str:
             text = rtlil(module.accelerator(overlay))
         except ValueError as error:
             raise DeviceError(f"overlay {overlay.name}: the RTL's generator cannot make it: {error}") from error
+        forget(".il", KEPT - 1)
         (folder / "accelerator.il").write_text(text)
         return folder / "accelerator.il"
 

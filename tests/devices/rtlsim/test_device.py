@@ -169,8 +169,8 @@ def test_waves_are_written_where_the_user_says(
 
 
 @pytest.mark.slow
-def test_the_same_manifest_makes_the_same_rtl_in_every_process(overlay: Overlay) -> None:
-    """Else no process would find the library that another has compiled."""
+def test_the_same_manifest_makes_the_same_rtl_in_every_process(overlay: Overlay, tmp_path: Path) -> None:
+    """Else no process would find the library that another has compiled. Each has a cache of its own, so each generates it."""
     code = (
         "import sys, chai\nfrom hashlib import sha256\nfrom pathlib import Path\n"
         "from chai.devices.rtlsim import program\n"
@@ -179,7 +179,7 @@ def test_the_same_manifest_makes_the_same_rtl_in_every_process(overlay: Overlay)
     digests = {
         subprocess.run(
             [sys.executable, "-c", code, str(overlay.path)],
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed, "CHAI_CACHE": str(tmp_path / seed)},
             capture_output=True,
             text=True,
             check=True,
@@ -192,18 +192,30 @@ def test_the_same_manifest_makes_the_same_rtl_in_every_process(overlay: Overlay)
 def test_rtlil_is_generated_once_for_each_manifest(
     overlay: Overlay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By one process for all: what changes of a manifest, or of chai's sources, makes another file."""
+    """By one process for all: other values of a manifest, or other sources, make another file. The oldest ones go."""
     monkeypatch.setenv("CHAI_CACHE", str(tmp_path))
     env.cache_clear()
-    numbers = (f"# {i}" for i in count())
+    numbers = count()
     monkeypatch.setattr(generate, "accelerator", lambda overlay: overlay)
-    monkeypatch.setattr(program, "rtlil", lambda component: next(numbers))
-    texts = []
-    for one in (overlay, overlay, replace(overlay, clock_mhz=2 * overlay.clock_mhz), overlay):
+    monkeypatch.setattr(program, "rtlil", lambda component: f"# {next(numbers)}")
+
+    def generated(one: Overlay) -> str:
         program.generated.cache_clear()  # as in another process
-        texts.append(program.generated(one))
-    program.generated.cache_clear()
-    assert texts == ["# 0", "# 0", "# 1", "# 0"]
-    monkeypatch.setattr(program, "_sources", lambda module: ["another version"])
-    assert program.generated(overlay) == "# 2"
-    program.generated.cache_clear()
+        text = program.generated(one)
+        program.generated.cache_clear()
+        return text
+
+    faster = replace(overlay, clock_mhz=2 * overlay.clock_mhz)
+    assert [generated(one) for one in (overlay, overlay, faster, overlay)] == ["# 0", "# 0", "# 1", "# 0"]
+    for i in range(program.KEPT):
+        monkeypatch.setattr(program, "_sources", lambda module, i=i: [f"version {i}"])
+        assert generated(overlay) == f"# {2 + i}"
+    assert generated(overlay) == f"# {1 + program.KEPT}"
+    assert len([*tmp_path.rglob("*.il")]) == program.KEPT
+
+
+def test_what_the_rtl_depends_on_are_all_sources_of_its_generator_and_of_chai() -> None:
+    sources = {*program._sources(generate)}
+    folder = Path(generate.__file__).parent
+    for path in (folder / "window" / "depthwise.py", Path(chai.__file__).parent / "tasks" / "depthwise.py"):
+        assert path.read_text() in sources
