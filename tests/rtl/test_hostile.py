@@ -115,7 +115,7 @@ def changed(hostile: Hostile, seed: int, count: int) -> Counter[str]:
     return outcomes
 
 
-def test_hundreds_of_hostile_descriptors_end_and_leave_nothing_behind(hostile: Hostile) -> None:
+def test_hostile_descriptors_end_and_leave_nothing_behind(hostile: Hostile) -> None:
     outcomes = changed(hostile, 0, 120)
     assert {"done", LIMITED, "no progress", "bus error while reading", "bus error while writing"} <= outcomes.keys()
 

@@ -289,11 +289,11 @@ class Fetch(wiring.Component):
         # an upsample reads the rows of all planes one by one, an interleave those of the next two parts in between
         rows = later(m, kinds["upsample"] | kinds["interleave"], "rows")
         vector = later(m, now.vector, "is_vector") if has_vectors(self.overlay) else Const(0)
-        # filters are a second input, of as many words for each plane
-        of_plane = {first: words_read(now), second: Mux(kinds["depthwise"], FILTER, words_read(now))}
-        names = {first: "words_first", second: "words_second"}
-        words = {walk: Mux(rows, now.input_width, later(m, of_plane[walk], names[walk])) for walk in of_plane}
-        words[second] = Mux(vector, planes, words[second])
+        # filters are a second input, FILTER words for each plane
+        of_first = later(m, words_read(now), "words_first")
+        of_second = later(m, Mux(kinds["depthwise"], FILTER, words_read(now)), "words_second")
+        words = {first: Mux(rows, now.input_width, of_first)}
+        words[second] = Mux(vector, planes, Mux(rows, now.input_width, of_second))
         counts = {first: Mux(rows, now.tiles, count)}
         # a vector is the words of all planes
         counts[second] = Mux(vector, 1, counts[first])
