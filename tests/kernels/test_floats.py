@@ -262,6 +262,17 @@ def test_long_sums_are_as_exact_as_short_ones(variant: str) -> None:
     assert errors[1] < 2 * errors[0]
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_of_weights_that_are_whole_pages_apart(variant: str) -> None:
+    """They are copied: the sums are those of loops, and have the bits of rows that a channel of zeros makes longer."""
+    rng = np.random.default_rng(0)
+    x, weights = numbers(rng, 2, 1024, 5, 7), numbers(rng, 21, 1024, 1, 1)
+    y = convolved(variant, x, weights, None, convolutions.POINT, 1, False)
+    longer = (np.pad(array, ((0, 0), (0, 1), (0, 0), (0, 0))) for array in (x, weights))
+    with used(variant):
+        assert np.array_equal(convolutions.conv2d(*longer, None, Filtering(convolutions.POINT)), y)
+
+
 @pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 def test_infinite_numbers_meet_no_padding() -> None:
     """What lies beyond a panel or a plane is 0 in no product: 0 times infinity would be NaN."""

@@ -181,6 +181,19 @@ static inline void copy_floats(float *to, const float *from, int64_t stride, int
         for (; i < last; i++) to[i] = from[stride * i];
 }
 
+/* Rows of weights that are whole pages apart would push each other out of the nearest cache: a block reads a copy of their taps. */
+enum { PAGE = 1 << 12, COPIED_ROW = PANEL_TAPS + 16 /* no power of 2 */, MOST_OUTPUTS = 8 /* of FLOAT_BLOCKS */ };
+
+static int in_same_lines(int64_t row) { return row * (int64_t)sizeof(float) % PAGE == 0; }
+
+static void copy_rows(const float *w, int64_t row, int64_t count, int64_t depth, float *to) {
+    for (int64_t m = 0; m < count; m++, w += row, to += COPIED_ROW)
+        for (int64_t k = 0; k < depth; k += PARTS) {
+            fetch(w + count * row + k); /* for the next block */
+            copy_floats(to + k, w + k, 1, min(PARTS, depth - k), PARTS);
+        }
+}
+
 /* Copy some vectors of each of some channels, side by side. */
 INLINE void copy_vectors(float *to, const float *from, int64_t plane, int64_t channels, int64_t vectors) {
     for (; channels-- > 0; from += plane, to += vectors * WIDTH)
@@ -362,6 +375,7 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
     const float *w = weights_of(op, buffers) + g * s.outputs * s.depth;
     float *y = output_of(op, buffers, n) + g * s.outputs * s.out_plane + first;
     float panel[PANEL_TAPS * MOST_ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH))), taps[MOST_SINGLE][PANEL_TAPS];
+    float rows[MOST_OUTPUTS * COPIED_ROW];
     for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
         int64_t depth = min(PANEL_TAPS, s.depth - k);
         if (single) gather_pixels(op, &s, x, first + count, single, k, k + depth, panel, taps);
@@ -371,9 +385,11 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
             i = product_of(across, to - m), outputs = products[i].outputs;
             const float *some = w + m * s.depth + k;
             float *out = y + m * s.out_plane;
-            products[i].sums(some, s.depth, panel, depth, out, s.out_plane, count - (across - 1) * WIDTH, k > 0, last, g * s.outputs + m);
+            int64_t row = s.depth;
+            if (in_same_lines(row)) copy_rows(some, row, outputs, depth, rows), some = rows, row = COPIED_ROW;
+            products[i].sums(some, row, panel, depth, out, s.out_plane, count - (across - 1) * WIDTH, k > 0, last, g * s.outputs + m);
             for (int64_t p = 0; p < single; p++) /* while the weights are in the nearest cache */
-                dots(some, s.depth, taps[p], depth, outputs, out + count + p, s.out_plane, k > 0, last, g * s.outputs + m);
+                dots(some, row, taps[p], depth, outputs, out + count + p, s.out_plane, k > 0, last, g * s.outputs + m);
         }
     }
 }
