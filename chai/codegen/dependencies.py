@@ -147,36 +147,43 @@ class _ByteHistory:
         self.begins = [0]
         self.history = [_Bytes()]
 
-    def read(self, begin: int, end: int, blob: str, whole: str, reader: Finished) -> Finished:
+    def read(self, runs: Iterable[tuple[int, int]], blob: str, whole: str, reader: Finished) -> Finished:
         """Record a read; return the Tasks that wrote these bytes. Raises DeviceError unless they hold ``whole``."""
-        after = NONE
-        for i in self._pieces(begin, end):
-            piece = self.history[i]
-            if piece.blob is None or piece.columns:
-                raise DeviceError(f"blob {blob!r} is read before anything has written it")
-            if piece.blob != whole:
-                raise DeviceError(f"another blob is written over {blob!r}, which is still read")
-            after |= piece.written
-            self.history[i] = _Bytes(whole, piece.written, piece.read | reader)
+        after, known, now = NONE, None, _Bytes()
+        for begin, end in runs:
+            for i in self._pieces(begin, end):
+                piece = self.history[i]
+                if piece is not known:  # as many runs have one history
+                    if piece.blob is None or piece.columns:
+                        raise DeviceError(f"blob {blob!r} is read before anything has written it")
+                    if piece.blob != whole:
+                        raise DeviceError(f"another blob is written over {blob!r}, which is still read")
+                    after |= piece.written
+                    known, now = piece, _Bytes(whole, piece.written, piece.read | reader)
+                self.history[i] = now
         return after
 
-    def write(self, begin: int, end: int, now: _Bytes, first: int = 0) -> Finished:
+    def write(self, runs: Iterable[tuple[int, int]], now: _Bytes, first: int = 0) -> Finished:
         """Record a write; return the Tasks that wrote or read these bytes before. Raises DeviceError if they hold the blob.
 
         A strip has its columns from ``first`` on, after those before it: it waits for nothing that the first strip did not.
         """
-        pieces = self._pieces(begin, end)
-        after = NONE
-        for piece in self.history[pieces.start : pieces.stop]:
-            if first:
-                if (piece.blob, piece.columns) != (now.blob, first):
-                    raise DeviceError(f"blob {now.blob!r} is not written strip by strip")
-                continue
-            if piece.blob == now.blob:
-                raise DeviceError(f"blob {now.blob!r} is written twice")
-            after |= piece.written | piece.read
-        self.begins[pieces.start : pieces.stop] = [begin]
-        self.history[pieces.start : pieces.stop] = [now]
+        after, known = NONE, None
+        for begin, end in runs:
+            pieces = self._pieces(begin, end)
+            for piece in self.history[pieces.start : pieces.stop]:
+                if piece is known:
+                    continue
+                known = piece
+                if first:
+                    if (piece.blob, piece.columns) != (now.blob, first):
+                        raise DeviceError(f"blob {now.blob!r} is not written strip by strip")
+                elif piece.blob == now.blob:
+                    raise DeviceError(f"blob {now.blob!r} is written twice")
+                else:
+                    after |= piece.written | piece.read
+            self.begins[pieces.start : pieces.stop] = [begin]
+            self.history[pieces.start : pieces.stop] = [now]
         return after
 
     def _pieces(self, begin: int, end: int) -> range:
@@ -211,22 +218,16 @@ class _Accesses:
 
     def read(self, access: _Access, reader: Finished) -> Finished:
         whole, runs = self._bytes(access)
-        after = NONE
-        for begin, end in runs:
-            after |= self.memory.read(begin, end, access.blob, whole, reader)
-        return after
+        return self.memory.read(runs, access.blob, whole, reader)
 
     def write(self, access: _Access, writer: Finished, strip: Span | None = None) -> Finished:
         """Raise DeviceError, too, if the writer would wait for itself. A ``strip`` has some columns."""
         whole, runs = self._bytes(access)
         begin_column, end_column = (0, 0) if strip is None else (strip[0], sum(strip))
         now = _Bytes(whole, writer, columns=end_column % self.shapes[access.blob][3])
-        after = NONE
-        for begin, end in runs:
-            before = self.memory.write(begin, end, now, begin_column)
-            if before.array >= writer.array > 0 or before.window >= writer.window > 0:
-                raise DeviceError(f"blob {whole!r} is written over what it is made of")
-            after |= before
+        after = self.memory.write(runs, now, begin_column)
+        if after.array >= writer.array > 0 or after.window >= writer.window > 0:
+            raise DeviceError(f"blob {whole!r} is written over what it is made of")
         return after
 
     def _bytes(self, access: _Access) -> tuple[str, Iterable[tuple[int, int]]]:
