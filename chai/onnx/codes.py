@@ -12,6 +12,8 @@ from .refusal import Refused
 
 BOUNDS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 STORED = (*BOUNDS, "int32")  # types of constants
+# zero points of codes of both signs; 127 is that of onnxruntime 1.23 and older, whose symmetric uint8 end at 254
+MIDDLES = {"uint8": (128, 127), "int8": (0,)}
 _SYMMETRIC = 'quantise with extra_options={"ActivationSymmetric": True, "WeightSymmetric": True} of onnxruntime'
 
 
@@ -47,14 +49,11 @@ class CodeSteps:
             raise Refused(f"codes of type {self.dtype}; formats have 8 bits, uint8 or int8")
         if self.axis is not None:
             raise Refused("a scale for each channel of a blob; a format has one")
-        zero = int(self.zero[0]) - BOUNDS[self.dtype][0]
-        if zero not in (0, 128):
-            low = BOUNDS[self.dtype][0]
-            what = (
-                f"its zero point is {int(self.zero[0])}; formats have {low + 128} (both signs) or {low} (none below 0)"
-            )
+        zero, low, middles = int(self.zero[0]), BOUNDS[self.dtype][0], MIDDLES[self.dtype]
+        if zero not in (low, *middles):
+            what = f"its zero point is {zero}; formats have {middles[0]} (both signs) or {low} (none below 0)"
             raise Refused(what, hint=_SYMMETRIC)
-        unsigned = zero == 0
+        unsigned = zero == low
         threshold = np.float32(self.scale[0]) * np.float32(255 if unsigned else 127)
         return Format("Xilinx", 8, float(threshold), unsigned)
 
@@ -87,8 +86,12 @@ class DecodedTensor(Constant):
         steps = self._steps
         if steps.dtype not in ("uint8", "int8"):
             raise Refused(f"its weights have codes of type {steps.dtype}; weights have 8 bits, uint8 or int8")
-        middle = BOUNDS[steps.dtype][0] + 128
-        if odd := [zero for zero in steps.zero.tolist() if zero != middle]:
-            raise Refused(f"its weights have zero point {odd[0]}, expected {middle}", hint=_SYMMETRIC)
+        middles = MIDDLES[steps.dtype]
+        if odd := [zero for zero in steps.zero.tolist() if zero not in middles]:
+            raise Refused(f"its weights have zero point {odd[0]}, expected {middles[0]}", hint=_SYMMETRIC)
+        if 127 in steps.zero and self._codes.array().max(initial=0) > 254:
+            raise Refused(
+                "its weights have the code 255 beside the zero point 127, expected at most 254", hint=_SYMMETRIC
+            )
         each = steps.along(steps.scale * np.float32(127), len(self.shape))
         return Constant(np.broadcast_to(each, self.shape))

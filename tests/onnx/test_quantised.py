@@ -90,6 +90,7 @@ def convolved(x: Array) -> Array:
         ("int8", 0, 0, (-128, 127), (-128, 127)),
         ("uint8", 128, 128, (-128, 127), (-128, 127)),
         ("uint8", 128, 0, (-128, 127), (0, 255)),
+        ("uint8", 127, 127, (-127, 127), (-128, 127)),  # symmetric codes of onnxruntime 1.23
         ("int8", -128, -128, (0, 255), (0, 255)),
         ("uint8", 0, 128, (0, 255), (-128, 127)),
     ],
@@ -140,10 +141,12 @@ def test_saturation_at_six_is_a_relu6() -> None:
 
 
 def test_weights_of_uint8() -> None:
-    """Codes around 128 are the same weights."""
-    shifted = (W.astype(np.int16) + 128).astype(np.uint8)
-    (one,), (same,) = run(qdq(), x=X), run(qdq(w=shifted, zero=128), x=X)
-    np.testing.assert_array_equal(one, same)
+    """Codes around 128 are the same weights, and those around 127, of older quantisers."""
+    (one,) = run(qdq(), x=X)
+    for zero in (128, 127):
+        shifted = (W.astype(np.int16) + zero).astype(np.uint8)
+        (same,) = run(qdq(w=shifted, zero=zero), x=X)
+        np.testing.assert_array_equal(one, same)
 
 
 def refusal(file: bytes) -> UnsupportedNodes:
@@ -159,6 +162,11 @@ def refusal(file: bytes) -> UnsupportedNodes:
         (qdq("int8", 5, 0), "first", "zero point is 5"),
         (qdq("int16", 0, 0), "first", "codes of type int16"),
         (qdq(zero=3), "conv", "its weights have zero point 3"),
+        (
+            qdq(w=np.full_like(W, 255, np.uint8), zero=127),
+            "conv",
+            "its weights have the code 255 beside the zero point 127",
+        ),
         (qdq(sx=np.full(3, S), zx=np.zeros(3, np.int8)), "first", "a scale for each channel"),
         (qdq(sx=np.full(2, S), zx=np.zeros(2, np.int8)), "first", "2 scales for an axis of 3"),
         (qdq(sx=np.float32(0)), "first", "not above 0"),
