@@ -78,7 +78,9 @@ def main() -> int:
         env = {**os.environ, LIBRARY: str(path), KIND: kind, "LD_PRELOAD": loaded.stdout.strip()}
         env |= {"ASAN_OPTIONS": f"{ASAN}:{options}", "TSAN_OPTIONS": f"exitcode=66:{options}"}
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tools")])
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "sanitise", *(arguments or TESTS[kind])]
+        named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
+        tests = arguments if named else [*TESTS[kind], *arguments]  # options alone are for these tests
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "sanitise", *tests]
         if what == "fuzz":
             command = [sys.executable, "tools/fuzz.py", *(arguments or ["--kind", "compiled"])]
         code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
