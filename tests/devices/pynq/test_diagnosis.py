@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from chai import overlay as overlays
 from chai.cli import devices, main as chai_command
 from chai.evaluate import diagnosis
 from tests.conftest import HANG
@@ -18,6 +17,7 @@ from tests.conftest import HANG
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 from . import faults  # noqa: E402
+from .manifests import one_format  # noqa: E402
 
 ZYNQ_7000_IS_THERE = pynq.__version__ < "4"
 ZYNQ_7000 = pytest.mark.skipif(not ZYNQ_7000_IS_THERE, reason="pynq 4 has no Zynq-7000")
@@ -25,13 +25,10 @@ ZYNQ_7000 = pytest.mark.skipif(not ZYNQ_7000_IS_THERE, reason="pynq 4 has no Zyn
 
 @pytest.fixture
 def board_of(board_of: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    """The boards of overlays with a single format, which have a fourth of the Tasks to test, with the emulator's kernels."""
+    """The boards of overlays with a single format, with the emulator's kernels."""
 
     def make(name: str = "pynq-z2" if ZYNQ_7000_IS_THERE else "ultra96", **options: Any) -> Any:
-        manifest = json.loads(overlays.load(name).path.read_text()) | {"bits": [8], "schemes": ["Xilinx"]}
-        path = tmp_path / "overlay.json"
-        path.write_text(json.dumps(manifest))
-        return board_of(path, exact=False, **options)
+        return board_of(one_format(tmp_path, name), exact=False, **options)
 
     return make
 
