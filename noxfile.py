@@ -1,7 +1,7 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first five.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first four.
 
-tests    this Python, with the newest dependencies; ruff and mypy
-extras   this Python, and the libraries of the extras opencl, hdf5 and video: the tests that need them
+tests    this Python, with the newest dependencies; then with the libraries of the extras opencl, hdf5 and video, the tests that
+         need them; ruff and mypy
 numpy    this Python, in a copy of the checkout, without a C compiler on PATH: no kernels; with -- tests: the whole suite
 driver   this Python, the pynq library on a simulated board, and the tools of the extra rtl: a small array, simulated
 docs     the pages as a site, in build/site: links are checked, diagrams drawn, nothing is loaded from elsewhere
@@ -31,6 +31,7 @@ os.environ["PIP_NO_COMPILE"] = "1"  # Python compiles what it imports; all of it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of the suite's processes compiles all of its modules again
 WORKERS = ["-n", "3", "--dist", "loadfile"]  # for two processors, as some tests wait; a file's tests share its fixtures
 CHECKS = ["pre-commit", "run", "--all-files"]
+EXTRAS = ["tests/opencl", "tests/pycaffe", "tests/frames", "tests/cli/test_video.py"]  # have tests that need an extra
 RTL = ["tests/rtl", "tests/devices/rtlsim"]
 KERNELS = [
     "kernels",
@@ -46,18 +47,13 @@ LAST = "3.1.2"  # the last pynq that supports the Zynq-7000
 
 @nox.session(tags=["ci"])
 def tests(session: nox.Session) -> None:
-    """Run the suite, and check style and types."""
+    """Run the suite without the libraries of optional extras, then the tests that need them; check style and types."""
     session.install("-e", ".[dev,bench]")
     session.run("python", "-m", "pytest", "-q", *WORKERS, *session.posargs)
     session.run(*CHECKS)
-
-
-@nox.session(tags=["ci"])
-def extras(session: nox.Session) -> None:
-    """Run the tests that need the libraries of optional extras."""
-    session.install("-e", ".[test,opencl,hdf5,video]")
-    folders = ["tests/opencl", "tests/pycaffe", "tests/frames", "tests/cli/test_video.py"]
-    session.run("python", "-m", "pytest", "-q", "-m", "extras", *folders, *WORKERS, *session.posargs)
+    if not session.posargs:
+        session.install("-e", ".[opencl,hdf5,video]")
+        session.run("python", "-m", "pytest", "-q", "-m", "extras", *EXTRAS, *WORKERS)
 
 
 @nox.session(tags=["ci"])

@@ -25,6 +25,7 @@ from tests.random_nets import RandomNet
 
 Array = np.ndarray
 FAST, SLOW, PART, AT_ONCE = 150, examples(5000), 500, 50
+SHOWN = 6  # one of so many fast networks is printed too, which takes three times as long as all its passes
 NEAR = 1e-3  # of a blob's largest value
 OPENCV = Path(__file__).parent / "reference" / "opencv.py"
 
@@ -92,7 +93,7 @@ def float_answers(nets: dict[Path, RandomNet]) -> Counter[str]:
 
 
 def fixed_answers(folder: Path, net: RandomNet) -> None:
-    """The emulator's first passes, stream, compiled file and keep="all" have the same bits; ``show`` prints them all."""
+    """The emulator's first passes, stream, compiled file and keep="all" have the same bits; the .chai file stays."""
     paths = net.write(folder)
     with chai.Net(*paths, device="emulator", calibrate=net.inputs) as plain:
         wanted = plain.forward(**net.inputs)
@@ -111,6 +112,11 @@ def fixed_answers(folder: Path, net: RandomNet) -> None:
         assert set(whole.blobs) == names
         for name, value in fixed.items():
             assert np.array_equal(value, whole.blobs[name]), (net.seed, name)
+
+
+def shows(folder: Path, net: RandomNet) -> None:
+    """``show`` prints the network in each form."""
+    paths = folder / "net.prototxt", folder / "net.caffemodel"
     for arguments in (paths[:1], [*paths, "--overlay", "pynq-z2"], [folder / "net.chai"]):
         assert json.loads(shown(*arguments, "--json"))["outputs"] == net.outputs, (net.seed, arguments)
         assert shown(*arguments), (net.seed, arguments)
@@ -126,7 +132,10 @@ def shown(*arguments: Path | str) -> str:
 @pytest.mark.parametrize("first", range(0, FAST, AT_ONCE))
 def test_fixed_point_is_one_answer(tmp_path: Path, first: int) -> None:
     for seed in range(first, first + AT_ONCE):
-        fixed_answers(tmp_path / str(seed), RandomNet(seed))
+        folder, net = tmp_path / str(seed), RandomNet(seed)
+        fixed_answers(folder, net)
+        if seed % SHOWN == 0:
+            shows(folder, net)
 
 
 def test_float_is_opencvs_or_caffes_formula(tmp_path: Path) -> None:
@@ -162,6 +171,7 @@ def test_thousands(tmp_path: Path, begin: int) -> None:
         total += float_answers(nets)
         for folder, net in nets.items():
             fixed_answers(folder, net)
+            shows(folder, net)
             rmtree(folder)
         gc.collect()  # networks are in circles, and each holds files: thousands would be too many
     report(f"random networks from {begin} on: {', '.join(f'{count} {what}' for what, count in total.items())}")

@@ -22,7 +22,7 @@ from tests.conftest import examples
 from tests.passes.common import network
 from tests.units import INPUT, UnitNet
 
-FAST, SLOW, AT_ONCE = 100, examples(2000), 50
+FAST, SLOW, AT_ONCE = 50, examples(2000), 50
 KINDS = {"conv", "pool", "eltwise", "affine", "copy", "upsample", "interleave", "lrn", "depthwise"}
 DATA = np.random.default_rng(0).uniform(-1, 1, INPUT).astype(np.float32)
 
