@@ -48,8 +48,15 @@ def failures(lines: list[str]) -> list[str]:
     return [line.removeprefix("FAIL  ") for line in lines if line.startswith("FAIL  ")]
 
 
-@pytest.mark.parametrize("name", [pytest.param("pynq-z2", marks=ZYNQ_7000), "ultra96"])
-@pytest.mark.parametrize("interrupt", ["", "level", "edge"])
+@pytest.mark.parametrize(
+    ("name", "interrupt"),
+    [
+        *(pytest.param("pynq-z2", interrupt, marks=ZYNQ_7000) for interrupt in ("", "level")),
+        pytest.param("pynq-z2", "edge", marks=[ZYNQ_7000, pytest.mark.slow]),
+        *(pytest.param("ultra96", interrupt, marks=pytest.mark.slow) for interrupt in ("", "level")),
+        ("ultra96", "edge"),
+    ],
+)
 def test_a_good_board_is_told_nothing(
     board_of: Callable[..., Any], name: str, interrupt: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,8 +141,13 @@ def test_the_same_wrong_codes(board: Any, capsys: pytest.CaptureFixture[str]) ->
     assert any("9 of 9 runs are wrong, all alike; one is at (0, 4, 0, 0): expected " in line for line in lines)
 
 
-@pytest.mark.parametrize("empty", [False, True])
-@pytest.mark.parametrize("width", [32, 128])
+@pytest.mark.parametrize(
+    ("width", "empty"),
+    [
+        *((32, False), (128, True)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((32, True), (128, False))),
+    ],
+)
 def test_a_width_that_only_codes_show(board: Any, width: int, empty: bool, capsys: pytest.CaptureFixture[str]) -> None:
     faults.unseen_width(board, width, empty)
     code, lines = command(board, capsys, "--repeat", "2")

@@ -163,8 +163,8 @@ def test_a_segment_of_one_descriptor_and_two_tasks(board: Any, tmp_path: Path) -
 REAL = [
     ("cifar_resnet20", 3),
     ("squeezenet_v1.1", 1),
-    pytest.param("googlenet", 1),
-    pytest.param("googlenet_nolrn", 1),
+    ("googlenet", 1),
+    pytest.param("googlenet_nolrn", 1, marks=pytest.mark.slow),
 ]
 
 

@@ -225,7 +225,7 @@ def played(board_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seeds:
     return told
 
 
-@pytest.mark.parametrize("first", range(0, 100, 20))
+@pytest.mark.parametrize("first", [0, 20, *(pytest.param(n, marks=pytest.mark.slow) for n in (40, 60, 80))])
 def test_any_order_of_faults(board_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, first: int) -> None:
     told = played(board_of, monkeypatch, range(first, first + 20))
     assert {word.partition(" ")[0] for word in told} == {fault.__name__ for fault in FAULTS}

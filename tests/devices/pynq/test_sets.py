@@ -80,8 +80,9 @@ def test_every_bit_is_the_emulators(board_of: Callable[..., Any], tmp_path: Path
     assert sets(both[1]) and not any(used.lease for used in sets(both[1]))
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "coherent"), PORTS)
-def test_a_thousand_frames(board_of: Callable[..., Any], tmp_path: Path, name: str, coherent: bool) -> None:
+def test_many_frames(board_of: Callable[..., Any], tmp_path: Path, name: str, coherent: bool, count: int) -> None:
     """Lines of both sets are written back, dropped and fetched at the worst moments; each answer is the emulator's."""
     if name == "vta-z7020":
         board = marked(board_of(name, coherent=coherent), coherent)
@@ -89,12 +90,12 @@ def test_a_thousand_frames(board_of: Callable[..., Any], tmp_path: Path, name: s
         board = board_of(name, exact=False)
     one, other = calibrated(board, tmp_path)
     addresses = starts(board)
-    frames = [image(seed) for seed in range(250)] * 4
-    wanted = [one.forward(frame)["p"] for frame in frames[:250]] * 4
+    different = [image(seed) for seed in range(count // 4)]
+    frames, wanted = different * 4, [one.forward(frame)["p"] for frame in different] * 4
     for out, right in zip(other.stream(frames), wanted, strict=True):
         assert np.array_equal(out["p"], right)
     assert (board.counts.flushed == 0) == (board.counts.invalidated == 0) == coherent
-    assert len(set(addresses[-1000:])) == 2 and len(addresses) >= 1000
+    assert len(set(addresses[-count:])) == 2 and len(addresses) >= count
     other.close()
     gc.collect()
     assert not board.memory.held
@@ -162,9 +163,11 @@ def alarm() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quick_collections")
-@pytest.mark.parametrize("what", ["forward", "stream"])
+@pytest.mark.parametrize(
+    ("what", "apart"), [("forward", 29), ("stream", 41), pytest.param("forward", 7, marks=pytest.mark.slow)]
+)
 def test_an_exception_at_any_moment_loses_no_set(
-    board_of: Callable[..., Any], tmp_path: Path, alarm: None, what: str
+    board_of: Callable[..., Any], tmp_path: Path, alarm: None, what: str, apart: int
 ) -> None:
     """In the middle of a write, between a flush and a start, before something is given back: the next answers are right."""
     board = board_of(exact=False)
@@ -177,7 +180,7 @@ def test_an_exception_at_any_moment_loses_no_set(
     call()
     moment, injection = 0, Injection(0)
     while injection.now >= moment:
-        moment += 7 if what == "forward" else 41
+        moment += apart
         injection = Injection(moment)
         with suppress(Timeout, DeviceError):
             injection.run(call)
