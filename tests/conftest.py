@@ -9,12 +9,14 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +53,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def examples(count: int) -> int:
     """Return the number of hypothesis examples: ``count``, or CHAI_TEST_EXAMPLES times as many."""
     return count * EXAMPLES
+
+
+def thinned(step: int, *axes: Iterable[Any]) -> list[Any]:
+    """Return all combinations of these values as parameters, of which all but each ``step``-th are slow.
+
+    Each value is among the others if ``step`` has no factor in common with the length of an axis but the first.
+    """
+    combinations = []
+    for i, values in enumerate(product(*axes)):
+        marks = [mark for value in values for mark in getattr(value, "marks", ())]
+        plain = [value.values[0] if isinstance(value, ParameterSet) else value for value in values]
+        combinations.append(pytest.param(*plain, marks=[*marks, *([pytest.mark.slow] if i % step else [])]))
+    return combinations
 
 
 def need_models() -> Path:

@@ -16,6 +16,7 @@ from chai.errors import ParseError, UsageError
 from chai.evaluate.coco.precision import CocoPrecision
 from chai.evaluate.coco.truth import CocoTruth, is_coco
 from chai.limits import Limits
+from tests.conftest import thinned
 
 NAMES = ["cat", "dog", "owl", "fox"]
 IDS = [1, 7, 18, 90]  # with gaps, as COCO's
@@ -81,7 +82,7 @@ def of_pycocotools(
     return judge.stats, precision.mean(1).T
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", thinned(3, range(10)))
 def test_figures_of_pycocotools(tmp_path: Path, block: int) -> None:
     """Of 20 random sets of images: the means, those by size of the objects, and those of each class."""
     compared = 0

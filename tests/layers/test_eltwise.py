@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from chai import overlay as overlays
 from chai.fixed import Format
 from chai.layers._chain import chain
 from chai.layers.eltwise import Eltwise
 from chai.tasks.arithmetic import Arithmetic
+from tests.conftest import examples
 from tests.reference.elementwise import eltwise
 
-from .common import GEOMETRY, Run, close, numbers
+from .common import Run, close, numbers
 
 BOTTOMS = [numbers(2, 3, 5, 7, seed=i) for i in range(3)]
 
@@ -45,7 +46,7 @@ def formats(draw: st.DrawFn, scheme: str, bits: int) -> Format:
 
 @pytest.mark.parametrize("operation", ["SUM", "MAX"])
 @pytest.mark.parametrize(("scheme", "bits"), [("Xilinx", 8), ("Xilinx", 6), ("DynamicFixed", 8)])
-@GEOMETRY
+@settings(max_examples=examples(30))
 @given(data=st.data(), count=st.integers(3, 6), seed=st.integers(0, 99))
 def test_many_bottoms_are_within_one_code(
     operation: str, scheme: str, bits: int, data: st.DataObject, count: int, seed: int

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import chai
 from chai import layers
 from chai.graph import Layer
 from chai.graph.source import SourceLayer
+from tests.conftest import examples
 
-from .common import GEOMETRY, Shape, build
+from .common import Shape, build
 
 # (body, shapes that fit); the tops are as many as the body asks for
 EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
@@ -266,7 +267,7 @@ def near(draw: st.DrawFn, shapes: list[Shape]) -> list[Shape]:
 def test_other_shapes_are_refused_or_agree(
     probes: Probes, type: str, body: str, shapes: list[Shape], tops: int
 ) -> None:
-    @GEOMETRY
+    @settings(max_examples=examples(25))
     @given(near(shapes))
     def check(other: list[Shape]) -> None:
         assert outcome(probes[type, body], other) in ("refused", "agrees")

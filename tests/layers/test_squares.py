@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 import chai
 from chai import cli, overlay as overlays
 from chai.artifact.save import save
+from tests.conftest import examples
 from tests.passes.common import network, prototxt
 
-from .common import GEOMETRY, Pair
+from .common import Pair
 
 SLOPES = {"": "", "leaky": "\nr ReLU y -> y : relu_param { negative_slope: 0.3 }", "PReLU": "\nr PReLU y -> y"}
 
@@ -34,7 +35,7 @@ def without_interleave(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("after", SLOPES)
-@GEOMETRY
+@settings(max_examples=examples(30))
 @given(
     size=st.tuples(st.integers(1, 5), st.integers(1, 6)),
     stride=st.tuples(st.integers(1, 4), st.sampled_from([2, 2, 4])),

@@ -136,7 +136,7 @@ def test_a_layer_is_written_three_times(tmp_path: Path, monkeypatch: pytest.Monk
     assert all("<svg" in page for page in shown.pages) and len(shown.pages) == 2
 
 
-@pytest.mark.parametrize("weights", [False, True], ids=["digits", "googlenet"])
+@pytest.mark.parametrize("weights", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["digits", "googlenet"])
 def test_where_the_time_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: bool, request: pytest.FixtureRequest
 ) -> None:

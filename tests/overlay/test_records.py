@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from chai.errors import DeviceError
 from chai.overlay import BitField, Record, load
 from chai.overlay.records import pack, pack_rows, unpack, unpack_rows
+from tests.conftest import examples
 
 OVERLAY = load("pynq-z2")
 RECORDS = [OVERLAY.descriptor, OVERLAY.table]
+FEW = settings(max_examples=examples(40))  # each draws a number for each of some 80 fields
 SMALL = Record(
     "small",
     3,
@@ -43,6 +45,7 @@ def zeros(record: Record) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
+@FEW
 @given(data=st.data())
 def test_unpacking_gives_back_what_was_packed(record: Record, data: st.DataObject) -> None:
     values = data.draw(values_of(record))
@@ -52,6 +55,7 @@ def test_unpacking_gives_back_what_was_packed(record: Record, data: st.DataObjec
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
+@FEW
 @given(data=st.data())
 def test_a_field_touches_its_own_bits_only(record: Record, data: st.DataObject) -> None:
     before = data.draw(values_of(record))

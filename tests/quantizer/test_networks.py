@@ -26,7 +26,7 @@ Array = np.ndarray
 FULL = Recipe("mse", "mse", 0.5, "compensated", "tuned")
 SMALL = ["cifar_resnet20", "rfb320_face", "yuface_v1_ssd", "mtcnn_det3", "wechat_qr_sr", "synth_fcn8ish"]
 CHEAP = "v1_lenet", 6, "Xilinx"
-QUICK = [("cifar_resnet20", 8), ("mtcnn_det3", 8), ("mtcnn_det3", 6), ("wechat_qr_sr", 8), ("synth_fcn8ish", 6)]
+QUICK = [("cifar_resnet20", 8), ("mtcnn_det3", 8), ("wechat_qr_sr", 8), ("synth_fcn8ish", 6)]
 
 
 def decibels(wanted: Array, values: Array) -> float:
@@ -122,8 +122,13 @@ def digits() -> list[Array]:
     return [items[i : i + 16] for i in range(0, len(items), 16)]
 
 
-@pytest.mark.parametrize("bits", [8, 6])
-@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+@pytest.mark.parametrize(
+    ("bits", "scheme"),
+    [
+        *((8, "Xilinx"), (6, "DynamicFixed")),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((6, "Xilinx"), (8, "DynamicFixed"))),
+    ],
+)
 def test_the_digits_with_their_custom_layer(bits: int, scheme: str, tmp_path: Path) -> None:
     files = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
     data = digits()

@@ -20,9 +20,18 @@ from chai.parser.text import parse, read_source
 from chai.quantizer import Recipe, quantize
 from chai.quantizer.writeback import annotated, fields
 from chai.util.files import digest
+from tests.conftest import thinned
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, network, prototxt
 
 SHAPE = (4, 3, 9, 11)
+RECIPES = [
+    Recipe("max", "max"),
+    Recipe("mse", "mse"),
+    Recipe("kl", "mse", 0.5),
+    Recipe("mse", "mse", 0.7, "compensated", "tuned"),
+    Recipe("percentile", "max", 0.0, "nearest", "tuned"),
+    Recipe("after", "mse", 0.5, "learned", "mean"),
+]
 
 TEXT = """\
 # A network,\twith "odd" text { and braces
@@ -146,21 +155,8 @@ NET = f"""
     """
 
 
-@pytest.mark.parametrize("bits", [8, 6])
-@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        Recipe("max", "max"),
-        Recipe("mse", "mse"),
-        Recipe("kl", "mse", 0.5),
-        Recipe("mse", "mse", 0.7, "compensated", "tuned"),
-        Recipe("percentile", "max", 0.0, "nearest", "tuned"),
-        Recipe("after", "mse", 0.5, "learned", "mean"),
-    ],
-    ids=str,
-)
-def test_the_files_compute_what_was_judged(tmp_path: Path, bits: int, scheme: str, recipe: Recipe) -> None:
+@pytest.mark.parametrize(("recipe", "scheme", "bits"), thinned(3, RECIPES, ("Xilinx", "DynamicFixed"), (8, 6)), ids=str)
+def test_the_files_compute_what_was_judged(tmp_path: Path, recipe: Recipe, scheme: str, bits: int) -> None:
     """The network that is loaded gives the very codes that the search saw, weights of folded layers included."""
     source = network(tmp_path, NET, SHAPE)
     weights = tmp_path / "net.caffemodel"

@@ -19,6 +19,7 @@ from chai.tasks import Task
 from chai.tasks.arithmetic import Arithmetic
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
+from tests.conftest import thinned
 from tests.layers.common import blob_shape, numbers
 from tests.reference import fixed as reference
 from tests.reference.fixed import Form, float64, half_away
@@ -410,10 +411,10 @@ def summed(codes: Sequence[Array], factors: Sequence[Fraction], target: Form, sl
     return result
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("slope", SLOPES)
-@pytest.mark.parametrize("coefficients", [(1.0, 1.0), (0.3, 1.7), (-1.0, 0.7)])
-@pytest.mark.parametrize("forms", [f for f, _ in BOTH], ids=[n for _, n in BOTH])
+@pytest.mark.parametrize(
+    ("form", "forms", "coefficients", "slope"),
+    thinned(5, FORMS, [pair for pair, _ in BOTH], [(1.0, 1.0), (0.3, 1.7), (-1.0, 0.7)], SLOPES),
+)
 def test_eltwise(
     tmp_path: Path,
     forms: tuple[Form, Form],

@@ -20,7 +20,7 @@ from chai.cli import main as chai_command
 from chai.kernels.native import build
 from chai.report.host_rows import medians, rows_of
 from chai.runtime.times import StepTime
-from tests.conftest import ROOT, need_models, report
+from tests.conftest import ROOT, need_models, report, thinned
 from tests.overlay.test_host_model import MODEL
 from tools.arm_cost import debian, fit, floats, guest, measure
 from tools.arm_cost.__main__ import PAGE, SHIPPED, main
@@ -176,8 +176,7 @@ def modelled(network: str, machine: str, capsys: pytest.CaptureFixture[str]) -> 
     return host
 
 
-@pytest.mark.parametrize("machine", debian.MACHINES)
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize(("machine", "name"), thinned(2, debian.MACHINES, SHIPPED))
 def test_show_is_near_the_table(name: str, machine: str, capsys: pytest.CaptureFixture[str]) -> None:
     """If not: python -m tools.arm_cost --fit, or --table, was not run after kernels have changed."""
     (row,) = (row for row in page_rows() if row[:2] == [name, machine])

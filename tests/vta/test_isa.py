@@ -116,7 +116,7 @@ def test_bytes_are_an_instruction_or_refused(data: bytes, encoding: str) -> None
         assert encode(program, encoding) == data
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(8))
 @given(PROGRAMS, st.sampled_from(["old", "new"]))
 def test_a_wrong_bit_is_another_instruction_or_refused_in_words(program: list[Instruction], encoding: str) -> None:
     for number, data in enumerate(encode([each], encoding) for each in program[:3]):

@@ -14,6 +14,7 @@ import pytest
 
 import chai.vta
 from chai.vta import checks, isa, simulator
+from tests.conftest import thinned
 
 from .by_hand import Machine
 from .rules import RULES
@@ -163,7 +164,7 @@ def fails(rule: Callable[[Machine], None], modules: Any, encoding: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", thinned(3, MUTANTS))
 def test_a_wrong_simulator_is_found(name: str, tmp_path: Path) -> None:
     with mutant(*MUTANTS[name], tmp_path) as modules:
         assert faulty(modules)
