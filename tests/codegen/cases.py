@@ -41,7 +41,7 @@ OVERLAYS = [Z2, overlays.load("ultra96")]
 WHERE = 0x1_2345_6780 & ~63
 
 
-RANDOM = settings(max_examples=examples(100))
+RANDOM = settings(max_examples=examples(40))
 
 
 def decoded(

@@ -27,7 +27,7 @@ from tests.codegen.test_memory_map import network
 from tests.conftest import examples
 
 Z2 = overlays.load("pynq-z2")
-RANDOM = settings(max_examples=examples(50))
+RANDOM = settings(max_examples=examples(25))
 ONE = Window((1, 1), (1, 1), (0, 0))
 
 

@@ -34,7 +34,7 @@ from tests.reference.engines import ENGINES, Choice, Move, Stuck, Traffic, delay
 from tests.tasks.common import factors
 
 Z2 = overlays.load("pynq-z2")
-RANDOM = settings(max_examples=examples(60))
+RANDOM = settings(max_examples=examples(30))
 ONE = Window((1, 1), (1, 1), (0, 0))
 
 

@@ -37,7 +37,7 @@ NETWORKS = [
     "wechat_qr_sr",
     "yuface_v1_ssd",
 ]
-RANDOM = settings(max_examples=examples(75))
+RANDOM = settings(max_examples=examples(40))
 
 
 @cache

@@ -98,7 +98,7 @@ try:
 except ChaiError as error:
     said = str(error)
 """
-SIZE = 8 * MB
+SIZE = 4 * MB
 PER_BYTE = 64  # so that a file at the limit of 16 MB takes less than 1 GB
 
 
