@@ -22,8 +22,8 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
     assert overlay is not None
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
-    estimates = () if model is None else tuple(costs(net.schedule, overlay, shapes, model))
-    chains = [s.chain or executable(s.work(overlay, shapes, views)) for s in steps]
+    chains = [*net.schedule.compiled(overlay, shapes)]
+    estimates = () if model is None else tuple(costs(net.schedule, chains, overlay, shapes, model))
     layers = placed(net, chains)
     memory = footprint(chains)
     cycles = alone = 0 if overlay.emulated else sum(chain.cycles for chain in chains)

@@ -149,18 +149,19 @@ class _ByteHistory:
 
     def read(self, runs: Iterable[tuple[int, int]], blob: str, whole: str, reader: Finished) -> Finished:
         """Record a read; return the Tasks that wrote these bytes. Raises DeviceError unless they hold ``whole``."""
-        after, known, now = NONE, None, _Bytes()
+        after = NONE
+        known: dict[_Bytes, _Bytes] = {}  # what few histories of many runs become
         for begin, end in runs:
             for i in self._pieces(begin, end):
                 piece = self.history[i]
-                if piece is not known:  # as many runs have one history
+                if piece not in known:
                     if piece.blob is None or piece.columns:
                         raise DeviceError(f"blob {blob!r} is read before anything has written it")
                     if piece.blob != whole:
                         raise DeviceError(f"another blob is written over {blob!r}, which is still read")
                     after |= piece.written
-                    known, now = piece, _Bytes(whole, piece.written, piece.read | reader)
-                self.history[i] = now
+                    known[piece] = _Bytes(whole, piece.written, piece.read | reader)
+                self.history[i] = known[piece]
         return after
 
     def write(self, runs: Iterable[tuple[int, int]], now: _Bytes, first: int = 0) -> Finished:
@@ -168,13 +169,14 @@ class _ByteHistory:
 
         A strip has its columns from ``first`` on, after those before it: it waits for nothing that the first strip did not.
         """
-        after, known = NONE, None
+        after = NONE
+        known: set[_Bytes] = set()
         for begin, end in runs:
             pieces = self._pieces(begin, end)
-            for piece in self.history[pieces.start : pieces.stop]:
-                if piece is known:
-                    continue
-                known = piece
+            new = {*self.history[pieces.start : pieces.stop]} - known
+            self.begins[pieces.start : pieces.stop] = [begin]
+            self.history[pieces.start : pieces.stop] = [now]
+            for piece in new:
                 if first:
                     if (piece.blob, piece.columns) != (now.blob, first):
                         raise DeviceError(f"blob {now.blob!r} is not written strip by strip")
@@ -182,8 +184,7 @@ class _ByteHistory:
                     raise DeviceError(f"blob {now.blob!r} is written twice")
                 else:
                     after |= piece.written | piece.read
-            self.begins[pieces.start : pieces.stop] = [begin]
-            self.history[pieces.start : pieces.stop] = [now]
+            known |= new
         return after
 
     def _pieces(self, begin: int, end: int) -> range:

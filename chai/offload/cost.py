@@ -5,16 +5,19 @@ The numbers are a host model's. Costs depend on the network, the manifest and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..blob import Shape, count, on_device
-from ..codegen.compile import executable
 from ..graph import Layer
 from ..overlay import Overlay
 from ..overlay.host_model import FLUSH, SEGMENT, UNFOLDED, HostModel, Span
 from .counts import Counts, conversion_counts, flush_counts, layer_counts, layer_kind
 from .schedule import Conversion, DeviceStep, Pack, Schedule
+
+if TYPE_CHECKING:
+    from ..overlay.architecture import Sized
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,12 @@ class SegmentCost:
         return f"{self.instead} ms against {self.fpga} ms on the overlay"
 
 
-def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape], model: HostModel) -> Iterator[SegmentCost]:
-    """Yield the cost of each segment in order."""
+def costs(
+    schedule: Schedule, chains: Iterable[Sized], overlay: Overlay, shapes: Mapping[str, Shape], model: HostModel
+) -> Iterator[SegmentCost]:
+    """Yield the cost of each segment in order; ``chains`` are the segments as the overlay runs them."""
     shapes = {blob: on_device(shape) for blob, shape in shapes.items()}
-    for step in schedule.segments:
-        chain = step.chain or executable(step.work(overlay, shapes, schedule.views))
+    for step, chain in zip(schedule.segments, chains):
         around = model.amount("driver", SEGMENT, {"call": 1})
         around += model.amount("driver", FLUSH, flush_counts(chain, overlay))
         for conversion in _at_edges(schedule, step):

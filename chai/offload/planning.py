@@ -130,7 +130,9 @@ def _apart(graph: Graph, parts: Partition) -> tuple[Graph, Partition]:
 
 def _too_dear(steps: Schedule, target: Arithmetic, chosen: Mapping[str, str], placing: HostModel) -> dict[str, str]:
     """Return layer -> reason for the first segment that does not pay; never layers that the user chose."""
-    for cost in costs(steps, target.overlay, {**target.shapes, **steps.shapes}, placing):
+    overlay, shapes = target.overlay, {**target.shapes, **steps.shapes}
+    chains = steps.compiled(overlay, {blob: on_device(shape) for blob, shape in shapes.items()})
+    for cost in costs(steps, chains, overlay, shapes, placing):
         stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
         if not cost.pays and not stays:
             return {

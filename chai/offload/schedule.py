@@ -5,9 +5,9 @@ Every step has the blobs it reads and writes, and their side.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ..blob import Shape, View
 from ..fixed import Format
@@ -17,6 +17,9 @@ from ..tasks import Task
 from ..tasks.unfold import Unfold
 from ..tasks.work import Work
 from ..text import visible
+
+if TYPE_CHECKING:
+    from ..overlay.architecture import Sized
 
 Side = Literal["host", "device"]  # of a blob: float32 on the host, codes on the device
 Blobs = tuple[tuple[Side, str], ...]
@@ -154,6 +157,13 @@ class Schedule:
     def segments(self) -> list[DeviceStep]:
         """The steps on the overlay, in order."""
         return [step for step in self.steps if isinstance(step, DeviceStep)]
+
+    def compiled(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Iterator[Sized]:
+        """Yield what each segment is on the overlay, in order; ``shapes`` are those of blobs on the device."""
+        from ..codegen.compile import executable  # a compiled file has its own
+
+        for step in self.segments:
+            yield step.chain or executable(step.work(overlay, shapes, self.views))
 
     @property
     def from_host(self) -> dict[str, Format]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..blob import show
-from ..codegen.compile import executable
 from ..offload.counts import conversion_counts, flush_counts, layer_counts, layer_kind
 from ..offload.schedule import DeviceStep, HostStep, Pack, Unpack
 from ..overlay.host_model import FLUSH, LANES, LOAD, PASS, SEGMENT, STORE, UNFOLDED
@@ -38,7 +37,7 @@ def host_work(execution: Execution, chains: Sequence[Any] | None = None) -> list
     schedule = unpacking_at_once(execution.schedule)  # as on a board
     steps, readers, shapes = schedule.steps, Readers(schedule), execution.plan.device_shapes
     layout, graph = execution.overlay.layout, execution.graph
-    segments = iter(compiled(execution) if chains is None else chains)
+    segments = iter(execution.schedule.compiled(execution.overlay, shapes) if chains is None else chains)
     conversions = sum(isinstance(step, (Pack, Unpack)) for step in steps)
     around = {"call": 1, "conversion": conversions, "step": len(steps) - conversions}
     work = [HostWork("driver", PASS, "", around)]
@@ -58,13 +57,6 @@ def host_work(execution: Execution, chains: Sequence[Any] | None = None) -> list
         else:
             work += _segment(i, step, readers, execution, next(segments))
     return work
-
-
-def compiled(execution: Execution) -> Iterator[Any]:
-    """Yield each segment of a pass, compiled."""
-    for step in execution.schedule.segments:
-        work = step.work(execution.overlay, execution.plan.device_shapes, execution.schedule.views)
-        yield step.chain or executable(work)
 
 
 def _segment(i: int, step: DeviceStep, readers: Readers, execution: Execution, chain: Any) -> Iterator[HostWork]:

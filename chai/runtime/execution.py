@@ -359,11 +359,8 @@ def _modelled_ms(plan: Plan) -> float:
     """Return the milliseconds of a pass on the overlay alone, by its cycle model; 0 where nothing models them."""
     if plan.overlay.emulated:
         return 0.0
-    from ..codegen.compile import executable
-
-    overlay, schedule, shapes = plan.overlay, plan.schedule, plan.device_shapes
-    chains = (s.chain or executable(s.work(overlay, shapes, schedule.views)) for s in schedule.segments)
-    return float(sum(chain.cycles for chain in chains)) / (overlay.clock_mhz * 1000)
+    chains = plan.schedule.compiled(plan.overlay, plan.device_shapes)
+    return float(sum(chain.cycles for chain in chains)) / (plan.overlay.clock_mhz * 1000)
 
 
 def _run(step: Run, use: StepBlobs, slot: Slot) -> None:

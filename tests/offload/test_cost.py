@@ -12,6 +12,7 @@ import pytest
 
 import chai
 from chai.cli import main
+from chai.codegen import compile
 from chai.codegen.compile import executable
 from chai.codegen.memory_map import READ, WRITTEN
 from chai.errors import UsageError
@@ -70,7 +71,8 @@ def reasons(net: chai.Net) -> dict[str, str]:
 def costs_of(net: chai.Net, model: host_model.HostModel) -> list[SegmentCost]:
     overlay = net.overlay
     assert overlay is not None
-    return [*costs(net.schedule, overlay, net.offload.plan.device_shapes, model)]
+    shapes = net.offload.plan.device_shapes
+    return [*costs(net.schedule, net.schedule.compiled(overlay, shapes), overlay, shapes, model)]
 
 
 def test_the_figures_of_each_segment(tmp_path: Path) -> None:
@@ -190,3 +192,13 @@ def test_show_says_what_does_not_pay(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main([*command, "--place", "cost", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["costs"]
     assert row["layers"] == ["large", "pool"] and row["around_ms"][0] < row["fpga_ms"][0] < row["host_ms"][0]
+
+
+def test_show_compiles_each_segment_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """For costs and cycles together; a large network's would take seconds twice."""
+    works = []
+    chain = compile.chain
+    monkeypatch.setattr(compile, "chain", lambda work: works.append(work) or chain(work))
+    assert main(["show", "digits", "--overlay", "pynq-z2", "--json", "-q"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert len(works) == content["segments"] == len(content["costs"]) == 1

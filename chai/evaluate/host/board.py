@@ -23,7 +23,7 @@ from ...overlay.host_model import FLUSH, LANES, LOAD, NANOSECONDS, PICTURE, SEGM
 from ...overlay.layout import DeviceBlob, blob_bytes
 from ...report.host_rows import medians, rows_of
 from ...report.host_speed import PICTURE_SIZE
-from ...report.host_work import compiled, host_work, summed
+from ...report.host_work import host_work, summed
 from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from .fit import GUESSED, HostSample, fitted, samples
@@ -101,7 +101,7 @@ def _passes(
             net.forward(**feeds)
             whole = (perf_counter() - begin) * 1000 * PER_MS
             passes.append(rows_of(net.perf, [], whole, PER_MS))
-        chains = [*compiled(net.offload)]
+        chains = [*net.schedule.compiled(net.offload.overlay, net.offload.plan.device_shapes)]
         work = host_work(net.offload, chains)
         segments = [step for step in net.perf.steps if step.kind == "fpga"]
     flushed = summed(work, "driver", FLUSH)
