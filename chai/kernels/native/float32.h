@@ -96,6 +96,10 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
             store_floats(y + m * plane + v * WIDTH, sums[m][v], v < NV - 1 ? WIDTH : last); \
     }
 FLOAT_BLOCKS(SUMS)
+enum { TALLEST = 8 }; /* outputs of a block, at most */
+#define B(M, NV) _Static_assert(M <= TALLEST, "a block has more outputs than there is room for");
+FLOAT_BLOCKS(B)
+#undef B
 #define B(M, NV) {M, NV, product_##M##x##NV},
 static const struct {
     int outputs, vectors;
@@ -182,7 +186,7 @@ static inline void copy_floats(float *to, const float *from, int64_t stride, int
 }
 
 /* Rows of weights that are whole pages apart would push each other out of the nearest cache: a block reads a copy of their taps. */
-enum { PAGE = 1 << 12, COPIED_ROW = PANEL_TAPS + 16 /* no power of 2 */, MOST_OUTPUTS = 8 /* of FLOAT_BLOCKS */ };
+enum { PAGE = 1 << 12, COPIED_ROW = PANEL_TAPS + 16 /* no power of 2 */ };
 
 static int in_same_lines(int64_t row) { return row * (int64_t)sizeof(float) % PAGE == 0; }
 
@@ -375,7 +379,7 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
     const float *w = weights_of(op, buffers) + g * s.outputs * s.depth;
     float *y = output_of(op, buffers, n) + g * s.outputs * s.out_plane + first;
     float panel[PANEL_TAPS * MOST_ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH))), taps[MOST_SINGLE][PANEL_TAPS];
-    float rows[MOST_OUTPUTS * COPIED_ROW];
+    float rows[TALLEST * COPIED_ROW];
     for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
         int64_t depth = min(PANEL_TAPS, s.depth - k);
         if (single) gather_pixels(op, &s, x, first + count, single, k, k + depth, panel, taps);

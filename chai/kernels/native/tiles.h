@@ -14,7 +14,7 @@
    TILE_CHANNELS are transformed at a time, and what they add to an output is added to it in this order; so the numbers depend neither
    on threads nor on the batch nor on the vectors. Their errors are 1.3 times those of float32.h. */
 
-enum { TERMS = 16, TILE_CHANNELS = 96, TALLEST = 8 /* of FLOAT_BLOCKS */ };
+enum { TERMS = 16, TILE_CHANNELS = 96 };
 enum { MAX_LANES = ACROSS * WIDTH }; /* tiles of a panel */
 
 /* Write B' x B: rows of differences and sums, then columns. */
