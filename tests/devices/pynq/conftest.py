@@ -27,6 +27,8 @@ if find_spec("pynq"):
         import pynq.ps
         import pynqmetadata.frontends  # noqa: F401
     VERSION = int(pynq.__version__.split(".")[0])
+    ZYNQ_7000 = pytest.mark.skipif(VERSION >= 4, reason="pynq 4 has no Zynq-7000")
+    ANY = "pynq-z2" if VERSION < 4 else "ultra96"  # an overlay whose boards this pynq supports
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def board_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> I
     from .hardware_files import bitstream, handoff, name_digest
     from .vta_board import VtaBoard
 
-    def make(source: str | Path = "pynq-z2" if VERSION < 4 else "ultra96", **options: Any) -> Any:
+    def make(source: str | Path = ANY, **options: Any) -> Any:
         name = overlays.load(source).name
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)

@@ -22,10 +22,10 @@ from chai.devices.pynq import program
 from chai.env import env
 from tests.bitstream.common import built
 
+from .conftest import ZYNQ_7000
 from .hardware_files import base, bitstream, controller
 from .test_networks import digits, segments
 
-ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
 BOARDS = [
     pytest.param(name, marks=ZYNQ_7000) for name in ("pynq-z2", "pynq-z1", "zedboard")
 ] + ["ultra96", "ultra96-v2", "kv260", "zcu102", "zcu104"]  # fmt: skip

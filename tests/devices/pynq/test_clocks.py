@@ -17,10 +17,10 @@ from chai.errors import DeviceError
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
+from .conftest import ZYNQ_7000  # noqa: E402
 from .hardware_files import handoff  # noqa: E402
 
 DIGIT = np.zeros((1, 1, 8, 8), np.float32)
-ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
 FAMILIES = [pytest.param("pynq-z2", marks=ZYNQ_7000), "ultra96"]
 # where divisors of PL clocks are (UG585, UG1087), and MHz of the PLL that the simulated boards divide
 REGISTERS = {"pynq-z2": (0xF8000170, 0x10, 8, 20, 1000), "ultra96": (0xFF5E00C0, 0x4, 8, 16, 33.333 * 45)}

@@ -17,17 +17,15 @@ from tests.conftest import HANG
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 from . import faults  # noqa: E402
+from .conftest import ANY, ZYNQ_7000  # noqa: E402
 from .manifests import one_format  # noqa: E402
-
-ZYNQ_7000_IS_THERE = pynq.__version__ < "4"
-ZYNQ_7000 = pytest.mark.skipif(not ZYNQ_7000_IS_THERE, reason="pynq 4 has no Zynq-7000")
 
 
 @pytest.fixture
 def board_of(board_of: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """The boards of overlays with a single format, with the emulator's kernels."""
 
-    def make(name: str = "pynq-z2" if ZYNQ_7000_IS_THERE else "ultra96", **options: Any) -> Any:
+    def make(name: str = ANY, **options: Any) -> Any:
         return board_of(one_format(tmp_path, name), exact=False, **options)
 
     return make

@@ -25,7 +25,8 @@ from tests.conftest import need_models, report
 from tests.passes.common import network
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
-ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
+
+from .conftest import ZYNQ_7000  # noqa: E402
 
 
 def digits() -> np.ndarray:

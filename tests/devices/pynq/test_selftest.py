@@ -19,10 +19,8 @@ from chai.tasks import Task
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
+from .conftest import ANY, ZYNQ_7000  # noqa: E402
 from .manifests import one_format  # noqa: E402
-
-ZYNQ_7000_IS_THERE = pynq.__version__ < "4"
-ZYNQ_7000 = pytest.mark.skipif(not ZYNQ_7000_IS_THERE, reason="pynq 4 has no Zynq-7000")
 
 
 def failures(board: Any) -> dict[str, str]:
@@ -43,7 +41,7 @@ def one_format_of(board_of: Callable[..., Any], tmp_path: Path) -> Callable[...,
 
 @pytest.fixture
 def simple(one_format_of: Callable[..., Any]) -> Any:
-    return one_format_of("pynq-z2" if ZYNQ_7000_IS_THERE else "ultra96")
+    return one_format_of(ANY)
 
 
 def test_a_bit(simple: Any) -> None:
