@@ -56,9 +56,9 @@ def examples(count: int) -> int:
 
 
 def thinned(step: int, *axes: Iterable[Any]) -> list[Any]:
-    """Return all combinations of these values as parameters, of which all but each ``step``-th are slow.
+    """Return all combinations of these values as parameters, of which only each ``step``-th is fast; the others are slow.
 
-    Each value is among the others if ``step`` has no factor in common with the length of an axis but the first.
+    Each value of an axis is in a fast one if ``step`` has no factor in common with the lengths of all axes but the first.
     """
     combinations = []
     for i, values in enumerate(product(*axes)):

@@ -150,7 +150,7 @@ class _ByteHistory:
     def read(self, runs: Iterable[tuple[int, int]], blob: str, whole: str, reader: Finished) -> Finished:
         """Record a read; return the Tasks that wrote these bytes. Raises DeviceError unless they hold ``whole``."""
         after = NONE
-        known: dict[_Bytes, _Bytes] = {}  # what few histories of many runs become
+        known: dict[_Bytes, _Bytes] = {}  # the new history for each old one, of which many runs have few
         for begin, end in runs:
             for i in self._pieces(begin, end):
                 piece = self.history[i]

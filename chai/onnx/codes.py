@@ -12,7 +12,7 @@ from .refusal import Refused
 
 BOUNDS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
 STORED = (*BOUNDS, "int32")  # types of constants
-# zero points of codes of both signs; 127 is that of onnxruntime 1.23 and older, whose symmetric uint8 end at 254
+# zero points of codes of both signs; 127 is that of onnxruntime 1.23, whose symmetric uint8 end at 254
 MIDDLES = {"uint8": (128, 127), "int8": (0,)}
 _SYMMETRIC = 'quantise with extra_options={"ActivationSymmetric": True, "WeightSymmetric": True} of onnxruntime'
 

@@ -141,7 +141,7 @@ def test_saturation_at_six_is_a_relu6() -> None:
 
 
 def test_weights_of_uint8() -> None:
-    """Codes around 128 are the same weights, and those around 127, of older quantisers."""
+    """Codes around 128 are the same weights, and those around 127, of onnxruntime 1.23."""
     (one,) = run(qdq(), x=X)
     for zero in (128, 127):
         shifted = (W.astype(np.int16) + zero).astype(np.uint8)
