@@ -146,6 +146,7 @@ class AxiReader(Component):
     """Answers ReadPorts over one pair of channels, burst by burst; those that have one take turns.
 
     ``clients``  words of each one's groups: one, or as many as a beat has
+    ``urgent``   of these clients bursts go before those of others
     ``stop``   forget requests, and drop the data that still arrives
     ``idle``   no transaction is open
     ``error``  1 for one cycle after a beat that comes with an error; ``tag`` is that of its request
@@ -159,6 +160,7 @@ class AxiReader(Component):
             {
                 **{f"client{i}": In(ReadPort(bits, each)) for i, each in enumerate(clients)},
                 "axi": Out(AxiRead(bits, burst, words)),
+                "urgent": In(len(clients)),
                 "stop": In(1),
                 "idle": Out(1),
                 "error": Out(1),
@@ -194,7 +196,9 @@ class AxiReader(Component):
         remembers = Signal()
         m.d.sync += remembers.eq(0)
         m.d.comb += owners.w_en.eq(remembers)
-        valid = Cat(splitter.burst.valid for splitter in splitters)
+        offers = Cat(splitter.burst.valid for splitter in splitters)
+        urgent = offers & self.urgent
+        valid = Mux(urgent.any(), urgent, offers)
         last = Signal(range(count), init=count - 1)
         after = Cat(has & (last < i) for i, has in enumerate(valid))
         m.d.comb += [axi.arsize.eq(log2(self.words * BEAT)), axi.arburst.eq(INCREMENTING), axi.arcache.eq(CACHE)]

@@ -1,6 +1,6 @@
 """The accelerator: control, two engines, and four memory ports."""
 
-from amaranth.hdl import Cat, Const, Module, ResetSignal, Value
+from amaranth.hdl import Cat, Const, Module, ResetSignal, Value, ValueLike
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from chai.overlay import Overlay
@@ -11,7 +11,7 @@ from .fetch import ENGINES
 from .ports import Stall, address_bits
 from .registers import AxiLite, address_bits as register_bits
 from .resets import with_reset
-from .streams import Slice
+from .streams import Slice, later
 
 READS = ("m0", "m1", "m2", "m3")  # memory ports
 
@@ -61,16 +61,29 @@ class Accelerator(Component):
         array, window = self.engines.values()
         m.d.comb += [control.mac.eq(array.mac), control.stall.eq(array.stall)]
 
-        clients = {
-            "m0": [control.memory, array.constants],
-            "m1": [array.constants_too, array.even],
-            "m2": [getattr(array, name) for name in ("constants_three", "odd") if hasattr(array, name)],
-            "m3": [window.input],
+        # what an engine waits for goes first at a port
+        weights, rows, second = (
+            later(m, engine.stall == what, name)
+            for engine, what, name in (
+                (array, Stall.WEIGHTS, "weights_first"),
+                (array, Stall.INPUT, "rows_first"),
+                (window, Stall.INPUT, "second_first"),
+            )
+        )
+        clients: dict[str, list[tuple[Component, ValueLike]]] = {
+            "m0": [(control.memory, 0), (array.constants, weights)],
+            "m1": [(array.constants_too, weights), (array.even, rows)],
+            "m2": [
+                (getattr(array, name), urgent)
+                for name, urgent in (("constants_three", weights), ("odd", rows))
+                if hasattr(array, name)
+            ],
+            "m3": [(window.input, 0)],
         }
         if hasattr(window, "input_too"):
-            clients["m0"].append(window.input_too)
+            clients["m0"].append((window.input_too, second))
         readers = {
-            port: AxiReader(bits, [client.signature.words for client in clients[port]], *beats)
+            port: AxiReader(bits, [client.signature.words for client, _ in clients[port]], *beats)
             for port in READS
             if clients[port]
         }
@@ -81,7 +94,8 @@ class Accelerator(Component):
         for port, reader in readers.items():
             m.submodules[f"{port}_reader"] = with_reset(m, reader, f"{port}_reader", control.clear_memory)
             connect(m, reader.axi, flipped(getattr(self, f"{port}_read")))
-            for i, client in enumerate(clients[port]):
+            for i, (client, urgent) in enumerate(clients[port]):
+                m.d.comb += reader.urgent[i].eq(urgent)
                 asked = getattr(reader, f"client{i}")
                 connect(m, client.request, asked.request)
                 registered(m, asked.data, client.data, f"{port}_data{i}", control.clear_memory)

@@ -36,6 +36,7 @@ class Masters(wiring.Component):
                 "client0": In(ReadPort(words=width)),
                 "client1": In(ReadPort()),
                 "client": In(WritePort(words=width)),
+                "urgent": In(2),
                 **{name: In(1) for name in ("stop", "clear")},
                 **{name: Out(1) for name in ("idle", "failed")},
             }
@@ -53,6 +54,7 @@ class Masters(wiring.Component):
         connect(m, flipped(self.reads), reader.axi)
         connect(m, flipped(self.writes), writer.axi)
         m.d.comb += [
+            reader.urgent.eq(self.urgent),
             reader.stop.eq(self.stop),
             writer.stop.eq(self.stop),
             self.idle.eq(reader.idle & writer.idle),
@@ -97,6 +99,25 @@ def ungrouped(groups: list[int], asked: list[tuple[int, int]], width: int) -> li
         at += -(-beats // width)
     assert at == len(groups)
     return words
+
+
+@pytest.mark.parametrize("urgent", [0, 1, 2])
+def test_bursts_of_an_urgent_client_go_first(masters: str, urgent: int) -> None:
+    """Of two that want 2,048 words each: the other one has a burst or two before the urgent one has all; else they take turns."""
+    simulation = Simulation(masters, 1)
+    simulation.memory(0, np.zeros(1 << 15, np.uint8))
+    simulation.axi_reads("reads", 1, 20, 0)
+    simulation.set("urgent", urgent)
+    got = []
+    for i in range(2):
+        simulation.source(f"client{i}__request").feed((1 << 14) * i | 2048 << 32)
+        got.append(simulation.sink(f"client{i}__data"))
+    first, other = reversed(got) if urgent == 2 else got
+    while len([*first]) < 2048:
+        simulation.tick(16)
+    assert len([*other]) <= 48 if urgent else len([*other]) > 1900
+    simulation.tick(5000)
+    assert len([*other]) == 2048
 
 
 @pytest.mark.parametrize("seed", range(4))
