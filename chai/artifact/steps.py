@@ -9,9 +9,9 @@ from math import prod
 from typing import Any
 
 from ..blob import Array, Shape, View, outermost
-from ..codegen.chain import Chain, Piece, arranged, head_bytes, uncut, wanted
+from ..codegen.chain import Chain, Piece, arranged, head_bytes, sharing, uncut, wanted
 from ..codegen.dependencies import Budget, check_listed, dependencies
-from ..codegen.encoding import check_fields, constants_at, decode, waiting
+from ..codegen.encoding import check_fields, constants_at, decode, shared_weights, waiting
 from ..codegen.join_pooling import apart
 from ..codegen.memory_map import FIXED, REGION, Regions, Usage, regions
 from ..fixed import Format
@@ -19,6 +19,7 @@ from ..graph import Layer
 from ..limits import limits
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack, unfolded_name
 from ..overlay import Overlay
+from ..overlay.layout import Span
 from ..overlay.records import unpack
 from ..overlay.weights import WEIGHT, Packed
 from ..tasks import CompiledTask, Task
@@ -162,6 +163,8 @@ class StepReader:
             raise self.reader.error(f"section 'descriptors.{index}' has another number of Tasks than the header")
         descriptors = [listed[i * size : (i + 1) * size] for i in range(len(pieces))]
         stored = [unpack(overlay.descriptor, descriptor) for descriptor in descriptors]
+        flags = shared_weights(overlay, stored)
+        pieces = [piece._replace(shared=shared, shares=shares) for piece, (shared, shares) in zip(pieces, flags)]
         section = self.reader.section(f"constants.{index}")
         constants = TaskConstants(section, (FIXED << REGION) + head)
         memory = Operands(overlay, laid.blobs, shapes, constants)
@@ -181,21 +184,30 @@ class StepReader:
         work = arranged(whole, pieces)
         outputs = wanted(laid, work, shapes)
         after = dependencies(overlay, work, shapes, laid, outputs, self.budget)
+        self._check_pieces(whole, pieces)
         for tag, (task, piece, values, finished) in enumerate(zip(work, pieces, stored, after)):
             for name, number in {"tag": tag, **waiting(finished)}.items():
                 if values[name] != number:
                     raise self.reader.error(
                         f"task {tag}: its descriptor has {name} = {values[name]}, here it is {number}"
                     )
-            if piece.columns not in whole[piece.task].strips(overlay, shapes):
-                raise self.reader.error(f"task {tag}: it is not cut into columns {piece.columns}")
-            if piece.rows and not (overlay.window.bands and whole[piece.task].in_bands(overlay, shapes)):
-                raise self.reader.error(f"task {tag}: it cannot have some rows")
             if not piece.begins:  # for other images, rows or columns than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
         return tuple(every), Chain(
             overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, section)]
         )
+
+    def _check_pieces(self, tasks: Sequence[Task], pieces: Sequence[Piece]) -> None:
+        """Check that the overlay can have these columns and rows, and that weights are shared as in a chain compiled here."""
+        for tag, (piece, here) in enumerate(zip(pieces, sharing(self.overlay, tasks, pieces))):
+            task = tasks[piece.task]
+            if piece.columns not in task.strips(self.overlay, self.shapes):
+                raise self.reader.error(f"task {tag}: it is not cut into columns {piece.columns}")
+            if piece.rows and not (self.overlay.window.bands and task.in_bands(self.overlay, self.shapes)):
+                raise self.reader.error(f"task {tag}: it cannot have some rows")
+            if piece.shares != here.shares:
+                message = f"its descriptor has shares = {piece.shares:d}, here it is {here.shares:d}"
+                raise self.reader.error(f"task {tag}: {message}")
 
     def _with_blob(self, entry: Mapping[str, Any], task: Task) -> Task:
         """Return a Task with the blob that its pooling reads and the pooling's layers, of the header."""
@@ -270,13 +282,14 @@ class StepReader:
             i, *pairs = numbers
             batch, _, height, width = outputs[i]
             first, counts = pairs[::2] + [0, 0], pairs[1::2] + [height, width]
-            some: list[tuple[int, int] | None] = []
+            some: list[Span | None] = []
             for name, size, at, count in zip(("images", "rows", "columns"), (batch, height, width), first, counts):
                 if not (at >= 0 and 0 < count <= size - at):
                     raise self.reader.error(f"header: pieces: task {i} has {size} {name}, found {count} from {at}")
                 some.append(None if count == size else (at, count))
+            images, rows, columns = some
             left[i] -= prod(counts[:3])
-            pieces.append(Piece(i, *some))
+            pieces.append(Piece(i, images, rows, columns))
         if any(left):
             raise self.reader.error(
                 "header: pieces: some images, rows or columns of a task are missing, or twice there"
@@ -328,6 +341,8 @@ def _common(entry: Mapping[str, Any], piece: Piece) -> dict[str, Any]:
         "images": piece.images,
         "rows": piece.rows,
         "columns": piece.columns,
+        "shared": piece.shared,
+        "shares": piece.shares,
     }
 
 

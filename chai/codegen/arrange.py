@@ -11,7 +11,7 @@ from ..blob import Shape, View, outermost
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.rounding import ceil_div
-from .chain import Piece, arranged
+from .chain import Piece, arranged, sharing
 from .cut import PIECES, Cuts
 from .cycles import INSTANT, Effort, Engines, first_cycle, makespan
 from .dependencies import NONE, Finished
@@ -41,9 +41,10 @@ def arrangements(
         predecessors = _predecessors(tasks, pieces, shapes, views, overlay.layout.channels_per_word)
         for priorities in ([0] * len(pieces), _critical_paths(costs, predecessors)):
             order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
-            efforts = [costs[i] for i in order]
-            after = _counts([one.engine for one in efforts], [predecessors[i] for i in order], order)
-            yield Arrangement([pieces[i] for i in order], efforts, makespan(efforts, after, first_cycle(overlay)))
+            after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
+            arrangement = sharing(overlay, tasks, [pieces[i] for i in order])
+            efforts = [cuts.effort(piece) for piece in arrangement]
+            yield Arrangement(arrangement, efforts, makespan(efforts, after, first_cycle(overlay)))
 
 
 def _predecessors(

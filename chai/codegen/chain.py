@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..blob import Array, Shape
@@ -23,17 +24,22 @@ from .memory_map import FIXED, REGION, HostBlobs, Regions, split
 
 
 class Piece(NamedTuple):
-    """Images, rows and columns (first, count) of a Task, which is a number among those of its segment; None for all."""
+    """Images, rows and columns (first, count) of a Task, which is a number among those of its segment; None for all.
+
+    ``shared`` and ``shares`` are those of the Task.
+    """
 
     task: int
     images: Span | None = None
     rows: Span | None = None
     columns: Span | None = None
+    shared: bool = False
+    shares: bool = False
 
     @property
     def begins(self) -> bool:
         """Return whether it has the Task's first image, row and column."""
-        return not any(some and some[0] for some in self[1:])
+        return not any(some and some[0] for some in self[1:4])
 
 
 @dataclass(frozen=True)
@@ -126,15 +132,30 @@ class Chain(HostBlobs):
 def arranged(tasks: Sequence[Task], pieces: Sequence[Piece]) -> list[Task]:
     """Return the Tasks of an arrangement."""
     return [
-        replace(tasks[i], images=images, rows=rows, columns=columns) if images or rows or columns else tasks[i]
-        for i, images, rows, columns in pieces
+        replace(tasks[i], images=images, rows=rows, columns=columns, shared=shared, shares=shares)
+        if images or rows or columns
+        else tasks[i]
+        for i, images, rows, columns, shared, shares in pieces
     ]
 
 
 def uncut(task: Task) -> Task:
     """Return the Task of a piece."""
     cut = task.images or task.rows or task.columns
-    return replace(task, images=None, rows=None, columns=None) if cut else task
+    return replace(task, images=None, rows=None, columns=None, shared=False, shares=False) if cut else task
+
+
+def sharing(overlay: Overlay, tasks: Sequence[Task], pieces: Sequence[Piece]) -> list[Piece]:
+    """Return the pieces with their weights fetched once for all that follow one another on the array.
+
+    Those of a Task have the same weights, which stay in the array's buffer if there is room for all of them.
+    """
+    on_array = [i for i, piece in enumerate(pieces) if tasks[piece.task].engine == "array"]
+    result = [piece._replace(shared=False, shares=False) for piece in pieces]
+    for i, k in pairwise(on_array):
+        if pieces[i].task == pieces[k].task and tasks[pieces[i].task].may_share(overlay):
+            result[i], result[k] = result[i]._replace(shares=True), result[k]._replace(shared=True)
+    return result
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:

@@ -8,7 +8,7 @@ encoded. Descriptors of an overlay without unsigned codes have no fields for zer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
@@ -146,6 +146,16 @@ def _known(own: dict[str, int], overlay: Overlay) -> dict[str, int]:
             lacks = "unsigned codes" if name in _ZEROS else "field of this name"
             raise DeviceError(f"{name}: overlay {overlay.name} has no {lacks}")
     return {name: value for name, value in own.items() if name in known}
+
+
+def shared_weights(overlay: Overlay, stored: Sequence[Mapping[str, int]]) -> Iterator[tuple[bool, bool]]:
+    """Yield ``shared`` and ``shares`` of each Task of a chain's descriptors."""
+    shared = False
+    for values in stored:
+        on_array = _kind(overlay, values["opcode"]).engine == "array"
+        shares = on_array and bool(values.get("shares"))
+        yield on_array and shared, shares
+        shared = shares if on_array else shared
 
 
 def waiting(after: Finished) -> dict[str, int]:

@@ -38,7 +38,8 @@ class Task:
     """An operation that reads blobs and writes one. ``origin`` names the prototxt layers it runs.
 
     ``images`` (first, count) are those of its blobs that it works on; None for all. ``rows`` and ``columns`` (first, count) are
-    those of its output that it computes; None for all. They are for descriptors: the definition is that of all.
+    those of its output that it computes; None for all. ``shared``: its weights are in the array's buffer, of the Task before it
+    there; ``shares``: they stay for the next one. All these are for descriptors: the definition is that of all.
     ``zero_weights`` is the number of weights that are not a layer's but zeros added by a rewrite; ``macs`` leaves them out.
     ``lookup``, int8 (256,), is a table that its codes go through last: that of code c is at c + 128. None: they stay as they are.
 
@@ -70,6 +71,8 @@ class Task:
     images: Span | None = field(default=None, kw_only=True)
     rows: Span | None = field(default=None, kw_only=True)
     columns: Span | None = field(default=None, kw_only=True)
+    shared: bool = field(default=False, kw_only=True)
+    shares: bool = field(default=False, kw_only=True)
     zero_weights: int = field(default=0, kw_only=True)
     lookup: Array | None = field(default=None, kw_only=True)
 
@@ -207,6 +210,10 @@ class Task:
 
     def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether a descriptor may have some rows of its output; by default it may not."""
+        return False
+
+    def may_share(self, overlay: Overlay) -> bool:
+        """Return whether its weights may stay in the array's buffer for a Task that has the same; by default they may not."""
         return False
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:

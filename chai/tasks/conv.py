@@ -24,7 +24,16 @@ from .fields import Operands, clamp, window_fields, window_of, zero_flag
 from .filter import FilterTask, Sample
 from .pooling import PooledCodes
 from .strips import beyond_strips, row_step, strips
-from .tiling import Convolved, array_cycles, array_waits, beyond_ring, drained_planes, ring_words, weight_traffic
+from .tiling import (
+    Convolved,
+    array_cycles,
+    array_waits,
+    beyond_ring,
+    drained_planes,
+    ring_words,
+    weight_traffic,
+    weight_words,
+)
 from .unfold import Unfold
 from .waits import Waits
 from .window import Window
@@ -126,6 +135,11 @@ class Conv(FilterTask):
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         return self._convolved(overlay, shapes).tiling(overlay).waits
 
+    def may_share(self, overlay: Overlay) -> bool:
+        buffer = overlay.buffers.weights
+        fits = weight_words(overlay, self.weights.shape, self.group) <= buffer.depth * buffer.banks
+        return fits and "shares" in overlay.descriptor.values
+
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
         own = weight_traffic(overlay, self._convolved(overlay, shapes)) + self.weights.shape[0] * overlay.table.bytes
         return own + super().constant_traffic(overlay, shapes)
@@ -162,7 +176,8 @@ class Conv(FilterTask):
         whole = self.window.sizes(tuple(sides))
         size = rows[1] if rows else whole[0], self.columns[1] if self.columns else whole[1]
         source, strip = (self.batch(shapes), channels, height, width), self.columns is not None
-        return Convolved(window, self.weights.shape, self.group, source, size, strip, (top, left), pooling, self.wide)
+        more = pooling, self.wide, self.shares or self.shared, self.shared
+        return Convolved(window, self.weights.shape, self.group, source, size, strip, (top, left), *more)
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         array, r = memory.overlay.array, self.requantization
@@ -197,6 +212,7 @@ class Conv(FilterTask):
             "tile_columns": tile.columns,
             "tiles": tile.tiles,
             "stays": tile.stays,
+            "shares": int(self.shares),
             "weights_block": block_bytes(self.weights.shape, self.group, array),
             "weights": where,
             "table": where + self.weight_bytes(memory.overlay),

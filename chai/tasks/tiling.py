@@ -122,7 +122,8 @@ class Convolved(NamedTuple):
     """The shapes of a convolution: those of weights (M, C/group, kh, kw) and input (N, C, H, W), and what follows it.
 
     Of a band or a strip the input is what it reads, from row and column ``first`` on, with the padding before that. ``size`` is
-    height and width of its codes.
+    height and width of its codes. ``shares`` is whether another one before or after it has its weights from one fetch, ``shared``
+    whether the fetch was before.
     """
 
     window: Window
@@ -134,6 +135,8 @@ class Convolved(NamedTuple):
     first: tuple[int, int] = (0, 0)
     pooling: PooledCodes | None = None
     wide: bool = False
+    shares: bool = False
+    shared: bool = False
 
     @property
     def deep(self) -> bool:
@@ -168,7 +171,9 @@ class Convolved(NamedTuple):
         rows = most(room)
         rows = ceil_div(oh, ceil_div(oh, rows))
         columns = ceil_div(ow, ceil_div(ow, pixels))
-        if n * height * row <= room:
+        if self.shares:
+            stays = WEIGHTS
+        elif n * height * row <= room:
             stays = IMAGES
         elif fit:
             stays = WEIGHTS
@@ -232,9 +237,17 @@ def array_cycles(overlay: Overlay, conv: Convolved) -> int:
     return conv.source[0] * sum(busy)
 
 
+def weight_words(overlay: Overlay, weights: Shape, group: int) -> int:
+    """Return the words of the weight buffer that all weights take; one of a depthwise convolution has few of its bytes."""
+    taps, every = passes(overlay, weights, group)
+    return taps * every * (1 if is_depthwise(weights, group) else overlay.array.inputs)
+
+
 def weight_traffic(overlay: Overlay, conv: Convolved) -> int:
     """Return the bytes of weights that are fetched: again for each tile where neither they nor the input stay."""
     tile, images = conv.tiling(overlay), conv.source[0]
+    if conv.shared:
+        return 0
     times = {NOTHING: images * tile.tiles, IMAGE: images, IMAGES: 1, WEIGHTS: 1}[tile.stays]
     return times * weight_bytes(conv.weights, conv.group, overlay.array)
 

@@ -67,7 +67,9 @@ def fetched(step: DeviceStep, net: chai.Net) -> None:
     whole = [step.tasks[piece.task] for piece in chain.pieces]
     assert {id(task) for task in whole} == {id(task) for task in step.tasks}
     assert len(chain.tasks) == len(whole)
-    assert all(equal(replace(task, images=None), of) for task, of in zip(chain.tasks, whole))
+    assert all(
+        equal(replace(task, images=None, shared=False, shares=False), of) for task, of in zip(chain.tasks, whole)
+    )
     assert [task.images for task in chain.tasks] == [piece.images for piece in chain.pieces]
     memory = np.full(chain.sizes[FIXED], 0xA5, np.uint8)
     chain.fix(base, memory)

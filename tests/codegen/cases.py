@@ -57,6 +57,7 @@ def decoded(
     memory = Operands(overlay, address, shapes, TaskConstants(constants, where), of.images)
     values = unpack(overlay.descriptor, descriptor)
     common = {"inputs": of.inputs, "output": of.output, "origin": (), "images": of.images, "rows": of.rows}
+    common |= {"shared": of.shared, "shares": of.shares}
     return decode([(values, common)], memory)[0]
 
 

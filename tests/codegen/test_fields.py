@@ -131,7 +131,7 @@ def test_every_field_has_a_use() -> None:
     pooled = conv(pooling=PooledCodes(Window((3, 3), (2, 2), (1, 1)), (3, 3)))  # of 4 x 4 codes
     pooled.shapes |= {"out": (2, 2, 3, 3), "concat": (2, 40, 3, 3)}
     for case in (
-        conv(group=1, wide=True),
+        conv(group=1, wide=True, shares=True),
         conv(columns=(1, 2)),
         pooled,
         summed,

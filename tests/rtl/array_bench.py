@@ -78,13 +78,20 @@ class Bench:
         self.expected = self.memory.copy()
         self.used = 0
         self.descriptors: list[bytes] = []
+        self.shared = 0  # Tasks whose weights were fetched for the one before them
 
     def add(
-        self, task: Conv, codes: np.ndarray, after: Finished = NONE, source: Blob | None = None, bands: int = 1
+        self,
+        task: Conv,
+        codes: np.ndarray,
+        after: Finished = NONE,
+        source: Blob | None = None,
+        bands: int = 1,
+        shares: bool | None = None,
     ) -> Blob:
         """Add a Task, in strips if its rows do not fit or in ``bands``, and its input's codes unless those of ``source``.
 
-        Return its output's blob.
+        ``shares``: whether these have their weights from one fetch, if they fit; at random if None. Return its output's blob.
         """
         n, m = codes.shape[0], task.weights.shape[0]
         size = task.window.sizes(codes.shape[2:]) if task.pooling is None else task.pooling.out
@@ -105,6 +112,12 @@ class Bench:
         pieces = [replace(task, columns=columns) for columns in strips]
         if strips == (None,):
             pieces = [replace(task, rows=rows) for rows in task.bands(self.overlay, shapes, bands)]
+        if shares is None:
+            shares = self.random.random() < 0.7
+        if shares and task.may_share(self.overlay):
+            last = len(pieces) - 1
+            pieces = [replace(piece, shared=i > 0, shares=i < last) for i, piece in enumerate(pieces)]
+            self.shared += last
         for piece in pieces:
             descriptor, parts = encode(piece, memory, where, tag=len(self.descriptors), after=after)
             self.descriptors.append(descriptor)

@@ -17,11 +17,11 @@ from chai.devices.rtlsim.tools import missing
 from chai.fixed import Requantization
 from chai.hw_overlays.rtl.ports import Stall
 from chai.overlay import Overlay
-from chai.overlay.records import unpack
+from chai.overlay.records import pack, unpack
 from chai.overlay.sections import PortSize
 from chai.tasks import tiling
 from chai.tasks.conv import Conv
-from chai.tasks.window import Window
+from chai.tasks.window import POINT, Window
 
 from .array_bench import KINDS, Bench, pick, pooled, random_conv, random_strips, small
 
@@ -53,8 +53,11 @@ FIRST = [o if o in (SMALL, WIDE) else pytest.param(o, marks=pytest.mark.slow) fo
 LATENCIES = (1, 1), (1, 20), (150, 150), (1, 300)
 
 
-def run(overlay: Overlay, seed: int, tasks: int = 5) -> set[int]:
-    """Run a chain of random Tasks of all kinds; some read what the one before them writes. Return what stays on chip."""
+def run(overlay: Overlay, seed: int, tasks: int = 5) -> tuple[set[int], int]:
+    """Run a chain of random Tasks of all kinds; some read what the one before them writes.
+
+    Return what stays on chip, and how many Tasks have the weights of the one before them.
+    """
     bench = Bench(overlay, seed)
     random = np.random.default_rng(seed)
     target = None
@@ -70,18 +73,32 @@ def run(overlay: Overlay, seed: int, tasks: int = 5) -> set[int]:
             target = bench.add(task, codes, after, bands=pick(random, 1, 1, 2, 3, 9))
     stays = {unpack(overlay.descriptor, descriptor)["stays"] for descriptor in bench.descriptors}
     bench.run(LATENCIES[int(random.integers(len(LATENCIES)))], pick(random, 0, 0, 40, 200))
-    return stays
+    return stays, bench.shared
 
 
 @pytest.mark.parametrize("part", range(6))
 def test_chains_of_random_tasks_are_their_definitions(part: int) -> None:
-    stays = set().union(*(run(SMALL, 1000 * part + seed) for seed in range(4)))
-    assert len(stays) >= 2
+    stays, shared = zip(*(run(SMALL, 1000 * part + seed) for seed in range(4)))
+    assert len(set().union(*stays)) >= 2 and sum(shared)
 
 
 def test_chains_with_wide_ports_and_sums_of_27_bits() -> None:
-    for seed in range(6):
-        run(WIDE, 6000 + seed)
+    assert sum(run(WIDE, 6000 + seed)[1] for seed in range(6)) > 2
+
+
+def test_shared_weights_are_fetched_once() -> None:
+    """By the first of three bands of several tiles; the addresses of the others are of no memory. Then come other weights."""
+    random = np.random.default_rng(3)
+    bench = Bench(SMALL, 2)
+    weights, r = (32, 24, 1, 1), Requantization(np.ones((32, 1, 1), np.int64), 6, -128, 127)
+    task = Conv(("x",), "y", ("c",), random.integers(-127, 128, weights).astype(np.int8), np.arange(32), POINT, 1, r)
+    codes = random.integers(-128, 128, (1, 24, 13, 7)).astype(np.int8)
+    bench.add(task, codes, bands=3, shares=True)
+    stored = [unpack(SMALL.descriptor, each) for each in bench.descriptors]
+    assert [values["shares"] for values in stored] == [1, 1, 0] and min(values["tiles"] for values in stored) > 1
+    bench.descriptors[1:] = [pack(SMALL.descriptor, {**values, "weights": 1 << 20}) for values in stored[1:]]
+    bench.add(*random_conv(SMALL, random, "conv"))
+    bench.run((1, 40))
 
 
 @pytest.mark.parametrize("overlay", FIRST)

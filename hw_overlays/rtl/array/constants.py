@@ -209,7 +209,7 @@ class Constants(wiring.Component):
         groups_end, runs_end = later(m, groups == 1, "groups_end"), later(m, runs == 1, "runs_end")
         uses_end = later(m, uses == 1, "uses_end")
         # these weights are not in the ring
-        fresh = later(m, ~plan.keep | (~again & (first | plan.outside | plan.between)), "fresh")
+        fresh = later(m, ~plan.shared & (~plan.keep | (~again & (first | plan.outside | plan.between))), "fresh")
         parts = Mux(plan.depthwise, piece * (array.inputs // self.step), piece * self.parts)
         beats = later(m, parts[:BEATS_BITS], "beats")
         held = later(m, (asked - self.freed)[:COUNT], "held")

@@ -169,7 +169,7 @@ class Jobs(wiring.Component):
         blocks_end, tiles_end = kept("blocks_end", group_end & groups_end), kept("tiles_end", row_end & bottom)
         begin = kept("begin", clamped(at.words, plan.image_words), WORDS)
         end = kept("end", Mux(tiles_end, plan.image_words, clamped(next_words, plan.image_words)), WORDS)
-        free = kept("free", ~plan.keep | (tiles_end & (images_end | plan.between)))
+        free = kept("free", ~plan.shares & (~plan.keep | (tiles_end & (images_end | plan.between))))
         planes = kept("planes", (channels + ((1 << step) - 1)) >> step)
         tile_ring, window_ring = (at.image.ring + at.words)[: log2(depth)], (at.segment_words + at.x)[: log2(depth)]
         job_fields = {

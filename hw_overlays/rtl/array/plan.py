@@ -67,6 +67,7 @@ def plan(overlay: Overlay) -> wiring.Signature:
     ``planes``, ``blocks``  of a group's inputs
     ``outside``, ``between``  whether blocks of outputs are the outer loop: of all images, of each image
     ``keep``        weights are used several times and stay in their ring
+    ``shares``, ``shared``  they stay there for the next Task, which has the same; they are there, of the Task before it
     ``strip``       rows of the input are apart in memory: by ``input_row`` pixels
     ``pooled``      codes are pooled before they are written: rows of a tile are no step in the output
     """
@@ -74,7 +75,7 @@ def plan(overlay: Overlay) -> wiring.Signature:
     members = {name: fields.get(name, unsigned(1)) for name in FIELDS}
     members |= {name: unsigned(bits) for name, bits, *_ in PRODUCTS}
     members |= {"rule": RULE, "depthwise": 1, "groups": 16, "inputs": 16, "outputs": 16, "planes": 13, "blocks": 13}
-    members |= {"outside": 1, "between": 1, "keep": 1, "strip": 1, "pooled": 1}
+    members |= {"outside": 1, "between": 1, "keep": 1, "shares": 1, "shared": 1, "strip": 1, "pooled": 1}
     return wiring.Signature({name: Out(shape) for name, shape in members.items()})
 
 
@@ -112,6 +113,8 @@ class Planner(wiring.Component):
             m.d.comb += plan.rule.wide.eq(task.wide)
         if self.overlay.unsigned:
             m.d.comb += plan.rule.zero.eq(task.output_zero)
+        shared = Signal()  # the weights of this Task are there, since the one before it shares them
+        m.d.comb += [plan.shares.eq(task.shares & (task.stays == 3)), plan.shared.eq(shared)]
         inputs, outputs = self._groups(m, task)
         self._stays(m, task, products)
 
@@ -168,6 +171,7 @@ class Planner(wiring.Component):
             with m.State("DONE"):
                 m.d.comb += self.valid.eq(1)
                 with m.If(self.ready):
+                    m.d.sync += shared.eq(plan.shares)
                     m.next = "IDLE"
         return m
 
