@@ -154,7 +154,7 @@ def _list_schedule(
                 engines.start(i)
                 order.append(i)
         if len(order) < left:
-            for i in engines.advance(coming[0][0] if coming else inf):
+            for _, i in engines.advance(coming[0][0] if coming else inf):
                 for k in successors[i]:
                     begins[k] = max(begins[k], engines.now + efforts[i].waits.tail)
                     unfinished[k] -= 1

@@ -1,7 +1,9 @@
-"""Cycle model of a chain: two engines, each in order, every Task after those that it waits for, and one memory for both.
+"""Cycle model of a chain: two engines, each in order, every Task after those that it waits for, and one memory for all.
 
 A Task has three phases. It leads from the cycle in which the Tasks that it waits for have finished until its first rows have
 arrived. Then it works, as soon as its engine is free. It has finished when its last writes are answered, some cycles later.
+The array's port reads the rows of one Task after the other, and its drain takes their sums so: either may hold up the next Task.
+Its constants come while Tasks before it work, and take their share of the ports and of the memory.
 """
 
 from __future__ import annotations
@@ -20,15 +22,20 @@ from .dependencies import NONE, Finished
 
 INSTANT = 1e-6  # cycles, less than which is a rounding error
 AHEAD = 2  # Tasks whose constants are requested before the first one has worked
-# fitted to networks: cycles of the first descriptor besides the latency, for its beats, its check and the plan; and of each band
-# after a Task's first, whose rows come while both engines want theirs
-FETCH, BAND = 200, 200
+ARRAY, CONSTANTS = (
+    "array",
+    "constants",
+)  # the engine that has constants, and the fetch of these, in parallel to both engines
+FETCH = (
+    170  # cycles of the first descriptor besides the latency: its beats (16), its check (14) and the array's plan (140)
+)
 
 
 @dataclass(eq=False, slots=True)
 class Effort:
-    """The waits of a Task on its ``engine``, and the shares of rates that it uses while it works: of the memory, of each port.
+    """The waits of a Task on its ``engine``, and the shares of rates that it uses: of the memory, of each port.
 
+    ``loads``     the shares while it works; ``fetching``: while its constants come
     ``rate``   of a port that reads: words a cycle
     ``queue``  words that the port may have accepted before the Task's first ones
     ``stored`` words of constants that are stored in a cycle
@@ -42,43 +49,49 @@ class Effort:
     queue: int = 0
     stored: float = 1.0
     ports: int = 1
+    fetching: tuple[float, ...] = ()
 
     @property
     def cycles(self) -> float:
         """Return the cycles until it has finished, if nothing else runs."""
         return sum(self.waits[:3])
 
-    def lead(self, other: float) -> float:
-        """Return the cycles until its first rows have arrived, while its port has ``other`` words of constants to read.
+    def lead(self, others: float) -> float:
+        """Return the cycles until its first rows have arrived, while other constants are on their way for so many cycles.
 
-        Constants that the port has accepted come first; the others take turns with the rows.
+        Those that its port has accepted come first; the others wait for the rows.
         """
-        return self.waits.lead + min(other, self.queue + self.waits.first) / self.rate
+        return self.waits.lead + min(others * self.stored / self.ports, self.queue) / self.rate
 
 
 def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
-    """Return the effort of a Task; it moves its bytes evenly over the time in which it works."""
+    """Return the effort of a Task; it moves its bytes evenly over the time in which it works, its constants before."""
     moving, waits = task.moving_cycles(overlay, shapes), task.waits(overlay, shapes)
-    port = overlay.memory_port
-    rate, queue = overlay.rates()[0], port.reads.bursts_min * overlay.burst_words if port else 0
-    ports = [read / BEAT / rate for read in task.reads(overlay, shapes)]
-    stored = min(overlay.constants_at_once, overlay.ports.constants * rate)
-    waits = waits._replace(work=max(waits.work, moving) + (BAND if task.rows and task.rows[0] else 0))
-    loads = tuple(min(1.0, cycles / waits.work) for cycles in (moving, *ports))
-    return Effort(task.engine, loads, waits, rate, queue, stored, overlay.ports.constants)
+    port, count = overlay.memory_port, overlay.ports.constants
+    rate, queue = overlay.rates()[0], 0
+    if port and task.engine == ARRAY:  # whose ports are those of its constants
+        queue = port.reads.bursts_min * overlay.burst_words
+    every = moving, *(read / BEAT / rate for read in task.reads(overlay, shapes))
+    constants = overlay.memory_cycles(waits.constants * BEAT), *[waits.constants / count / rate] * count
+    constants += (0.0,) * (len(every) - len(constants))
+    stored = min(overlay.constants_at_once, count * rate)
+    waits = waits._replace(work=max(waits.work, moving))
+    loads = tuple(min(1.0, (cycles - fetched) / waits.work) for cycles, fetched in zip(every, constants))
+    fetching = tuple(min(1.0, cycles * stored / max(1.0, waits.constants)) for cycles in constants)
+    return Effort(task.engine, loads, waits, rate, queue, stored, count, fetching)
 
 
 class Engines:
-    """The engines at the cycle ``now``, each with a Task (numbered as the ``efforts``) or free.
+    """The engines at the cycle ``now``, each with a Task (numbered as the ``efforts``) or free; ``CONSTANTS`` is one of them.
 
-    Two Tasks that work at once have half of the memory's rate each, or more where the other one needs less, and so of a port's.
+    Of what goes on at once each has half of the memory's rate, or more where the others need less, and so of a port's.
     """
 
     def __init__(self, efforts: Sequence[Effort], now: float = 0.0) -> None:
         self.now = now
         self._efforts = efforts
         self._running: dict[str, int] = {}
-        self._left = [float(one.waits.work) for one in efforts]
+        self._left: dict[str, float] = {}
 
     def free(self, engine: str) -> bool:
         """Return whether an engine has no Task."""
@@ -89,24 +102,36 @@ class Engines:
         now = self._running.get(self._efforts[number].engine)
         return now is None or self._efforts[now].waits.keeps + self._efforts[number].waits.rows <= 1
 
-    def start(self, number: int, until: float = 0.0) -> None:
-        """Start a Task on its engine, which is free; it keeps the engine at least until the cycle ``until``."""
-        self._running[self._efforts[number].engine] = number
-        self._left[number] = max(self._left[number], until - self.now)
+    def start(self, number: int, until: float = 0.0, more: float = 0.0) -> None:
+        """Start a Task on its engine, which is free; it works ``more`` cycles longer, at least until the cycle ``until``."""
+        one = self._efforts[number]
+        self._running[one.engine] = number
+        self._left[one.engine] = max(one.waits.work + more, until - self.now)
 
-    def advance(self, until: float = inf) -> list[int]:
-        """Run until a Task has worked, or until a cycle; return those that have, which leave their engines free."""
-        loads = {i: self._efforts[i].loads for i in self._running.values()}
+    def fetch(self, number: int) -> None:
+        """Start the fetch of a Task's constants; no others are on their way."""
+        self._running[CONSTANTS] = number
+        self._left[CONSTANTS] = self._efforts[number].waits.constants / self._efforts[number].stored
+
+    @property
+    def fetching(self) -> tuple[int, float]:
+        """Return the Task whose constants are on their way, -1 if none are, and for how many cycles if nothing else goes on."""
+        number = self._running.get(CONSTANTS, -1)
+        return number, self._left[CONSTANTS] if number >= 0 else 0.0
+
+    def advance(self, until: float = inf) -> list[tuple[str, int]]:
+        """Run until something ends, or until a cycle; return the engines and the Tasks that leave them free."""
+        efforts = {name: self._efforts[i] for name, i in self._running.items()}
+        loads = {name: one.fetching if name == CONSTANTS else one.loads for name, one in efforts.items()}
         totals = [sum(shares) for shares in zip(*loads.values())]
-        speeds = {i: min(map(_speed, shares, totals)) for i, shares in loads.items()}
-        passed = min([until - self.now, *(self._left[i] / speed for i, speed in speeds.items())])
+        speeds = {name: min(map(_speed, shares, totals)) for name, shares in loads.items()}
+        passed = min([until - self.now, *(self._left[name] / speed for name, speed in speeds.items())])
         self.now += passed
-        for i, speed in speeds.items():
-            self._left[i] -= passed * speed
-        ended = [i for i in speeds if self._left[i] < INSTANT]
-        for i in ended:
-            del self._running[self._efforts[i].engine]
-        return ended
+        for name, speed in speeds.items():
+            self._left[name] -= passed * speed
+        if self._running.get(ARRAY) == self._running.get(CONSTANTS, -1):  # it cannot end before its own have come
+            self._left[ARRAY] = max(self._left[ARRAY], self._left[CONSTANTS])
+        return [(name, self._running.pop(name)) for name in speeds if self._left[name] < INSTANT]
 
 
 def _speed(load: float, total: float) -> float:
@@ -128,64 +153,91 @@ def first_cycle(overlay: Overlay) -> float:
 
 def makespan(efforts: Sequence[Effort], after: Sequence[Finished], begin: float = 0.0) -> int:
     """Return what ``chain_cycles`` does, for Tasks with these efforts; the first may lead from the cycle ``begin`` on."""
-    engines, lines = Engines(efforts, begin), {name: _Line(name, efforts) for name in Finished._fields}
-    done = NONE
+    engines, constants = Engines(efforts, begin), _Constants(efforts)
+    lines, done = {name: _Line(name, efforts, constants) for name in Finished._fields}, NONE
     while sum(done) < len(efforts):
         moments = []
+        constants.begin(engines)
         for line in lines.values():
             line.begin(engines, after, done)
             moments += line.moments(engines.now)
-        for i in engines.advance(min(moments, default=inf)):
-            lines[efforts[i].engine].worked(i, engines.now)
+        for name, i in engines.advance(min(moments, default=inf)):
+            if name == CONSTANTS:
+                constants.there.add(i)
+            else:
+                lines[name].worked(i, engines.now)
         done = Finished(**{name: line.finished(engines.now) for name, line in lines.items()})
     return ceil(engines.now - INSTANT) if efforts else 0
+
+
+class _Constants:
+    """The constants of the array's Tasks, fetched in order: those of ``AHEAD`` Tasks, and of one more when a Task has worked.
+
+    ``there``  Tasks whose constants have arrived
+    """
+
+    def __init__(self, efforts: Sequence[Effort]) -> None:
+        self._efforts = efforts
+        self._queue = deque(i for i, one in enumerate(efforts) if one.engine == ARRAY)
+        self._more, self.there = AHEAD, set[int]()
+
+    def begin(self, engines: Engines) -> None:
+        """Fetch those of the next Task if they may come and no others are on their way."""
+        while self._queue and self._more and engines.free(CONSTANTS):
+            i = self._queue.popleft()
+            self._more -= 1
+            if self._efforts[i].waits.constants:
+                engines.fetch(i)
+
+    def worked(self, number: int) -> None:
+        """Note that a Task has worked."""
+        self._more += self._efforts[number].engine == ARRAY
+
+    def left(self, number: int, engines: Engines) -> float:
+        """Return the cycles until those that the weight buffer does not hold have arrived, 0 for a Task without constants."""
+        one, (coming, cycles) = self._efforts[number], engines.fetching
+        if not one.waits.constants:
+            return 0.0
+        all_of_them = 0.0 if number in self.there else cycles + (number != coming) * one.waits.constants / one.stored
+        return max(all_of_them, (one.waits.constants - one.waits.held) / one.stored)
 
 
 class _Line:
     """The Tasks of one engine, in order: the next one leads while the one before it works.
 
-    ``_fetched``  when the constants of each Task have arrived. Those of the next Task are requested when these have arrived
-    and one more Task has worked.
+    ``_read``, ``_drained``  when the rows of the Tasks so far have been read, and when their sums have been drained. The array
+    has room for two plans, so a Task's rows are asked for when the one before the last has been drained.
     """
 
-    def __init__(self, engine: str, efforts: Sequence[Effort]) -> None:
-        self._engine, self._efforts = engine, efforts
+    def __init__(self, engine: str, efforts: Sequence[Effort], constants: _Constants) -> None:
+        self._engine, self._efforts, self._constants = engine, efforts, constants
         self._queue = deque(i for i, one in enumerate(efforts) if one.engine == engine)
         self._leads: tuple[int, float] | None = None  # the next Task, and when its first rows are there
         self._ends: deque[float] = deque()  # when Tasks that have worked have finished
-        self._count, self._fetched = 0, deque[float]()
-        self._to_fetch = deque(self._queue)
-        for _ in range(AHEAD):
-            self._fetch(0.0)
-
-    def _fetch(self, now: float) -> None:
-        """Request the constants of the next Task."""
-        if self._to_fetch:
-            one = self._efforts[self._to_fetch.popleft()]
-            begin = max(now, self._fetched[-1] if self._fetched else 0.0)
-            self._fetched.append(begin + one.waits.constants / one.stored)
+        self._count, self._read, self._drained = 0, 0.0, 0.0
 
     def begin(self, engines: Engines, after: Sequence[Finished], done: Finished) -> None:
         """Let the next Task lead if those that it waits for have finished, and work if its engine is free."""
         self._lead(engines, after, done)
         if self._leads and self._leads[1] <= engines.now + INSTANT and engines.free(self._engine):
-            i, waits = self._leads[0], self._efforts[self._leads[0]].waits
-            stored = self._efforts[i].stored
-            there = max(self._fetched.popleft(), engines.now + (waits.constants - waits.held) / stored)
-            engines.start(i, there if waits.constants else 0.0)
+            i, now = self._leads[0], engines.now
+            held_up = max(0.0, self._drained - self._efforts[i].waits.first_sums - now)
+            engines.start(i, now + self._constants.left(i, engines), held_up)
             self._leads = None
             self._lead(engines, after, done)
 
     def _lead(self, engines: Engines, after: Sequence[Finished], done: Finished) -> None:
         waits = self._leads or not self._queue or after[self._queue[0]] | done != done
         if not waits and engines.holds(self._queue[0]):
-            i, now = self._queue.popleft(), engines.now
-            busy, one = max(0.0, self._fetched[-1] - now) if self._fetched else 0.0, self._efforts[i]
-            self._leads = i, now + one.lead(busy * one.stored / one.ports)
+            i, begin = self._queue.popleft(), max(engines.now, self._read, self._drained)
+            one, (_, others) = self._efforts[i], engines.fetching
+            self._leads = i, begin + one.lead(others)
+            self._read = begin + one.waits.reading
 
     def worked(self, number: int, now: float) -> None:
         """Note that a Task has worked: it finishes after its tail."""
-        self._fetch(now)
+        self._constants.worked(number)
+        self._drained = now + self._efforts[number].waits.draining
         self._ends.append(max(now + self._efforts[number].waits.tail, self._ends[-1] if self._ends else 0.0))
 
     def finished(self, now: float) -> int:

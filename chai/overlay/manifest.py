@@ -153,6 +153,12 @@ class Overlay:
         port = self.memory_port
         return port.rates(self.ports, self.burst_words, run, odd) if port else (self.ports.words, self.ports.words)
 
+    def memory_cycles(self, bytes: float) -> float:
+        """Return the cycles in which the memory moves so many bytes at its full rate, with its refreshes."""
+        port = self.memory_port
+        moves = 1 - port.refresh_cycles / port.refresh_period if port else 1.0
+        return bytes * self.clock_mhz / (self.memory_mb_per_s * moves)
+
     @property
     def build(self) -> int:
         """Return the value of the register BUILD: the first 32 bits of the digest."""

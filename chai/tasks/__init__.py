@@ -18,7 +18,7 @@ from ..blob import Array, Shape, View
 from ..errors import DeviceError
 from ..overlay import EXACT, Overlay, TaskLimits
 from ..overlay.layout import Span, planes, word_bytes
-from ..overlay.sections import BEAT
+from ..overlay.sections import BEAT, RUN
 from ..util.lazy_numpy import np
 from ..util.paths import modules
 from ..util.rounding import ceil_div
@@ -168,18 +168,19 @@ class Task:
 
     def moving_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles of the memory at its full rate."""
-        bytes, port = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes), overlay.memory_port
-        moves = 1 - port.refresh_cycles / port.refresh_period if port else 1.0
-        return bytes * overlay.clock_mhz / (overlay.memory_mb_per_s * moves)
+        return overlay.memory_cycles(sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes))
 
     def port_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles of the busiest memory port, which has few bursts in flight; 0 if the manifest says nothing of it."""
         if overlay.memory_port is None:
             return 0.0
-        odd = prod(shapes[self.inputs[0]][2:]) % 2 == 1 and self.engine == "window"  # the array reads longer runs
-        (reads, writes), (_, written) = overlay.rates(odd=odd), self.moved(overlay, shapes)
-        outputs = overlay.ports.outputs if self.engine == "array" else 1
-        return max(max(self.reads(overlay, shapes)) / reads, written / outputs / writes) / BEAT
+        (reads, writes), outputs = overlay.rates(), overlay.ports.outputs
+        if self.engine == "window":  # a run for each plane; the array's are longer
+            pixels = [min(RUN, prod(self.accessed(shapes, blob)[2:])) for blob in (self.inputs[0], self.output)]
+            odd = prod(shapes[self.inputs[0]][2:]) % 2 == 1
+            (reads, _), (_, writes) = (overlay.rates(run, odd) for run in pixels)
+            outputs = 1
+        return max(max(self.reads(overlay, shapes)) / reads, self.moved(overlay, shapes)[1] / outputs / writes) / BEAT
 
     def reads(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, float, float, float]:
         """Return the bytes that it reads through each memory port, m0 to m3; by default those of the window engine."""

@@ -18,25 +18,29 @@ START, DRAIN = (
 
 
 class Waits(NamedTuple):
-    """The cycles of a Task and, of the array, the words that a port reads for it.
+    """The cycles of a Task and, of the array, what it takes of buffers and of its port.
 
     ``lead``   from the finish of the Tasks that it waits for to the first product
-    ``work``   from there to the last product, if all input and constants are there
+    ``work``   from there to the last product, if all input and constants are there and nothing else is drained
     ``tail``   from there to its finish
-    ``first``  words in ``lead`` of a port that also reads constants
     ``constants``  words of constants
     ``held``   words that the weight buffer holds, which may arrive before the Task works
     ``rows``, ``keeps``  the share of the input buffer that its first rows take, and of those that it has to its last product
+    ``reading``  cycles in which a port reads all of its rows
+    ``first_sums``  from the first product until the first sums are complete, which are drained after those of the Task before
+    ``draining``  of its last sums
     """
 
     lead: float
     work: float
     tail: float
-    first: float = 0
     constants: float = 0
     held: float = 0
     rows: float = 0
     keeps: float = 0
+    reading: float = 0
+    first_sums: float = 0
+    draining: float = 0
 
 
 def latency(overlay: Overlay) -> int:

@@ -30,7 +30,7 @@ def made(
     **more: float,
 ) -> Effort:
     """The effort of a Task that works so long, ``moving`` cycles of them at the memory's full rate, ``port`` at a port's."""
-    return Effort(engine, (moving / work, port / work), Waits(lead, work, tail, **more))
+    return Effort(engine, (moving / work, port / work), Waits(lead, work, tail, **more), fetching=(0.0, 0.0))
 
 
 def stepped(tasks: Sequence[Effort], after: Sequence[Finished], step: float) -> float:
@@ -75,17 +75,17 @@ def test_one_engine_takes_the_sum_of_its_tasks() -> None:
     """By hand: 2 images of 16 channels, 35 pixels, move as many bytes twice at 15 a cycle, and take 64 more.
 
     A memory port writes their 140 beats no faster than 8 bursts in the cycles from an address to the next burst's first beat:
-    150, its beats twice, and 18. A run of 64 beats is 4 bursts, or 5 at the end of a page of 512.
+    150, its beats twice, and 18. A plane's run of 35 beats is 3 bursts, or 4 at the end of a page of 512.
     """
     tasks = [Pool(("a",), top, (top,), Window((1, 1), (1, 1), (0, 0)), (5, 7), None) for top in "bc"]
     unlimited = replace(Z2, memory_port=None)
     assert tasks[0].cycles(unlimited, SHAPES) == -(-2 * 2 * 16 * 35 // 15) + 64
-    burst = 64 / (4 + 64 / 512 * 15 / 16)
+    burst = 35 / (3 + 35 / 512 * 15 / 16)
     one = ceil(140 * (150 + 2 * burst + 18) / (8 * burst))
     assert tasks[0].cycles(Z2, SHAPES) == one + 64
-    # 350 cycles until the first descriptor is there, 150 until the first word is, and until the last response is
-    assert chain_cycles(Z2, tasks, SHAPES, [NONE, NONE]) == 350 + 150 + 2 * one + 150
-    assert chain_cycles(Z2, tasks, SHAPES, [NONE, Finished(0, 1)]) == 350 + 2 * (150 + one + 150)
+    # 320 cycles until the first descriptor is there, 150 until the first word is, and until the last response is
+    assert chain_cycles(Z2, tasks, SHAPES, [NONE, NONE]) == 320 + 150 + 2 * one + 150
+    assert chain_cycles(Z2, tasks, SHAPES, [NONE, Finished(0, 1)]) == 320 + 2 * (150 + one + 150)
     assert chain_cycles(Z2, [], SHAPES, []) == 0
 
 
@@ -132,15 +132,40 @@ def test_every_other_run_of_odd_planes_is_a_burst_more() -> None:
 
 
 def test_constants_come_a_task_ahead() -> None:
-    """By hand: those of the third Task are asked for when the first one has worked, and its port reads them before rows."""
+    """By hand: those of the third Task are asked for when the first one has worked; what its port has accepted is before rows."""
     first, third = made("array", 100), made("array", 10, constants=500, held=400)
     assert makespan([first, third], [NONE, NONE]) == 500  # from the start on, and no more than 400 before it works
-    second = made("array", 50, lead=10, tail=5, first=20)
+    second = made("array", 50, lead=10, tail=5)
     assert makespan([first, second, third], [NONE, NONE, NONE]) == 100 + 500
-    # 250 of 500 beats are its port's: those that the port has accepted, and as many as it has rows itself, are before them
     waits = replace(second, queue=30, rate=0.5)
     assert makespan([first, waits, third], [NONE, Finished(1, 0), NONE]) == 100 + 500
-    assert waits.lead(250) == 10 + (30 + 20) / 0.5 and waits.lead(7) == 10 + 7 / 0.5
+    assert waits.lead(250) == 10 + 30 / 0.5 and waits.lead(7) == 10 + 7 / 0.5
+    other = replace(waits, stored=1.5, ports=3)  # of 10 cycles of constants, 5 words are its port's
+    assert other.lead(10) == 10 + 5 / 0.5
+
+
+def test_constants_on_their_way_share_rates_with_the_tasks() -> None:
+    """By hand: 100 cycles of constants that use all of the memory, and a Task of 100 that uses .8 of it while it works.
+
+    Each has half until the Task has worked, after 160 cycles. The Task of 50, whose constants they are, ends when they are there.
+    """
+    window, array = made("window", 100, 80), replace(made("array", 50, constants=100, held=100), fetching=(1.0, 0.0))
+    assert makespan([window], [NONE]) == 100
+    assert makespan([array], [NONE]) == 100
+    assert makespan([array, window], [NONE, NONE]) == 160 + (100 - 160 / 2)
+    first = made("array", 70)  # half of which is waited for until the others are there
+    assert makespan([first, array], [NONE, NONE]) == 70 + 50
+
+
+def test_rows_and_sums_of_the_task_before_come_first() -> None:
+    """By hand: a port reads a Task's rows after those of the one before, the drain takes its sums after that one's."""
+    slow = made("array", 30, lead=20, reading=90)
+    assert makespan([slow, slow], [NONE, NONE]) == 20 + 90 + 30
+    assert makespan([slow, made("array", 100, lead=20)], [NONE, NONE]) == 90 + 20 + 100
+    drains = made("array", 60, tail=50, draining=50, first_sums=30)
+    assert makespan([drains], [NONE]) == 110
+    assert makespan([drains, drains], [NONE, NONE]) == 60 + (50 - 30) + 60 + 50
+    assert makespan([drains, replace(drains, waits=drains.waits._replace(first_sums=55))], [NONE, NONE]) == 60 + 60 + 50
 
 
 @st.composite

@@ -102,7 +102,7 @@ def test_a_compiled_network_runs_them_on_any_device(tmp_path: Path, lines: str) 
     again = chai.Net(tmp_path / "net.chai", device="emulator", keep="all")
     result = again.forward(DATA)
     (step,) = (step for step in again.schedule.steps if isinstance(step, DeviceStep))
-    assert kinds(step.chain.tasks).count("conv+pool") == 2 and kinds(step.tasks) == kinds(
+    assert kinds(step.chain.whole).count("conv+pool") == 2 and kinds(step.tasks) == kinds(
         net.schedule.segments[0].tasks
     )
     assert np.array_equal(again.blobs["d"], net.blobs["d"]) and result
