@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from chai import devices
-from chai.codegen.encoding import decode, task_of
+from chai.codegen.encoding import decode, shared_weights, task_of
 from chai.errors import DeviceError
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
@@ -125,7 +125,12 @@ class Accelerator:
             for self.at, descriptor in enumerate(chain):
                 values.append(unpack(self.overlay.descriptor, descriptor))
             kinds = [engines.engine(v, self.overlay) for v in values]
-            work = lambda i: self._run(i, values[i])  # noqa: E731
+            shared = [*shared_weights(self.overlay, values)]
+            held = 0  # the address of the weights in the array's buffer
+            for v, kind, (here, _) in zip(values, kinds, shared):
+                if kind == "array":
+                    v["weights"] = held = held if here else v["weights"]
+            work = lambda i: self._run(i, values[i], *shared[i])  # noqa: E731
             done = self.overlay.registers["DONE"]
             for i in engines.run(kinds, [engines.after(v) for v in values], work, self._choose, self.depth):
                 self.values["DONE"] += done.mask(kinds[i]) & -done.mask(kinds[i])
@@ -150,7 +155,7 @@ class Accelerator:
             raise engines.Stuck
         return self.choose(moves)
 
-    def _run(self, i: int, values: dict[str, int]) -> Iterator[None]:
+    def _run(self, i: int, values: dict[str, int], shared: bool, shares: bool) -> Iterator[None]:
         """Read and write blobs row by row, at any time between start and end; what is written depends on what was read.
 
         ``early`` and ``late`` are the extremes: reads at the start and at once, or just before the writes at the end.
@@ -164,7 +169,7 @@ class Accelerator:
         read = TaskConstants(memoryview(constants.device), constants.address) if constants else None
         memory = Operands(self.overlay, address, shapes, read)
         inputs = tuple(name for name in ("input", "second") if name in address)
-        common = {"inputs": inputs, "output": "output", "origin": ()}
+        common = {"inputs": inputs, "output": "output", "origin": (), "shared": shared, "shares": shares}
         # of a strip or a band the blob is what it reads: its rows, without those between them
         part, whole = self._is_part(values), values | {"input_row": 0}
         (task,) = [task_of(whole, common, memory)] if part else decode([(values, common)], memory)
