@@ -200,7 +200,7 @@ def test_descriptors_that_arrive_wrong(board: Any, capsys: pytest.CaptureFixture
 
 
 def test_chains_alone(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    board.accelerator.hangs_at = 9  # a Task alone is three bands of three images at most
+    board.accelerator.hangs_at = 12  # a Task alone is four bands of three images at most
     code, lines = command(board, capsys, "--repeat", "2")
     assert (code, told(lines)) == (1, [diagnosis.CHAINS])
 
