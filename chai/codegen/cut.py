@@ -18,9 +18,9 @@ from .cycles import Effort, effort
 
 PIECES = 8  # of a Task at most: larger batches are cut into runs of images
 BANDS = 16  # of a piece at most
-LOSS = 0.05  # of a Task's cycles, in images: weights are fetched again for each piece
+LOSS = 0.05  # of a Task's cycles, in images: weights are fetched again for a piece that cannot share them
 # the cycles of a band at least, and what may be lost of them: rows between bands are read twice. None is the best of every
-# network and overlay; the best of these four is within 0.7 % of that of 32, for five networks on four overlays
+# network and overlay; the best of these four is within 0.7 % of that of 32 by the model, for five networks on four overlays
 BANDINGS = (500, 0.05), (1000, 0.003), (2000, 0.15), (4000, 0.15)
 
 

@@ -22,13 +22,10 @@ from .dependencies import NONE, Finished
 
 INSTANT = 1e-6  # cycles, less than which is a rounding error
 AHEAD = 2  # Tasks whose constants are requested before the first one has worked
-ARRAY, CONSTANTS = (
-    "array",
-    "constants",
-)  # the engine that has constants, and the fetch of these, in parallel to both engines
-FETCH = (
-    170  # cycles of the first descriptor besides the latency: its beats (16), its check (14) and the array's plan (140)
-)
+# the engine that has constants, and the fetch of these, in parallel to both engines
+ARRAY, CONSTANTS = "array", "constants"
+# cycles of the first descriptor besides the latency: its beats (16), its check (14) and the array's plan (140)
+FETCH = 170
 
 
 @dataclass(eq=False, slots=True)

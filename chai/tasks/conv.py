@@ -176,7 +176,7 @@ class Conv(FilterTask):
         whole = self.window.sizes(tuple(sides))
         size = rows[1] if rows else whole[0], self.columns[1] if self.columns else whole[1]
         source, strip = (self.batch(shapes), channels, height, width), self.columns is not None
-        more = pooling, self.wide, self.shares or self.shared, self.shared
+        more = pooling, self.wide, self.shares, self.shared
         return Convolved(window, self.weights.shape, self.group, source, size, strip, (top, left), *more)
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:

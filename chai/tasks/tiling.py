@@ -122,8 +122,7 @@ class Convolved(NamedTuple):
     """The shapes of a convolution: those of weights (M, C/group, kh, kw) and input (N, C, H, W), and what follows it.
 
     Of a band or a strip the input is what it reads, from row and column ``first`` on, with the padding before that. ``size`` is
-    height and width of its codes. ``shares`` is whether another one before or after it has its weights from one fetch, ``shared``
-    whether the fetch was before.
+    height and width of its codes. ``shares`` and ``shared`` are those of the Task.
     """
 
     window: Window
@@ -171,7 +170,7 @@ class Convolved(NamedTuple):
         rows = most(room)
         rows = ceil_div(oh, ceil_div(oh, rows))
         columns = ceil_div(ow, ceil_div(ow, pixels))
-        if self.shares:
+        if self.shares or self.shared:
             stays = WEIGHTS
         elif n * height * row <= room:
             stays = IMAGES
@@ -245,9 +244,9 @@ def weight_words(overlay: Overlay, weights: Shape, group: int) -> int:
 
 def weight_traffic(overlay: Overlay, conv: Convolved) -> int:
     """Return the bytes of weights that are fetched: again for each tile where neither they nor the input stay."""
-    tile, images = conv.tiling(overlay), conv.source[0]
     if conv.shared:
         return 0
+    tile, images = conv.tiling(overlay), conv.source[0]
     times = {NOTHING: images * tile.tiles, IMAGE: images, IMAGES: 1, WEIGHTS: 1}[tile.stays]
     return times * weight_bytes(conv.weights, conv.group, overlay.array)
 

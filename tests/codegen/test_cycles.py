@@ -153,7 +153,7 @@ def test_constants_on_their_way_share_rates_with_the_tasks() -> None:
     assert makespan([window], [NONE]) == 100
     assert makespan([array], [NONE]) == 100
     assert makespan([array, window], [NONE, NONE]) == 160 + (100 - 160 / 2)
-    first = made("array", 70)  # half of which is waited for until the others are there
+    first = made("array", 70)  # meanwhile 70 of the 100 cycles of constants pass, and 30 more while the next one works
     assert makespan([first, array], [NONE, NONE]) == 70 + 50
 
 

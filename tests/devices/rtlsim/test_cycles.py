@@ -19,12 +19,8 @@ if missing():
 pytestmark = pytest.mark.slow
 # cycles of a chain, and how far the model of longer and of shorter ones may be off
 LONG, CLOSE, NEAR = 100_000, 0.03, 0.10
-KV260 = {
-    "googlenet": 255,
-    "resnet50": 76,
-    "squeezenet_v1.1": 680,
-    "mobilenet_v1": 380,
-}  # images/s of one image at 250 MHz
+# images/s with one image at 250 MHz
+KV260 = {"googlenet": 255, "resnet50": 76, "squeezenet_v1.1": 680, "mobilenet_v1": 380}
 GOALS = {("googlenet", 1, "pynq-z2"): 4_850_000, ("googlenet", 2, "pynq-z2"): 2 * 4_700_000}
 GOALS |= {(name, 1, "kv260"): 250_000_000 // rate for name, rate in KV260.items()}
 
