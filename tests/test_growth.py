@@ -13,7 +13,9 @@ import chai
 from .conftest import ROOT
 
 BLOCKS = 4, 16  # 42 and 150 layers
-BOUND = 1.2  # times as many calls per layer: 3.6 times as many layers would show what grows with their number
+# times as many calls per layer: 3.6 times as many layers would show what grows with their number. Of a plan at most 32 parts are
+# cut in other ways, and networks of 42 layers have fewer
+BOUND, BOUNDS = 1.2, {"compile": 1.8}
 
 
 def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,4 +43,4 @@ def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     gc.unfreeze()
     capsys.readouterr()
     growth = {name: round(calls / counts[1][name], 2) for name, calls in counts[2].items()}
-    assert {name: ratio for name, ratio in growth.items() if ratio > BOUND} == {}
+    assert {name: ratio for name, ratio in growth.items() if ratio > BOUNDS.get(name, BOUND)} == {}

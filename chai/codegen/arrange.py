@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from heapq import heappop, heappush
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
 from ..blob import Shape, View, outermost
 from ..overlay import Overlay
+from ..overlay.layout import Span
 from ..tasks import Task
 from ..util.rounding import ceil_div
 from .chain import Piece, arranged, sharing
-from .cut import PIECES, Cuts
+from .cut import PIECES, Cuts, Way
 from .cycles import INSTANT, Effort, Engines, first_cycle, makespan
 from .dependencies import NONE, Finished
 
+SAVED = 60  # cycles that a further piece saves at least: the model of a Task is no more exact
+PARTS = 32  # of a segment at most, each of which may be cut in another way
+
 Box = tuple[int, int, int, int]  # the first plane and the end of the planes, the same of rows
+Access = tuple[tuple[str, int], Box]  # a blob and a run of its images, and the box
 
 
 class Arrangement(NamedTuple):
@@ -26,60 +33,115 @@ class Arrangement(NamedTuple):
     efforts: list[Effort]
     cycles: int
 
+    @property
+    def cost(self) -> int:
+        """Return the cycles, and those that each piece has to save."""
+        return self.cycles + SAVED * len(self.pieces)
+
+
+class Priority(Enum):
+    """Priorities of list scheduling: the order of the Tasks as they come, or the length of their critical paths."""
+
+    TASKS = "order of the Tasks"
+    PATHS = "critical paths"
+
+
+def best_arrangement(
+    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
+) -> Arrangement:
+    """Return the arrangement with the lowest cost of those that a coordinate descent compares.
+
+    It begins with the best one of ``arrangements``. Then it cuts the Tasks of each part of the segment as another way does,
+    into more pieces or into fewer, as long as that costs less. Cycles are those of the cycle model where no two blobs share
+    bytes.
+    """
+    arranger = Arranger(overlay, tasks, shapes, views)
+    ways = [*arranger.cuts.ways()]
+    best, way, priority = min(
+        ((arranger.arrangement(way, priority), way, priority) for way in ways for priority in Priority),
+        key=lambda one: one[0].cost,
+    )
+    size = max(1, ceil_div(len(tasks), PARTS))
+    for part in (slice(first, first + size) for first in range(0, len(tasks), size)):
+        options = sorted(dict.fromkeys(other[part] for other in ways), key=lambda cut: sum(map(len, cut)))
+        for step in (1, -1):  # into more pieces, or into fewer
+            at = options.index(way[part]) + step
+            while 0 <= at < len(options):
+                mixed = (*way[: part.start], *options[at], *way[part.stop :])
+                arrangement = arranger.arrangement(mixed, priority)
+                if arrangement.cost >= best.cost:
+                    break
+                best, way, at = arrangement, mixed, at + step
+    return best
+
 
 def arrangements(
     overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
 ) -> Iterator[Arrangement]:
-    """Yield the arrangements to compare: for each way to cut the Tasks, the pieces ordered by two rules.
+    """Yield the arrangements of each way to cut the Tasks, by each Priority."""
+    arranger = Arranger(overlay, tasks, shapes, views)
+    yield from (arranger.arrangement(way, priority) for way in arranger.cuts.ways() for priority in Priority)
 
-    Their cycles are those of the cycle model where no two blobs share bytes. The rules are priorities of list scheduling:
-    the order of the Tasks as they come, or the length of their critical paths.
+
+class Arranger:
+    """Arranges the pieces of a segment's Tasks.
+
+    ``cuts``  ways to cut them
     """
-    cuts = Cuts(overlay, tasks, shapes)
-    for pieces in cuts.ways():
-        costs = [cuts.effort(piece) for piece in pieces]
-        predecessors = _predecessors(tasks, pieces, shapes, views, overlay.layout.channels_per_word)
-        for priorities in ([0] * len(pieces), _critical_paths(costs, predecessors)):
-            order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
-            after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
-            arrangement = sharing(overlay, tasks, [pieces[i] for i in order])
-            efforts = [cuts.effort(piece) for piece in arrangement]
-            yield Arrangement(arrangement, efforts, makespan(efforts, after, first_cycle(overlay)))
 
+    def __init__(
+        self, overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
+    ) -> None:
+        self.cuts = Cuts(overlay, tasks, shapes)
+        self._overlay, self._tasks, self._shapes, self._views = overlay, tasks, shapes, views
+        self._accesses: dict[Piece, tuple[list[Access], list[Access]]] = {}
 
-def _predecessors(
-    tasks: Sequence[Task],
-    pieces: Sequence[Piece],
-    shapes: Mapping[str, Shape],
-    views: Mapping[str, View],
-    word: int,
-) -> list[set[int]]:
-    """Return for each piece those before it that write what it reads. No part of a blob is written twice, but for strips."""
+    def arrangement(self, way: Way, priority: Priority) -> Arrangement:
+        """Return the pieces of a way in the order that list scheduling gives them."""
+        pieces = [*chain.from_iterable(way)]
+        costs = [self.cuts.effort(piece) for piece in pieces]
+        predecessors = self._predecessors(pieces)
+        priorities = [0.0] * len(pieces) if priority is Priority.TASKS else _critical_paths(costs, predecessors)
+        order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
+        after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
+        arrangement = sharing(self._overlay, self._tasks, [pieces[i] for i in order])
+        efforts = [self.cuts.effort(piece) for piece in arrangement]
+        return Arrangement(arrangement, efforts, makespan(efforts, after, first_cycle(self._overlay)))
 
-    def boxes(
-        piece: Piece, blob: str, channels: tuple[int, int], rows: tuple[int, int]
-    ) -> Iterator[tuple[tuple[str, int], Box]]:
+    def _predecessors(self, pieces: Sequence[Piece]) -> list[set[int]]:
+        """Return for each piece those before it that write what it reads. No part of a blob is written twice, but for strips."""
+        writers: dict[tuple[str, int], list[tuple[Box, int]]] = {}
+        predecessors = []
+        for i, piece in enumerate(pieces):
+            if piece not in self._accesses:
+                self._accesses[piece] = self._read_and_written(piece)
+            reads, writes = self._accesses[piece]
+            predecessors.append(
+                {writer for place, box in reads for other, writer in writers.get(place, ()) if _overlap(box, other)}
+            )
+            for place, box in writes:
+                writers.setdefault(place, []).append((box, i))
+        return predecessors
+
+    def _read_and_written(self, piece: Piece) -> tuple[list[Access], list[Access]]:
+        (task,), shapes = arranged(self._tasks, [piece]), self._shapes
+        reads = [
+            access
+            for blob in task.inputs
+            for access in self._boxes(piece, blob, (0, shapes[blob][1]), task.rows_read(shapes, blob))
+        ]
+        rows = task.rows or (0, shapes[task.output][2])
+        return reads, [*self._boxes(piece, task.output, task.channels(shapes), rows)]
+
+    def _boxes(self, piece: Piece, blob: str, channels: Span, rows: Span) -> Iterator[Access]:
         """Yield the outermost blob of each run of images, with the run, and the box of what is accessed there."""
-        whole, start = outermost(blob, views)
-        batch = shapes[blob][0]
+        word = self._overlay.layout.channels_per_word
+        whole, start = outermost(blob, self._views)
+        batch = self._shapes[blob][0]
         first, images = piece.images or (0, batch)
         planes = (start + channels[0]) // word, ceil_div(start + sum(channels), word)
         for run in range(first // ceil_div(batch, PIECES), ceil_div(first + images, ceil_div(batch, PIECES))):
             yield (whole, run), (*planes, rows[0], sum(rows))
-
-    writers: dict[tuple[str, int], list[tuple[Box, int]]] = {}
-    predecessors = []
-    for i, piece in enumerate(pieces):
-        task = arranged(tasks, [piece])[0]
-        before = set()
-        for blob in task.inputs:
-            for place, box in boxes(piece, blob, (0, shapes[blob][1]), task.rows_read(shapes, blob)):
-                before |= {writer for other, writer in writers.get(place, ()) if _overlap(box, other)}
-        predecessors.append(before)
-        rows = task.rows or (0, shapes[task.output][2])
-        for place, box in boxes(piece, task.output, task.channels(shapes), rows):
-            writers.setdefault(place, []).append((box, i))
-    return predecessors
 
 
 def _overlap(a: Box, b: Box) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
@@ -12,7 +11,7 @@ from ..overlay.weights import Piece as Constant, size_of
 from ..tasks.fields import Operands
 from ..tasks.work import Work
 from ..util.rounding import round_up
-from .arrange import arrangements
+from .arrange import best_arrangement
 from .chain import Chain, arranged, head_bytes, wanted
 from .cycles import first_cycle, makespan
 from .dependencies import dependencies
@@ -30,8 +29,8 @@ ROOM = 32 << 20  # bytes of blobs that are kept apart at most: a quarter of what
 def chain(work: Work) -> Chain:
     """Return the Chain of a segment.
 
-    Poolings are joined to the convolutions before them. Of the orders of ``arrangements`` and of layouts that share more or
-    less memory it has that with the fewest cycles. Raises DeviceError for an overlay without descriptors, and for a Task that
+    Poolings are joined to the convolutions before them. Of layouts that share more or less memory it has that with the fewest
+    cycles, in the order of ``best_arrangement``. Raises DeviceError for an overlay without descriptors, and for a Task that
     they cannot express.
     """
     check_descriptors(work)
@@ -39,7 +38,7 @@ def chain(work: Work) -> Chain:
     overlay, shapes = work.overlay, work.shapes
 
     # orders are compared as if no bytes were shared, so no Task waits for them; then bytes are shared where it costs no cycles
-    pieces, efforts, _ = min(arrangements(overlay, work.tasks, shapes, work.views), key=attrgetter("cycles"))
+    pieces, efforts, _ = best_arrangement(overlay, work.tasks, shapes, work.views)
 
     def draft(apart: int) -> Chain:
         tasks = arranged(work.tasks, pieces)

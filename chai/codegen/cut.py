@@ -7,7 +7,6 @@ it computes the lower ones. Nothing is added: a piece names some images, rows or
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
 from ..blob import Shape
 from ..overlay import Overlay
@@ -17,11 +16,21 @@ from .chain import Piece, arranged
 from .cycles import Effort, effort
 
 PIECES = 8  # of a Task at most: larger batches are cut into runs of images
-BANDS = 16  # of a piece at most
 LOSS = 0.05  # of a Task's cycles, in images: weights are fetched again for a piece that cannot share them
-# the cycles of a band at least, and what may be lost of them: rows between bands are read twice. None is the best of every
-# network and overlay; the best of these four is within 0.7 % of that of 32 by the model, for five networks on four overlays
-BANDINGS = (500, 0.05), (1000, 0.003), (2000, 0.15), (4000, 0.15)
+# bands of a piece at most, the cycles of a band at least, and what may be lost of them: rows between bands are read twice. None
+# is the best of every network and overlay; the best of these is within 1.3 % of that of 60 by the model, for five networks
+# on four overlays
+BANDINGS = (
+    (2, 500, 0.4),
+    (3, 1000, 0.4),
+    (4, 100, 0.15),
+    (4, 100, 0.4),
+    (6, 2000, 0.4),
+    (8, 1000, 0.003),
+    (16, 2000, 0.15),
+)
+
+Way = Sequence[Sequence[Piece]]  # to cut the Tasks: the pieces of each
 
 
 class Cuts:
@@ -41,15 +50,15 @@ class Cuts:
             self._efforts[piece] = effort(self._overlay, task, self._shapes)
         return self._efforts[piece]
 
-    def ways(self) -> Iterator[tuple[Piece, ...]]:
-        """Yield the pieces of each way that differs, in the order of the Tasks.
+    def ways(self) -> Iterator[Way]:
+        """Yield each way that differs.
 
         No Task is cut, but for strips; all are cut into images, or those that lose little; and these into bands.
         """
         images = [[*self._images(i)] for i in range(len(self._tasks))]
         little = [self._unless_lost(i, pieces) for i, pieces in enumerate(images)]
         ways = [self._whole, images, little, *(self._in_bands(little, *banding) for banding in BANDINGS)]
-        yield from dict.fromkeys(tuple(chain.from_iterable(way)) for way in ways)
+        yield from dict.fromkeys(tuple(map(tuple, way)) for way in ways)
 
     def _images(self, i: int) -> Iterator[Piece]:
         """Yield runs of images of a Task, each with its strips."""
@@ -60,13 +69,13 @@ class Cuts:
             for piece in self._whole[i]:
                 yield piece._replace(images=None if count == batch else (first, count))
 
-    def _in_bands(self, way: list[list[Piece]], least: int, loss: float) -> list[list[Piece]]:
-        """Return the pieces of each Task in bands of at least so many cycles, where that loses no more."""
-        return [[band for piece in pieces for band in self._bands(piece, least, loss)] for pieces in way]
+    def _in_bands(self, way: Way, most: int, least: int, loss: float) -> list[list[Piece]]:
+        """Return the pieces of each Task in at most so many bands of at least so many cycles, where that loses no more."""
+        return [[band for piece in pieces for band in self._bands(piece, most, least, loss)] for pieces in way]
 
-    def _bands(self, piece: Piece, least: int, loss: float) -> list[Piece]:
+    def _bands(self, piece: Piece, most: int, least: int, loss: float) -> list[Piece]:
         """Return the most such bands of a piece, or the piece."""
-        count = min(BANDS, int(self.effort(piece).waits.work // least))
+        count = min(most, int(self.effort(piece).waits.work // least))
         while count > 1 and piece.columns is None:
             rows = self._tasks[piece.task].bands(self._overlay, self._shapes, count)
             bands = [piece._replace(rows=some) for some in rows]

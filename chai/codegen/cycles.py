@@ -89,6 +89,7 @@ class Engines:
         self._efforts = efforts
         self._running: dict[str, int] = {}
         self._left: dict[str, float] = {}
+        self._speeds: dict[str, float] = {}  # of those that run, {} when that has changed
 
     def free(self, engine: str) -> bool:
         """Return whether an engine has no Task."""
@@ -102,12 +103,12 @@ class Engines:
     def start(self, number: int, until: float = 0.0, more: float = 0.0) -> None:
         """Start a Task on its engine, which is free; it works ``more`` cycles longer, at least until the cycle ``until``."""
         one = self._efforts[number]
-        self._running[one.engine] = number
+        self._running[one.engine], self._speeds = number, {}
         self._left[one.engine] = max(one.waits.work + more, until - self.now)
 
     def fetch(self, number: int) -> None:
         """Start the fetch of a Task's constants; no others are on their way."""
-        self._running[CONSTANTS] = number
+        self._running[CONSTANTS], self._speeds = number, {}
         self._left[CONSTANTS] = self._efforts[number].waits.constants / self._efforts[number].stored
 
     @property
@@ -118,22 +119,30 @@ class Engines:
 
     def advance(self, until: float = inf) -> list[tuple[str, int]]:
         """Run until something ends, or until a cycle; return the engines and the Tasks that leave them free."""
-        efforts = {name: self._efforts[i] for name, i in self._running.items()}
-        loads = {name: one.fetching if name == CONSTANTS else one.loads for name, one in efforts.items()}
-        totals = [sum(shares) for shares in zip(*loads.values())]
-        speeds = {name: min(map(_speed, shares, totals)) for name, shares in loads.items()}
-        passed = min([until - self.now, *(self._left[name] / speed for name, speed in speeds.items())])
+        speeds, left = self._speeds or self._shared(), self._left
+        passed = min([until - self.now, *(left[name] / speed for name, speed in speeds.items())])
         self.now += passed
         for name, speed in speeds.items():
-            self._left[name] -= passed * speed
+            left[name] -= passed * speed
         if self._running.get(ARRAY) == self._running.get(CONSTANTS, -1):  # it cannot end before its own have come
-            self._left[ARRAY] = max(self._left[ARRAY], self._left[CONSTANTS])
-        return [(name, self._running.pop(name)) for name in speeds if self._left[name] < INSTANT]
+            left[ARRAY] = max(left[ARRAY], left[CONSTANTS])
+        ends = [name for name in speeds if left[name] < INSTANT]
+        self._speeds = {} if ends else speeds
+        return [(name, self._running.pop(name)) for name in ends]
+
+    def _shared(self) -> dict[str, float]:
+        """Return the speed of each engine that runs: 1 where no rate is asked for more than it has."""
+        efforts = {name: self._efforts[i] for name, i in self._running.items()}
+        loads = [one.fetching if name == CONSTANTS else one.loads for name, one in efforts.items()]
+        scarce = [(i, total) for i, total in enumerate(map(sum, zip(*loads))) if total > 1]
+        return {
+            name: min([1.0, *(_speed(shares[i], total) for i, total in scarce)]) for name, shares in zip(efforts, loads)
+        }
 
 
 def _speed(load: float, total: float) -> float:
     """Return the speed of a Task, 1 if it ran alone; ``load`` and ``total`` are the shares of a rate that it and all ask for."""
-    return min(1.0, max(0.5, 1 - (total - load)) / load) if load else 1.0
+    return max(0.5, 1 - (total - load)) / load if load else 1.0
 
 
 def chain_cycles(

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 import chai
-from chai.codegen.encoding import equal
+from chai.codegen.encoding import check_fields, constants_at, equal
 from chai.codegen.memory_map import FIXED, split
 from chai.errors import ChaiError
 from chai.offload.schedule import DeviceStep
 from chai.overlay.records import unpack
+from chai.tasks.fields import Operands, TaskConstants
 from tests.codegen.cases import decoded
 from tests.conftest import HANG, report
 
@@ -68,7 +69,8 @@ def fetched(step: DeviceStep, net: chai.Net) -> None:
     assert {id(task) for task in whole} == {id(task) for task in step.tasks}
     assert len(chain.tasks) == len(whole)
     assert all(
-        equal(replace(task, images=None, shared=False, shares=False), of) for task, of in zip(chain.tasks, whole)
+        equal(replace(task, images=None, rows=None, shared=False, shares=False), of)
+        for task, of in zip(chain.tasks, whole)
     )
     assert [task.images for task in chain.tasks] == [piece.images for piece in chain.pieces]
     memory = np.full(chain.sizes[FIXED], 0xA5, np.uint8)
@@ -81,9 +83,13 @@ def fetched(step: DeviceStep, net: chai.Net) -> None:
         real[blob] = placed._replace(offset=base[region] + offset)
     for tag, task in enumerate(chain.tasks):
         descriptor = memory[tag * size : (tag + 1) * size].tobytes()
-        assert unpack(net.overlay.descriptor, descriptor)["tag"] == tag
-        constants, shapes = memory.tobytes(), net.offload.shapes
-        assert equal(decoded(descriptor, constants, net.overlay, real, shapes, base[FIXED], task), task)
+        values, constants, shapes = unpack(net.overlay.descriptor, descriptor), memory.tobytes(), net.offload.shapes
+        assert values["tag"] == tag
+        if task.rows is None:
+            assert equal(decoded(descriptor, constants, net.overlay, real, shapes, base[FIXED], task), task)
+        else:  # its padding is that of a band
+            operands = Operands(net.overlay, real, shapes, TaskConstants(constants, base[FIXED]), task.images)
+            check_fields(values, task, operands, constants_at(values))
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -193,7 +193,7 @@ def test_a_vector_is_read_whole() -> None:
 
 def tall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[chai.Net, Chain]:
     """A network whose Tasks are cut into bands, and its chain."""
-    monkeypatch.setattr("chai.codegen.cut.BANDINGS", ((300, 0.05),))
+    monkeypatch.setattr("chai.codegen.cut.BANDINGS", ((16, 300, 0.05),))
     (tmp_path / "tall.prototxt").write_text(TALL)
     net = chai.Net(tmp_path / "tall.prototxt", device="null", overlay="pynq-z2")
     net.calibrate(np.random.default_rng(0).random((1, 16, 46, 90)).astype("f"))
@@ -269,7 +269,7 @@ def test_a_file_with_other_rows_is_refused(
 
 def test_the_rows_of_an_average_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would have the records of the first rows."""
-    monkeypatch.setattr("chai.codegen.cut.BANDINGS", ((300, 0.05),))
+    monkeypatch.setattr("chai.codegen.cut.BANDINGS", ((16, 300, 0.05),))
     (tmp_path / "net.prototxt").write_text(TALL.replace("stride: 2 }", "stride: 2 pool: AVE }"))
     net = chai.Net(tmp_path / "net.prototxt", device="null", overlay="pynq-z2")
     net.calibrate(np.random.default_rng(0).random((1, 16, 46, 90)).astype("f"))
