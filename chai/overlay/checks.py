@@ -139,9 +139,15 @@ def _check_array(document: Document) -> None:
         raise document.error(message, ("ports", "constants"))
     array, dsp, has = value["array"], value["dsp"], value["resources"]
     macs = array["inputs"] * array["outputs"] * array["lanes"]
-    if macs != dsp["array"] * value["macs_per_dsp"]:
-        message = f"dsp.array: {macs} products a cycle take {macs / value['macs_per_dsp']:g} DSPs, found {dsp['array']}"
+    logic = dsp.get("logic", 0)
+    if macs != (dsp["array"] + logic) * value["macs_per_dsp"]:
+        but = f", of which {logic} are look-up tables" if logic else ""
+        message = (
+            f"dsp.array: {macs} products a cycle take {macs / value['macs_per_dsp']:g} DSPs{but}, found {dsp['array']}"
+        )
         raise document.error(message, ("dsp", "array"))
+    if logic % array["chain"]:
+        raise document.error(f"dsp.logic: {logic} are not whole chains of {array['chain']}", ("dsp", "logic"))
     if dsp["array"] + dsp["requant"] > has["dsp"]:
         raise document.error(f"dsp: {dsp['array']} + {dsp['requant']} DSPs, the part has {has['dsp']}", ("dsp",))
     if array["inputs"] % array["chain"]:

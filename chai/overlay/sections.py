@@ -46,10 +46,11 @@ class Array(NamedTuple):
 
 
 class Dsp(NamedTuple):
-    """DSP slices used."""
+    """DSP slices used; ``logic``: of the array, those whose products are made of look-up tables instead, in whole chains."""
 
     array: int
     requant: int
+    logic: int = 0
 
 
 class Requant(NamedTuple):

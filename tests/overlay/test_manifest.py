@@ -338,6 +338,16 @@ def refusal_at(folder: Path, marked: str, message: str) -> None:
         ),
         ('"dsp": { "array": 192', '"dsp": { "array": @200', "dsp.array: 384 products a cycle take 192 DSPs, found 200"),
         (
+            '"dsp": { "array": 192',
+            '"dsp": { "logic": 16, "array": @192',
+            "dsp.array: 384 products a cycle take 192 DSPs, of which 16 are look-up tables, found 192",
+        ),
+        (
+            '"dsp": { "array": 192',
+            '"dsp": { "logic": @6, "array": 186',
+            "dsp.logic: 6 are not whole chains of 4",
+        ),
+        (
             '"memory_port": {',
             '"ports": { "bytes": @16 },\n  "memory_port": {',
             "ports.bytes: memory ports of a Zynq-7000 have 8",

@@ -20,10 +20,12 @@ from chai.overlay import Overlay
 from chai.overlay.sections import Array as Size, OnChipBuffer
 
 
-def small(size: Size) -> Overlay:
-    overlay = overlays.load()
+def small(size: Size, in_logic: int = 0) -> Overlay:
+    """An overlay of this array; so many of its chains are made of look-up tables."""
+    overlay, logic = overlays.load(), in_logic * size.chain
     sums = OnChipBuffer(overlay.array_bits * size.outputs, 8, 2, 1, "block")
-    return replace(overlay, array=size, buffers=overlay.buffers._replace(accumulators=sums))
+    dsp = overlay.dsp._replace(array=size.inputs * size.outputs * size.lanes // 2 - logic, logic=logic)
+    return replace(overlay, array=size, dsp=dsp, buffers=overlay.buffers._replace(accumulators=sums))
 
 
 def simulate(dut: Any, bench: Any) -> None:
@@ -33,10 +35,19 @@ def simulate(dut: Any, bench: Any) -> None:
     simulator.run()
 
 
-@pytest.mark.parametrize("size", [Size(8, 6, 1, 4, 17), Size(16, 2, 2, 8, 18), Size(4, 4, 3, 4, 17)])
-def test_sums_of_extremes_and_of_random_codes(size: Size) -> None:
+@pytest.mark.parametrize(
+    ("size", "in_logic"),
+    [
+        (Size(8, 6, 1, 4, 17), 0),
+        (Size(8, 6, 1, 4, 17), 6),
+        (Size(16, 2, 2, 8, 18), 1),
+        (Size(4, 4, 3, 4, 17), 0),
+        (Size(4, 4, 3, 4, 17), 4),
+    ],
+)
+def test_sums_of_extremes_and_of_random_codes(size: Size, in_logic: int) -> None:
     """Two sets of weights, the second loaded while the first one multiplies."""
-    overlay, random = small(size), np.random.default_rng(size.inputs)
+    overlay, random = small(size, in_logic), np.random.default_rng(size.inputs)
     weights = random.integers(-127, 128, (2, size.inputs, size.outputs))
     weights[0] = np.where(np.arange(size.outputs) % 2, 127, -127)  # both halves of a DSP at opposite ends
     weights[0, :, -1] = -127

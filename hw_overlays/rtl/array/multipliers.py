@@ -3,7 +3,12 @@
 A DSP multiplies an input by ``(w1 << shift) + w0`` and adds the result of the DSP before it in its chain. The lower
 ``shift`` bits of a chain's result are the sum of the products with w0, the next ones that with w1, less the borrow of a
 negative lower sum. With weights within +-127 the sums of a chain fit (hw_overlays/README.md).
+
+A manifest may have fewer DSPs than that (``dsp.logic``): then look-up tables make the sums of the last chains, which are there in
+the same cycles.
 """
+
+from collections.abc import Sequence
 
 from amaranth import Module, signed
 from amaranth.hdl import Value
@@ -12,9 +17,10 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..streams import later, register
+from ..streams import later, product, register
 
 CODE = signed(8)
+Tap = tuple[Value, tuple[Value, Value]]  # a code, and the weights that it is multiplied by
 
 
 def sum_latency(overlay: Overlay) -> int:
@@ -47,7 +53,7 @@ class Multipliers(wiring.Component):
     """
 
     def __init__(self, overlay: Overlay) -> None:
-        self.array = array = overlay.array
+        self.overlay, array = overlay, overlay.array
         super().__init__(
             {
                 "codes": In(data.ArrayLayout(data.ArrayLayout(CODE, array.inputs), array.lanes)),
@@ -62,7 +68,7 @@ class Multipliers(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the next weights, which the lanes share, and the lanes."""
         m = Module()
-        array = self.array
+        array = self.overlay.array
         held = [register(data.ArrayLayout(CODE, array.outputs), f"next_{i}") for i in range(array.inputs)]
         for i, weights in enumerate(held):
             with m.If(self.load & (self.at == i)):
@@ -76,34 +82,51 @@ class Multipliers(wiring.Component):
 
     def _lane(self, m: Module, lane: int, held: list[Value], swap: list[Value]) -> None:
         """Add the chains of all pairs of outputs, and their trees."""
-        array = self.array
+        array = self.overlay.array
         codes = [later(m, self.codes[lane][i], f"code_{lane}_{i}", i % array.chain) for i in range(array.inputs)]
+        chains = array.inputs // array.chain  # of a pair of outputs
+        of_dsps = (
+            self.overlay.dsp.array // array.chain - lane * array.outputs // 2 * chains
+        )  # of this lane, the first ones
         for pair in range(array.outputs // 2):
-            low, high = [], []
-            for first in range(0, array.inputs, array.chain):
-                result = None
-                for k in range(array.chain):
-                    i = first + k
-                    weights = held[i][2 * pair], held[i][2 * pair + 1]
-                    result = self._dsp(m, codes[i], weights, swap[k], result, f"{lane}_{pair}_{i}")
-                name = f"{lane}_{pair}_{first}"
-                shift = array.pack_shift
-                low.append(register(signed(shift), f"low_{name}"))
-                high.append(register(signed(shift), f"high_{name}"))
-                m.d.sync += [
-                    low[-1].eq(result[:shift]),
-                    high[-1].eq(result[shift : 2 * shift] + result[shift - 1]),
-                ]
-            m.d.comb += [
-                self.sums[lane][2 * pair].eq(self._tree(m, low, f"low_{lane}_{pair}")),
-                self.sums[lane][2 * pair + 1].eq(self._tree(m, high, f"high_{lane}_{pair}")),
-            ]
+            sums = []
+            for i in range(chains):
+                inputs = range(i * array.chain, (i + 1) * array.chain)
+                taps = [(codes[k], (held[k][2 * pair], held[k][2 * pair + 1])) for k in inputs]
+                make = self._chain if pair * chains + i < of_dsps else self._chain_in_logic
+                sums.append(make(m, taps, swap, f"{lane}_{pair}_{inputs.start}"))
+            for half, (values, name) in enumerate(zip(zip(*sums), ("low", "high"))):
+                m.d.comb += self.sums[lane][2 * pair + half].eq(self._tree(m, [*values], f"{name}_{lane}_{pair}"))
+
+    def _chain(self, m: Module, taps: Sequence[Tap], swap: Sequence[Value], name: str) -> tuple[Value, Value]:
+        """Return the sums of a chain of DSPs, of the products with each of two weights."""
+        shift, result = self.overlay.array.pack_shift, None
+        for k, (code, weights) in enumerate(taps):
+            result = self._dsp(m, code, weights, swap[k], result, f"{name}_{k}")
+        low, high = register(signed(shift), f"low_{name}"), register(signed(shift), f"high_{name}")
+        m.d.sync += [low.eq(result[:shift]), high.eq(result[shift : 2 * shift] + result[shift - 1])]
+        return low, high
+
+    def _chain_in_logic(self, m: Module, taps: Sequence[Tap], swap: Sequence[Value], name: str) -> tuple[Value, ...]:
+        """Return the same sums of look-up tables: a product takes a cycle more than a DSP, and nothing follows the last one."""
+        results: list[Value | None] = [None, None]
+        for k, (code, weights) in enumerate(taps):
+            b = later(m, code, f"b_{name}_{k}")
+            for half, weight in enumerate(weights):
+                a = register(CODE, f"a_{name}_{k}_{half}")
+                with m.If(swap[k]):
+                    m.d.sync += a.eq(weight)
+                both = product(m, a, b, 2 * CODE.width, f"product_{name}_{k}_{half}")
+                total, before = register(signed(self.overlay.array.pack_shift), f"sum_{name}_{k}_{half}"), results[half]
+                m.d.sync += total.eq(both if before is None else before + both)
+                results[half] = total
+        return tuple(results)
 
     def _dsp(
         self, m: Module, code: Value, weights: tuple[Value, Value], swap: Value, carry: Value | None, name: str
     ) -> Value:
         """Add one DSP with registers A, D, AD, B (two), M, P, and return P."""
-        shift = self.array.pack_shift
+        shift = self.overlay.array.pack_shift
         bits = shift + 8 + 8 + 2  # of a chain's result
         a = register(CODE, f"a_{name}")
         d = register(CODE, f"d_{name}")
