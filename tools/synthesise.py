@@ -50,8 +50,8 @@ ys.run_pass("select top; write_json -selected netlist.json", design)
 FLOW = "flow3"  # of ABC: more rounds than by default, for fewer levels and fewer look-up tables
 WIRE = 5000  # ps of a net for ABC: it counts tables in a row. With yosys' 300, several small ones seem as good as a large one
 # parts that are mapped each by itself: ABC lets all paths of what it maps together be as slow as the slowest one, and these
-# have some that are needed once a Task
-APART = "*.planner *.control *.window"
+# have some that are needed once a Task, or longer ones than those around them
+APART = "*.planner *.control *.window *.constants *.loader_* *.lane_* *.writer *_reader *_writer"
 FAMILIES = {"zynq7000": "xc7", "zynqmp": "xcup -uram"}
 # yosys has no rules by which registers and adders become those of a DSP48E2. A DSP48E1 has them too: meanwhile each is called one
 PACKING = {

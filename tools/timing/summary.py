@@ -20,12 +20,13 @@ LUTS, CHAINS = 3, 1  # of a path that is shallow
 FAN_OUT = 512  # of a reset
 DSP_REGISTERS = ("AREG", "BREG", "CREG", "DREG", "ADREG", "MREG", "PREG")
 
-# registers that change once a Task or a chain (descriptors, their tags, the planner's division, causes of errors), or for an
-# access to the registers: nothing waits for them
+# registers that change once a Task or a chain (descriptors, their tags, the planner's division, what begins a Task, causes of
+# errors), or for an access to the registers: nothing waits for them
 ONCE = (
     *("array.planner.", "window__ready", "bus__rdata", "control.fetch.", "control.array_tags", "control.window_tags"),
     *("control.w_rdy", "control.fsm_state", "control.settle", "control.all_", "control.cause", "control.dead"),
     *("control.fault_", "control.ERROR", "control.IRQ", "control.CHAIN", "control.COUNT", "control.CONTROL"),
+    *("array.task_", "array.loader_0.start", "array.loader_1.start", "array.constants.start"),
 )
 
 
