@@ -39,8 +39,8 @@ def content_of(in_process: InProcess, capsys: pytest.CaptureFixture[str], *args:
     ("name", "overlay", "columns"),
     [
         *((name, overlay, columns) for name in NETWORKS[:2] for overlay in (False, True) for columns in (80, 120)),
-        *(("mobilenet_ssd", False, 80), ("mobilenet_ssd", True, 80)),
-        pytest.param("mobilenet_ssd", True, 120, marks=pytest.mark.slow),
+        ("mobilenet_ssd", False, 80),
+        *(pytest.param("mobilenet_ssd", True, columns, marks=pytest.mark.slow) for columns in (80, 120)),
     ],
 )
 def test_no_name_is_torn_on_a_terminal(
