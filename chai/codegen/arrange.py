@@ -19,7 +19,7 @@ from .cut import PIECES, Cuts, Way
 from .cycles import INSTANT, Effort, Engines, first_cycle, makespan
 from .dependencies import NONE, Finished
 
-SAVED = 60  # cycles that a further piece saves at least: the model of a Task is no more exact
+SAVED = 60  # cycles that a further piece saves at least by the model, which is no more exact: by assumption, seen with digits
 PARTS = 32  # of a segment at most, each of which may be cut in another way
 
 Box = tuple[int, int, int, int]  # the first plane and the end of the planes, the same of rows
@@ -51,7 +51,7 @@ def best_arrangement(
 ) -> Arrangement:
     """Return the arrangement with the lowest cost of those that a coordinate descent compares.
 
-    It begins with the best one of ``arrangements``. Then it cuts the Tasks of each part of the segment as another way does,
+    It begins with the best way to cut all Tasks. Then it cuts the Tasks of each part of the segment as another way does,
     into more pieces or into fewer, as long as that costs less. Cycles are those of the cycle model where no two blobs share
     bytes.
     """
@@ -73,14 +73,6 @@ def best_arrangement(
                     break
                 best, way, at = arrangement, mixed, at + step
     return best
-
-
-def arrangements(
-    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
-) -> Iterator[Arrangement]:
-    """Yield the arrangements of each way to cut the Tasks, by each Priority."""
-    arranger = Arranger(overlay, tasks, shapes, views)
-    yield from (arranger.arrangement(way, priority) for way in arranger.cuts.ways() for priority in Priority)
 
 
 class Arranger:

@@ -16,7 +16,7 @@ import chai
 from chai import overlay as overlays
 from chai.blob import View, outermost
 from chai.codegen import cut, join_pooling
-from chai.codegen.arrange import arrangements, best_arrangement
+from chai.codegen.arrange import Arrangement, Arranger, Priority, best_arrangement
 from chai.codegen.chain import Chain, Piece, arranged, sharing
 from chai.codegen.compile import chain
 from chai.codegen.cut import PIECES
@@ -77,6 +77,12 @@ def test_networks_are_as_fast_as_the_hardware_is_built_for(name: str, batch: int
 
 
 # -- arrangements
+
+
+def arrangements(*segment: Any) -> list[Arrangement]:
+    """Those of each way to cut all Tasks, by each priority."""
+    arranger = Arranger(*segment)
+    return [arranger.arrangement(way, priority) for way in arranger.cuts.ways() for priority in Priority]
 
 
 def pool(source: str, target: str, size: tuple[int, int] = (3, 5)) -> Pool:

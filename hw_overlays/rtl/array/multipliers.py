@@ -85,9 +85,8 @@ class Multipliers(wiring.Component):
         array = self.overlay.array
         codes = [later(m, self.codes[lane][i], f"code_{lane}_{i}", i % array.chain) for i in range(array.inputs)]
         chains = array.inputs // array.chain  # of a pair of outputs
-        of_dsps = (
-            self.overlay.dsp.array // array.chain - lane * array.outputs // 2 * chains
-        )  # of this lane, the first ones
+        # chains of this lane that DSPs make: the first ones
+        of_dsps = self.overlay.dsp.array // array.chain - lane * array.outputs // 2 * chains
         for pair in range(array.outputs // 2):
             sums = []
             for i in range(chains):

@@ -130,7 +130,10 @@ class Accelerator:
             for v, kind, (here, _) in zip(values, kinds, shared):
                 if kind == "array":
                     v["weights"] = held = held if here else v["weights"]
-            work = lambda i: self._run(i, values[i], *shared[i])  # noqa: E731
+
+            def work(i: int) -> Iterator[None]:
+                return self._run(i, values[i], *shared[i])
+
             done = self.overlay.registers["DONE"]
             for i in engines.run(kinds, [engines.after(v) for v in values], work, self._choose, self.depth):
                 self.values["DONE"] += done.mask(kinds[i]) & -done.mask(kinds[i])
