@@ -1,4 +1,4 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first four.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox uv), ``nox -t ci`` the first four.
 
 tests    this Python, with the newest dependencies; then with the libraries of the extras opencl, hdf5 and video, the tests that
          need them; ruff and mypy
@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import nox
@@ -29,7 +31,8 @@ ROOT = Path(__file__).parent.resolve()
 nox.options.default_venv_backend = "venv"
 os.environ["PIP_NO_COMPILE"] = "1"  # Python compiles what it imports; all of it takes half of an installation's time
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of the suite's processes compiles all of its modules again
-WORKERS = ["-n", "3", "--dist", "loadfile"]  # for two processors, as some tests wait; a file's tests share its fixtures
+# for two processors, as some tests wait; a file's tests share its fixtures, and long files are not left for the end
+WORKERS = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 CHECKS = ["pre-commit", "run", "--all-files"]
 EXTRAS = ["tests/opencl", "tests/pycaffe", "tests/frames", "tests/cli/test_video.py"]  # have tests that need an extra
 RTL = ["tests/rtl", "tests/devices/rtlsim"]
@@ -49,14 +52,23 @@ ZIG = "ziglang==0.13.0.post1"  # as in hatch_build.py
 LAST = "3.1.2"  # the last pynq that supports the Zynq-7000
 
 
+def install(session: nox.Session, *packages: str, env: Mapping[str, str] | None = None) -> None:
+    """Install with uv, which takes seconds, not a minute as pip; what only pip's settings find, and without uv, with pip."""
+    uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", f"{session.bin}/python"]
+    try:
+        session.run_install(*uv, *packages, env=env, external=True)
+    except nox.command.CommandFailed:
+        session.install(*packages, env=env)
+
+
 @nox.session(tags=["ci"])
 def tests(session: nox.Session) -> None:
     """Run the suite without the libraries of optional extras, then the tests that need them; check style and types."""
-    session.install("-e", ".[dev,bench]")
+    install(session, "-e", ".[dev,bench]")
     session.run("python", "-m", "pytest", "-q", *WORKERS, *session.posargs)
     session.run(*CHECKS)
     if not session.posargs:
-        session.install("-e", ".[opencl,hdf5,video]")
+        install(session, "-e", ".[opencl,hdf5,video]")
         session.run("python", "-m", "pytest", "-q", "-m", "extras", *EXTRAS, *WORKERS)
 
 
@@ -78,7 +90,7 @@ def numpy(session: nox.Session) -> None:
     for name, shared in (("CHAI_TEST_DATA", "models"), ("CHAI_TEST_VECTORS", "vectors")):
         env[name] = os.environ.get(name, str(ROOT.parent / "shared" / shared))
     session.chdir(copy)
-    session.install("-e", ".[test]", env=env)
+    install(session, "-e", ".[test]", env=env)
     assert not [*copy.glob("chai/kernels/native/*.so")]
     without = [f"--ignore=tests/{name}" for name in SAME]
     tests = session.posargs or [*without, *(f"tests/{name}" for name in KERNELS)]
@@ -94,35 +106,35 @@ def driver(session: nox.Session) -> None:
 @nox.session(tags=["ci"])
 def docs(session: nox.Session) -> None:
     """Build the site."""
-    session.install("mkdocs-material>=9.5", "mermaidx>=0.10")
+    install(session, "mkdocs-material>=9.5", "mermaidx>=0.10")
     session.run("mkdocs", "build", env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style and types."""
-    session.install("-e", ".[test,lint]")
+    install(session, "-e", ".[test,lint]")
     session.run(*CHECKS)
 
 
 @nox.session(python="3.10")
 def board(session: nox.Session) -> None:
     """Run the suite on a board's versions; what [dev] adds needs a newer numpy and protobuf."""
-    session.install("-e", ".[test]", "-c", "constraints-board.txt")
+    install(session, "-e", ".[test]", "-c", "constraints-board.txt")
     session.run("python", "-m", "pytest", "-q", *session.posargs)
 
 
 @nox.session
 def rtl(session: nox.Session) -> None:
     """Simulate the accelerator's RTL."""
-    session.install("-e", ".[test,rtl]")
+    install(session, "-e", ".[test,rtl]")
     session.run("python", "-m", "pytest", "-q", *RTL, *WORKERS, *session.posargs)
 
 
 @nox.session(python=["3.13", "3.12"])
 def newest(session: nox.Session) -> None:
     """Run the suite on the newest versions."""
-    session.install("-e", ".[dev,bench]")
+    install(session, "-e", ".[dev,bench]")
     session.run("python", "-m", "pytest", "-q", *session.posargs)
 
 
@@ -136,12 +148,11 @@ def pynq(session: nox.Session, version: str) -> None:
 def through_pynq(session: nox.Session, version: str, *more: str) -> None:
     """Run more tests, whose few long ones begin first, and tests/devices/pynq, with this version of pynq."""
     published = LAST if version == "3.1.1" else version
-    session.install("-e", ".[test,pynq,rtl]", f"pynq=={published}", "hatchling>=1.18")
+    install(session, "-e", ".[test,pynq,rtl]", f"pynq=={published}", "hatchling>=1.18")
     if version != published:  # it depends on an address, which pip refuses even without dependencies
-        session.install("uv")
+        install(session, "uv")
         session.run("uv", "pip", "install", "-q", "--python", f"{session.bin}/python", "--no-deps", f"pynq=={version}")
-    order = [*more, "tests/devices/pynq", "--no-loadscope-reorder"]
-    session.run("python", "-m", "pytest", "-q", *order, *WORKERS, *session.posargs)
+    session.run("python", "-m", "pytest", "-q", *more, "tests/devices/pynq", *WORKERS, *session.posargs)
 
 
 @nox.session
@@ -153,14 +164,14 @@ def wheel(session: nox.Session) -> None:
 @nox.session
 def arm(session: nox.Session) -> None:
     """Test the Arm kernels."""
-    session.install("-e", ".", ZIG)
+    install(session, "-e", ".", ZIG)
     session.run("python", "-m", "tools.arm_cost.kernels", *session.posargs)
 
 
 @nox.session
 def arm_cost(session: nox.Session) -> None:
     """Count instructions on Arm processors."""
-    session.install("-e", ".[dev]", ZIG)
+    install(session, "-e", ".[dev]", ZIG)
     if session.posargs:
         session.run("python", "-m", "tools.arm_cost", *session.posargs)
     else:
@@ -170,6 +181,6 @@ def arm_cost(session: nox.Session) -> None:
 @nox.session
 def sanitise(session: nox.Session) -> None:
     """Run the kernels' tests with gcc's sanitisers: of addresses, with each blob in an allocation of its own; of threads."""
-    session.install("-e", ".[dev]")
+    install(session, "-e", ".[dev]")
     for kind in ("address", "thread"):
         session.run("python", "tools/sanitise.py", kind, *session.posargs)
