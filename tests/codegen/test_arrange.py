@@ -199,7 +199,7 @@ def networks(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any], dict[str, View
     return tasks, shapes, views
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 @given(networks())
 def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(network: Any) -> None:
     """Also: in that order every byte is written before it is read, says what looks at bytes; nothing is left out."""
@@ -316,13 +316,20 @@ def test_blobs_are_kept_apart_where_that_pays() -> None:
     net = chai.Net("squeezenet_v1.1", device="null", overlay="pynq-z2", batch=2)
     net.plan()
     step = max((s for s in net.schedule.steps if isinstance(s, DeviceStep)), key=lambda s: len(s.tasks))
+    kept: list[Arrangement] = []  # the first one, which takes most of the time, does for all layouts
+
+    def arrangement(*segment: Any) -> Arrangement:
+        if not kept:
+            kept.append(best_arrangement(*segment))
+        return kept[0]
+
     with pytest.MonkeyPatch.context() as patch:
-        choices = []
+        patch.setattr("chai.codegen.compile.best_arrangement", arrangement)
+        best, choices = chain_of(net, step), []
         for apart in (0, 1, 2, 4, 8):
             patch.setattr("chai.codegen.compile.APART", (apart,))
             segment = chain_of(net, step)
             choices.append((segment.cycles, segment.regions.sizes[WORK]))
-    best = chain_of(net, step)
     assert (best.cycles, best.regions.sizes[WORK]) == min(choices)
     assert choices[0][1] == min(size for _, size in choices)
 
