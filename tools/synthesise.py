@@ -1,8 +1,9 @@
 """Count what an accelerator takes of its part, and how deep its paths are: ``python tools/synthesise.py [OVERLAY] [--write]``.
 
-yosys (``pip install amaranth pyosys``) synthesises each engine and the whole accelerator, some minutes each. Nothing is
-placed or routed: times of paths, of the 7-series only, are estimates. ``--part`` and ``--netlist`` analyse the paths of one
-netlist, ``--parts`` counts what its parts take. ``--write`` puts the tables into docs/rtl.md, if that has those of the overlay.
+yosys (``pip install amaranth pyosys``) synthesises the accelerator: minutes for one lane, an hour for the largest. Nothing is
+placed or routed: times of paths, of the 7-series only, are estimates. ``--part`` looks at an engine by itself, ``--parts`` counts
+what parts of it take, ``--netlist`` keeps the netlist in a file. ``--write`` puts the tables into docs/rtl.md, which has marks
+for those of each overlay.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ ys.run_pass("read_rtlil top.il", design)
 ys.run_pass("scratchpad -copy abc9.script.{flow} abc9.script", design)
 ys.run_pass("scratchpad -set synth_xilinx.abc9.W {wire}", design)
 ys.run_pass("setattr -mod -set keep_hierarchy 1 {apart}", design)
-synth = "synth_xilinx -family {family} -flatten -noiopad -abc9 -top top -run"
+synth = "synth_xilinx -family {target} -flatten -noiopad -abc9 -top top -run"
 for command in ["{{synth}} begin:coarse", *{packing}, *{rest}]:
     ys.run_pass(command.format(synth=synth), design)
 ys.run_pass("setattr -mod -unset keep_hierarchy {apart}", design)
@@ -52,7 +53,7 @@ WIRE = 5000  # ps of a net for ABC: it counts tables in a row. With yosys' 300, 
 # parts that are mapped each by itself: ABC lets all paths of what it maps together be as slow as the slowest one, and these
 # have some that are needed once a Task, or longer ones than those around them
 APART = "*.planner *.control *.window *.constants *.loader_* *.lane_* *.writer *_reader *_writer"
-FAMILIES = {"zynq7000": "xc7", "zynqmp": "xcup -uram"}
+FAMILIES = {"zynq7000": "xc7", "zynqmp": "xcup"}
 # yosys has no rules by which registers and adders become those of a DSP48E2. A DSP48E1 has them too: meanwhile each is called one
 PACKING = {
     "zynq7000": [],
@@ -100,6 +101,7 @@ def whole(overlay: Overlay) -> Any:
     return accelerator(overlay)
 
 
+ENGINES = "window", "array"  # of the accelerator's parts
 WHOLE = "whole accelerator"
 PARTS: Mapping[str, Callable[[Overlay], Any]] = {
     "window engine": window,
@@ -108,15 +110,28 @@ PARTS: Mapping[str, Callable[[Overlay], Any]] = {
 }
 
 
-def netlist(text: str, family: str, whole: bool = True) -> Module:
-    """Return the module that RTLIL becomes, as yosys writes JSON; if not ``whole``, when DSPs are chosen, after seconds."""
+def netlist(text: str, family: str, ultra: bool = False, whole: bool = True) -> Module:
+    """Return the module that RTLIL becomes, as yosys writes JSON, with UltraRAMs if ``ultra`` says that the part has some.
+
+    If not ``whole``, it is what there is when DSPs are chosen, after seconds.
+    """
     commands = {"packing": PACKING[family], "rest": ["{synth} coarse:"] if whole else []}
-    script = SCRIPT.format(family=FAMILIES[family], flow=FLOW, wire=WIRE, apart=APART, **commands)
+    script = SCRIPT.format(target=target(family, ultra), flow=FLOW, wire=WIRE, apart=APART, **commands)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(text)
         subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         module: Module = json.loads(Path(folder, "netlist.json").read_text())["modules"]["top"]
     return module
+
+
+def target(family: str, ultra: bool) -> str:
+    """Return what synth_xilinx is told of a part."""
+    return FAMILIES[family] + (" -uram" if ultra else "")
+
+
+def synthesised(overlay: Overlay, part: str) -> Module:
+    """Return the netlist of an engine or of the accelerator."""
+    return netlist(rtlil(PARTS[part](overlay)), overlay.family, overlay.resources.ultra_ram > 0)
 
 
 def cells(module: Module) -> dict[str, int]:
@@ -157,17 +172,24 @@ def available(overlay: Overlay) -> dict[str, float]:
     return {"DSP": part.dsp, "LUT": luts, "FF": registers, "RAMB36": part.block_ram, "URAM288": part.ultra_ram}
 
 
-def netlists(overlay: Overlay) -> Iterator[tuple[str, Module]]:
-    """Yield the names of parts and their netlists, each when it is synthesised."""
-    for name, part in PARTS.items():
-        yield name, netlist(rtlil(part(overlay)), overlay.family)
+def counted(module: Module, overlay: Overlay) -> dict[str, dict[str, float]]:
+    """Return the resources of the engines in a netlist of the accelerator, of all of it, and of the manifest's part."""
+    parts = by_part(Netlist(module), 1)
+    engines = {f"{name} engine": parts[name] for name in ENGINES}
+    return {**engines, WHOLE: resources(cells(module)), overlay.part: available(overlay)}
 
 
-def table(counts: Mapping[str, Mapping[str, float]]) -> str:
-    """Return what ``counted`` yields in Markdown."""
+def table(counts: Mapping[str, Mapping[str, float]], name: str) -> str:
+    """Return resources of an overlay in Markdown."""
     columns = list(next(iter(counts.values())))
-    head = "| | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns) + "\n"
+    head = f"| {name} | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns) + "\n"
     return head + "".join(row(name, count) for name, count in counts.items())
+
+
+def shares(counts: Mapping[str, Mapping[str, float]]) -> str:
+    """Return one more line: how much of the last resources those before them take."""
+    *_, used, has = counts.values()
+    return f"| in use | {' | '.join(f'{used[name] / has[name]:.1%}' if has[name] else '-' for name in used)} |\n"
 
 
 def row(name: str, counts: Mapping[str, float]) -> str:
@@ -179,7 +201,8 @@ def written(page: str, overlay: Overlay, lines: str, begin: str = BEGIN, end: st
     """Return a page with new lines between its marks."""
     before, rest = page.split(begin.format(overlay.name), 1)
     _, after = rest.split(end, 1)
-    mapping = f"`synth_xilinx -family {FAMILIES[overlay.family]} -abc9`, `{FLOW}` of ABC with nets of {WIRE:,} ps"
+    options = f"`synth_xilinx -family {target(overlay.family, overlay.resources.ultra_ram > 0)} -abc9`"
+    mapping = f"{options}, `{FLOW}` of ABC with nets of {WIRE:,} ps"
     command = f"{pyosys_version()}, {mapping}."
     return f"{before}{begin.format(overlay.name)}\n{lines}\n{command}\n\n{end}{after}"
 
@@ -192,7 +215,7 @@ def pyosys_version() -> str:
 def stored(file: Path, overlay: Overlay, part: str) -> Module:
     """Return the netlist of a file; without that, synthesise the part and write the file."""
     if not file.exists():
-        file.write_text(json.dumps(netlist(rtlil(PARTS[part](overlay)), overlay.family)))
+        file.write_text(json.dumps(synthesised(overlay, part)))
     module: Module = json.loads(file.read_text())
     return module
 
@@ -211,28 +234,24 @@ def main() -> int:
     parser.add_argument("--paths", type=int, default=25, metavar="N", help="slowest paths to print (default: 25)")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/rtl.md")
     options = parser.parse_args()
-    overlay = overlays.load(options.overlay)
+    overlay, part = overlays.load(options.overlay), options.part or WHOLE
+    if options.write and part != WHOLE:
+        parser.error("--write: the page's tables are those of the whole accelerator, without --part")
     timed = overlay.family == TIMED
-    if options.part or options.netlist or options.parts:
-        part = options.part or WHOLE
-        file = options.netlist
-        module = stored(file, overlay, part) if file else netlist(rtlil(PARTS[part](overlay)), overlay.family)
-        if options.parts:
-            print(table(by_part(Netlist(module), options.parts)), end="")
-        else:
-            print("\n".join(report.lines(Summary(Netlist(module)), options.paths, timed)))
+    file = options.netlist
+    module = stored(file, overlay, part) if file else synthesised(overlay, part)
+    if options.parts:
+        print(table(by_part(Netlist(module), options.parts), overlay.name), end="")
         return 0
-    counts = {}
-    for name, module in netlists(overlay):
-        counts[name] = resources(cells(module))
-        print(row(name, counts[name]), end="", flush=True)
-    counts[overlay.part] = available(overlay)
-    print(row(overlay.part, counts[overlay.part]), end="")
-    summary = Summary(Netlist(module))
-    print("\n".join(report.lines(summary, options.paths, timed)))
+    counts, summary = counted(module, overlay) if part == WHOLE else {}, Summary(Netlist(module))
+    print(
+        table(counts, overlay.name) + shares(counts) if counts else "",
+        *report.lines(summary, options.paths, timed),
+        sep="\n",
+    )
     if options.write:
-        page = written(PAGE.read_text(), overlay, table(counts), BEGIN, END)
-        PAGE.write_text(written(page, overlay, report.table(summary, timed), BEGIN_PATHS, END_PATHS))
+        page = written(PAGE.read_text(), overlay, table(counts, overlay.name) + shares(counts), BEGIN, END)
+        PAGE.write_text(written(page, overlay, report.table(summary, overlay.name, timed), BEGIN_PATHS, END_PATHS))
     return 0
 
 

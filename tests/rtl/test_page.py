@@ -43,25 +43,25 @@ def synthesise() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def netlists(synthesise: Any) -> dict[str, Any]:
-    """The engines and the accelerator of pynq-z2 as yosys maps them: some minutes."""
-    return dict(synthesise.netlists(overlays.load()))
+def netlist(synthesise: Any) -> Any:
+    """The accelerator of pynq-z2 as yosys maps it: some minutes."""
+    return synthesise.synthesised(overlays.load(), synthesise.WHOLE)
 
 
 @pytest.mark.slow
-def test_the_resources_are_what_yosys_counts(synthesise: Any, netlists: dict[str, Any]) -> None:
+def test_the_resources_are_what_yosys_counts(synthesise: Any, netlist: Any) -> None:
     """Written anew by ``python tools/synthesise.py --write``; another version of yosys counts a little differently."""
     overlay = overlays.load()
-    counts = {name: synthesise.resources(synthesise.cells(module)) for name, module in netlists.items()}
-    counts[overlay.part] = synthesise.available(overlay)
+    counts = synthesise.counted(netlist, overlay)
     whole, has = counts[synthesise.WHOLE], counts[overlay.part]
     assert {name: (count, has[name]) for name, count in whole.items() if count > has[name]} == {}
     assert counts["array engine"]["DSP"] == overlay.dsp.array + overlay.dsp.requant
     if synthesise.pyosys_version() in PAGE:
-        assert synthesise.written(PAGE, overlay, synthesise.table(counts)) == PAGE
+        lines = synthesise.table(counts, overlay.name) + synthesise.shares(counts)
+        assert synthesise.written(PAGE, overlay, lines) == PAGE
 
 
 @pytest.mark.slow
-def test_no_path_is_deeper_than_it_was(synthesise: Any, netlists: dict[str, Any]) -> None:
-    figures = synthesise.Summary(synthesise.Netlist(netlists[synthesise.WHOLE])).figures
+def test_no_path_is_deeper_than_it_was(synthesise: Any, netlist: Any) -> None:
+    figures = synthesise.Summary(synthesise.Netlist(netlist)).figures
     assert {name: figures[name] for name, limit in LIMITS.items() if figures[name] > limit} == {}

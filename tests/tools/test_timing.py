@@ -153,4 +153,4 @@ def test_the_report_has_names_and_the_table_its_figures() -> None:
     figures = summary(LOGIC, a=[10], c=[40])
     text = "\n".join(report.lines(figures, 2, timed=True))
     assert "a -> c (FDRE.D): 2 LUTs, 1 chains, fan-out 2" in text
-    assert "| most levels | 3 |" in report.table(figures, timed=False)
+    assert "| most levels | 3 |" in report.table(figures, "board", timed=False)

@@ -73,8 +73,8 @@ def listed(title: str, names: list[str]) -> Iterator[str]:
         yield f"          and {len(counts) - NAMES} others"
 
 
-def table(summary: Summary, timed: bool) -> str:
-    """Return the figures in Markdown."""
+def table(summary: Summary, name: str, timed: bool) -> str:
+    """Return the figures of an overlay in Markdown."""
     figures = summary.figures
     rows: dict[str, str] = {}
     if timed:
@@ -90,4 +90,4 @@ def table(summary: Summary, timed: bool) -> str:
         "read ports of block RAMs": f"{figures['read ports']:,}",
         "of these without an output register": f"{figures['read ports without register']:,}",
     }
-    return "| | |\n|---|---|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows.items())
+    return f"| {name} | |\n|---|---|\n" + "".join(f"| {figure} | {value} |\n" for figure, value in rows.items())
