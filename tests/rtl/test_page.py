@@ -65,3 +65,14 @@ def test_the_resources_are_what_yosys_counts(synthesise: Any, netlist: Any) -> N
 def test_no_path_is_deeper_than_it_was(synthesise: Any, netlist: Any) -> None:
     figures = synthesise.Summary(synthesise.Netlist(netlist)).figures
     assert {name: figures[name] for name, limit in LIMITS.items() if figures[name] > limit} == {}
+
+
+@pytest.mark.parametrize("name", [name for name in overlays.names() if f"| {name} | DSP |" in PAGE])
+def test_the_boards_have_resources_to_spare(name: str) -> None:
+    """15 % of each, by the page's tables; of pynq-z2's multipliers, which bound its speed, 1 %."""
+    lines = PAGE.split(f"<!-- synthesis of {name} -->")[1].split("<!-- end")[0].strip().splitlines()
+    columns, shares = ([cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], lines[-3]))
+    assert shares[0] == "in use"
+    used = {column: float(share.rstrip("%")) for column, share in zip(columns[1:], shares[1:]) if share != "-"}
+    spare = {"DSP": 1} if name == "pynq-z2" else {}
+    assert {column: share for column, share in used.items() if share > 100 - spare.get(column, 15)} == {}
