@@ -53,7 +53,10 @@ LAST = "3.1.2"  # the last pynq that supports the Zynq-7000
 
 
 def install(session: nox.Session, *packages: str, env: Mapping[str, str] | None = None) -> None:
-    """Install with uv, which takes seconds, not a minute as pip; what only pip's settings find, and without uv, with pip."""
+    """Install with uv, in seconds where pip takes a minute; with pip if uv fails or is not there.
+
+    uv does not read pip's settings, which may name another index.
+    """
     uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", f"{session.bin}/python"]
     try:
         session.run_install(*uv, *packages, env=env, external=True)

@@ -101,7 +101,6 @@ def whole(overlay: Overlay) -> Any:
     return accelerator(overlay)
 
 
-ENGINES = "window", "array"  # of the accelerator's parts
 WHOLE = "whole accelerator"
 PARTS: Mapping[str, Callable[[Overlay], Any]] = {
     "window engine": window,
@@ -110,13 +109,13 @@ PARTS: Mapping[str, Callable[[Overlay], Any]] = {
 }
 
 
-def netlist(text: str, family: str, ultra: bool = False, whole: bool = True) -> Module:
-    """Return the module that RTLIL becomes, as yosys writes JSON, with UltraRAMs if ``ultra`` says that the part has some.
+def netlist(text: str, family: str, options: str = "", whole: bool = True) -> Module:
+    """Return the module that RTLIL becomes, as yosys writes JSON; ``options`` are more of synth_xilinx.
 
     If not ``whole``, it is what there is when DSPs are chosen, after seconds.
     """
     commands = {"packing": PACKING[family], "rest": ["{synth} coarse:"] if whole else []}
-    script = SCRIPT.format(target=target(family, ultra), flow=FLOW, wire=WIRE, apart=APART, **commands)
+    script = SCRIPT.format(target=FAMILIES[family] + options, flow=FLOW, wire=WIRE, apart=APART, **commands)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(text)
         subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -124,14 +123,14 @@ def netlist(text: str, family: str, ultra: bool = False, whole: bool = True) -> 
     return module
 
 
-def target(family: str, ultra: bool) -> str:
-    """Return what synth_xilinx is told of a part."""
-    return FAMILIES[family] + (" -uram" if ultra else "")
+def ultra_rams(overlay: Overlay) -> str:
+    """Return the option by which synth_xilinx uses UltraRAMs, if the part has some."""
+    return " -uram" if overlay.resources.ultra_ram else ""
 
 
 def synthesised(overlay: Overlay, part: str) -> Module:
     """Return the netlist of an engine or of the accelerator."""
-    return netlist(rtlil(PARTS[part](overlay)), overlay.family, overlay.resources.ultra_ram > 0)
+    return netlist(rtlil(PARTS[part](overlay)), overlay.family, ultra_rams(overlay))
 
 
 def cells(module: Module) -> dict[str, int]:
@@ -175,7 +174,7 @@ def available(overlay: Overlay) -> dict[str, float]:
 def counted(module: Module, overlay: Overlay) -> dict[str, dict[str, float]]:
     """Return the resources of the engines in a netlist of the accelerator, of all of it, and of the manifest's part."""
     parts = by_part(Netlist(module), 1)
-    engines = {f"{name} engine": parts[name] for name in ENGINES}
+    engines = {name: parts[name.removesuffix(" engine")] for name in PARTS if name != WHOLE}
     return {**engines, WHOLE: resources(cells(module)), overlay.part: available(overlay)}
 
 
@@ -183,13 +182,14 @@ def table(counts: Mapping[str, Mapping[str, float]], name: str) -> str:
     """Return resources of an overlay in Markdown."""
     columns = list(next(iter(counts.values())))
     head = f"| {name} | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns) + "\n"
-    return head + "".join(row(name, count) for name, count in counts.items())
+    return head + "".join(row(part, count) for part, count in counts.items())
 
 
 def shares(counts: Mapping[str, Mapping[str, float]]) -> str:
-    """Return one more line: how much of the last resources those before them take."""
+    """Return the last line of the table: how much of the manifest's part, the last of ``counts``, the accelerator takes."""
     *_, used, has = counts.values()
-    return f"| in use | {' | '.join(f'{used[name] / has[name]:.1%}' if has[name] else '-' for name in used)} |\n"
+    percent = (f"{used[name] / has[name]:.1%}" if has[name] else "-" for name in used)
+    return f"| in use | {' | '.join(percent)} |\n"
 
 
 def row(name: str, counts: Mapping[str, float]) -> str:
@@ -201,8 +201,8 @@ def written(page: str, overlay: Overlay, lines: str, begin: str = BEGIN, end: st
     """Return a page with new lines between its marks."""
     before, rest = page.split(begin.format(overlay.name), 1)
     _, after = rest.split(end, 1)
-    options = f"`synth_xilinx -family {target(overlay.family, overlay.resources.ultra_ram > 0)} -abc9`"
-    mapping = f"{options}, `{FLOW}` of ABC with nets of {WIRE:,} ps"
+    target = FAMILIES[overlay.family] + ultra_rams(overlay)
+    mapping = f"`synth_xilinx -family {target} -abc9`, `{FLOW}` of ABC with nets of {WIRE:,} ps"
     command = f"{pyosys_version()}, {mapping}."
     return f"{before}{begin.format(overlay.name)}\n{lines}\n{command}\n\n{end}{after}"
 
