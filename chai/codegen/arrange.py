@@ -13,6 +13,7 @@ from ..blob import Shape, View, outermost
 from ..overlay import Overlay
 from ..overlay.layout import Span
 from ..tasks import Task
+from ..util.log import meter
 from ..util.rounding import ceil_div
 from .chain import Piece, arranged, sharing
 from .cut import PIECES, Cuts, Way
@@ -46,6 +47,14 @@ class Priority(Enum):
     PATHS = "critical paths"
 
 
+class Candidate(NamedTuple):
+    """A way to cut the Tasks, and the arrangement of its pieces by a priority."""
+
+    way: Way
+    priority: Priority
+    arrangement: Arrangement
+
+
 def best_arrangement(
     overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
 ) -> Arrangement:
@@ -57,21 +66,32 @@ def best_arrangement(
     """
     arranger = Arranger(overlay, tasks, shapes, views)
     ways = [*arranger.cuts.ways()]
-    best, way, priority = min(
-        ((arranger.arrangement(way, priority), way, priority) for way in ways for priority in Priority),
-        key=lambda one: one[0].cost,
-    )
+    starts = [(way, priority) for way in ways for priority in Priority]
     size = max(1, ceil_div(len(tasks), PARTS))
-    for part in (slice(first, first + size) for first in range(0, len(tasks), size)):
-        options = sorted(dict.fromkeys(other[part] for other in ways), key=lambda cut: sum(map(len, cut)))
-        for step in (1, -1):  # into more pieces, or into fewer
-            at = options.index(way[part]) + step
-            while 0 <= at < len(options):
-                mixed = (*way[: part.start], *options[at], *way[part.stop :])
-                arrangement = arranger.arrangement(mixed, priority)
-                if arrangement.cost >= best.cost:
-                    break
-                best, way, at = arrangement, mixed, at + step
+    parts = [slice(first, first + size) for first in range(0, len(tasks), size)]
+    with meter("steps of planning") as tell:
+        candidates = []
+        for done, (way, priority) in enumerate(starts):
+            tell(done, len(starts) + len(parts))
+            candidates.append(Candidate(way, priority, arranger.arrangement(way, priority)))
+        best = min(candidates, key=lambda candidate: candidate.arrangement.cost)
+        for done, part in enumerate(parts, len(starts)):
+            tell(done, len(starts) + len(parts))
+            best = _improved(arranger, best, part, ways)
+    return best.arrangement
+
+
+def _improved(arranger: Arranger, best: Candidate, part: slice, ways: Sequence[Way]) -> Candidate:
+    """Return the candidate with the Tasks of a part cut as another way does, if that costs less."""
+    options = sorted(dict.fromkeys(way[part] for way in ways), key=lambda cut: sum(map(len, cut)))
+    for step in (1, -1):  # into more pieces, or into fewer
+        at = options.index(best.way[part]) + step
+        while 0 <= at < len(options):
+            mixed = (*best.way[: part.start], *options[at], *best.way[part.stop :])
+            arrangement = arranger.arrangement(mixed, best.priority)
+            if arrangement.cost >= best.arrangement.cost:
+                break
+            best, at = Candidate(mixed, best.priority, arrangement), at + step
     return best
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.waits import Waits
 from chai.tasks.window import Window
 from chai.tasks.work import Work
+from chai.util import log
 from tests.artifact.common import compiled, data, load
 from tests.codegen.cases import decoded
 from tests.conftest import ROOT, examples, report
@@ -254,6 +257,24 @@ print(*(tuple(piece) for piece in chain_of(net, step_of(net)).pieces))
 """
     done = subprocess.run([sys.executable, "-c", again], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[-2] == " ".join(map(str, map(tuple, best.pieces)))
+
+
+def test_planning_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of ResNet-50 takes seconds, on a board a minute."""
+    told: list[tuple[int, int | None]] = []
+
+    @contextmanager
+    def recorder(work: str) -> Iterator[Callable[[int, int | None], None]]:
+        assert work == "steps of planning"
+        yield lambda done, total: told.append((done, total))
+
+    monkeypatch.setattr(log, "_meter", recorder)
+    net = chai.Net("squeezenet_v1.1", device="null", overlay="pynq-z2")
+    net.plan()
+    work = step_of(net).work(Z2, net.offload.plan.device_shapes, net.schedule.views)
+    best_arrangement(Z2, work.tasks, work.shapes, work.views)
+    assert len(told) > 20
+    assert told == [(done, len(told)) for done in range(len(told))]
 
 
 # -- descriptors of some images
