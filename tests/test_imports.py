@@ -65,11 +65,14 @@ def part(path: Path) -> str:
     return inside[0].removesuffix(".py")
 
 
+@cache
+def syntax(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def late(path: Path) -> Iterator[int]:
     """Lines of the imports of chai's own modules inside functions."""
-    functions = [
-        n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
+    functions = [n for n in ast.walk(syntax(path)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
     own = {
         node.lineno
         for function in functions
@@ -83,13 +86,13 @@ def late(path: Path) -> Iterator[int]:
 @cache
 def imports(path: Path, types: bool = False) -> list[tuple[str, int]]:
     """Absolute names of the modules a file imports, with lines; TYPE_CHECKING blocks count if ``types``."""
-    tree = ast.parse(path.read_text())
     package = ["chai", *path.relative_to(PACKAGE).parts[:-1]]
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING" and not types:
-            node.body = []
-    for node in ast.walk(tree):
+    names, nodes = [], [*ast.walk(syntax(path))]
+    checks = [node for node in nodes if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"]
+    unseen = {inner for check in checks for child in check.body for inner in ast.walk(child) if not types}
+    for node in nodes:
+        if node in unseen:
+            continue
         if isinstance(node, ast.Import):
             names += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -188,7 +191,7 @@ def statements(body: list[ast.stmt], types: bool) -> Iterator[ast.stmt]:
 
 def loads(path: Path, types: bool = False) -> set[str]:
     """The modules of chai that a file imports when it is loaded; with ``types`` see ``statements``."""
-    lines = {node.lineno for node in statements(ast.parse(path.read_text()).body, types)}
+    lines = {node.lineno for node in statements(syntax(path).body, types)}
     return {name for name, line in imports(path, types=True) if line in lines} & MODULES.keys()
 
 

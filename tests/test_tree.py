@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,12 +29,15 @@ def test_the_root_has_few_modules() -> None:
     assert len([p for p in PACKAGE.glob("*.py") if not p.name.startswith("__")]) <= MODULES_OF_THE_ROOT
 
 
-def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+@cache
+def functions() -> list[tuple[str, ast.FunctionDef]]:
     """Each function of the package, with its place."""
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef):
-                yield f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}", node
+    return [
+        (f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}", node)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    ]
 
 
 def parameters(function: ast.FunctionDef) -> int:
