@@ -1,6 +1,8 @@
-"""The table of modelled speeds in docs/rtl.md is what the cycle model says now."""
+"""The tables of speeds in docs/rtl.md: the modelled one is the cycle model's, and the simulated one is compared with it."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -22,11 +24,26 @@ def test_the_page_has_every_overlay() -> None:
 
 @pytest.mark.parametrize("name", board_speeds.OVERLAYS)
 def test_squeezenet_is_as_fast_as_the_page_says(name: str) -> None:
-    """On each overlay, with as many images at once as differ from one overlay to the next."""
+    """With one image on two of the overlays, with two at once on the others."""
     images = board_speeds.IMAGES[board_speeds.OVERLAYS.index(name) % 2]
     row = next(cells(line) for line in LINES if cells(line)[:2] == [name, str(images)])
     shown = str(board_speeds.speed("squeezenet_v1.1", name, images))
     assert shown == row[COLUMNS.index(board_speeds.NETWORKS["squeezenet_v1.1"])]
+
+
+def test_what_is_simulated_is_compared_with_the_table() -> None:
+    """Cycles of the RTL are typed in by hand; images a second, percents and what the page says of all follow from them."""
+    section = board_speeds.PAGE.read_text().split("## The larger boards")[1].split(board_speeds.BEGIN)[0]
+    modelled = {tuple(cells(line)[:2]): cells(line)[2:] for line in LINES}
+    errors = []
+    for overlay, images, *speeds in map(cells, re.findall(r"^\| (?!overlay).*$", section, re.M)):
+        for speed, model in zip(speeds, modelled[overlay, images]):
+            if speed != "-":
+                cycles, expected = (int(cell.split(":")[0].replace(",", "")) for cell in (speed, model))
+                errors.append(100 * (cycles / expected - 1))
+                percent = re.sub(r"\b0\.", ".", f"{errors[-1]:+.1f}")
+                assert speed == f"{cycles:,}: {int(images) * 250e6 / cycles:.0f} ({percent} %)"
+    assert f"within 3 % of {sum(abs(error) <= 3 for error in errors)} of these {len(errors)}" in section
 
 
 def test_what_a_speed_is() -> None:
