@@ -44,6 +44,7 @@ FORMS = [
     "numpy",
     *VARIANTS,
 ]
+AVAILABLE = [*(["numba"] if find_spec("numba") else []), "numpy", *VARIANTS]  # of these
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
@@ -207,12 +208,33 @@ def emulated(
     return memory
 
 
-def check(task: Task, *inputs: Array, wanted: Array | None = None) -> None:
-    """Definition and the emulator's kernel of a Task against the reference, or what that gave before."""
+def check(task: Task, *inputs: Array) -> None:
+    """Definition and the emulator's kernel of a Task against the reference."""
+    check_kernel(task, inputs, check_definition(task, inputs))
+
+
+def check_forms(task: Task, *inputs: Array, wanted: Array | None = None) -> None:
+    """Definition of a Task, and its kernels in every form, against the reference, or what that gave before."""
+    wanted = check_definition(task, inputs, wanted)
+    for form in AVAILABLE:
+        with kernel_form(form):
+            try:
+                check_kernel(task, inputs, wanted)
+            except AssertionError as error:
+                raise AssertionError(f"kernels in {form}: {error}") from error
+
+
+def check_definition(task: Task, inputs: Sequence[Array], wanted: Array | None = None) -> Array:
+    """Definition of a Task against the reference, or what that gave before; return that."""
     wanted = defined(task, *inputs) if wanted is None else wanted
     output = task.define(*inputs)
     assert output.dtype == np.int8
     assert np.array_equal(output, wanted)
+    return wanted
+
+
+def check_kernel(task: Task, inputs: Sequence[Array], wanted: Array) -> None:
+    """The emulator's kernel of a Task against what its definition gives."""
     work = Work(
         overlay.load(), [task], {task.output: wanted.shape, **dict(zip(task.inputs, (x.shape for x in inputs)))}
     )

@@ -33,6 +33,7 @@ from .common import (
     FORMS,
     Array,
     check,
+    check_forms,
     clamps,
     codes,
     covering,
@@ -79,7 +80,6 @@ def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
     return h, w
 
 
-@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     kernel=kernels_,
@@ -95,7 +95,6 @@ def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
     seed=seeds,
 )
 def test_conv(
-    form: str,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     pad: tuple[int, int],
@@ -112,14 +111,12 @@ def test_conv(
     window = Window(kernel, stride, pad, dilation)
     group, inputs, outputs = split
     task = conv(rng, (group * outputs, inputs, *kernel), window, group, shift, leaky, *points)
-    with kernel_form(form):
-        check(task, codes(rng, batch, group * inputs, *reaching(window, size)))
+    check_forms(task, codes(rng, batch, group * inputs, *reaching(window, size)))
 
 
-@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(size=st.tuples(st.integers(1, 12), st.integers(1, 13)), looks=st.booleans(), leaky=st.booleans(), seed=seeds)
-def test_conv_with_a_pooling_after_it(form: str, size: tuple[int, int], looks: bool, leaky: bool, seed: int) -> None:
+def test_conv_with_a_pooling_after_it(size: tuple[int, int], looks: bool, leaky: bool, seed: int) -> None:
     """Also equal to the two Tasks, one after the other."""
     rng = np.random.default_rng(seed)
     alone = conv(rng, (5, 3, 2, 1), Window((2, 1), (1, 2), (1, 0)), 1, 7, leaky)
@@ -129,11 +126,9 @@ def test_conv_with_a_pooling_after_it(form: str, size: tuple[int, int], looks: b
     x, task = codes(rng, 2, 3, *size), replace(alone, pooling=pooling)
     pool = Pool(("y",), "z", ("pool",), pooling.window, pooling.out, None)
     assert np.array_equal(task.define(x), pool.define(alone.define(x)))
-    with kernel_form(form):
-        check(task, x)
+    check_forms(task, x)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     kernel=kernels_,
@@ -145,7 +140,6 @@ def test_conv_with_a_pooling_after_it(form: str, size: tuple[int, int], looks: b
     seed=seeds,
 )
 def test_depthwise_conv(
-    form: str,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     size: tuple[int, int],
@@ -157,13 +151,11 @@ def test_depthwise_conv(
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, (1, 0))
     task = conv(rng, (channels, 1, *kernel), window, channels, shift, seed % 2 == 0, *points)
-    with kernel_form(form):
-        check(task, codes(rng, 2, channels, *reaching(window, size)))
+    check_forms(task, codes(rng, 2, channels, *reaching(window, size)))
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_conv_at_the_edge_of_its_accumulator(form: str, sign: int) -> None:
+def test_conv_at_the_edge_of_its_accumulator(sign: int) -> None:
     """2^24 - 1, and products that a float32 holds only because nothing larger ever comes up."""
     weights = np.full((1, 1033, 1, 1), -127 * sign, np.int8)
     weights[0, -1] = -7 * sign  # 1032 * 127 + 7 = 2^17 - 1
@@ -175,8 +167,7 @@ def test_conv_at_the_edge_of_its_accumulator(form: str, sign: int) -> None:
     }
     for m, shift in (((1 << 17) - 1, 34), (1 << 16, 34), (1, 17), (3, 19)):
         r = Requantization(np.full((1, 1, 1), m), shift, -128, 127)
-        with kernel_form(form):
-            check(Conv(("x",), "y", ("probe",), weights, bias, window, 1, r), x)
+        check_forms(Conv(("x",), "y", ("probe",), weights, bias, window, 1, r), x)
 
 
 @cache  # the reference's loops take seconds
@@ -205,20 +196,17 @@ def extreme(kernel: tuple[int, int], size: tuple[int, int]) -> tuple[np.ndarray,
     return weights, bias, m, x, products
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("leaky", [False, True])
 @pytest.mark.parametrize(("kernel", "size"), [((3, 3), (4, 5)), ((7, 7), (7, 7)), ((7, 7), (8, 7))])
-def test_wide_sums(form: str, kernel: tuple[int, int], size: tuple[int, int], leaky: bool) -> None:
+def test_wide_sums(kernel: tuple[int, int], size: tuple[int, int], leaky: bool) -> None:
     """Of 4,608 and 25,088 products, up to 2^31 - 1 with their bias, among them some whose codes end in a half."""
     weights, bias, m, x, products = extreme(kernel, size)
     r = Requantization(m, 40, -128, 127, m // 3 if leaky else None, 0)
     task = Conv(("x",), "y", ("probe",), weights, bias, Window(kernel, (1, 1), (0, 0)), 1, r)
-    with kernel_form(form):
-        for added in (bias, bias // 3):  # less than C refuses
-            check(replace(task, bias=added), x, wanted=requantized(products + added[:, None, None], r))
+    for added in (bias, bias // 3):  # less than C refuses
+        check_forms(replace(task, bias=added), x, wanted=requantized(products + added[:, None, None], r))
 
 
-@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     size=sizes,
@@ -229,14 +217,13 @@ def test_wide_sums(form: str, kernel: tuple[int, int], size: tuple[int, int], le
     seed=seeds,
 )
 def test_affine(
-    form: str, size: tuple[int, int], channels: int, shift: int, leaky: bool, points: tuple[int, int], seed: int
+    size: tuple[int, int], channels: int, shift: int, leaky: bool, points: tuple[int, int], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     c = conv(rng, (channels, 1, 1, 1), Window((1, 1), (1, 1), (0, 0)), channels, shift, leaky, *points)
     weights = rng.choice([-127, 127, 64, 0], (channels, 1, 1, 1)).astype(np.int8)
     task = Affine(c.inputs, c.output, c.origin, weights, c.bias, c.window, channels, c.requantization, c.zero)
-    with kernel_form(form):
-        check(task, codes(rng, 2, channels, *size))
+    check_forms(task, codes(rng, 2, channels, *size))
 
 
 @pytest.mark.parametrize("maximum", [True, False], ids=["MAX", "AVE"])
@@ -289,7 +276,6 @@ def test_a_maximum_over_no_pixel_is_the_smallest_code() -> None:
     assert np.array_equal(task.define(x), kernel)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     count=st.sampled_from([2, 2, 3]),
@@ -300,7 +286,6 @@ def test_a_maximum_over_no_pixel_is_the_smallest_code() -> None:
     seed=seeds,
 )
 def test_eltwise(
-    form: str,
     count: int,
     leaky: bool,
     size: tuple[int, int],
@@ -316,11 +301,9 @@ def test_eltwise(
     negative = tuple(factors(rng, (count,), shift, -1).tolist()) if leaky else None
     names = tuple(f"x{i}" for i in range(count))
     task = Eltwise(names, "y", ("probe",), multipliers, negative, r, points[:count])
-    with kernel_form(form):
-        check(task, *(codes(rng, 2, 3, *size) for _ in names))
+    check_forms(task, *(codes(rng, 2, 3, *size) for _ in names))
 
 
-@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     operation=st.sampled_from(["SUM", "PROD", "MAX"]),
@@ -331,18 +314,16 @@ def test_eltwise(
     seed=seeds,
 )
 def test_two_blobs(
-    form: str, operation: str, vector: bool, size: tuple[int, int], shift: int, points: tuple[int, int, int], seed: int
+    operation: str, vector: bool, size: tuple[int, int], shift: int, points: tuple[int, int, int], seed: int
 ) -> None:
     """Products and maxima of two maps, and any operation of a map and a number for each of its channels."""
     rng = np.random.default_rng(seed)
     r = Requantization(np.array(1), shift, *clamps(rng, points[2]), zero=points[2])
     multipliers = tuple(factors(rng, (1 if operation == "PROD" else 2,), shift, -1).tolist())
     task = Eltwise(("x", "z"), "y", ("probe",), multipliers, None, r, points[:2], operation, vector)
-    with kernel_form(form):
-        check(task, codes(rng, 2, 11, *size), codes(rng, 2, 11, *((1, 1) if vector else size)))
+    check_forms(task, codes(rng, 2, 11, *size), codes(rng, 2, 11, *((1, 1) if vector else size)))
 
 
-@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     size=sizes,
@@ -354,7 +335,6 @@ def test_two_blobs(
     seed=seeds,
 )
 def test_upsample(
-    form: str,
     size: tuple[int, int],
     times: tuple[int, int],
     spread: bool,
@@ -368,18 +348,15 @@ def test_upsample(
     factor = np.array(int(factors(rng, (), shift)))
     r = Requantization(factor, shift, *clamps(rng, out), zero=out) if rescaled else None
     task = UpsampleTask(("x",), "y", ("probe",), times, spread, r, zero if spread or rescaled else 0)
-    with kernel_form(form):
-        check(task, codes(rng, 2, 11, *size))
+    check_forms(task, codes(rng, 2, 11, *size))
 
 
-@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(size=sizes, rows=st.integers(1, 4), words=st.integers(1, 2), channels=st.integers(1, 8), seed=seeds)
-def test_interleave(form: str, size: tuple[int, int], rows: int, words: int, channels: int, seed: int) -> None:
+def test_interleave(size: tuple[int, int], rows: int, words: int, channels: int, seed: int) -> None:
     apart = 8 * words
     task = Interleave(("x",), "y", ("probe",), rows, apart)
-    with kernel_form(form):
-        check(task, codes(np.random.default_rng(seed), 2, (2 * rows - 1) * apart + channels, *size))
+    check_forms(task, codes(np.random.default_rng(seed), 2, (2 * rows - 1) * apart + channels, *size))
 
 
 @EXAMPLES
@@ -474,22 +451,22 @@ def test_pack_and_unpack(
     form: str, scheme: tuple[str, float], width: tuple[int, bool], halves: list[int], others: list[float]
 ) -> None:
     bits, unsigned = width
-    form = reference.Form(scheme[0], bits, scheme[1], unsigned)
-    ties = [h / 2 * float(form.step) for h in halves]
-    x = np.array([*ties, *others, np.nextafter(np.float32(0.5), np.float32(0)) * form.step, 0.0, np.inf], np.float32)
-    every = np.arange(form.smallest, form.largest + 1).astype(np.int8)
+    numbers = reference.Form(scheme[0], bits, scheme[1], unsigned)
+    ties = [h / 2 * float(numbers.step) for h in halves]
+    x = np.array([*ties, *others, np.nextafter(np.float32(0.5), np.float32(0)) * numbers.step, 0.0, np.inf], np.float32)
+    every = np.arange(numbers.smallest, numbers.largest + 1).astype(np.int8)
     with kernel_form(form), np.errstate(over="ignore"):
-        packed = kernels.pack(x.reshape(1, -1, 1, 1), Format(*form))
-        unpacked = kernels.unpack(every.reshape(1, 1, 1, -1), Format(*form))
+        packed = kernels.pack(x.reshape(1, -1, 1, 1), Format(*numbers))
+        unpacked = kernels.unpack(every.reshape(1, 1, 1, -1), Format(*numbers))
         with pytest.raises(ModelError, match="NaN"):
-            kernels.pack(np.array([[1.0, np.nan]], np.float32), Format(*form))
+            kernels.pack(np.array([[1.0, np.nan]], np.float32), Format(*numbers))
         turned = x[::-1]  # not one run of memory
-        assert np.array_equal(kernels.pack(turned, Format(*form)), packed.ravel()[::-1])
-        assert np.array_equal(kernels.unpack(every[::-1], Format(*form)), unpacked.ravel()[::-1])
+        assert np.array_equal(kernels.pack(turned, Format(*numbers)), packed.ravel()[::-1])
+        assert np.array_equal(kernels.unpack(every[::-1], Format(*numbers)), unpacked.ravel()[::-1])
     assert packed.dtype == np.int8 and packed.shape == (1, len(x), 1, 1)
-    assert packed.ravel().tolist() == [form.quantize(v) for v in x.tolist()]
+    assert packed.ravel().tolist() == [numbers.quantize(v) for v in x.tolist()]
     assert unpacked.dtype == np.float32
-    assert unpacked.ravel().tolist() == [float(form.dequantize(c)) for c in every.tolist()]
+    assert unpacked.ravel().tolist() == [float(numbers.dequantize(c)) for c in every.tolist()]
 
 
 steps = st.builds(lambda mantissa, exponent: mantissa * 2.0**exponent, st.floats(1, 2), st.integers(-40, 40))
