@@ -131,11 +131,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _no_modules_of_files_that_are_gone() -> Iterator[None]:
     """Forget the modules of custom layers in temporary folders: hypothesis reads the files of all modules."""
     yield
-    for name, module in list(sys.modules.items()):
-        if (
-            name.startswith("chai_custom.")
-            and ROOT not in Path(getattr(module, "__file__", None) or ROOT / "x").parents
-        ):
+    for name in [name for name in sys.modules if name.startswith("chai_custom.")]:
+        if ROOT not in Path(getattr(sys.modules[name], "__file__", None) or ROOT / "x").parents:
             del sys.modules[name]
 
 

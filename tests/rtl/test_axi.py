@@ -281,13 +281,38 @@ def test_nothing_moves_while_memory_refreshes_itself(masters: str) -> None:
     assert 735 <= beats[1] <= 752
 
 
+SPLITTERS = (16, 1), (32, 1), (16, 2)  # beats of a burst, and words of a beat
+
+
+class Splitters(wiring.Component):
+    """One of each of these, which are compiled together."""
+
+    def __init__(self) -> None:
+        self.parts = {f"{burst}_{wide}": Splitter(32, burst, wide) for burst, wide in SPLITTERS}
+        ports = [(name, part.signature.members) for name, part in self.parts.items()]
+        super().__init__({f"{port}_{name}": members[port] for name, members in ports for port in ("request", "burst")})
+
+    def elaborate(self, platform):
+        m = Module()
+        for name, part in self.parts.items():
+            m.submodules[name] = part
+            for port in ("request", "burst"):
+                connect(m, flipped(getattr(self, f"{port}_{name}")), getattr(part, port))
+        return m
+
+
+@pytest.fixture(scope="module")
+def splitters() -> str:
+    return rtlil(Splitters())
+
+
 @pytest.mark.parametrize("address", [0, 0x48, 0xF08, 0xFF8, 0x1FC8])
-@pytest.mark.parametrize(("burst", "wide"), [(16, 1), (32, 1), (16, 2)])
-def test_no_burst_is_shorter_than_it_must_be(address: int, burst: int, wide: int) -> None:
+@pytest.mark.parametrize(("burst", "wide"), SPLITTERS)
+def test_no_burst_is_shorter_than_it_must_be(splitters: str, address: int, burst: int, wide: int) -> None:
     """Ends are those of the run, of pages, and with 32 beats the first one's at an even beat."""
-    simulation = Simulation.of(Splitter(32, burst, wide))
-    simulation.source("request").feed(address | 600 << 32 | 1 << 48 | 0xABCD << 49)
-    bursts = simulation.sink("burst")
+    simulation = Simulation(splitters)
+    simulation.source(f"request_{burst}_{wide}").feed(address | 600 << 32 | 1 << 48 | 0xABCD << 49)
+    bursts = simulation.sink(f"burst_{burst}_{wide}")
     simulation.tick(200)
     size = 8 * wide
     expected, first, end = [], address // size, -(-(address + 8 * 600) // size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,35 +24,45 @@ MULTIPLIER = (1 << OVERLAY.requant.mult_bits) - 1
 Array = np.ndarray
 
 
-def run(
-    rule: dict[str, int], sums: Array, bias: Array, multiplier: Array, negative: Array, more: Array, wide: bool = False
-) -> tuple[Array, Array]:
-    """Codes and signs (n, lanes) of sums and multipliers (n, lanes) that enter one after the other, into ``wide`` lanes."""
+@cache  # an elaboration takes longer than what is simulated
+def simulated(wide: bool) -> tuple[Simulator, dict[str, Any]]:
+    """Lanes, and the values that enter them after a reset; ``codes`` and ``below`` are what comes out."""
     dut = Requantise(OVERLAY, LANES, OVERLAY.array_bits if wide else OVERLAY.accumulator_bits)
-    codes, below = np.zeros(sums.shape, np.int64), np.zeros(sums.shape, bool)
+    values: dict[str, Any] = {}
 
     async def bench(ctx: Any) -> None:
-        for name, value in rule.items():
+        for name, value in values["rule"].items():
             ctx.set(getattr(dut.rule, name), value)
         await ctx.tick().repeat(2)
-        for i in range(len(sums) + LATENCY):
-            if i < len(sums):
+        count = len(values["more"])
+        for i in range(count + LATENCY):
+            if i < count:
                 for lane in range(LANES):
-                    ctx.set(dut.sums[lane], int(sums[i, lane]))
-                    ctx.set(dut.bias[lane], int(bias[i, lane]))
-                    ctx.set(dut.multiplier[lane], int(multiplier[i, lane]))
-                    ctx.set(dut.negative[lane], int(negative[i, lane]))
-                ctx.set(dut.more, int(more[i]))
+                    for name in ("sums", "bias", "multiplier", "negative"):
+                        ctx.set(getattr(dut, name)[lane], int(values[name][i, lane]))
+                ctx.set(dut.more, int(values["more"][i]))
             if i >= LATENCY:
-                codes[i - LATENCY] = [ctx.get(dut.codes[lane]) for lane in range(LANES)]
-                below[i - LATENCY] = [ctx.get(dut.below) >> lane & 1 for lane in range(LANES)]
+                values["codes"].append([ctx.get(dut.codes[lane]) for lane in range(LANES)])
+                values["below"].append([ctx.get(dut.below) >> lane & 1 for lane in range(LANES)])
             await ctx.tick()
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-8)
     simulator.add_testbench(bench)
+    return simulator, values
+
+
+def run(
+    rule: dict[str, int], sums: Array, bias: Array, multiplier: Array, negative: Array, more: Array, wide: bool = False
+) -> tuple[Array, Array]:
+    """Codes and signs (n, lanes) of sums and multipliers (n, lanes) that enter one after the other, into ``wide`` lanes."""
+    simulator, values = simulated(wide)
+    if values:  # of a run before
+        simulator.reset()
+    values |= {"rule": rule, "sums": sums, "bias": bias, "multiplier": multiplier, "negative": negative, "more": more}
+    values |= {"codes": [], "below": []}
     simulator.run()
-    return codes, below
+    return np.array(values["codes"]), np.array(values["below"], bool)
 
 
 def hard_sums(random: np.random.Generator, shift: int, most: int = LARGEST) -> tuple[Array, Array, Array, Array]:
