@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -243,6 +244,7 @@ def test_sums_beside_a_half(variant: str, shift: int, zero: int) -> None:
     same(variant, Conv(("x",), "y", ("c",), np.ones((203, 1, 1, 1), np.int8), bias, POINT, 1, r), x)
 
 
+@cache  # of eight million products
 def odd_sums_that_reach_a_half(shift: int) -> tuple[np.ndarray, np.ndarray]:
     """Sums at most 381 beyond 2^24 and factors: float32 rounds each sum down to one whose code is less by 1."""
     factors = np.arange(1 << 16, 1 << 17, dtype=np.int64)  # not of 32 bits, as on 32-bit machines

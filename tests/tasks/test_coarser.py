@@ -54,8 +54,10 @@ def test_the_smallest_factor_that_fits(
     choice = fitted(Scaled(weights, bias, steps), source, StepChoice(FACTORS[scheme], ACCUMULATOR), 8, quantize)
     changed = 0
     for i, (w, b) in enumerate(zip(weights.reshape(5, -1), bias.tolist())):
-        tries = [(f, *bound(w, b, steps[i] * f, source, 127)) for f in (1.0, *FACTORS[scheme])]
-        factor, most, codes, added = next((t for t in tries if t[1] < ACCUMULATOR), tries[-1])
+        for factor in (1.0, *FACTORS[scheme]):
+            most, codes, added = bound(w, b, steps[i] * factor, source, 127)
+            if most < ACCUMULATOR:
+                break
         assert choice.steps[i] == steps[i] * factor
         assert choice.codes[i].ravel().tolist() == codes
         assert choice.bias[i] == added

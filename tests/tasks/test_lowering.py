@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -171,26 +172,38 @@ def conv_text(window: Window, group: int, outputs: int, bias: bool) -> str:
     )
 
 
+@cache  # the reference's loops, once for all forms of the kernels
+def convolution(kind: str, forms: tuple[Form, Form], slope: float | None) -> tuple[Array, Array, Array, Array]:
+    """Input codes, weights, biases, and the output's codes."""
+    window, group, (channels, outputs) = GEOMETRIES[kind]
+    x = numbers(2, channels, 5, 6, seed=1)
+    w = numbers(outputs, channels // group, *window.kernel, seed=2, low=-1, high=1)
+    w *= np.linspace(0.1, 1, outputs, dtype=np.float32).reshape(-1, 1, 1, 1)  # channels of different range
+    b = numbers(outputs, seed=3)
+    wanted = convolved(quantized(forms[0], x), w, b, window, group, forms, slope, weight_form(forms[0]))
+    return x, w, b, wanted
+
+
+def weight_form(source: Form) -> Form | None:
+    """The DynamicFixed format of weights, None for Xilinx's."""
+    return None if source.scheme == "Xilinx" else Form("DynamicFixed", source.bits, source.bits - 1)
+
+
 @pytest.mark.parametrize(
     ("slope", "form"), [*((0.1, form) for form in FORMS), *((slope, FORMS[0]) for slope in SLOPES[:2])]
 )
 @pytest.mark.parametrize("forms", FORMATS, ids=NAMES)
 @pytest.mark.parametrize("kind", GEOMETRIES)
 def test_convolution(tmp_path: Path, kind: str, forms: tuple[Form, Form], slope: float | None, form: str) -> None:
-    window, group, (channels, outputs) = GEOMETRIES[kind]
-    x = numbers(2, channels, 5, 6, seed=1)
-    w = numbers(outputs, channels // group, *window.kernel, seed=2, low=-1, high=1)
-    w *= np.linspace(0.1, 1, outputs, dtype=np.float32).reshape(-1, 1, 1, 1)  # channels of different range
-    b = numbers(outputs, seed=3)
-    source, target = forms
-    weight = None if source.scheme == "Xilinx" else Form("DynamicFixed", source.bits, source.bits - 1)
+    window, group, (_, outputs) = GEOMETRIES[kind]
+    x, w, b, wanted = convolution(kind, forms, slope)
+    weight = weight_form(forms[0])
     params = "" if weight is None else f"fl_params: {int(weight.value)}"
     text = layer("Convolution", ["x0"], "y", conv_text(window, group, outputs, True) + precision(*forms, params))
     with kernel_form(form):
         case = Network(tmp_path, text + relu("y", slope), [x], {"y": [w, b]})
-    wanted = convolved(quantized(source, x), w, b, window, group, forms, slope, weight)
     assert len(np.unique(wanted)) > 5
-    case.equals(target, wanted)
+    case.equals(forms[1], wanted)
 
 
 def test_the_overlay_has_these_multipliers() -> None:
