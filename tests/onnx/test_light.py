@@ -14,6 +14,7 @@ NAMES = [
 ]
 pytestmark = pytest.mark.extras
 LARGE = {"bvlc_alexnet", "vgg19", "zfnet512"}  # of hundreds of megabytes
+LONG = {"densenet121"}  # its kinds of nodes are those of inception_v2 and squeezenet
 
 
 def paths() -> dict[str, Path]:
@@ -29,7 +30,7 @@ def test_all_are_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in NAMES]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE | LONG else name for name in NAMES]
 )
 def test_every_blob(name: str) -> None:
     from .light import picture, with_weights
