@@ -9,8 +9,9 @@ dependencies on its own engine count too.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from ..blob import Shape
@@ -140,20 +141,20 @@ class _Bytes:
 
 
 class _ByteHistory:
-    """The history of every byte: ``history[i]`` is that of the bytes from ``begins[i]`` to the next begin."""
+    """The history of every byte: ``history[i]`` is that of the bytes from ``bounds[i]`` to ``bounds[i + 1]``."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self.begins = [0]
+        self.bounds = [0, inf]
         self.history = [_Bytes()]
 
     def read(self, runs: Iterable[tuple[int, int]], blob: str, whole: str, reader: Finished) -> Finished:
         """Record a read; return the Tasks that wrote these bytes. Raises DeviceError unless they hold ``whole``."""
-        after = NONE
+        after, history = NONE, self.history
         known: dict[_Bytes, _Bytes] = {}  # the new history for each old one, of which many runs have few
-        for begin, end in runs:
-            for i in self._pieces(begin, end):
-                piece = self.history[i]
+        for first, last in self._cut(runs):
+            for i in range(first, last):
+                piece = history[i]
                 if piece not in known:
                     if piece.blob is None or piece.columns:
                         raise DeviceError(f"blob {blob!r} is read before anything has written it")
@@ -161,45 +162,45 @@ class _ByteHistory:
                         raise DeviceError(f"another blob is written over {blob!r}, which is still read")
                     after |= piece.written
                     known[piece] = _Bytes(whole, piece.written, piece.read | reader)
-                self.history[i] = known[piece]
+                history[i] = known[piece]
         return after
 
-    def write(self, runs: Iterable[tuple[int, int]], now: _Bytes, first: int = 0) -> Finished:
+    def write(self, runs: Iterable[tuple[int, int]], now: _Bytes, first_column: int = 0) -> Finished:
         """Record a write; return the Tasks that wrote or read these bytes before. Raises DeviceError if they hold the blob.
 
-        A strip has its columns from ``first`` on, after those before it: it waits for nothing that the first strip did not.
+        A strip has its columns from ``first_column`` on, after those before it: it waits for nothing that the first one did not.
         """
         after = NONE
-        known: set[_Bytes] = set()
-        for begin, end in runs:
-            pieces = self._pieces(begin, end)
-            new = {*self.history[pieces.start : pieces.stop]} - known
-            self.begins[pieces.start : pieces.stop] = [begin]
-            self.history[pieces.start : pieces.stop] = [now]
-            for piece in new:
-                if first:
-                    if (piece.blob, piece.columns) != (now.blob, first):
-                        raise DeviceError(f"blob {now.blob!r} is not written strip by strip")
-                elif piece.blob == now.blob:
-                    raise DeviceError(f"blob {now.blob!r} is written twice")
-                else:
-                    after |= piece.written | piece.read
-            known |= new
+        before: set[_Bytes] = set()
+        for first, last in self._cut(runs):
+            before.update(self.history[first:last])
+            self.history[first:last] = [now]
+            self.bounds[first:last] = [self.bounds[first]]
+        for piece in before:
+            if first_column:
+                if (piece.blob, piece.columns) != (now.blob, first_column):
+                    raise DeviceError(f"blob {now.blob!r} is not written strip by strip")
+            elif piece.blob == now.blob:
+                raise DeviceError(f"blob {now.blob!r} is written twice")
+            else:
+                after |= piece.written | piece.read
         return after
 
-    def _pieces(self, begin: int, end: int) -> range:
-        """Return the indices of the bytes from ``begin`` to ``end``, cut there."""
-        pieces = range(self._cut(begin), self._cut(end))
-        # inserting moves the entries after it: some thousand of them take the time of one access
-        self.budget.spend(len(pieces) + len(self.begins) // 2000)
-        return pieces
-
-    def _cut(self, at: int) -> int:
-        i = bisect_left(self.begins, at)
-        if i == len(self.begins) or self.begins[i] != at:
-            self.begins.insert(i, at)
-            self.history.insert(i, self.history[i - 1])
-        return i
+    def _cut(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield, for each run of bytes, the first of the pieces in it, and the one after the last; cut at its ends."""
+        bounds, history, spend = self.bounds, self.history, self.budget.spend
+        for begin, end in runs:
+            first = bisect_left(bounds, begin)
+            if bounds[first] != begin:
+                bounds.insert(first, begin)
+                history.insert(first, history[first - 1])
+            last = bisect_left(bounds, end, first)
+            if bounds[last] != end:
+                bounds.insert(last, end)
+                history.insert(last, history[last - 1])
+            # inserting moves the entries after it: some thousand of them take the time of one access
+            spend(last - first + len(history) // 2000)
+            yield first, last
 
 
 class _Access(NamedTuple):
