@@ -199,11 +199,13 @@ class StepReader:
 
     def _check_pieces(self, tasks: Sequence[Task], pieces: Sequence[Piece]) -> None:
         """Check that the overlay can have these columns and rows, and that weights are shared as in a chain compiled here."""
-        for tag, (piece, here) in enumerate(zip(pieces, sharing(self.overlay, tasks, pieces))):
-            task = tasks[piece.task]
-            if piece.columns not in task.strips(self.overlay, self.shapes):
+        overlay, shapes = self.overlay, self.shapes
+        strips = [task.strips(overlay, shapes) for task in tasks]
+        in_bands = [overlay.window.bands and task.in_bands(overlay, shapes) for task in tasks]
+        for tag, (piece, here) in enumerate(zip(pieces, sharing(overlay, tasks, pieces))):
+            if piece.columns not in strips[piece.task]:
                 raise self.reader.error(f"task {tag}: it is not cut into columns {piece.columns}")
-            if piece.rows and not (self.overlay.window.bands and task.in_bands(self.overlay, self.shapes)):
+            if piece.rows and not in_bands[piece.task]:
                 raise self.reader.error(f"task {tag}: it cannot have some rows")
             if piece.shares != here.shares:
                 message = f"its descriptor has shares = {piece.shares:d}, here it is {here.shares:d}"

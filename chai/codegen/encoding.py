@@ -140,12 +140,16 @@ def _of(task: Task, error: DeviceError) -> DeviceError:
 
 def _known(own: dict[str, int], overlay: Overlay) -> dict[str, int]:
     """Return the fields that the overlay's descriptors have; others have to be 0."""
-    known = overlay.descriptor.zeros.keys() - (() if overlay.unsigned else _ZEROS)
+    lacking = own.keys() - overlay.descriptor.zeros.keys()
+    if not overlay.unsigned:
+        lacking.update(_ZEROS)
+    if not lacking:
+        return own
     for name, value in own.items():
-        if value and name not in known:
+        if value and name in lacking:
             lacks = "unsigned codes" if name in _ZEROS else "field of this name"
             raise DeviceError(f"{name}: overlay {overlay.name} has no {lacks}")
-    return {name: value for name, value in own.items() if name in known}
+    return {name: value for name, value in own.items() if name not in lacking}
 
 
 def shared_weights(overlay: Overlay, stored: Sequence[Mapping[str, int]]) -> Iterator[tuple[bool, bool]]:

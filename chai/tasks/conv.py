@@ -166,14 +166,16 @@ class Conv(FilterTask):
         return rows, pooling
 
     def _convolved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Convolved:
-        _, channels, *sides = shapes[self.inputs[0]]
-        rows, pooling = self._codes(tuple(sides))
-        some = rows, self.columns
-        (top, height, above), (left, width, before) = (self.window.seen(i, some[i], sides[i]) for i in range(2))
-        window, step = self.window._replace(pad=(above, before)), row_step(overlay, self.window, sides[1])
+        _, channels, full_height, full_width = shapes[self.inputs[0]]
+        rows, pooling = self._codes((full_height, full_width))
+        top, height, above = self.window.seen(0, rows, full_height)
+        left, width, before = self.window.seen(1, self.columns, full_width)
+        kernel, stride, _, dilation = self.window
+        step = row_step(overlay, self.window, full_width)
         if step > 1:
-            window, height = window._replace(stride=(1, window.stride[1])), ceil_div(height, step)
-        whole = self.window.sizes(tuple(sides))
+            stride, height = (1, stride[1]), ceil_div(height, step)
+        window = Window(kernel, stride, (above, before), dilation)
+        whole = self.window.sizes((full_height, full_width))
         size = rows[1] if rows else whole[0], self.columns[1] if self.columns else whole[1]
         source, strip = (self.batch(shapes), channels, height, width), self.columns is not None
         more = pooling, self.wide, self.shares, self.shared

@@ -215,7 +215,8 @@ def window_fields(window: Window) -> dict[str, int]:
     if min(values.values()) < 1:
         name = min(values, key=values.__getitem__)
         raise DeviceError(f"descriptor: {name} = {values[name]} is less than 1")
-    return {**values, "pad_h": pad[0], "pad_w": pad[1]}
+    values["pad_h"], values["pad_w"] = pad
+    return values
 
 
 def window_of(values: Mapping[str, int]) -> Window:
