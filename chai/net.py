@@ -14,7 +14,6 @@ from .devices.base import Device
 from .errors import UsageError
 from .fixed import Format
 from .graph import Graph
-from .offload.headroom import Basis
 from .overlay import Overlay
 from .runtime.batches import alike, batches_of, feeds_of, input_of, named, run_batches, shows_inputs, stream_batches
 from .runtime.blobs import Blobs, FinishedPass, kept_blobs
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from .images.pictures import Pictures
     from .images.preprocess import Preprocess
+    from .offload.headroom import Basis
     from .offload.plan import Partition
     from .offload.schedule import Schedule
     from .parser.stored import Stored

@@ -1,4 +1,4 @@
-"""The card of a network, from an artifact's header."""
+"""The preprocessing of pictures, from an artifact's header."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from ..images.preprocess import LETTERBOX, Preprocess
-from ..zoo.card import Card
 from .reader import Reader
 
 
-def read(reader: Reader, card: Mapping[str, Any]) -> Card:
-    """Return title, labels and preprocessing. Raises ParseError, UsageError."""
-    preprocess = dict(card["preprocess"])
+def preprocess_of(reader: Reader, stored: Mapping[str, Any]) -> Preprocess:
+    """Return the preprocessing that a card in the header has. Raises ParseError, UsageError."""
+    preprocess = dict(stored)
     mean, scale = preprocess.pop("mean", []), preprocess.pop("scale", 1.0)
     borders = preprocess.pop("resize", None) if preprocess.get("resize") == LETTERBOX else None
     settings = reader.restore(Preprocess, preprocess, "preprocess")
     settings = replace(settings, resize=borders or settings.resize)
     value = reader.array(mean) if isinstance(mean, dict) else _numbers(reader, "mean", mean)
     settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
-    return Card(
-        card["title"], tuple(card["labels"]), replace(settings, mean=value, scale=_numbers(reader, "scale", scale))
-    )
+    return replace(settings, mean=value, scale=_numbers(reader, "scale", scale))
 
 
 def _numbers(reader: Reader, name: str, value: Any) -> float | tuple[float, ...]:

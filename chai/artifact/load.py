@@ -22,8 +22,10 @@ from .reader import Reader
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..images.preprocess import Preprocess
     from ..plugins import Registry
-    from ..zoo.card import Card
+
+    StoredCard = tuple[str, tuple[str, ...], Preprocess | None]
 
 UNNAMED = "0.1.0"  # the version of chai whose files do not name it
 
@@ -48,8 +50,8 @@ def overlay_of(artifact: container.Artifact, chosen: str | Path | None) -> Overl
     return overlays.load(target["name"] if chosen is None else chosen, build=target["build"])
 
 
-def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, Card | None]:
-    """Return the plan in an artifact, for this overlay, and its card; ``custom`` is called if it has a custom layer.
+def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, StoredCard]:
+    """Return the plan in an artifact, for this overlay, and what it has of a card; ``custom`` is called if it has a custom layer.
 
     Raises ParseError with the file's name for anything that ``save`` would not have written, DeviceError for another
     overlay, PluginError for an unknown custom type.
@@ -69,7 +71,7 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Re
         raise artifact.error("its header is nested too deeply") from None
 
 
-def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, Card | None]:
+def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, StoredCard]:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
     keep_freed(claimed(shapes) + sum(map(len, reader.artifact.sections.values())))  # of passes, and of packed weights
     formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
@@ -182,10 +184,12 @@ def _format(reader: Reader, value: Any, blob: str, overlay: Overlay) -> Format:
     return format
 
 
-def _card(reader: Reader) -> Card | None:
+def _card(reader: Reader) -> StoredCard:
+    """Return title, labels and preprocessing of the card; None for a file without the latter."""
     card = reader.get("card", {"title": str, "labels": [str], "preprocess": dict})
-    if not any(card.values()):
-        return None
-    from .card import read  # pictures and TOML, for which many files need nothing
+    preprocess = None
+    if card["preprocess"]:
+        from .card import preprocess_of  # pictures, for which many files need nothing
 
-    return read(reader, card)
+        preprocess = preprocess_of(reader, card["preprocess"])
+    return card["title"], tuple(card["labels"]), preprocess

@@ -11,7 +11,6 @@ from ..devices.base import Device
 from ..env import env
 from ..errors import DeviceError, UsageError
 from ..fixed import Format
-from ..offload.headroom import Basis
 from ..offload.plan import Plan
 from ..overlay import Overlay
 from ..runtime.batches import rebatched
@@ -24,6 +23,7 @@ from .container import read
 from .load import load, overlay_of
 
 if TYPE_CHECKING:
+    from ..offload.headroom import Basis
     from ..parser.caffemodel import Weights
     from ..passes.infer_shapes import Renewed
     from ..plugins import Registry
@@ -73,9 +73,10 @@ class CompiledSource:
 
     @cached_property
     def card(self) -> Card:
-        from ..zoo.card import Card  # a pass needs none
+        from ..zoo.card import DEFAULT, Card  # a pass needs none
 
-        return self._card or Card()
+        title, labels, preprocess = self._card
+        return Card(title, labels, preprocess or DEFAULT)
 
     def batch(self, _shapes: Mapping[str, Shape]) -> int:
         return self._plan.batch

@@ -16,7 +16,8 @@ from ..fixed import NOT_FINITE, Centred, Format, Requantization, largest_magnitu
 from ..tasks import Task, arithmetic
 from ..tasks.arithmetic import FormatFacts, Lowered
 from ..tasks.eltwise import Eltwise
-from ..tasks.target import Unsupported, WeightPrecision
+from ..tasks.target import WeightPrecision
+from ..tasks.unsupported import Unsupported
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from .normalize import normalize

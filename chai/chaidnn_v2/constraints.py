@@ -14,7 +14,7 @@ from ..fixed import Format
 from ..overlay import load
 from ..tasks import Task
 from ..tasks.arithmetic import Arithmetic
-from ..tasks.target import Unsupported
+from ..tasks.unsupported import Unsupported
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from .arithmetic import SHIFT, ChaidnnArithmetic

@@ -12,7 +12,7 @@ from ..graph import Arithmetic, Layer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.eltwise import Eltwise
-from ..tasks.target import Unsupported
+from ..tasks.unsupported import Unsupported
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ._pick import Sides, border_refused, pick_pixels, picks

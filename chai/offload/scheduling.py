@@ -15,7 +15,7 @@ from ..graph import Graph, Layer
 from ..tasks import Task
 from ..tasks.arithmetic import Arithmetic
 from ..tasks.depthwise import in_window_engine
-from ..tasks.target import Unsupported
+from ..tasks.unsupported import Unsupported
 from .merge_parallel import merge_parallel
 from .plan import Partition
 from .schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack

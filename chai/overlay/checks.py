@@ -18,6 +18,14 @@ from .sections import BEAT, HOST_MODEL
 NO_ARCHITECTURES = ("overlay", HOST_MODEL)  # what else has a schema
 
 
+def checked(text: str, path: str, array: str) -> dict[str, Any]:
+    """Return the manifest of a text; all else as ``check``."""
+    document = jsonfile.parse(text, path)
+    check(document, array)
+    manifest: dict[str, Any] = document.value
+    return manifest
+
+
 def check(document: Document, array: str) -> None:
     """Check a manifest; ``array`` is the architecture of chai's own accelerator. Raises ParseError, with the line."""
     architecture = _architecture(document, array)

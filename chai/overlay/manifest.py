@@ -15,9 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DeviceError, ParseError, UsageError
-from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
-from ..util.files import sha256
+from ..util.files import handwritten, sha256
 from ..util.paths import shipped
 from ..util.rounding import ceil_div
 from ..util.suggest import did_you_mean
@@ -255,30 +254,31 @@ def load(name_or_path: str | Path = default, *, build: int | None = None) -> Ove
     else:
         hint = did_you_mean(text.lower(), names(), listed="overlays")
         raise DeviceError(f"there is no overlay {text!r}", hint=hint)
-    return _parsed(path, jsonfile.read(path), build)
+    return _parsed(path, handwritten(path), build)
 
 
 @lru_cache(maxsize=16)
 def _parsed(path: str, text: str, build: int | None) -> Overlay:
     """Return the overlay of a manifest's text. It is cached, since every network loads one."""
-    value = None if build is None else _of_build(text, build)
-    if value is None:
-        from .checks import check  # schemas, which most networks that were compiled do not need
+    known = None if build is None else _of_build(text, build)
+    if known is None:
+        from .checks import checked  # schemas, which most networks that were compiled do not need
 
-        document = jsonfile.parse(text, path)
-        check(document, ARRAY)
-        value = document.value
+        value = checked(text, path, ARRAY)
+        known = value, _digest(value)
+    value, digest = known
     own = named(value.get("architecture", ARRAY))
-    return _overlay(path, _digest(value), value, {} if own is None else own.sections(value))
+    return _overlay(path, digest, value, {} if own is None else own.sections(value))
 
 
-def _of_build(text: str, build: int) -> dict[str, Any] | None:
-    """Return a manifest of this build, which has nothing that an error could be about; None if it is of another one."""
+def _of_build(text: str, build: int) -> tuple[dict[str, Any], str] | None:
+    """Return a manifest of this build, which has nothing that an error could be about, and its digest; None for another one."""
     try:
         value: dict[str, Any] = json.loads(text)
-        return value if build == _build(_digest(value)) else None
+        digest = _digest(value)
     except (ValueError, RecursionError):
         return None
+    return (value, digest) if build == _build(digest) else None
 
 
 def named(name: str) -> Architecture | None:

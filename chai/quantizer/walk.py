@@ -23,7 +23,7 @@ from ..overlay import Overlay
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host.layer import run_layer
 from ..tasks.arithmetic import Arithmetic, arithmetic
-from ..tasks.target import Unsupported
+from ..tasks.unsupported import Unsupported
 from ..tasks.work import Work
 from ..util.data.shelf import Shelf
 from ..util.lazy_numpy import np

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..blob import Array, Shape, show
 from ..errors import ChaiError, UsageError
 from ..graph import Graph
-from ..offload.headroom import IMAGES
 from ..util.lazy_numpy import np
 from .times import Times, joined as joined_times
 
@@ -221,7 +220,7 @@ def ahead(net: Network, batches: Iterable[Batch], feed: Callable[[Batch], Mappin
     These are so many that they have ``IMAGES`` images. A network that has formats, or has nothing on an overlay, needs none. If
     a custom layer would have to run for it, which may have a state, the first pass measures them.
     """
-    from .measuring import computing, given, stored  # which most passes do without
+    from .measuring import IMAGES, computing, given, stored  # which most passes do without
 
     rest = iter(batches)
     if net.overlay is None or net.calibrated or given(net.graph):

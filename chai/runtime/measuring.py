@@ -17,7 +17,7 @@ from ..fixed import Format, largest_magnitudes, without_lowest
 from ..graph import Graph
 from ..images.pictures import Feed, in_floats
 from ..offload.formats import calibrated, from_precision, given as given, marked_unsigned, unsigned_blobs
-from ..offload.headroom import Basis
+from ..offload.headroom import IMAGES as IMAGES, Basis
 from ..passes.infer_shapes import infer_shapes
 from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np

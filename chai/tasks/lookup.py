@@ -9,7 +9,8 @@ from ..errors import ModelError
 from ..fixed import Format
 from ..util.lazy_numpy import np
 from .copy import Copy
-from .target import Target, Unsupported
+from .target import Target
+from .unsupported import Unsupported
 
 Function = Callable[[Array], Array]
 SHAPE = 1, 1, 1, 256  # of the numbers that a function is asked for

@@ -21,12 +21,13 @@ from ..overlay.weights import Piece
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import Operands, clamp, same_multipliers, zero_flag, zero_point
-from .target import Target, Unsupported
+from .unsupported import Unsupported
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .probe import Maker, Probe
+    from .target import Target
 
 STEPS = 32  # segments of an octave
 OCTAVES = 16  # the first one is of the sums below STEPS

@@ -22,10 +22,7 @@ from ..fixed import (
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from .coarser import FACTORS, Quantize, StepChoice, Sums, fitted
-
-
-class Unsupported(Exception):
-    """Raised for a layer whose numbers do not fit the overlay's arithmetic; its text says why it runs on the host."""
+from .unsupported import Unsupported
 
 
 class WeightPrecision(Protocol):

@@ -16,6 +16,8 @@ from .suggest import nearest
 if TYPE_CHECKING:
     from pathlib import Path
 
+BYTES = 1 << 20  # of a file that is written by hand; the shipped ones have 12 kB
+
 
 @contextmanager
 def complete(path: str | Path) -> Iterator[Path]:
@@ -65,6 +67,30 @@ def text(path: str | Path, limit: str) -> str:
     if (at := data.find(0)) >= 0:
         raise ParseError(f"this is no text: byte {at} is 0", path=str(path), hint="expected lines of text in UTF-8")
     return data.decode("utf-8-sig", "replace")
+
+
+def handwritten(path: str | Path, times: int = 1) -> str:
+    """Return the text of a file, which may be ``times`` as large as one that is written by hand.
+
+    Raises ParseError unless it is of that size and UTF-8, or OSError.
+    """
+    most = times * BYTES
+    with opened(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ParseError(f"the file is larger than {most:,} bytes", path=str(path))
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        column = len(before.rpartition(b"\n")[2].decode("utf-8")) + 1
+        raise ParseError(
+            f"byte 0x{data[error.start]:02x} is not UTF-8",
+            path=str(path),
+            line=before.count(b"\n") + 1,
+            column=column,
+            hint="save the file as UTF-8",
+        ) from None
 
 
 def rest(file: BinaryIO, limit: str, path: str) -> bytes:

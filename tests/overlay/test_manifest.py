@@ -24,8 +24,9 @@ from chai.overlay import OnChipBuffer, Overlay, checks, manifest
 from chai.tasks.eltwise import OPERATIONS, Eltwise
 from chai.tasks.lrn import LARGEST_WINDOW
 from chai.tasks.pool import Pool, PoolLimits
-from chai.util.data.jsonfile import BYTES, DEPTH, Document, load
+from chai.util.data.jsonfile import DEPTH, Document, load
 from chai.util.data.schema import validate
+from chai.util.files import BYTES
 from chai.util.paths import resource
 
 SCHEMA = json.loads(resource("hw_overlays", "overlay.schema.json").read_text())

@@ -13,7 +13,8 @@ import numpy as np
 import chai
 from chai.artifact.save import save
 from chai.kernels.native.library import library
-from tests.artifact.common import NETS, compiled
+from chai.zoo.card import Card
+from tests.artifact.common import NETS, compiled, data
 from tests.passes.common import network
 
 # each takes as long to import as ten modules of chai or more
@@ -21,14 +22,14 @@ SLOW = {"hashlib", "logging", "inspect", "shutil", "importlib.metadata", "asynci
 
 # of chai, with what is in these folders: what only reading, planning, compiling and showing a network needs
 UNNEEDED = (
-    "artifact.card artifact.save chaidnn cli cv codegen.arrange codegen.compile codegen.cycles detect devices.float devices.pynq "
-    "devices.rtlsim devices.vtasim driver evaluate graph.fillers graph.source graph.transform images kernels.codes_numba "
-    "kernels.elements kernels.native.chain kernels.weights offload.cost offload.formats offload.merge_parallel "
-    "offload.partition offload.planning offload.scheduling offload.unfold_inputs overlay.architecture overlay.checks parser "
-    "passes plugins.composed plugins.opencl plugins.prange_numba plugins.xchange_numba pycaffe quantizer report "
-    "runtime.folded runtime.host.forward runtime.host.steps runtime.lanes runtime.perf runtime.source tasks.coarser "
-    "tasks.probe tasks.target util.data.journal util.data.npy util.data.shelf util.html util.table vta zoo.card "
-    "zoo.card_file zoo.fetch zoo.locate zoo.networks zoo.published"
+    "artifact.card artifact.save chaidnn cli cv codegen.arrange codegen.compile codegen.cycles detect devices.float "
+    "devices.pynq devices.rtlsim devices.vtasim driver evaluate graph.fillers graph.source graph.transform images "
+    "kernels.codes_numba kernels.elements kernels.native.chain kernels.weights offload.cost offload.formats offload.headroom "
+    "offload.merge_parallel offload.partition offload.planning offload.scheduling offload.unfold_inputs overlay.architecture "
+    "overlay.checks parser passes plugins.composed plugins.opencl plugins.prange_numba plugins.xchange_numba pycaffe quantizer "
+    "report runtime.folded runtime.host.forward runtime.host.steps runtime.lanes runtime.perf runtime.source tasks.coarser "
+    "tasks.probe tasks.target util.data.journal util.data.jsonfile util.data.npy util.data.shelf util.html util.table vta "
+    "zoo.card zoo.card_file zoo.fetch zoo.locate zoo.networks zoo.published"
 )
 IN_NUMPY = "kernels.pooling kernels.scratch"  # what runs Tasks where there are no kernels in C
 
@@ -58,11 +59,31 @@ def test_a_compiled_network_imports_what_running_it_needs(tmp_path: Path) -> Non
     assert bool(loaded(IN_NUMPY, modules)) == (library() is None)
 
 
+def test_a_compiled_network_with_an_lrn_on_the_overlay_imports_no_more(tmp_path: Path) -> None:
+    lines = NETS["several outputs"] + "\nn1 LRN p1 -> n1 : lrn_param { local_size: 3 alpha: 0.1 beta: 0.75 }"
+    with network(tmp_path, lines, device="null") as net:
+        net.calibrate(data())
+        save(net, tmp_path / "net.chai")
+    modules, _ = started(tmp_path / "net.chai", tmp_path)
+    assert "chai.tasks.lrn" in modules
+    assert not loaded(UNNEEDED + " plugins", modules)
+
+
+def test_a_compiled_network_with_a_title_imports_nothing_for_pictures(tmp_path: Path) -> None:
+    with network(tmp_path, NETS["several outputs"], device="null") as net:
+        net.calibrate(data())
+        save(net, tmp_path / "net.chai", Card("a title", ("a", "b")))
+    modules, _ = started(tmp_path / "net.chai", tmp_path)
+    assert not loaded(UNNEEDED, modules)
+    card = chai.Net(tmp_path / "net.chai").card
+    assert (card.title, card.labels) == ("a title", ("a", "b"))
+
+
 def test_a_compiled_network_with_a_card_reads_no_toml(tmp_path: Path) -> None:
     with chai.Net("digits", device="null", calibrate=np.ones((1, 1, 8, 8), np.float32)) as net:
         save(net, tmp_path / "digits.chai", net.card)
     modules, _ = started(tmp_path / "digits.chai", tmp_path)
-    assert "chai.zoo.card" in modules
+    assert "chai.artifact.card" in modules
     assert not {"tomllib", "tomli"}.intersection(modules)
     assert not loaded("detect zoo.card_file zoo.published", modules)
 

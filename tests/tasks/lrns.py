@@ -9,7 +9,8 @@ import numpy as np
 from chai import overlay
 from chai.fixed import Format, Requantization
 from chai.tasks.lrn import FACTOR_BITS, SEGMENTS, LRNTask, lines
-from chai.tasks.target import Target, Unsupported
+from chai.tasks.target import Target
+from chai.tasks.unsupported import Unsupported
 from tests.tasks.common import Array, clamps, codes
 
 Z2 = overlay.load("pynq-z2")

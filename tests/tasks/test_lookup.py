@@ -19,7 +19,7 @@ from chai.plugins import Registry
 from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.lookup import lookup_of
-from chai.tasks.target import Unsupported
+from chai.tasks.unsupported import Unsupported
 from chai.tasks.work import Work
 from tests.lookups import FUNCTIONS, KINDS, layer_text, looked_up, random_task, with_lookups
 

@@ -12,7 +12,7 @@ from chai.fixed import Format
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
 from chai.tasks.lrn import FACTOR_BITS, REST_BITS, SEGMENTS, SUM_BITS, LRNTask, starts
-from chai.tasks.target import Unsupported
+from chai.tasks.unsupported import Unsupported
 from tests.conftest import examples, need_models, report
 from tests.reference import fixed as reference
 from tests.tasks.common import Array, emulated, kernel_form

@@ -12,14 +12,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ParseError
-from ..files import opened
+from ..files import handwritten
 from ..source import SourceText
 from ..suggest import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-BYTES = 1 << 20  # files read here are written by hand; the shipped ones have 12 kB
 DEPTH = 16  # nested objects and lists; the shipped ones reach 5
 VALUES = 50_000
 
@@ -187,33 +186,12 @@ def load(path: str | Path, times: int = 1) -> Document:
 
     Raises ParseError unless it is one bounded JSON value in UTF-8, or OSError.
     """
-    return Document(read(path, times), str(path), times)
+    return Document(handwritten(path, times), str(path), times)
 
 
 def parse(text: str, path: str | Path) -> Document:
     """Return the JSON value of a file's text. Raises ParseError unless it is exactly one."""
     return Document(text, str(path))
-
-
-def read(path: str | Path, times: int = 1) -> str:
-    """Return the text of a file. Raises ParseError unless it is of bounded size and UTF-8, or OSError."""
-    most = times * BYTES
-    with opened(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ParseError(f"the file is larger than {most:,} bytes", path=str(path))
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        column = len(before.rpartition(b"\n")[2].decode("utf-8")) + 1
-        raise ParseError(
-            f"byte 0x{data[error.start]:02x} is not UTF-8",
-            path=str(path),
-            line=before.count(b"\n") + 1,
-            column=column,
-            hint="save the file as UTF-8",
-        ) from None
 
 
 def _advice(token: str) -> str | None:
