@@ -4,7 +4,7 @@ Files are untrusted, so every size in them is checked here before memory or time
 A limit is raised by name: ``CHAI_LIMITS=text_bytes=100000000,layers=50000``.
 """
 
-from __future__ import annotations
+# annotations are types here, not texts, which typing would compile at every start
 
 from functools import lru_cache
 from typing import NamedTuple

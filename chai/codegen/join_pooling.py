@@ -49,8 +49,7 @@ def joined(work: Work) -> Work:
         if channels == shapes[blob][1] and None not in one.values():
             together |= {**one, pool: None}
     used = {task.output for task in together.values() if task is not None}
-    return replace(
-        work,
+    return work._replace(
         tasks=[kept for task in work.tasks if (kept := together.get(task, task)) is not None],
         shapes={blob: shape for blob, shape in shapes.items() if blob in work.shapes or blob in used},
         views={blob: view for blob, view in views.items() if blob in work.views or blob in used},

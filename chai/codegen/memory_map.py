@@ -8,8 +8,6 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -60,8 +58,7 @@ def split(address: int) -> tuple[int, int]:
     return address >> REGION, address & (1 << REGION) - 1
 
 
-@dataclass(frozen=True)
-class Regions:
+class Regions(NamedTuple):
     """The blobs of a segment, each in a region.
 
     ``blobs``  every blob in use, at addresses as above; a view of a blob that the segment does not use is a separate blob
@@ -87,11 +84,8 @@ class Regions:
 
     def whole(self, blob: str) -> View:
         """Return a blob as a view of the outermost blob that it is a part of, which may be itself."""
-        return self._wholes[blob]
-
-    @cached_property
-    def _wholes(self) -> dict[str, View]:
-        return {blob: View(placed.parent or blob, placed.first_channel) for blob, placed in self.blobs.items()}
+        placed = self.blobs[blob]
+        return View(placed.parent or blob, placed.first_channel)
 
 
 class Usage(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ..blob import Array
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from ..tasks.work import Work
 
 
-@dataclass(eq=False, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """Milliseconds of a run.
 
     ``tasks``   of each Task; None if only the whole is timed

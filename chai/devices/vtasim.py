@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..blob import Array
@@ -38,7 +37,7 @@ class SimulatedProgram(PlacedProgram):
     segment: VtaSegment
 
     def __init__(self, work: Work) -> None:
-        super().__init__(work.chain or segment(replace(work, writes=work.writes or work.shapes)), work.views)
+        super().__init__(work.chain or segment(work._replace(writes=work.writes or work.shapes)), work.views)
         self._chip = Chip(self.segment.machine)
         self._busy = Mutex()
         self._sets.append(self._placed())  # what is wrong with a program is found when it is compiled

@@ -8,7 +8,6 @@ Only devices depend on this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import accumulate, chain
 from math import prod
 from operator import itemgetter
@@ -138,8 +137,7 @@ def _in_order(
 # -- codes
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceBlob:
+class DeviceBlob(NamedTuple):
     """Codes of a blob, or of some of its channels, in a device's memory.
 
     ``memory``    bytes (uint8) from the beginning of the outermost blob

@@ -1,6 +1,6 @@
 """Parts of an overlay's manifest: a record for each kind of object in ``overlay.json``."""
 
-from __future__ import annotations
+# annotations are types here, not texts, which typing would compile and ``dataclass_io`` evaluate at every start
 
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..blob import Array, show
 from ..errors import UsageError
@@ -11,8 +11,7 @@ from ..graph import Graph
 from .times import Times
 
 
-@dataclass(eq=False, slots=True)
-class FinishedPass:
+class FinishedPass(NamedTuple):
     """A finished pass: its kept blobs by id, and its times."""
 
     values: Mapping[str, Array]

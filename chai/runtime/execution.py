@@ -111,10 +111,10 @@ class Execution:
         work = step.work(self.overlay, shapes, views)
         if self._apart:
             return [
-                replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
+                work._replace(tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
                 for task in step.tasks
             ]
-        return [replace(work, writes=(*step.outputs, *kept), chain=None)] if kept else [work]
+        return [work._replace(writes=(*step.outputs, *kept), chain=None)] if kept else [work]
 
     def run(
         self,

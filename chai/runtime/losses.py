@@ -72,7 +72,7 @@ class Losses:
             for layer in layers:
                 tops, step = run_layer(layer, [blobs[b] for b in layer.bottoms], shapes, begin)
                 blobs.update(zip(layer.tops, tops))
-                steps.append(replace(step, begin=step.begin + times.wall_ms))
+                steps.append(step._replace(begin=step.begin + times.wall_ms))
         wall = times.wall_ms + (perf_counter() - begin) * 1000
         losses = {name: blobs[blob] for name, blob in self._graph.latest.items() if blob in blobs}
         return losses, replace(times, steps=(*times.steps, *steps), wall_ms=wall)

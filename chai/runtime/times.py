@@ -9,14 +9,13 @@ from functools import cached_property
 from itertools import accumulate, chain
 from math import fsum
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..graph import Composed
 from .host.memory import BlobLog
 
 
-@dataclass(frozen=True)
-class StepTime:
+class StepTime(NamedTuple):
     """One step: layer, engine, milliseconds, multiply-accumulates and bytes written (both per pass).
 
     ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one. ``begin`` is in milliseconds
@@ -37,10 +36,8 @@ class StepTime:
     layers: tuple[str, ...] = ()
 
     def timed(self, ms: float, begin: float, device_ms: float | None) -> StepTime:
-        """Return the step with these times; ``dataclasses.replace`` takes five times as long, for every Task of a pass."""
-        step = object.__new__(StepTime)
-        vars(step).update(vars(self), ms=ms, begin=begin, device_ms=device_ms)
-        return step
+        """Return the step with these times."""
+        return self._replace(ms=ms, begin=begin, device_ms=device_ms)
 
     @property
     def kind(self) -> str:
@@ -72,8 +69,7 @@ class Rows:
         return RunTimes(self, ((end - begin) * 1000,), (begin - started) * 1000)
 
 
-@dataclass(eq=False, slots=True)
-class RunTimes:
+class RunTimes(NamedTuple):
     """The milliseconds of each row in one run, one after the other from ``begin`` on; ``device_ms`` by the device's clock."""
 
     rows: Rows
@@ -185,8 +181,7 @@ def labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], S
 
 def _summed(rows: Sequence[StepTime]) -> StepTime:
     counted = [row.device_ms for row in rows if row.device_ms is not None]
-    return replace(
-        rows[0],
+    return rows[0]._replace(
         ms=fsum(row.ms for row in rows),
         macs=sum(row.macs for row in rows),
         bytes=sum(row.bytes for row in rows),

@@ -6,7 +6,6 @@ The host computes them, so that hardware needs no multiplier and no divider; des
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
@@ -24,8 +23,7 @@ Size = tuple[int, int]
 NOTHING, IMAGE, IMAGES, WEIGHTS = range(4)  # what stays on chip for a Task
 
 
-@dataclass(eq=False, slots=True)
-class Tiling:
+class Tiling(NamedTuple):
     """Tiles of whole rows of one image, or of a strip of it; a row that exceeds the accumulators is cut into columns.
 
     ``rows``     of the output in a tile; the last tile of an image may have fewer

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ..blob import Shape, View
 from ..overlay import Overlay
 from . import Task
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """Tasks in order, and the blobs they use.
 
     ``tasks``   for all images of their blobs; only a Chain cuts them
@@ -26,7 +25,7 @@ class Work:
     overlay: Overlay
     tasks: Sequence[Task]
     shapes: Mapping[str, Shape]
-    views: Mapping[str, View] = field(default_factory=dict)
+    views: Mapping[str, View] = MappingProxyType({})
     reads: Collection[str] = ()
     writes: Collection[str] = ()
     chain: Any = None

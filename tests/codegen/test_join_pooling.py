@@ -90,9 +90,8 @@ def test_codes_and_blobs_stay(tmp_path: Path, lines: str) -> None:
 
 def chai_with(work: Any, blob: str) -> Any:
     """The Work that also writes the blob of a top."""
-    from dataclasses import replace
 
-    return replace(work, writes=(*work.writes, blob))
+    return work._replace(writes=(*work.writes, blob))
 
 
 @pytest.mark.parametrize("lines", [f"{TWO}\np Pooling c -> p : {MAX}"])

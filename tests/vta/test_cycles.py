@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -55,7 +54,7 @@ def test_tasks_have_cycles_of_their_own(capsys: pytest.CaptureFixture[str]) -> N
     (step,) = net.schedule.segments
     work = step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views)
     first = step.tasks[:2]
-    whole, part = (executable(each) for each in (work, replace(work, tasks=first, writes=[first[-1].output])))
+    whole, part = (executable(each) for each in (work, work._replace(tasks=first, writes=[first[-1].output])))
     assert whole.spent is not None
     assert part.spent == whole.spent[:2]
     assert all(cycles > 100 for cycles in whole.spent)

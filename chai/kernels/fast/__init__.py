@@ -58,9 +58,7 @@ def _then_looked_up(fast: Kernel, task: Task, *blobs: Any) -> None:
 def form(task: Task) -> Form | None:
     """Return a Task as an operation of the library in C; None if that cannot compute it."""
     operation: Form | None = _called("form", task)
-    if operation is not None:
-        operation.lookup = task.lookup
-    return operation
+    return None if operation is None else operation._replace(lookup=task.lookup)
 
 
 def _called(name: str, task: Task) -> Any:

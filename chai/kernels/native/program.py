@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from operator import add
+from typing import NamedTuple
 
 from ...blob import Array, Shape, Wholes, codes_of
 from ...errors import DeviceError
@@ -43,8 +44,7 @@ SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to 
 CACHED = 4 << 20  # bytes at most of a blob of images that run together, so that it is in a cache when it is read
 
 
-@dataclass(eq=False, slots=True)
-class ChannelRange:
+class ChannelRange(NamedTuple):
     """Some channels of a blob, which may be a view."""
 
     blob: str

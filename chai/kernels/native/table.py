@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from itertools import chain
 from struct import Struct
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...blob import Array, Shape
 from ...tasks.window import Window
@@ -115,8 +114,7 @@ class Extent(ctypes.Structure):
     _fields_ = [("size", ctypes.c_int64), ("writable", ctypes.c_int64)]
 
 
-@dataclass(eq=False)
-class Form:
+class Form(NamedTuple):
     """A Task as an operation, without its places.
 
     ``weights``, ``bias``   int8 (M, C/group, kh, kw) and int64 (M,) of a convolution; bias of an LRN_CODES its bases and slopes

@@ -270,11 +270,12 @@ class PerfInfo(Times):
             custom.append(
                 {"name": e.name, "unpack_ms": e.unpack, "custom_ms": e.own, "pack_ms": e.pack, "parts": parts}
             )
-        fields = asdict(replace(self, steps=tuple(self.steps), passes=(), composed={}, emulation=None))
+        fields = asdict(replace(self, steps=(), passes=(), composed={}, emulation=None))
         overlay = self.emulation
         del fields["composed"], fields["emulation"]
         return {
             **fields,
+            "steps": tuple(step._asdict() for step in self.steps),
             "emulated": None if overlay is None else overlay.word,
             "modelled_images_per_second": None if overlay is None else overlay.images_per_second,
             "ms_per_image": self.ms_per_image,
@@ -315,7 +316,7 @@ def summary(passes: Sequence[PerfInfo]) -> PerfInfo:
         return passes[0]
     steps = [dict(labelled(p.steps)) for p in passes]
     medians = tuple(
-        replace(step, ms=_median([rows[label].ms for rows in steps if label in rows]))
+        step._replace(ms=_median([rows[label].ms for rows in steps if label in rows]))
         for label, step in labelled(passes[-1].steps)
     )
     wall, feed, between = (_median([getattr(p, name) for p in passes]) for name in ("wall_ms", "feed_ms", "between_ms"))

@@ -1,7 +1,5 @@
 """Whole networks on the arrays of shipped overlays, every blob against the emulator, and the cycles they take."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -75,7 +73,7 @@ def check_blobs(name: str, batch: int, overlay: str) -> None:
     (*_, step) = [step for step in net.schedule.steps if isinstance(step, DeviceStep) and step.tasks]
     work = step.work(known, net.offload.plan.device_shapes, net.schedule.views)
     # as it ran: every blob is kept, so no pooling is joined to a convolution
-    modelled = chain(replace(work, writes=tuple(task.output for task in step.tasks), chain=None)).cycles
+    modelled = chain(work._replace(writes=tuple(task.output for task in step.tasks), chain=None)).cycles
     cycles = program.accelerator(known).registers.cycles()
     report(f"{name}, {batch} images, {known.name}: {cycles:,} cycles in the last segment, modelled {modelled:,}")
 
