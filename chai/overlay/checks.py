@@ -36,6 +36,7 @@ def check(document: Document, array: str) -> None:
             _check_record(document, section)
         _check_registers(document)
         _check_array(document)
+        _check_buffers(document)
 
 
 def _architecture(document: Document, array: str) -> str:
@@ -165,6 +166,24 @@ def _check_array(document: Document) -> None:
     if value["macs_per_dsp"] == 2 and array["chain"] * 127 * 128 >= 1 << (array["pack_shift"] - 1):
         message = f"array.chain: sums of {array['chain']} products do not fit {array['pack_shift']} bits"
         raise document.error(message, ("array", "chain"))
+    opcodes: dict[int, str] = {}
+    for kind, limits in value["tasks"].items():
+        if limits["opcode"] in opcodes:
+            message = f"tasks.{kind}: opcode {limits['opcode']} is that of {opcodes[limits['opcode']]}"
+            raise document.error(message, ("tasks", kind, "opcode"))
+        opcodes[limits["opcode"]] = kind
+
+
+def _check_buffers(document: Document) -> None:
+    """Refuse memories whose words are not those of the array and of the window engine."""
+    value, array = document.value, document.value["array"]
+    rows, rest = divmod(value["buffers"]["weights"]["word_bits"], 8 * array["outputs"])
+    if rest or rows not in (1, 2) or array["inputs"] % (rows * array["chain"]):
+        one = 8 * array["outputs"]
+        message = (
+            f"buffers.weights.word_bits: expected {one}, the weights of an input, or {2 * one}, of two chains' inputs"
+        )
+        raise document.error(message, ("buffers", "weights", "word_bits"))
     bits = value.get("wide_bits", 0) * array["outputs"]
     if value["buffers"]["accumulators"]["word_bits"] < bits:
         message = f"buffers.accumulators.word_bits: {array['outputs']} sums of wide_bits have {bits} bits"
@@ -176,12 +195,6 @@ def _check_array(document: Document) -> None:
     if pool != 16 * window["read_bytes"]:
         message = f"buffers.pool.word_bits: {pool}, expected 16 for each of {window['read_bytes']} channels"
         raise document.error(message, ("buffers", "pool", "word_bits"))
-    opcodes: dict[int, str] = {}
-    for kind, limits in value["tasks"].items():
-        if limits["opcode"] in opcodes:
-            message = f"tasks.{kind}: opcode {limits['opcode']} is that of {opcodes[limits['opcode']]}"
-            raise document.error(message, ("tasks", kind, "opcode"))
-        opcodes[limits["opcode"]] = kind
 
 
 def _check_names(document: Document, place: Pointer) -> None:

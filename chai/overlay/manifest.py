@@ -180,8 +180,18 @@ class Overlay:
 
     @property
     def constants_at_once(self) -> int:
-        """Return the words of constants that the array stores in a cycle: what two wide ports make is an input's weights."""
-        return self.array.outputs // self.layout.channels_per_word if self.ports.words > 1 else 1
+        """Return the words of constants that the array stores in a cycle: what wide ports make is a word of the weight buffer."""
+        return self.weight_rows * self.array.outputs // self.layout.channels_per_word if self.ports.words > 1 else 1
+
+    @property
+    def weight_rows(self) -> int:
+        """Return the inputs whose weights are one word of the weight buffer, and are loaded in one cycle."""
+        return self.buffers.weights.word_bits // (8 * self.array.outputs)
+
+    @property
+    def load_cycles(self) -> int:
+        """Return the cycles in which the array loads the weights of all its inputs."""
+        return self.array.inputs // self.weight_rows
 
     @property
     def accumulator_bound(self) -> int:

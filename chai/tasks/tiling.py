@@ -163,7 +163,7 @@ class Convolved(NamedTuple):
 
         fit = weight_bytes(self.weights, self.group, overlay.array) <= overlay.buffers.weights.bytes
         # tiles with fewer pixels than that would wait for weights
-        if fit and n * height * row > room // 2 and most(room // 2) * ow >= overlay.array.inputs * overlay.array.lanes:
+        if fit and n * height * row > room // 2 and most(room // 2) * ow >= overlay.load_cycles * overlay.array.lanes:
             room //= 2
         rows = most(room)
         rows = ceil_div(oh, ceil_div(oh, rows))
@@ -210,7 +210,7 @@ def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
         rows = min(tile.rows, rows_left)
         rows_left -= rows
         for columns, across in pieces(ow, tile.columns):
-            computes = taps * max(ceil_div(rows * columns, array.lanes), array.inputs)
+            computes = taps * max(ceil_div(rows * columns, array.lanes), overlay.load_cycles)
             pooling, plane = conv.pooling, rows * columns
             each = 2 if conv.wide else 1  # cycles of a sum in the lanes
             drains = pooling.drained(rows, (oh, ow), not rows_left, each) if pooling else each * plane
@@ -237,7 +237,7 @@ def array_cycles(overlay: Overlay, conv: Convolved) -> int:
 def weight_words(overlay: Overlay, weights: Shape, group: int) -> int:
     """Return the words of the weight buffer that all weights take; one of a depthwise convolution has few of its bytes."""
     taps, every = passes(overlay, weights, group)
-    return taps * every * (1 if is_depthwise(weights, group) else overlay.array.inputs)
+    return taps * every * (1 if is_depthwise(weights, group) else overlay.load_cycles)
 
 
 def weight_traffic(overlay: Overlay, conv: Convolved) -> int:
@@ -289,7 +289,7 @@ def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
         max(array_cycles(overlay, conv), images * written / writes) - max(0.0, drained - last.computes),
         DRAIN + latency(overlay) + drained,
         constants=constants,
-        held=overlay.buffers.weights.depth * overlay.buffers.weights.banks * overlay.array.outputs / BEAT,
+        held=overlay.buffers.weights.bytes / BEAT,
         rows=first * share,
         keeps=kept * share,
         reading=images * height * width * words / reads,

@@ -89,7 +89,7 @@ def test_each_byte_of_packed_weights_is_checked(
 def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:
     for name in overlays.names("array"):
         overlay = overlays.load(name)
-        assert 8 * overlay.array.outputs == overlay.buffers.weights.word_bits
+        assert 8 * overlay.array.outputs * overlay.weight_rows == overlay.buffers.weights.word_bits
 
 
 def test_the_largest_weight_is_what_the_array_can_hold() -> None:

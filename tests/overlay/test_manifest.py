@@ -164,7 +164,7 @@ def test_the_memories_fit_the_part_and_the_readme_says_so(shipped: Overlay) -> N
 def test_the_buffers_match_the_array(shipped: Overlay) -> None:
     array, buffers = shipped.array, shipped.buffers
     assert buffers.input.word_bits == 8 * array.inputs
-    assert buffers.weights.word_bits == 8 * array.outputs
+    assert buffers.weights.word_bits == 8 * array.outputs * shipped.weight_rows
     assert buffers.accumulators.word_bits == shipped.array_bits * array.outputs
     assert buffers.weights.banks == buffers.accumulators.banks == 2
     assert buffers.input.copies == buffers.accumulators.copies == array.lanes
@@ -331,6 +331,11 @@ def refusal_at(folder: Path, marked: str, message: str) -> None:
             '"read_bytes": 8, "write_bytes": 8',
             '"read_bytes": 16, "write_bytes": @8',
             "window: it writes 8 bytes a cycle, expected as many as it reads, 16",
+        ),
+        (
+            '"weights": { "word_bits": 192',
+            '"weights": { "word_bits": @576',
+            "buffers.weights.word_bits: expected 192, the weights of an input, or 384, of two chains' inputs",
         ),
         (
             '"pool": { "word_bits": 128',

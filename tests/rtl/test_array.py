@@ -39,12 +39,26 @@ def wide(overlay: Overlay, lanes: int, outputs: int = 1) -> Overlay:
     return replace(overlay, ports=PortSize(16, outputs, outputs + 1), requant=overlay.requant._replace(lanes=lanes))
 
 
-WIDE = wide(replace(small(16, 16, lanes=2), wide_bits=27), 16, 2)  # narrower than kv260, which is among those below
+def two_rows(overlay: Overlay) -> Overlay:
+    """An overlay that loads the weights of two inputs in a cycle."""
+    weights = overlay.buffers.weights
+    return replace(
+        overlay,
+        buffers=overlay.buffers._replace(
+            weights=weights._replace(word_bits=2 * weights.word_bits, depth=weights.depth // 2)
+        ),
+    )
+
+
+WIDE = two_rows(
+    wide(replace(small(16, 16, lanes=2), wide_bits=27), 16, 2)
+)  # narrower than kv260, which is among those below
 OVERLAYS = (
     *(small(8, 8), SMALL, small(8, 24, 32, 256, 64)),
     *(replace(small(8, 8, lanes=2), wide_bits=None), small(8, 16, 16, 256, 64, lanes=5), small(16, 16, lanes=3)),
     *(WIDE, wide(replace(small(16, 32, lanes=2), wide_bits=27), 32, 2), wide(SMALL, 8)),
     *(wide(small(16, 32, 32, 256, 64), 16, 2), wide(small(16, 32, 32, 256, 64, lanes=3), 32)),
+    *(two_rows(SMALL), two_rows(wide(small(32, 32, 32, 256, 64, lanes=2), 16, 2))),
 )
 ROOMY = [
     o for o in OVERLAYS if o.wide_bits and o.array.inputs * o.buffers.input.depth >= 3 * 512

@@ -20,12 +20,13 @@ from chai.overlay import Overlay
 from chai.overlay.sections import Array as Size, OnChipBuffer
 
 
-def small(size: Size, in_logic: int = 0) -> Overlay:
-    """An overlay of this array; so many of its chains are made of look-up tables."""
+def small(size: Size, in_logic: int = 0, rows: int = 1) -> Overlay:
+    """An overlay of this array; so many chains are made of look-up tables, and a word has the weights of ``rows`` inputs."""
     overlay, logic = overlays.load(), in_logic * size.chain
     sums = OnChipBuffer(overlay.array_bits * size.outputs, 8, 2, 1, "block")
     dsp = overlay.dsp._replace(array=size.inputs * size.outputs * size.lanes // 2 - logic, logic=logic)
-    return replace(overlay, array=size, dsp=dsp, buffers=overlay.buffers._replace(accumulators=sums))
+    weights = overlay.buffers.weights._replace(word_bits=8 * size.outputs * rows)
+    return replace(overlay, array=size, dsp=dsp, buffers=overlay.buffers._replace(accumulators=sums, weights=weights))
 
 
 def simulate(dut: Any, bench: Any) -> None:
@@ -36,18 +37,19 @@ def simulate(dut: Any, bench: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "in_logic"),
+    ("size", "in_logic", "rows"),
     [
-        (Size(8, 6, 1, 4, 17), 0),
-        (Size(8, 6, 1, 4, 17), 6),
-        (Size(16, 2, 2, 8, 18), 1),
-        (Size(4, 4, 3, 4, 17), 0),
-        (Size(4, 4, 3, 4, 17), 4),
+        (Size(8, 6, 1, 4, 17), 0, 1),
+        (Size(8, 6, 1, 4, 17), 6, 2),
+        (Size(16, 2, 2, 8, 18), 1, 1),
+        (Size(16, 2, 2, 8, 18), 1, 2),
+        (Size(4, 4, 3, 4, 17), 0, 1),
+        (Size(4, 4, 3, 4, 17), 4, 1),
     ],
 )
-def test_sums_of_extremes_and_of_random_codes(size: Size, in_logic: int) -> None:
+def test_sums_of_extremes_and_of_random_codes(size: Size, in_logic: int, rows: int) -> None:
     """Two sets of weights, the second loaded while the first one multiplies."""
-    overlay, random = small(size, in_logic), np.random.default_rng(size.inputs)
+    overlay, random = small(size, in_logic, rows), np.random.default_rng(size.inputs)
     weights = random.integers(-127, 128, (2, size.inputs, size.outputs))
     weights[0] = np.where(np.arange(size.outputs) % 2, 127, -127)  # both halves of a DSP at opposite ends
     weights[0, :, -1] = -127
@@ -57,22 +59,22 @@ def test_sums_of_extremes_and_of_random_codes(size: Size, in_logic: int) -> None
     sums = []
 
     async def bench(ctx: Any) -> None:
-        def load(row: int, values: np.ndarray) -> None:
+        def load(word: int, values: np.ndarray) -> None:
             ctx.set(dut.load, 1)
-            ctx.set(dut.at, row)
-            for output, weight in enumerate(values):
-                ctx.set(dut.row[output], int(weight))
+            ctx.set(dut.at, word)
+            for (row, output), weight in np.ndenumerate(values[word * rows : (word + 1) * rows]):
+                ctx.set(dut.row[row][output], int(weight))
 
-        for row in range(size.inputs):
-            load(row, weights[0, row])
+        for word in range(overlay.load_cycles):
+            load(word, weights[0])
             await ctx.tick()
         pixels = [*codes[0], *codes[1]]
         for cycle in range(len(pixels) + sum_latency(overlay)):
             first = cycle % len(codes[0]) == 0 and cycle < len(pixels)
             ctx.set(dut.swap, int(first))
             ctx.set(dut.load, 0)
-            if cycle < size.inputs:  # the rows of the other pass, from the cycle of the swap on
-                load(cycle, weights[1, cycle])
+            if cycle < overlay.load_cycles:  # the words of the other pass, from the cycle of the swap on
+                load(cycle, weights[1])
             for lane, i in np.ndindex(size.lanes, size.inputs):
                 ctx.set(dut.codes[lane][i], int(pixels[min(cycle, len(pixels) - 1)][lane][i]))
             if cycle >= sum_latency(overlay):

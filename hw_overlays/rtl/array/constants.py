@@ -97,12 +97,13 @@ class Constants(wiring.Component):
         array, weights = overlay.array, overlay.buffers.weights
         self.depth = weights.depth * weights.banks
         self.step = overlay.layout.channels_per_word
-        self.parts = array.outputs // self.step  # words of 8 bytes of one of weights
+        self.parts = weights.word_bits // WORD  # words of 8 bytes of one of weights
+        self.load = overlay.load_cycles  # words of weights of a pass
         self.words, self.lanes = overlay.ports.words, overlay.requant.lanes
         self.sides = SIDES[: overlay.ports.constants]
         self.unit = overlay.constants_at_once * WORD  # what is stored in a cycle
         log2(self.depth)  # addresses wrap around
-        if array.outputs % self.step or weights.word_bits != 8 * array.outputs or array.outputs < array.inputs:
+        if array.outputs % self.step or array.outputs < array.inputs:
             raise ValueError(f"array of {array.inputs} x {array.outputs}: outputs are no whole planes, or too few")
         if array.inputs % (self.words * self.step) or array.outputs % (self.words * self.step):
             raise ValueError(
@@ -119,7 +120,7 @@ class Constants(wiring.Component):
                 "written": Out(COUNT),
                 "freed": In(COUNT),
                 "word": In(COUNT),
-                "weights": Out(8 * array.outputs),
+                "weights": Out(weights.word_bits),
                 "tables": Out(COUNT),
                 "tables_used": In(COUNT),
                 "table": In(range(TABLES)),
@@ -204,8 +205,9 @@ class Constants(wiring.Component):
         size = self.overlay.table.bytes
         block = block_size(plan, array.inputs, array.outputs)
         channels = later(m, Mux(left > block, block, left)[: array.outputs.bit_length()], "channels")
-        piece = later(m, Mux(words > array.inputs, array.inputs, words)[: array.inputs.bit_length()], "piece")
-        words_end, block_end = later(m, words <= array.inputs, "words_end"), later(m, left <= block, "block_end")
+        most = Mux(plan.depthwise, array.inputs, self.load)  # words of a request
+        piece = later(m, Mux(words > most, most, words)[: array.inputs.bit_length()], "piece")
+        words_end, block_end = later(m, words <= most, "words_end"), later(m, left <= block, "block_end")
         groups_end, runs_end = later(m, groups == 1, "groups_end"), later(m, runs == 1, "runs_end")
         uses_end = later(m, uses == 1, "uses_end")
         # these weights are not in the ring
@@ -219,9 +221,7 @@ class Constants(wiring.Component):
         next_table = later(m, (table + channels * size)[:bits], "next_table")
         outer = later(m, Mux(plan.outside, 1, Mux(plan.between, plan.batch, plan.runs)), "outer")
         inner = later(m, Mux(plan.outside, plan.runs, Mux(plan.between, plan.tiles, 1)), "inner")
-        all_words = later(
-            m, Mux(plan.depthwise, plan.taps, plan.passes << log2(array.inputs))[: len(words)], "all_words"
-        )
+        all_words = later(m, Mux(plan.depthwise, plan.taps, plan.passes << log2(self.load))[: len(words)], "all_words")
         run = Signal(layout)
         m.d.comb += [
             run.beats.eq(asks.beats >> log2(self.words)),
@@ -319,15 +319,13 @@ class Constants(wiring.Component):
                             m.next = "IDLE"
 
     def _store_weights(self, m: Module, store: data.View) -> None:
-        array = self.overlay.array
+        inputs, bits = self.overlay.array.inputs, self.overlay.buffers.weights.word_bits
         style = ram_style(self.overlay.buffers.weights)
-        m.submodules.weights_ring = ring = Memory(
-            shape=unsigned(8 * array.outputs), depth=self.depth, init=[], attrs=style
-        )
-        units = 8 * array.outputs // self.unit
+        m.submodules.weights_ring = ring = Memory(shape=unsigned(bits), depth=self.depth, init=[], attrs=style)
+        units = bits // self.unit
         reader, writer = ring.read_port(), ring.write_port(granularity=self.unit)
         part = Signal(range(units))
-        last = Mux(store.narrow, ceil_div(8 * array.inputs, self.unit), units) - 1
+        last = Mux(store.narrow, ceil_div(8 * inputs, self.unit), units) - 1
         m.d.comb += [
             reader.addr.eq(self.word),
             self.weights.eq(later(m, reader.data, "weights_read")),  # the memory's output register

@@ -44,21 +44,24 @@ class Multipliers(wiring.Component):
     """The DSPs, the weights that they hold, and the trees that add up their chains.
 
     ``codes``    a pixel for each lane: lanes x inputs x int8
-    ``row``      the weights of one input, for all outputs; with ``load`` they are kept as the next ones of input ``at``
+    ``row``      a word of the weight buffer: the weights of some inputs, for all outputs; with ``load`` they are kept as the
+                 next ones of the inputs of word ``at``
     ``swap``     the next weights become those of these pixels and of the following ones
     ``sums``     of the pixels ``sum_latency`` cycles ago: lanes x outputs
 
-    Input k of a chain works k cycles after the first one, so a row of weights may be loaded from the cycle after ``swap``
-    on, if rows come in order.
+    Input k of a chain works k cycles after the first one, and the inputs of word k are the k-th of chains. So a word of weights
+    may be loaded from the cycle after ``swap`` on, if words come in order.
     """
 
     def __init__(self, overlay: Overlay) -> None:
         self.overlay, array = overlay, overlay.array
+        self.rows = overlay.weight_rows
+        self.span = self.rows * array.chain  # neighbouring inputs that are those of as many chains as a word has inputs
         super().__init__(
             {
                 "codes": In(data.ArrayLayout(data.ArrayLayout(CODE, array.inputs), array.lanes)),
-                "row": In(data.ArrayLayout(CODE, array.outputs)),
-                "at": In(range(array.inputs)),
+                "row": In(data.ArrayLayout(data.ArrayLayout(CODE, array.outputs), self.rows)),
+                "at": In(range(overlay.load_cycles)),
                 "load": In(1),
                 "swap": In(1),
                 "sums": Out(data.ArrayLayout(sums_layout(overlay), array.lanes)),
@@ -71,8 +74,8 @@ class Multipliers(wiring.Component):
         array = self.overlay.array
         held = [register(data.ArrayLayout(CODE, array.outputs), f"next_{i}") for i in range(array.inputs)]
         for i, weights in enumerate(held):
-            with m.If(self.load & (self.at == i)):
-                m.d.sync += weights.eq(self.row)
+            with m.If(self.load & (self.at == i // self.rows)):
+                m.d.sync += weights.eq(self.row[i % self.rows])
         swap = [self.swap]
         for k in range(1, array.chain):
             swap.append(later(m, swap[-1], f"swap_{k}"))
@@ -83,14 +86,17 @@ class Multipliers(wiring.Component):
     def _lane(self, m: Module, lane: int, held: list[Value], swap: list[Value]) -> None:
         """Add the chains of all pairs of outputs, and their trees."""
         array = self.overlay.array
-        codes = [later(m, self.codes[lane][i], f"code_{lane}_{i}", i % array.chain) for i in range(array.inputs)]
+        codes = [
+            later(m, self.codes[lane][i], f"code_{lane}_{i}", i % self.span // self.rows) for i in range(array.inputs)
+        ]
         chains = array.inputs // array.chain  # of a pair of outputs
         # chains of this lane that DSPs make: the first ones
         of_dsps = self.overlay.dsp.array // array.chain - lane * array.outputs // 2 * chains
         for pair in range(array.outputs // 2):
             sums = []
             for i in range(chains):
-                inputs = range(i * array.chain, (i + 1) * array.chain)
+                first = i // self.rows * self.span + i % self.rows
+                inputs = range(first, first + self.span, self.rows)
                 taps = [(codes[k], (held[k][2 * pair], held[k][2 * pair + 1])) for k in inputs]
                 make = self._chain if pair * chains + i < of_dsps else self._chain_in_logic
                 sums.append(make(m, taps, swap, f"{lane}_{pair}_{inputs.start}"))

@@ -123,7 +123,7 @@ class Passes(wiring.Component):
 class Feeder(wiring.Component):
     """Load the weights of the pass that comes next; it is offered when the last row is on its way.
 
-    ``fed``  its payload stays from ``array.inputs - 1`` cycles before ``valid`` on, so that the next part prepares it
+    ``fed``  its payload stays from ``load_cycles - 1`` cycles before ``valid`` on, so that the next part prepares it
     ``written``, ``freed``, ``word``, ``weights``  of Constants
     ``row``, ``at``, ``load``  of Multipliers
     ``waits``  a pass is there, but its weights are not
@@ -133,8 +133,8 @@ class Feeder(wiring.Component):
         self.overlay = overlay
         array = overlay.array
         passes = stream.Signature(pass_layout(overlay))
-        if array.inputs <= PREPARE:
-            raise ValueError(f"array of {array.inputs} inputs: expected more than {PREPARE}")
+        if overlay.load_cycles <= PREPARE:
+            raise ValueError(f"weights are loaded in {overlay.load_cycles} cycles: expected more than {PREPARE}")
         super().__init__(
             {
                 "passes": In(passes),
@@ -142,39 +142,39 @@ class Feeder(wiring.Component):
                 "written": In(COUNT),
                 "freed": Out(COUNT),
                 "word": Out(COUNT),
-                "weights": In(8 * array.outputs),
-                "row": Out(data.ArrayLayout(signed(8), array.outputs)),
-                "at": Out(range(array.inputs)),
+                "weights": In(overlay.buffers.weights.word_bits),
+                "row": Out(data.ArrayLayout(data.ArrayLayout(signed(8), array.outputs), overlay.weight_rows)),
+                "at": Out(range(overlay.load_cycles)),
                 "load": Out(1),
                 "waits": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the counter of rows, and their way to the array."""
+        """Return the counter of words, and their way to the array."""
         m = Module()
-        inputs = self.overlay.array.inputs
+        words = self.overlay.load_cycles
         here, busy, offered = register(self.fed.payload.shape(), "here"), Signal(), Signal()
         begin = Signal(COUNT)  # the first word of the pass that is loaded next; of this one until its first row is read
-        row, running, starts, reading, ends = Signal(range(inputs)), Signal(), Signal(), Signal(), Signal()
+        row, running, starts, reading, ends = Signal(range(words)), Signal(), Signal(), Signal(), Signal()
         there = later(m, (self.written - begin)[:COUNT], "there")
-        enough, some = later(m, there >= inputs, "enough"), later(m, there != 0, "some")
+        enough, some = later(m, there >= words, "enough"), later(m, there != 0, "some")
         m.d.comb += [
             starts.eq(busy & ~running & ~offered & Mux(here.narrow, some, enough)),
             reading.eq(starts | running),
-            ends.eq(running & (row == inputs - 1)),
+            ends.eq(running & (row == words - 1)),
             self.waits.eq(busy & ~reading & ~offered),
             self.fed.payload.eq(here),
             self.fed.valid.eq(offered),
             self.passes.ready.eq(~busy | (offered & self.fed.ready)),
         ]
-        following = (begin + Mux(here.narrow, 1, inputs))[:COUNT]
+        following = (begin + Mux(here.narrow, 1, words))[:COUNT]
         m.d.sync += self.word.eq(Mux(reading & ~ends, self.word + ~here.narrow, begin))
         with m.If(starts):
             m.d.sync += [running.eq(1), begin.eq(Mux(here.rewind & here.final & ~here.free, self.freed, following))]
         with m.If(reading):
             m.d.sync += row.eq(row + 1)
-        with m.If(running & (row == inputs - 2)):
+        with m.If(running & (row == words - 2)):
             m.d.sync += offered.eq(1)
         with m.If(ends):
             m.d.sync += [row.eq(0), running.eq(0)]
@@ -193,10 +193,13 @@ class Feeder(wiring.Component):
                 later(m, value, f"{name}_{i}") for value, name in ((row, "at"), (narrow, "narrow"), (load, "load"))
             )
         m.d.sync += [self.at.eq(row), self.load.eq(load)]
-        codes = data.View(self.row.shape(), self.weights)
-        for output in range(self.overlay.array.outputs):
-            kept = later(m, Mux(narrow & (row != output), 0, codes[output]), f"row_{output}")
-            m.d.comb += self.row[output].eq(kept)
+        codes, rows = data.View(self.row.shape(), self.weights), self.overlay.weight_rows
+        for i in range(rows):
+            for output in range(self.overlay.array.outputs):
+                # a narrow word has the diagonal, one weight of each input, where other words have the first input's weights
+                away = row != output // rows if output % rows == i else Const(1)
+                code = Mux(narrow, codes[0][output], codes[i][output]) if i else codes[0][output]
+                m.d.comb += self.row[i][output].eq(later(m, Mux(narrow & away, 0, code), f"row_{i}_{output}"))
 
 
 class Pixels(wiring.Component):

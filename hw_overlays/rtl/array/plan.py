@@ -192,7 +192,7 @@ class Planner(wiring.Component):
         return [inputs, outputs]
 
     def _stays(self, m: Module, task: data.View, products: dict[str, Signal]) -> None:
-        plan, array, weights = self.plan, self.overlay.array, self.overlay.buffers.weights
+        plan, weights = self.plan, self.overlay.buffers.weights
         words = weights.depth * weights.banks
         fits = Signal()  # what is used again: all weights, or those of a block of outputs
         m.d.comb += [
@@ -202,7 +202,7 @@ class Planner(wiring.Component):
         with m.If(plan.depthwise):
             m.d.comb += fits.eq(Mux(task.stays == 3, products["passes"], products["taps"]) <= words)
         with m.Else():
-            m.d.comb += fits.eq((task.stays == 3) | (products["passes"] <= words // array.inputs))
+            m.d.comb += fits.eq((task.stays == 3) | (products["passes"] <= words // self.overlay.load_cycles))
         again = Mux(plan.between, task.tiles > 1, products["runs"] > 1)
         # known long before the last products are
         m.d.comb += plan.keep.eq(later(m, task.stays.any() & later(m, fits, "fits") & later(m, again, "again"), "keep"))
