@@ -21,6 +21,7 @@ from ..tasks.waits import Waits, latency
 from .dependencies import NONE, Finished
 
 INSTANT = 1e-6  # cycles, less than which is a rounding error
+LEAST = 0.1  # of a port, for constants while rows come: what it has accepted comes in order, by assumption
 AHEAD = 2  # Tasks whose constants are requested before the first one has worked
 # the engine that has constants, and the fetch of these, in parallel to both engines
 ARRAY, CONSTANTS = "array", "constants"
@@ -37,6 +38,7 @@ class Effort:
     ``queue``  words that the port may have accepted before the Task's first ones
     ``stored`` words of constants that are stored in a cycle
     ``ports``  through which they come
+    ``early``  cycles that it works less if its rows come before it works: at most, and for each cycle that they do
     """
 
     engine: str
@@ -47,18 +49,22 @@ class Effort:
     stored: float = 1.0
     ports: int = 1
     fetching: tuple[float, ...] = ()
+    early: tuple[float, float] = (0.0, 0.0)
 
     @property
     def cycles(self) -> float:
         """Return the cycles until it has finished, if nothing else runs."""
         return sum(self.waits[:3])
 
-    def lead(self, others: float) -> float:
+    def lead(self, others: float, busy: float) -> float:
         """Return the cycles until its first rows have arrived, while other constants are on their way for so many cycles.
 
-        Those that its port has accepted come first; the others wait for the rows.
+        Those that its port has accepted come first. The others take turns with the rows while the engine is ``busy``; once it
+        waits for the rows, these go first.
         """
-        return self.waits.lead + min(others * self.stored / self.ports, self.queue) / self.rate
+        accepted = min(others * self.stored / self.ports, self.queue) / self.rate
+        turns = min(others, busy, 2 * self.waits.lead) / 2 if self.queue else 0.0
+        return self.waits.lead + max(accepted, turns)
 
 
 def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
@@ -72,10 +78,12 @@ def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
     constants = overlay.memory_cycles(waits.constants * BEAT), *[waits.constants / count / rate] * count
     constants += (0.0,) * (len(every) - len(constants))
     stored = min(overlay.constants_at_once, count * rate)
-    waits = waits._replace(work=max(waits.work, moving))
+    reading, slower = overlay.memory_cycles(task.moved(overlay, shapes)[0]), max(0.0, moving - waits.work)
+    early = min(slower, waits.room * reading), reading / waits.reading if waits.reading else 0.0
+    waits = waits._replace(work=waits.work + slower)
     loads = tuple(min(1.0, (cycles - fetched) / waits.work) for cycles, fetched in zip(every, constants))
     fetching = tuple(min(1.0, cycles * stored / max(1.0, waits.constants)) for cycles in constants)
-    return Effort(task.engine, loads, waits, rate, queue, stored, count, fetching)
+    return Effort(task.engine, loads, waits, rate, queue, stored, count, fetching, early)
 
 
 class Engines:
@@ -117,6 +125,10 @@ class Engines:
         number = self._running.get(CONSTANTS, -1)
         return number, self._left[CONSTANTS] if number >= 0 else 0.0
 
+    def busy(self, engine: str) -> float:
+        """Return for how many cycles an engine works on its Task if nothing else goes on, 0 if it has none."""
+        return self._left.get(engine, 0.0) if engine in self._running else 0.0
+
     def advance(self, until: float = inf) -> list[tuple[str, int]]:
         """Run until something ends, or until a cycle; return the engines and the Tasks that leave them free."""
         speeds, left = self._speeds or self._shared(), self._left
@@ -131,13 +143,24 @@ class Engines:
         return [(name, self._running.pop(name)) for name in ends]
 
     def _shared(self) -> dict[str, float]:
-        """Return the speed of each engine that runs: 1 where no rate is asked for more than it has."""
+        """Return the speed of each engine that runs: 1 where no rate is asked for more than it has.
+
+        At a port the rows of Tasks go before constants that are not yet waited for.
+        """
         efforts = {name: self._efforts[i] for name, i in self._running.items()}
-        loads = [one.fetching if name == CONSTANTS else one.loads for name, one in efforts.items()]
-        scarce = [(i, total) for i, total in enumerate(map(sum, zip(*loads))) if total > 1]
-        return {
-            name: min([1.0, *(_speed(shares[i], total) for i, total in scarce)]) for name, shares in zip(efforts, loads)
-        }
+        loads = {name: one.fetching if name == CONSTANTS else one.loads for name, one in efforts.items()}
+        speeds = dict.fromkeys(loads, 1.0)
+        early = CONSTANTS in loads and self._running.get(ARRAY) != self._running[CONSTANTS]
+        for i, shares in enumerate(zip(*loads.values())):
+            if (total := sum(shares)) > 1:
+                constants = loads[CONSTANTS][i] if early and i else 0.0
+                for name, load in zip(loads, shares):
+                    if name == CONSTANTS and constants:
+                        speed = max(LEAST, 1 - (total - constants)) / constants
+                    else:
+                        speed = _speed(load, total - constants)
+                    speeds[name] = min(speeds[name], speed)
+        return speeds
 
 
 def _speed(load: float, total: float) -> float:
@@ -218,7 +241,8 @@ class _Line:
     def __init__(self, engine: str, efforts: Sequence[Effort], constants: _Constants) -> None:
         self._engine, self._efforts, self._constants = engine, efforts, constants
         self._queue = deque(i for i, one in enumerate(efforts) if one.engine == engine)
-        self._leads: tuple[int, float] | None = None  # the next Task, and when its first rows are there
+        # the next Task, when its first rows are there, and from when on they are read
+        self._leads: tuple[int, float, float] | None = None
         self._ends: deque[float] = deque()  # when Tasks that have worked have finished
         self._count, self._read, self._drained = 0, 0.0, 0.0
 
@@ -226,9 +250,10 @@ class _Line:
         """Let the next Task lead if those that it waits for have finished, and work if its engine is free."""
         self._lead(engines, after, done)
         if self._leads and self._leads[1] <= engines.now + INSTANT and engines.free(self._engine):
-            i, now = self._leads[0], engines.now
-            held_up = max(0.0, self._drained - self._efforts[i].waits.first_sums - now)
-            engines.start(i, now + self._constants.left(i, engines), held_up)
+            (i, _, reads), now = self._leads, engines.now
+            (most, each), first_sums = self._efforts[i].early, self._efforts[i].waits.first_sums
+            held_up = max(0.0, self._drained - first_sums - now)
+            engines.start(i, now + self._constants.left(i, engines), held_up - min(most, each * (now - reads)))
             self._leads = None
             self._lead(engines, after, done)
 
@@ -237,7 +262,7 @@ class _Line:
         if not waits and engines.holds(self._queue[0]):
             i, begin = self._queue.popleft(), max(engines.now, self._read, self._drained)
             one, (_, others) = self._efforts[i], engines.fetching
-            self._leads = i, begin + one.lead(others)
+            self._leads = i, begin + one.lead(others, engines.busy(self._engine)), begin
             self._read = begin + one.waits.reading
 
     def worked(self, number: int, now: float) -> None:

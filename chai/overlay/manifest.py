@@ -154,9 +154,8 @@ class Overlay:
 
     def memory_cycles(self, bytes: float) -> float:
         """Return the cycles in which the memory moves so many bytes at its full rate, with its refreshes."""
-        port = self.memory_port
-        moves = 1 - port.refresh_cycles / port.refresh_period if port else 1.0
-        return bytes * self.clock_mhz / (self.memory_mb_per_s * moves)
+        moving = self.memory_port.moving if self.memory_port else 1.0
+        return bytes * self.clock_mhz / (self.memory_mb_per_s * moving)
 
     @property
     def build(self) -> int:

@@ -133,6 +133,11 @@ class PortLimits(NamedTuple):
     reads: ChannelLimits
     writes: ChannelLimits
 
+    @property
+    def moving(self) -> float:
+        """Return the share of cycles in which memory is not refreshed."""
+        return 1 - self.refresh_cycles / self.refresh_period
+
     def rates(self, ports: PortSize, burst: int, run: float = RUN, odd: bool = False) -> tuple[float, float]:
         """Return the words a cycle that a port reads and writes, in runs of so many words, cut into bursts of so many.
 
@@ -148,7 +153,7 @@ class PortLimits(NamedTuple):
         issued = self.latency_cycles + beats  # cycles from the address of a burst to its last beat
         reads = min(self.reads.bursts_min, self.reads.issued, self.reads.fifo_bytes // (burst * BEAT)) / issued
         writes = min(self.writes.bursts_min / (issued + beats + ANSWER), self.writes.issued / issued)
-        return min(ports.words, words * reads), min(ports.words, words * writes)
+        return min(ports.words, words * reads) * self.moving, min(ports.words, words * writes) * self.moving
 
 
 class OnChipBuffer(NamedTuple):

@@ -18,7 +18,7 @@ from ..blob import Array, Shape, View
 from ..errors import DeviceError
 from ..overlay import EXACT, Overlay, TaskLimits
 from ..overlay.layout import Span, planes, word_bytes
-from ..overlay.sections import BEAT, RUN
+from ..overlay.sections import BEAT
 from ..util.lazy_numpy import np
 from ..util.paths import modules
 from ..util.rounding import ceil_div
@@ -176,7 +176,7 @@ class Task:
             return 0.0
         (reads, writes), outputs = overlay.rates(), overlay.ports.outputs
         if self.engine == "window":  # a run for each plane; the array's are longer
-            pixels = [min(RUN, prod(self.accessed(shapes, blob)[2:])) for blob in (self.inputs[0], self.output)]
+            pixels = [prod(self.accessed(shapes, blob)[2:]) for blob in (self.inputs[0], self.output)]
             odd = prod(shapes[self.inputs[0]][2:]) % 2 == 1
             (reads, _), (_, writes) = (overlay.rates(run, odd) for run in pixels)
             outputs = 1

@@ -281,18 +281,23 @@ def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
         busy = [max(job.computes, job.drains) for job in some]
         meanwhile = busy[0] if one_by_one else sum(cycles * job.times for cycles, job in zip(busy, some))
         lead += max(0.0, words * tile.rows * stride * width / reads - meanwhile)
+    image = height * width * words
+    # of the next image, the rows for which there is no room until this one has been computed
+    late = max(0, 2 * image - ring_words(overlay)) if tile.stays == IMAGE or (len(every) == 1 and not one_by_one) else 0
+    between = (images - 1) * max(0.0, late / reads - every[0][0].computes)
     last = every[-1][-1]
     writes = overlay.rates(last.run)[1]
     drained = max(last.drains, last.written / writes)
     return Waits(
         lead,
-        max(array_cycles(overlay, conv), images * written / writes) - max(0.0, drained - last.computes),
+        between + max(array_cycles(overlay, conv), images * written / writes) - max(0.0, drained - last.computes),
         DRAIN + latency(overlay) + drained,
         constants=constants,
         held=overlay.buffers.weights.bytes / BEAT,
         rows=first * share,
         keeps=kept * share,
-        reading=images * height * width * words / reads,
+        reading=images * image / reads,
+        room=min(1.0, ring_words(overlay) / max(1, images * image)),
         first_sums=every[0][0].computes,
         draining=drained,
     )

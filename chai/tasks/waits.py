@@ -27,6 +27,7 @@ class Waits(NamedTuple):
     ``held``   words that the weight buffer holds, which may arrive before the Task works
     ``rows``, ``keeps``  the share of the input buffer that its first rows take, and of those that it has to its last product
     ``reading``  cycles in which a port reads all of its rows
+    ``room``     for so many of them, a share, the input buffer has room
     ``first_sums``  from the first product until the first sums are complete, which are drained after those of the Task before
     ``draining``  of its last sums
     """
@@ -39,6 +40,7 @@ class Waits(NamedTuple):
     rows: float = 0
     keeps: float = 0
     reading: float = 0
+    room: float = 0
     first_sums: float = 0
     draining: float = 0
 

@@ -235,7 +235,7 @@ def test_a_port_with_little_room_holds_a_run_up(
     else:
         assert ungrouped(list(got), [(0, words.size)], width) == words.tolist()
     assert most <= limits.bursts_min
-    rate = min(width, PortLimits(150, 0, 0, limits, limits).rates(ports, 16 * ports.words)[write])
+    rate = min(width, PortLimits(150, 1, 0, limits, limits).rates(ports, 16 * ports.words)[write])
     least = (0.89 if write else 0.97) - 0.03 * (ports.words - 1)  # no burst ends at the pages that the model assumes
     assert words.size / rate * least < cycles < words.size / rate * 1.06 + 150
 
