@@ -13,9 +13,9 @@ import chai
 from .conftest import ROOT
 
 BLOCKS = 4, 16  # 42 and 150 layers
-# times as many calls per layer: 3.6 times as many layers would show what grows with their number. Of a plan at most 32 parts are
-# cut in other ways, and networks of 42 layers have fewer
-BOUND, BOUNDS = 1.2, {"compile": 1.8}
+# times as many calls per layer: 3.6 times as many layers would show what grows with their number. Of a plan at most 32 parts and
+# 72 Tasks are cut in other ways, and networks of 42 layers have fewer
+BOUND, BOUNDS = 1.2, {"compile": 2.8}
 
 
 def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from heapq import heappop, heappush
 from itertools import chain
@@ -22,6 +22,7 @@ from .dependencies import NONE, Finished
 
 SAVED = 60  # cycles that a further piece saves at least by the model, which is no more exact: by assumption, seen with digits
 PARTS = 32  # of a segment at most, each of which may be cut in another way
+ALONE = 72  # Tasks at most, the longest ones, each of which is cut by itself at last: all of ResNet-50's
 
 Box = tuple[int, int, int, int]  # the first plane and the end of the planes, the same of rows
 Access = tuple[tuple[str, int], Box]  # a blob and a run of its images, and the box
@@ -60,30 +61,37 @@ def best_arrangement(
 ) -> Arrangement:
     """Return the arrangement with the lowest cost of those that a coordinate descent compares.
 
-    It begins with the best way to cut all Tasks. Then it cuts the Tasks of each part of the segment as another way does,
-    into more pieces or into fewer, as long as that costs less. Cycles are those of the cycle model where no two blobs share
-    bytes.
+    It begins with the best way to cut all Tasks. Then it cuts the Tasks of each part of the segment as another way does, and
+    at last each of the longest Tasks into another number of bands: into more pieces or into fewer, as long as that costs less.
+    Cycles are those of the cycle model where no two blobs share bytes.
     """
     arranger = Arranger(overlay, tasks, shapes, views)
     ways = [*arranger.cuts.ways()]
     starts = [(way, priority) for way in ways for priority in Priority]
     size = max(1, ceil_div(len(tasks), PARTS))
     parts = [slice(first, first + size) for first in range(0, len(tasks), size)]
+    alone = min(ALONE, len(tasks))
+    steps = len(starts) + len(parts) + alone
     with meter("steps of planning") as tell:
         candidates = []
         for done, (way, priority) in enumerate(starts):
-            tell(done, len(starts) + len(parts))
+            tell(done, steps)
             candidates.append(Candidate(way, priority, arranger.arrangement(way, priority)))
         best = min(candidates, key=lambda candidate: candidate.arrangement.cost)
         for done, part in enumerate(parts, len(starts)):
-            tell(done, len(starts) + len(parts))
-            best = _improved(arranger, best, part, ways)
+            tell(done, steps)
+            best = _improved(arranger, best, part, [way[part] for way in ways])
+        lengths = [sum(arranger.cuts.effort(piece).cycles for piece in pieces) for pieces in best.way]
+        longest = sorted(range(len(tasks)), key=lambda i: -lengths[i])[:alone]
+        for done, i in enumerate(sorted(longest), len(starts) + len(parts)):
+            tell(done, steps)
+            best = _improved(arranger, best, slice(i, i + 1), arranger.cuts.bands_of(best.way[i]))
     return best.arrangement
 
 
-def _improved(arranger: Arranger, best: Candidate, part: slice, ways: Sequence[Way]) -> Candidate:
-    """Return the candidate with the Tasks of a part cut as another way does, if that costs less."""
-    options = sorted(dict.fromkeys(way[part] for way in ways), key=lambda cut: sum(map(len, cut)))
+def _improved(arranger: Arranger, best: Candidate, part: slice, options: Iterable[Way]) -> Candidate:
+    """Return the candidate with the Tasks of a part cut as another of the options, if that costs less."""
+    options = sorted(dict.fromkeys((best.way[part], *options)), key=lambda cut: sum(map(len, cut)))
     for step in (1, -1):  # into more pieces, or into fewer
         at = options.index(best.way[part]) + step
         while 0 <= at < len(options):

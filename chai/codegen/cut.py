@@ -30,6 +30,8 @@ BANDINGS = (
     (16, 2000, 0.15),
 )
 
+COUNTS = 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24  # of the bands of a Task, when all others are cut
+
 Way = Sequence[Sequence[Piece]]  # to cut the Tasks: the pieces of each
 
 
@@ -59,6 +61,15 @@ class Cuts:
         little = [self._unless_lost(i, pieces) for i, pieces in enumerate(images)]
         ways = [self._whole, images, little, *(self._in_bands(little, *banding) for banding in BANDINGS)]
         yield from dict.fromkeys(tuple(map(tuple, way)) for way in ways)
+
+    def bands_of(self, pieces: Sequence[Piece]) -> Iterator[Way]:
+        """Yield ways to cut the Task of these pieces, of the same images, into ``COUNTS`` of bands; none if it is in strips."""
+        images = [*dict.fromkeys(piece._replace(rows=None) for piece in pieces)]
+        if images[0].columns is None:
+            bands = self._tasks[images[0].task].bands
+            for count in COUNTS:
+                rows = bands(self._overlay, self._shapes, count)
+                yield (tuple(piece._replace(rows=some) for piece in images for some in rows),)
 
     def _images(self, i: int) -> Iterator[Piece]:
         """Yield runs of images of a Task, each with its strips."""

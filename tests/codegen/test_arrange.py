@@ -231,11 +231,13 @@ def _of(some: tuple[int, int] | None, size: int) -> tuple[int, int]:
 
 
 def test_digits_stays_whole() -> None:
+    """With several images one of its Tasks may have two bands."""
     for batch in (1, 2, 3):
         net = chai.Net("digits", device="null", overlay="pynq-z2", batch=batch)
         net.plan()
         pieces = chain_of(net, step_of(net)).pieces
-        assert [(piece.images, piece.rows) for piece in pieces] == [(None, None)] * len(pieces)
+        assert sum(piece.rows is not None for piece in pieces) <= (0 if batch == 1 else 2)
+        assert not any(piece.images for piece in pieces)
 
 
 def test_parts_of_a_network_are_cut_in_several_ways() -> None:

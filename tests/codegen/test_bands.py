@@ -209,6 +209,7 @@ def test_an_engine_begins_with_the_rows_that_are_there(tmp_path: Path, monkeypat
     convolved = [task for task in segment.tasks[first:] if task.output == "a"]
     assert convolved and segment.after[first].array < 1 + len(convolved)  # rows that it does not wait for
     monkeypatch.setattr("chai.codegen.cut.BANDINGS", ())
+    monkeypatch.setattr("chai.codegen.cut.COUNTS", ())
     apart = chain_of(net, step_of(net))
     assert not any(task.rows for task in apart.tasks) and segment.cycles < 0.95 * apart.cycles
     assert [task.rows for task in segment.whole] == [None] * len(apart.tasks)

@@ -52,6 +52,17 @@ def segment(net: chai.Net) -> DeviceStep:
     return next(s for s in net.schedule.steps if isinstance(s, DeviceStep))
 
 
+def apart(net: chai.Net) -> list[str]:
+    """Return the layer of each descriptor where each Task has a chain of its own."""
+    step, overlay = segment(net), net.overlay
+    assert overlay is not None
+    work = step.work(overlay, net.offload.plan.device_shapes, net.schedule.views)
+    chains = [
+        chain(work._replace(tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)) for task in step.tasks
+    ]
+    return [task.origin[0] for each in chains for task in each.tasks]
+
+
 def layer(net: chai.Net, tag: int) -> str:
     """Return the layer of a descriptor: a chain has an order of its own."""
     step, overlay = segment(net), net.overlay
@@ -305,7 +316,7 @@ def test_a_wrong_code_is_found_by_a_check(board: Any, wanted: Any, monkeypatch: 
     board.accelerator.corrupt = flip
     with pytest.raises(DeviceError, match=r"the device's code at \(0, 5, 3, 2\)") as caught:
         net.forward(IMAGES[1])
-    assert caught.value.layer == segment(net).tasks[3].origin[0]  # each Task in a chain of its own
+    assert caught.value.layer == apart(net)[3]
     board.accelerator.corrupt = None
     right(net, wanted)
 

@@ -76,7 +76,7 @@ def test_a_board_that_does_nothing(simple: Any, clock: Any, capsys: pytest.Captu
     assert code == 1
     tests = sum(line[:4] in ("PASS", "FAIL") for line in lines)
     assert tests > 30 and lines[tests] == f"1 of {tests} passed: device pynq, overlay {simple.overlay.name}"
-    assert lines[0].startswith("FAIL  conv, 8 bit Xilinx: layer 'conv' (conv): not done after 1.0 s, 0 of 1 Tasks")
+    assert re.match(r"FAIL  conv, 8 bit Xilinx: layer 'conv' \(conv\): not done after 1\.0 s, 0 of \d Tasks", lines[0])
     assert clock.now > 14
 
 
