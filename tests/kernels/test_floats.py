@@ -97,11 +97,13 @@ def test_convolution(
     x, weights = numbers(rng, 2, group * inputs, h, w), numbers(rng, group * outputs, inputs, *kernel)
     bias = numbers(rng, group * outputs) if biased else None
     y = convolved(variant, x, weights, bias, window, group, rectified)
+    kernels = library.variant(variant)
+    assert kernels is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(singles, "threads", lambda: 3)
         patch.setattr(singles, "SHARED", 0)
         together = Single(
-            library.state().variants[NAMES.index(variant)],
+            kernels,
             Form(Kind.PRODUCT, window=window, group=group, rectified=rectified),
             x.shape,
             y.shape,
