@@ -145,15 +145,15 @@ class Engines:
     def _shared(self) -> dict[str, float]:
         """Return the speed of each engine that runs: 1 where no rate is asked for more than it has.
 
-        At a port the rows of Tasks go before constants that are not yet waited for.
+        At a port (all rates but the first, the memory's) rows of Tasks go before constants of a Task that does not work yet.
         """
         efforts = {name: self._efforts[i] for name, i in self._running.items()}
         loads = {name: one.fetching if name == CONSTANTS else one.loads for name, one in efforts.items()}
         speeds = dict.fromkeys(loads, 1.0)
-        early = CONSTANTS in loads and self._running.get(ARRAY) != self._running[CONSTANTS]
+        of_later_task = CONSTANTS in loads and self._running.get(ARRAY) != self._running[CONSTANTS]
         for i, shares in enumerate(zip(*loads.values())):
             if (total := sum(shares)) > 1:
-                constants = loads[CONSTANTS][i] if early and i else 0.0
+                constants = loads[CONSTANTS][i] if of_later_task and i else 0.0
                 for name, load in zip(loads, shares):
                     if name == CONSTANTS and constants:
                         speed = max(LEAST, 1 - (total - constants)) / constants

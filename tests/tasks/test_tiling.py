@@ -16,6 +16,7 @@ from chai.tasks.tiling import (
     WEIGHTS,
     Convolved,
     array_cycles,
+    array_waits,
     beyond_ring,
     weight_traffic,
 )
@@ -61,6 +62,22 @@ def test_tiles_cover_every_pixel_and_fit(name: str, source: tuple[int, ...], num
     assert two_tiles <= ring or (plan.waits and plan.rows == 1)
     reason = beyond_ring(overlay, window, (10, c, kh, kw), 1, source)
     assert (reason is None) == (min(height, (kh - 1) * dilation + 1) * row <= ring)
+
+
+def test_rows_of_the_next_image_wait_for_room() -> None:
+    """By hand: 14 x 14 pixels of 512 channels are 6,272 words of the input buffer's 8,192, so 4,352 of the next image come late.
+
+    The array computes 32 blocks of inputs, 196 pixels each, for the first block of outputs meanwhile.
+    """
+    tight = overlays.load("zcu102")
+    roomy = replace(tight, buffers=tight.buffers._replace(input=tight.buffers.input._replace(depth=2 * 6272)))
+
+    def work(overlay: overlays.Overlay, images: int) -> float:
+        return array_waits(overlay, convolved(plain(1), (64, 512, 1, 1), (images, 512, 14, 14)), 0).work
+
+    assert work(tight, 1) == work(roomy, 1)
+    late = 4352 / tight.rates(14 * 14)[0] - 32 * 25
+    assert work(tight, 3) - work(roomy, 3) == pytest.approx(2 * late, abs=1)
 
 
 @pytest.mark.parametrize(
