@@ -37,6 +37,7 @@ def check(document: Document, array: str) -> None:
         _check_registers(document)
         _check_array(document)
         _check_buffers(document)
+        _check_memory_port(document)
 
 
 def _architecture(document: Document, array: str) -> str:
@@ -195,6 +196,15 @@ def _check_buffers(document: Document) -> None:
     if pool != 16 * window["read_bytes"]:
         message = f"buffers.pool.word_bits: {pool}, expected 16 for each of {window['read_bytes']} channels"
         raise document.error(message, ("buffers", "pool", "word_bits"))
+
+
+def _check_memory_port(document: Document) -> None:
+    """Refuse a memory that is refreshed all the time."""
+    port = document.value.get("memory_port")
+    if port and port["refresh_cycles"] >= port["refresh_period"]:
+        cycles, period = port["refresh_cycles"], port["refresh_period"]
+        message = f"memory_port.refresh_cycles: {cycles}, expected fewer than refresh_period, {period}"
+        raise document.error(message, ("memory_port", "refresh_cycles"))
 
 
 def _check_names(document: Document, place: Pointer) -> None:

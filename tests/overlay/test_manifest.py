@@ -333,6 +333,16 @@ def refusal_at(folder: Path, marked: str, message: str) -> None:
             "window: it writes 8 bytes a cycle, expected as many as it reads, 16",
         ),
         (
+            '"refresh_cycles": 30',
+            '"refresh_cycles": @780',
+            "memory_port.refresh_cycles: 780, expected fewer than refresh_period, 780",
+        ),
+        (
+            '"issued": 8, "fifo_bytes": 1024 },\n    "writes"',
+            '"issued": 8, "fifo_bytes": @128 },\n    "writes"',
+            "memory_port.reads.fifo_bytes: expected 256 to",
+        ),
+        (
             '"weights": { "word_bits": 192',
             '"weights": { "word_bits": @576',
             "buffers.weights.word_bits: expected 192, the weights of an input, or 384, of two chains' inputs",
