@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAGIC = b"\x89chai\r\n\x1a"
-VERSION = 5
+VERSION = 6
 ALIGNMENT = 64  # bytes; a cache line, and enough for any element type
 PREFIX = struct.Struct("<8sIIQ")
 Bad = Callable[..., ParseError]  # an error of the file, from a message and perhaps a hint

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..blob import Array, Shape
 from ..overlay import Overlay
-from ..overlay.layout import Span
+from ..overlay.layout import Span, spaced
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece as Constant, put, size_of
 from ..tasks import Task
@@ -160,7 +160,7 @@ def sharing(overlay: Overlay, tasks: Sequence[Task], pieces: Sequence[Piece]) ->
 
 def head_bytes(overlay: Overlay, count: int) -> int:
     """Return the bytes of ``count`` descriptors in FIXED, which is the offset of the constants."""
-    return round_up(count * overlay.descriptor.bytes, overlay.layout.alignment)
+    return spaced(count * overlay.descriptor.bytes)
 
 
 def wanted(regions: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
+from ..overlay.layout import spaced
 from ..overlay.weights import Piece as Constant, size_of
 from ..tasks.fields import Operands
 from ..tasks.work import Work
-from ..util.rounding import round_up
 from .arrange import best_arrangement
 from .chain import Chain, arranged, head_bytes, wanted
 from .cycles import first_cycle, makespan
@@ -92,7 +92,7 @@ def _encoded(draft: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
         for part in parts:
             constants.append((end, part))
             end += size_of(part)
-        end = round_up(end, draft.overlay.layout.alignment)
+        end = spaced(end)
     return descriptors, constants
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from ..blob import Array, Shape, View, outermost
 from ..errors import DeviceError
 from ..overlay import Layout, Overlay
-from ..overlay.layout import DeviceBlob, Placed, blob_bytes, share
+from ..overlay.layout import DeviceBlob, Placed, blob_bytes, share, spaced
 
 Moves = Sequence[tuple[Collection[str], str]]
 
@@ -180,11 +180,12 @@ def regions(
     inputs = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
     regions = _regions(wholes, inputs, writes)
     lengths = {blob: blob_bytes(shapes[blob], layout) for blob in blobs}
+    room = {blob: spaced(length) for blob, length in lengths.items()}
     if offsets is None:
-        starts = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves], apart)
+        starts = _shared(regions, room, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves], apart)
     else:
         starts = dict(offsets)
-        _check_offsets(starts, regions, lengths, layout)
+        _check_offsets(starts, regions, room, layout)
     sizes: dict[int, int] = {}
     for whole, region in regions.items():
         sizes[region] = max(sizes.get(region, 0), starts[whole] + lengths[whole])

@@ -19,6 +19,8 @@ from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .sections import Layout
 
+SPACING = 256  # bytes of a burst, at whose multiples blobs and a Task's constants begin
+
 Span = tuple[int, int]  # the first of them, and how many
 
 
@@ -35,6 +37,11 @@ class Placed(NamedTuple):
     bytes: int
     parent: str | None = None
     first_channel: int = 0
+
+
+def spaced(bytes: int) -> int:
+    """Return bytes rounded up to whole bursts: what begins there has a burst that ends with each page, so none is cut in two."""
+    return round_up(bytes, SPACING)
 
 
 def blob_bytes(shape: Shape, layout: Layout) -> int:

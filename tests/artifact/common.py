@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import chai
+from chai.artifact.container import VERSION
 from chai.artifact.save import save
 from chai.plugins.definition import CustomOptions, CustomType
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, network
@@ -119,7 +120,7 @@ def assembled(
     table: Any = None,
     text: bytes | None = None,
     magic: bytes = b"\x89chai\r\n\x1a",
-    version: int = 5,
+    version: int = VERSION,
 ) -> bytes:
     """A file with right checksums, whatever stands in it; ``table`` and ``text`` instead of the right ones."""
     body, entries = b"", {}

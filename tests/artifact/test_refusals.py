@@ -16,6 +16,7 @@ import pytest
 import chai
 from chai import overlay as overlays
 from chai.artifact import container, load as formats, steps
+from chai.artifact.container import VERSION
 from chai.artifact.reader import Reader
 from chai.artifact.save import save
 from chai.codegen.memory_map import split
@@ -23,6 +24,7 @@ from chai.errors import ChaiError, DeviceError, ParseError
 from chai.fixed import Format
 from chai.limits import limits
 from chai.offload.schedule import DeviceStep
+from chai.overlay.layout import spaced
 from chai.overlay.records import pack, unpack
 from chai.tasks.conv import Conv
 from tests.passes.common import DEEP, network
@@ -73,9 +75,9 @@ def test_no_artifact(refused: Callable[..., ChaiError], content: bytes) -> None:
 
 
 def test_another_version_of_the_format(refused: Callable[..., ChaiError], file: Path) -> None:
-    error = refused(assembled(*parts(file), version=6))
-    assert "format version 6, this chai reads 5" in str(error) and error.hint == "update chai"
-    assert refused(assembled(*parts(file), version=4)).hint == "compile it again: chai compile"
+    error = refused(assembled(*parts(file), version=VERSION + 1))
+    assert f"format version {VERSION + 1}, this chai reads {VERSION}" in str(error) and error.hint == "update chai"
+    assert refused(assembled(*parts(file), version=VERSION - 1)).hint == "compile it again: chai compile"
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_bytes_between_sections_are_zero(refused: Callable[..., ChaiError], file
 
 @pytest.mark.parametrize("length", [(2 << 20) + 1, 1 << 40, (1 << 64) - 1])
 def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
-    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 5, 0, length) + b"{}")
+    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", VERSION, 0, length) + b"{}")
     assert f"exceeds the limit header_bytes={limits().header_bytes:,}" in str(error)
 
 
@@ -576,7 +578,7 @@ def test_sums_beyond_the_accumulator(file: Path, tmp_path: Path, refused: Callab
     def biased(bias: int) -> Change:
         def change(_: Any, sections: dict[str, bytes]) -> None:
             descriptors, record = sections["descriptors.0"], overlay.table
-            head = len(descriptors)  # of whole words of the layout's alignment
+            head = spaced(len(descriptors))
             values = unpack(overlay.descriptor, descriptors[: overlay.descriptor.bytes])
             at = split(values["table"])[1] - head + channel * record.bytes
             constants = sections["constants.0"]

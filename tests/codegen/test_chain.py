@@ -15,7 +15,7 @@ from chai.codegen.encoding import constants_at, encode, equal
 from chai.codegen.memory_map import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
-from chai.overlay.layout import DeviceBlob, Placed, blob_bytes
+from chai.overlay.layout import DeviceBlob, Placed, blob_bytes, spaced
 from chai.overlay.records import unpack
 from chai.tasks.copy import Copy
 from chai.tasks.fields import Operands
@@ -89,7 +89,11 @@ def test_what_the_host_never_sees_lies_apart_and_shares_bytes() -> None:
     segment = chain(Work(Z2, tasks, SHAPES, {}, ["a"], ["e"]))
     size = blob_bytes(SHAPES["a"], Z2.layout)
     assert [region(segment, blob) for blob in "abcde"] == [INPUT, WORK, WORK, WORK, OUTPUT]
-    assert {r: segment.sizes[r] for r in (INPUT, WORK, OUTPUT)} == {INPUT: size, WORK: 2 * size, OUTPUT: size}
+    assert {r: segment.sizes[r] for r in (INPUT, WORK, OUTPUT)} == {
+        INPUT: size,
+        WORK: spaced(size) + size,
+        OUTPUT: size,
+    }
     assert segment.regions.given == ["a"] and segment.wanted == [("e", 0, 16)]
     assert (segment.written, segment.read) == ([INPUT], [OUTPUT])
 
