@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from heapq import heappop, heappush
 from itertools import chain
-from math import inf
 from typing import NamedTuple
 
 from ..blob import Shape, View, outermost
@@ -17,7 +16,7 @@ from ..util.log import meter
 from ..util.rounding import ceil_div
 from .chain import Piece, arranged, sharing
 from .cut import PIECES, Cuts, Way
-from .cycles import INSTANT, Effort, Engines, first_cycle, makespan
+from .cycles import Effort, first_cycle, makespan
 from .dependencies import NONE, Finished
 
 SAVED = 60  # cycles that a further piece saves at least by the model, which is no more exact: by assumption, seen with digits
@@ -85,21 +84,24 @@ def best_arrangement(
         longest = sorted(range(len(tasks)), key=lambda i: -lengths[i])[:alone]
         for done, i in enumerate(sorted(longest), len(starts) + len(parts)):
             tell(done, steps)
-            best = _improved(arranger, best, slice(i, i + 1), arranger.cuts.bands_of(best.way[i]))
+            best = _improved(arranger, best, slice(i, i + 1), arranger.cuts.bands_of(best.way[i]), tries=2)
     return best.arrangement
 
 
-def _improved(arranger: Arranger, best: Candidate, part: slice, options: Iterable[Way]) -> Candidate:
-    """Return the candidate with the Tasks of a part cut as another of the options, if that costs less."""
+def _improved(arranger: Arranger, best: Candidate, part: slice, options: Iterable[Way], tries: int = 1) -> Candidate:
+    """Return the candidate with the Tasks of a part cut as another of the options, if that costs less.
+
+    It looks at options with more pieces, then at those with fewer, until so many one after the other do not cost less.
+    """
     options = sorted(dict.fromkeys((best.way[part], *options)), key=lambda cut: sum(map(len, cut)))
-    for step in (1, -1):  # into more pieces, or into fewer
-        at = options.index(best.way[part]) + step
-        while 0 <= at < len(options):
+    for step in (1, -1):
+        at, left = options.index(best.way[part]) + step, tries
+        while left and 0 <= at < len(options):
             mixed = (*best.way[: part.start], *options[at], *best.way[part.stop :])
             arrangement = arranger.arrangement(mixed, best.priority)
-            if arrangement.cost >= best.arrangement.cost:
-                break
-            best, at = Candidate(mixed, best.priority, arrangement), at + step
+            at, left = at + step, left - 1
+            if arrangement.cost < best.arrangement.cost:
+                best, left = Candidate(mixed, best.priority, arrangement), tries
     return best
 
 
@@ -216,30 +218,29 @@ def _list_schedule(
             successors[k].append(i)
     # if both engines begin a Task in one cycle, that of the window engine is listed first: its input is then needed for less time
     ready: dict[str, list[tuple[float, int]]] = {engine: [] for engine in reversed(Finished._fields)}
-
-    def release(i: int) -> None:
-        heappush(ready[efforts[i].engine], (-priorities[i], i))
-
     begins = [0.0] * len(predecessors)  # when all predecessors so far have finished
     unfinished = [len(before) for before in predecessors]  # predecessors of each piece that have not ended
-    for i, count in enumerate(unfinished):
-        if not count:
-            release(i)
-    engines, order, left = Engines(efforts), list[int](), len(predecessors)
-    coming: list[tuple[float, int]] = []  # when pieces are ready
-    while len(order) < left:
-        while coming and coming[0][0] <= engines.now + INSTANT:
-            release(heappop(coming)[1])
+    moments = [
+        (0.0, False, i) for i, count in enumerate(unfinished) if not count
+    ]  # when pieces are ready, when they end
+    order, busy = list[int](), set[str]()
+    while moments:
+        now = moments[0][0]
+        while moments and moments[0][0] <= now:
+            _, ends, i = heappop(moments)
+            if not ends:
+                heappush(ready[efforts[i].engine], (-priorities[i], i))
+                continue
+            busy.remove(efforts[i].engine)
+            for k in successors[i]:
+                begins[k] = max(begins[k], now + efforts[i].waits.tail)
+                unfinished[k] -= 1
+                if not unfinished[k]:
+                    heappush(moments, (begins[k] + efforts[k].waits.lead, False, k))
         for engine, queue in ready.items():
-            if queue and engines.free(engine):
+            if queue and engine not in busy:
                 _, i = heappop(queue)
-                engines.start(i)
+                busy.add(engine)
                 order.append(i)
-        if len(order) < left:
-            for _, i in engines.advance(coming[0][0] if coming else inf):
-                for k in successors[i]:
-                    begins[k] = max(begins[k], engines.now + efforts[i].waits.tail)
-                    unfinished[k] -= 1
-                    if not unfinished[k]:
-                        heappush(coming, (begins[k] + efforts[k].waits.lead, k))
+                heappush(moments, (now + efforts[i].busy, True, i))
     return order

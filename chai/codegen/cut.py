@@ -86,7 +86,7 @@ class Cuts:
 
     def _bands(self, piece: Piece, most: int, least: int, loss: float) -> list[Piece]:
         """Return the most such bands of a piece, or the piece."""
-        count = min(most, int(self.effort(piece).waits.work // least))
+        count = min(most, int(self.effort(piece).busy // least))
         while count > 1 and piece.columns is None:
             rows = self._tasks[piece.task].bands(self._overlay, self._shapes, count)
             bands = [piece._replace(rows=some) for some in rows]
@@ -100,5 +100,5 @@ class Cuts:
         return self._whole[i] if self._loses(pieces, self._whole[i], LOSS) else pieces
 
     def _loses(self, pieces: Sequence[Piece], whole: Sequence[Piece], most: float) -> bool:
-        apart, together = (sum(self.effort(piece).waits.work for piece in some) for some in (pieces, whole))
+        apart, together = (sum(self.effort(piece).busy for piece in some) for some in (pieces, whole))
         return apart > (1 + most) * together

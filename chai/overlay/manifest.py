@@ -147,15 +147,23 @@ class Overlay:
         """Return the most beats in a burst."""
         return self.burst_words // self.ports.words
 
-    def rates(self, run: float = RUN, odd: bool = False) -> tuple[float, float]:
-        """Return the words a cycle that a memory port reads and writes, in runs of so many words, of ``odd`` planes or not."""
-        port = self.memory_port
-        return port.rates(self.ports, self.burst_words, run, odd) if port else (self.ports.words, self.ports.words)
+    def rates(self, run: float = RUN, step: int = 0) -> tuple[float, float]:
+        """Return the words a cycle that a memory port reads and writes, in runs of so many words.
+
+        They begin at multiples of ``step`` words from where a blob or constants begin, 0 at multiples of bursts.
+        """
+        if self.memory_port is None:
+            return self.ports.words, self.ports.words
+        return self.memory_port.rates(self.ports, self.burst_words, run, step)
 
     def memory_cycles(self, bytes: float) -> float:
         """Return the cycles in which the memory moves so many bytes at its full rate, with its refreshes."""
-        moving = self.memory_port.moving if self.memory_port else 1.0
-        return bytes * self.clock_mhz / (self.memory_mb_per_s * moving)
+        return bytes * self.clock_mhz / (self.memory_mb_per_s * self.moving)
+
+    @property
+    def moving(self) -> float:
+        """Return the share of cycles in which memory is not refreshed: 1 if the manifest says nothing of it."""
+        return self.memory_port.moving if self.memory_port else 1.0
 
     @property
     def build(self) -> int:
@@ -181,6 +189,19 @@ class Overlay:
     def constants_at_once(self) -> int:
         """Return the words of constants that the array stores in a cycle: what wide ports make is a word of the weight buffer."""
         return self.weight_rows * self.array.outputs // self.layout.channels_per_word if self.ports.words > 1 else 1
+
+    @property
+    def constants_rate(self) -> float:
+        """Return the words of constants a cycle that come through their ports and are stored.
+
+        While memory is refreshed, those are stored that have come before, since ports bring more than is stored.
+        """
+        come, most, port = self.ports.constants * self.rates()[0], self.constants_at_once, self.memory_port
+        if port is None or come <= most:
+            return min(come, most)
+        trip = port.latency_cycles + self.burst_beats  # all that is on its way in this time has room in the ports
+        waiting = trip * (come / self.moving / most - 1)
+        return most * (1 - max(0.0, port.refresh_cycles - waiting) / port.refresh_period)
 
     @property
     def weight_rows(self) -> int:

@@ -4,13 +4,13 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil
+from math import ceil, gcd
 from typing import Any, NamedTuple, TypeVar
 
 BEAT = 8  # bytes of a word: 8 codes of a pixel, and a beat of a memory port of 64 bits
 PAGE = 4096  # bytes, at whose end a burst ends
 RUN = 64  # beats that the window engine reads or writes in one piece, at most
-ANSWER = 18  # cycles from a response to the first beat of the burst it makes room for: fitted to SqueezeNet
+ANSWER = 10  # cycles from a response to the first beat of the burst it makes room for: measured in the RTL
 HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
 LIMITS, COST = "limits", "cost"  # what decides which layers run on an overlay: its limits alone, or a host model, too
 
@@ -138,22 +138,24 @@ class PortLimits(NamedTuple):
         """Return the share of cycles in which memory is not refreshed."""
         return 1 - self.refresh_cycles / self.refresh_period
 
-    def rates(self, ports: PortSize, burst: int, run: float = RUN, odd: bool = False) -> tuple[float, float]:
+    def rates(self, ports: PortSize, burst: int, run: float = RUN, step: int = 0) -> tuple[float, float]:
         """Return the words a cycle that a port reads and writes, in runs of so many words, cut into bursts of so many.
 
-        ``odd``: planes have an odd number of words, so every other run begins within a beat, which may take a burst more.
+        Each run begins at a multiple of ``step`` words, 0 for whole bursts: then the end of a page is also that of a burst.
+        If it is odd, every other run begins within a beat, which may take a burst more.
 
         As many bursts as have room are in flight; the next one begins when the first has ended. A read burst has all of its
         room in the FIFO before it is issued. A write burst is in the FIFO as a whole before it is issued, and the next
-        one's address and first beat follow its response. A burst ends with its run and at each 4 KB.
+        one's address and first beat follow its response; those that wait for it come while memory is refreshed. A burst ends
+        with its run and at each 4 KB.
         """
-        bursts = (ceil(run / burst) + ceil((run + odd * (ports.words > 1)) / burst)) / 2
-        words = run / (bursts + run * BEAT / PAGE * (1 - 1 / burst))  # of a burst
+        bursts = (ceil(run / burst) + ceil((run + step % ports.words) / burst)) / 2
+        words = run / (bursts + run * BEAT / PAGE * (1 - gcd(step, burst) / burst))  # of a burst
         beats = words / ports.words
         issued = self.latency_cycles + beats  # cycles from the address of a burst to its last beat
         reads = min(self.reads.bursts_min, self.reads.issued, self.reads.fifo_bytes // (burst * BEAT)) / issued
         writes = min(self.writes.bursts_min / (issued + beats + ANSWER), self.writes.issued / issued)
-        return min(ports.words, words * reads) * self.moving, min(ports.words, words * writes) * self.moving
+        return min(ports.words, words * reads) * self.moving, min(ports.words * self.moving, words * writes)
 
 
 class OnChipBuffer(NamedTuple):

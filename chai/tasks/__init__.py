@@ -11,14 +11,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..blob import Array, Shape, View
 from ..errors import DeviceError
 from ..overlay import EXACT, Overlay, TaskLimits
 from ..overlay.layout import Span, planes, word_bytes
-from ..overlay.sections import BEAT
+from ..overlay.sections import BEAT, RUN
 from ..util.lazy_numpy import np
 from ..util.paths import modules
 from ..util.rounding import ceil_div
@@ -174,13 +174,30 @@ class Task:
         """Estimate cycles of the busiest memory port, which has few bursts in flight; 0 if the manifest says nothing of it."""
         if overlay.memory_port is None:
             return 0.0
-        (reads, writes), outputs = overlay.rates(), overlay.ports.outputs
-        if self.engine == "window":  # a run for each plane; the array's are longer
-            pixels = [prod(self.accessed(shapes, blob)[2:]) for blob in (self.inputs[0], self.output)]
-            odd = prod(shapes[self.inputs[0]][2:]) % 2 == 1
-            (reads, _), (_, writes) = (overlay.rates(run, odd) for run in pixels)
-            outputs = 1
-        return max(max(self.reads(overlay, shapes)) / reads, self.moved(overlay, shapes)[1] / outputs / writes) / BEAT
+        _, writes = overlay.rates(*self.runs(overlay, shapes, self.output))
+        outputs = overlay.ports.outputs
+        if self.engine == "window":  # it writes a word a cycle
+            writes, outputs = min(writes, overlay.moving), 1
+        writing = self.moved(overlay, shapes)[1] / BEAT / outputs / writes
+        return max(*self.reading_cycles(overlay, shapes), writing)
+
+    def reading_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, ...]:
+        """Estimate the cycles in which each memory port, m0 to m3, reads what it does."""
+        rate, _ = overlay.rates(*self.runs(overlay, shapes, self.inputs[0]))
+        return tuple(read / BEAT / rate for read in self.reads(overlay, shapes))
+
+    def runs(self, overlay: Overlay, shapes: Mapping[str, Shape], blob: str) -> tuple[int, int]:
+        """Return the words of a run of a blob that it accesses, and of what each run begins at a multiple.
+
+        The window engine has one for each plane, in pieces; the array's are longer.
+        """
+        if self.engine == "array":
+            return RUN, 0
+        height, width = shapes[blob][2:]
+        rows = self.rows if blob == self.output else self.rows_read(shapes, blob)
+        words, step = prod(self.accessed(shapes, blob)[2:]), gcd(height, rows[0] if rows else 0) * width
+        # a piece that begins within a beat has a burst more; others are whole bursts
+        return min(words, RUN) if step % overlay.ports.words else words, step
 
     def reads(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, float, float, float]:
         """Return the bytes that it reads through each memory port, m0 to m3; by default those of the window engine."""

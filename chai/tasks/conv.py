@@ -20,6 +20,7 @@ from ..overlay.weights import (
 )
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
+from .conv_waits import conv_waits
 from .fields import Operands, clamp, window_fields, window_of, zero_flag
 from .filter import FilterTask, Sample
 from .pooling import PooledCodes
@@ -27,7 +28,6 @@ from .strips import beyond_strips, row_step, strips
 from .tiling import (
     Convolved,
     array_cycles,
-    array_waits,
     beyond_ring,
     drained_planes,
     ring_words,
@@ -130,7 +130,7 @@ class Conv(FilterTask):
         return constants, constants + share, constants * (ports > 2) + share * (planes > 1), 0
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
-        return array_waits(overlay, self._convolved(overlay, shapes), self.constant_traffic(overlay, shapes) / BEAT)
+        return conv_waits(overlay, self._convolved(overlay, shapes))
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         return self._convolved(overlay, shapes).tiling(overlay).waits
@@ -178,7 +178,8 @@ class Conv(FilterTask):
         whole = self.window.sizes((full_height, full_width))
         size = rows[1] if rows else whole[0], self.columns[1] if self.columns else whole[1]
         source, strip = (self.batch(shapes), channels, height, width), self.columns is not None
-        more = pooling, self.wide, self.shares, self.shared
+        plane_words = full_height * full_width, prod(self.pooling.out if self.pooling else whole)
+        more = pooling, self.wide, self.shares, self.shared, plane_words
         return Convolved(window, self.weights.shape, self.group, source, size, strip, (top, left), *more)
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape
 from ..overlay import Overlay, TaskLimits
-from ..overlay.sections import Array as ArraySize
+from ..overlay.sections import BEAT, Array as ArraySize
 from ..overlay.weights import weight_bytes
 from . import Task
 from .conv import Conv
@@ -83,6 +84,13 @@ class Depthwise(FilterTask):
         images, (read, _) = self.batch(shapes), self.moved(overlay, shapes)
         weights, others = images * self._weights(overlay), read + images * self._records(overlay)
         return (0, 0, 0, weights + others) if overlay.ports.window == 1 else (weights, 0, 0, others)
+
+    def reading_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, ...]:
+        """Estimate the cycles of each port; where weights come as second inputs do, those of a plane are a run."""
+        first, *others = super().reading_cycles(overlay, shapes)
+        if overlay.ports.window > 1:
+            first = self.reads(overlay, shapes)[0] / BEAT / overlay.rates(prod(KERNEL), prod(KERNEL))[0]
+        return first, *others
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
         own = self.batch(shapes) * (self._weights(overlay) + self._records(overlay))

@@ -12,11 +12,9 @@ from typing import NamedTuple
 from ..blob import Shape
 from ..overlay import Overlay
 from ..overlay.layout import planes
-from ..overlay.sections import BEAT
 from ..overlay.weights import is_depthwise, weight_bytes
 from ..util.rounding import ceil_div
 from .pooling import PooledCodes
-from .waits import DRAIN, START, Waits, latency
 from .window import Window
 
 Size = tuple[int, int]
@@ -38,6 +36,11 @@ class Tiling(NamedTuple):
     tiles: int
     stays: int
     waits: bool
+
+    @property
+    def one_by_one(self) -> bool:
+        """Return whether blocks of outputs are the outer loop."""
+        return self.stays in (IMAGE, IMAGES)
 
 
 def beyond_ring(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> str | None:
@@ -103,12 +106,14 @@ def passes(overlay: Overlay, weights: Shape, group: int) -> tuple[int, int]:
 class TileBlock(NamedTuple):
     """A tile for a block of outputs: what the array computes at a time.
 
+    ``rows``     of codes
     ``computes``, ``drains``  cycles
     ``run``      words that are written contiguously
     ``written``  words of its planes at the memory port that has the most
     ``times``    number of such jobs, one after the other
     """
 
+    rows: int
     computes: int
     drains: int
     run: int
@@ -120,7 +125,8 @@ class Convolved(NamedTuple):
     """The shapes of a convolution: those of weights (M, C/group, kh, kw) and input (N, C, H, W), and what follows it.
 
     Of a band or a strip the input is what it reads, from row and column ``first`` on, with the padding before that. ``size`` is
-    height and width of its codes. ``shares`` and ``shared`` are those of the Task.
+    height and width of its codes. ``shares`` and ``shared`` are those of the Task. ``plane_words`` are those of a whole plane
+    of the input and of the output.
     """
 
     window: Window
@@ -134,6 +140,7 @@ class Convolved(NamedTuple):
     wide: bool = False
     shares: bool = False
     shared: bool = False
+    plane_words: tuple[int, int] = (0, 0)
 
     @property
     def deep(self) -> bool:
@@ -217,6 +224,7 @@ def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
             run, written = (pooling.out[1], pooling.out[0] * pooling.out[1] * rows / oh) if pooling else (plane, plane)
             yield [
                 TileBlock(
+                    rows,
                     computes,
                     sweeps(overlay, channels) * drains,
                     run,
@@ -253,51 +261,3 @@ def pieces(length: int, size: int) -> list[tuple[int, int]]:
     """Return (size, number) of the pieces of a length: equal ones, and a smaller one at the end."""
     full, rest = divmod(length, size)
     return [(size, full)] + ([(rest, 1)] if rest else [])
-
-
-def array_waits(overlay: Overlay, conv: Convolved, constants: float) -> Waits:
-    """Return the waits of a convolution with so many words of constants.
-
-    The input arrives tile by tile, and a tile's by blocks of input channels: the array begins with the first one. It waits
-    where more input takes longer to arrive than the array computes meanwhile: all blocks of outputs, or one if they are the
-    outer loop.
-    """
-    tile = conv.tiling(overlay)
-    images, _, height, width = conv.source
-    stride, words = conv.window.stride[0], row_words(overlay, conv.weights, conv.group, width) // width
-    every = list(jobs(overlay, conv))
-    written = sum(job.written * job.times for some in every for job in some)
-    one_by_one = tile.stays in (IMAGE, IMAGES)
-    reach = (tile.rows - 1) * stride + conv.window.extent(0)  # rows of a tile's windows
-    first = min(height, reach - conv.window.pad[0]) * width
-    kept = {IMAGES: images * height, IMAGE: height}.get(tile.stays, min(height, reach)) * width
-    share = words / ring_words(overlay)
-    reads = overlay.rates(first)[0]
-    inputs = 1 if conv.deep else ceil_div(conv.weights[1], overlay.array.inputs)
-    lead = START + latency(overlay) + first / reads
-    slower = max(0.0, first / reads - every[0][0].computes / inputs)  # than the array takes a block of inputs
-    lead += (words - 1) * slower
-    for some in every[1:]:
-        busy = [max(job.computes, job.drains) for job in some]
-        meanwhile = busy[0] if one_by_one else sum(cycles * job.times for cycles, job in zip(busy, some))
-        lead += max(0.0, words * tile.rows * stride * width / reads - meanwhile)
-    image = height * width * words
-    # of the next image, the rows for which there is no room until this one has been computed
-    late = max(0, 2 * image - ring_words(overlay)) if tile.stays == IMAGE or (len(every) == 1 and not one_by_one) else 0
-    between = (images - 1) * max(0.0, late / reads - every[0][0].computes)
-    last = every[-1][-1]
-    writes = overlay.rates(last.run)[1]
-    drained = max(last.drains, last.written / writes)
-    return Waits(
-        lead,
-        between + max(array_cycles(overlay, conv), images * written / writes) - max(0.0, drained - last.computes),
-        DRAIN + latency(overlay) + drained,
-        constants=constants,
-        held=overlay.buffers.weights.bytes / BEAT,
-        rows=first * share,
-        keeps=kept * share,
-        reading=images * image / reads,
-        room=min(1.0, ring_words(overlay) / max(1, images * image)),
-        first_sums=every[0][0].computes,
-        draining=drained,
-    )

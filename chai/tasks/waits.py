@@ -11,38 +11,46 @@ from typing import NamedTuple
 
 from ..overlay import Overlay
 
-START, DRAIN = (
-    15,
-    48,
-)  # cycles of the array: from a count that is reached to a request; from the last product to its codes
+# cycles of the array: from a count that is reached to a request; from the last product to its codes
+START, DRAIN = 15, 48
+TABLES = 4  # blocks of outputs whose constants come ahead of the drain
 
 
 class Waits(NamedTuple):
-    """The cycles of a Task and, of the array, what it takes of buffers and of its port.
+    """The cycles of a Task and, of the array, what it takes of buffers and of its ports.
 
-    ``lead``   from the finish of the Tasks that it waits for to the first product
-    ``work``   from there to the last product, if all input and constants are there and nothing else is drained
+    ``delay``  from the finish of the Tasks that it waits for to the first word of its input
+    ``work``   from its begin to the last product, if all input and constants are there and nothing else is drained
     ``tail``   from there to its finish
-    ``constants``  words of constants
-    ``held``   words that the weight buffer holds, which may arrive before the Task works
-    ``rows``, ``keeps``  the share of the input buffer that its first rows take, and of those that it has to its last product
-    ``reading``  cycles in which a port reads all of its rows
-    ``room``     for so many of them, a share, the input buffer has room
+    ``first``, ``reading``  in which the rows come with which it may begin, and all of them
+    ``rows``, ``chunk``, ``all``  the shares of the input buffer that its first rows take, further ones (at a time), and all
+    ``keeps``  the share that it has to its last product
+    ``constants``  in which its constants come
+    ``held``   the share of them that may come before it works: of few blocks, as far as the weight buffer holds them
+    ``blocks``   of outputs that it drains, of each tile
     ``first_sums``  from the first product until the first sums are complete, which are drained after those of the Task before
     ``draining``  of its last sums
     """
 
-    lead: float
+    delay: float
     work: float
     tail: float
-    constants: float = 0
-    held: float = 0
-    rows: float = 0
-    keeps: float = 0
+    first: float = 0
     reading: float = 0
-    room: float = 0
+    rows: float = 0
+    chunk: float = 0
+    all: float = 0
+    keeps: float = 0
+    constants: float = 0
+    held: float = 1
+    blocks: int = 1
     first_sums: float = 0
     draining: float = 0
+
+    @property
+    def lead(self) -> float:
+        """Return the cycles from the finish of the Tasks that it waits for until it begins."""
+        return self.delay + self.first
 
 
 def latency(overlay: Overlay) -> int:

@@ -66,9 +66,13 @@ def streamed(overlay: Overlay, *blobs: tuple[int, int, int]) -> int:
     *read, written = (words(*blob) for blob in blobs)
     planes = overlay.window.read_bytes // 8  # side by side; a sum of two takes two cycles
     engine = len(read) * max(ceil(c / (8 * planes)) * h * w for h, w, c in blobs)
-    h, w, _ = blobs[0]
-    reads, writes = map(Fraction, overlay.rates(odd=h * w % 2 == 1))  # words a cycle
-    engine = max(engine, sum(read) / 8 / reads, Fraction(written, 8) / min(1, writes))
+    # words a cycle, of runs of a plane each
+    areas = (h * w for h, w, _ in (blobs[0], blobs[-1]))
+    runs = ((min(area, 64) if area % overlay.ports.words else area, area) for area in areas)
+    (reads, _), (_, writes) = (map(Fraction, overlay.rates(*run)) for run in runs)
+    port = overlay.memory_port
+    refreshed = 1 - Fraction(port.refresh_cycles, port.refresh_period) if port else 1
+    engine = max(engine, sum(read) / 8 / reads, Fraction(written, 8) / min(refreshed, writes))
     moved = (sum(read) + written) * Fraction(overlay.clock_mhz) / Fraction(overlay.memory_mb_per_s)
     return ceil(max(engine, moved)) + overlay.overhead.task_cycles
 
@@ -403,11 +407,8 @@ def test_the_command(chai_command: Any, tmp_path: Path) -> None:
     ]
     written = [line.split(", ") for line in (tmp_path / "neteval.csv").read_text().splitlines()]
     assert [kind for kind, _ in written] == [line.split(",")[0] for line in (LIST + "LRN,5").splitlines()]
-    # the pooling's port reads 8 bursts in 150 cycles and those of one, of at most 16 beats, and some more at the ends of pages of
-    # 512; in 30 of 780 cycles nothing is read
-    plane = 112 * 112
-    burst = plane / (plane / 16 + plane / 512 * 15 / 16)
-    cycles = ceil(plane * 8 * (150 + burst) / (8 * burst) / (1 - 30 / 780)) + 64
+    # the pooling's port reads 8 bursts of 16 beats in 150 cycles and those of one; in 30 of 780 cycles nothing is read
+    cycles = ceil(112 * 112 * 8 * (150 + 16) / (8 * 16) / (1 - 30 / 780)) + 64
     assert [ms for _, ms in written][:2] == ["4.523200", f"{cycles / 1e5:.6f}"]
     assert not list(tmp_path.glob("*.part"))
 

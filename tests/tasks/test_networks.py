@@ -28,7 +28,7 @@ NETWORKS: dict[str, dict[str, int]] = {
     "digits": {"conv": 13, "pool": 4},
     "squeezenet_v1.1": {"conv": 26, "pool": 4},
     "cifar_resnet20": {"conv": 21, "eltwise": 9, "pool": 1},
-    "rfb320_face": {"conv": 35, "depthwise": 17, "eltwise": 1},
+    "rfb320_face": {"conv": 34, "depthwise": 18, "eltwise": 1},
     "googlenet": {"conv": 57, "pool": 14, "lrn": 2},
 }
 FORMATS = [("Xilinx", 8), ("DynamicFixed", 6)]

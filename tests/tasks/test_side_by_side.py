@@ -10,7 +10,9 @@ import pytest
 from chai import overlay as overlays
 from chai.fixed import Requantization
 from chai.tasks.eltwise import Eltwise
+from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
+from chai.tasks.window import Window
 
 
 @pytest.mark.parametrize(("planes", "groups"), [(1, 5), (2, 3), (4, 2)])
@@ -39,3 +41,14 @@ def test_the_busiest_port_reads_both_inputs_of_a_sum_or_one() -> None:
         overlay = replace(z2, ports=z2.ports._replace(window=window))
         assert max(total.reads(overlay, shapes)) == of_sum and total.moved(overlay, shapes) == (2 * plane, plane)
         assert max(upsample.reads(overlay, shapes)) == 2 * plane == upsample.moved(overlay, shapes)[0]
+
+
+def test_pieces_of_odd_planes_are_runs_of_their_own() -> None:
+    """A plane of 143 words is read in pieces of 64; where a beat has two words, those of every other plane begin within one."""
+    window = Window((1, 1), (1, 1), (0, 0))
+    for name, height, run in (("kv260", 11, 64), ("kv260", 12, 156), ("pynq-z2", 11, 143)):
+        overlay, shapes = overlays.load(name), dict.fromkeys("xy", (2, 16, height, 13))
+        pool = Pool(("x",), "y", ("y",), window, (height, 13), None)
+        assert pool.runs(overlay, shapes, "x") == pool.runs(overlay, shapes, "y") == (run, 13 * height)
+        band = replace(pool, rows=(4, 3))
+        assert band.runs(overlay, shapes, "y") == (39, 13 if height == 11 else 52)

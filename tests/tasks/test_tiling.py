@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from chai import overlay as overlays
 from chai.overlay.weights import pack_weights, weight_bytes
+from chai.tasks.conv_waits import conv_waits
 from chai.tasks.tiling import (
     IMAGE,
     IMAGES,
@@ -16,7 +17,6 @@ from chai.tasks.tiling import (
     WEIGHTS,
     Convolved,
     array_cycles,
-    array_waits,
     beyond_ring,
     weight_traffic,
 )
@@ -73,7 +73,7 @@ def test_rows_of_the_next_image_wait_for_room() -> None:
     roomy = replace(tight, buffers=tight.buffers._replace(input=tight.buffers.input._replace(depth=2 * 6272)))
 
     def work(overlay: overlays.Overlay, images: int) -> float:
-        return array_waits(overlay, convolved(plain(1), (64, 512, 1, 1), (images, 512, 14, 14)), 0).work
+        return conv_waits(overlay, convolved(plain(1), (64, 512, 1, 1), (images, 512, 14, 14))).work
 
     assert work(tight, 1) == work(roomy, 1)
     late = 4352 / tight.rates(14 * 14)[0] - 32 * 25

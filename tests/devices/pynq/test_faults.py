@@ -52,15 +52,15 @@ def segment(net: chai.Net) -> DeviceStep:
     return next(s for s in net.schedule.steps if isinstance(s, DeviceStep))
 
 
-def apart(net: chai.Net) -> list[str]:
-    """Return the layer of each descriptor where each Task has a chain of its own."""
+def apart(net: chai.Net) -> list[Task]:
+    """Return what each descriptor runs where each Task has a chain of its own."""
     step, overlay = segment(net), net.overlay
     assert overlay is not None
     work = step.work(overlay, net.offload.plan.device_shapes, net.schedule.views)
     chains = [
         chain(work._replace(tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)) for task in step.tasks
     ]
-    return [task.origin[0] for each in chains for task in each.tasks]
+    return [task for each in chains for task in each.tasks]
 
 
 def layer(net: chai.Net, tag: int) -> str:
@@ -314,9 +314,11 @@ def test_a_wrong_code_is_found_by_a_check(board: Any, wanted: Any, monkeypatch: 
             out[0, 5, 3, 2] ^= 1
 
     board.accelerator.corrupt = flip
-    with pytest.raises(DeviceError, match=r"the device's code at \(0, 5, 3, 2\)") as caught:
+    task = apart(net)[3]
+    row = 3 + (task.rows[0] if task.rows else 0)  # of the blob
+    with pytest.raises(DeviceError, match=rf"the device's code at \(0, 5, {row}, 2\)") as caught:
         net.forward(IMAGES[1])
-    assert caught.value.layer == apart(net)[3]
+    assert caught.value.layer == task.origin[0]
     board.accelerator.corrupt = None
     right(net, wanted)
 
