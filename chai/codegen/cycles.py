@@ -183,9 +183,8 @@ class _ArrayLine(_Line):
         self._drained = [0.0, 0.0]  # when each Task has been drained, after two that are not there
         self._coming: _Rows | None = None
         self._rows = deque(rows for place in range(len(self._tasks)) for rows in self._parts(place))
-        self._there: float | None = (
-            None  # when the first word of the next rows is there, None if they are not asked for
-        )
+        # when the first word of the next rows is there, None if they are not asked for
+        self._there: float | None = None
 
     def _parts(self, place: int) -> Iterator[_Rows]:
         """Yield the rows of a Task: some that have room while the Task before it works, and the others."""
@@ -254,9 +253,8 @@ class _Constants:
         self._queue = deque(i for i, one in enumerate(efforts) if one.engine == ARRAY)
         self._last: int | None = None  # the Task whose last constants are to come
         self._more, self._there = AHEAD, set[int]()
-        self._comes: float | None = (
-            None  # when the first word of the next one's is there, None if they are not asked for
-        )
+        # when the first word of the next one's is there, None if they are not asked for
+        self._comes: float | None = None
         self._blocks = 0  # of Tasks whose first constants have been requested, without those of Tasks that have worked
 
     def begin(self, engines: Engines) -> list[float]:

@@ -64,6 +64,22 @@ def test_tiles_cover_every_pixel_and_fit(name: str, source: tuple[int, ...], num
     assert (reason is None) == (min(height, (kh - 1) * dilation + 1) * row <= ring)
 
 
+@pytest.mark.parametrize(("outputs", "blocks", "held"), [(72, 3, 1.0), (192, 8, 4 / 8)])
+def test_constants_and_room(outputs: int, blocks: int, held: float) -> None:
+    """By hand, on 16 x 24: 256 channels of 14 x 14 pixels, 16 words each of the 8,192 of the input buffer, in one tile.
+
+    A word of 8 weights is stored in a cycle, and half a record; tables of four blocks are there before the Task works.
+    """
+    waits = conv_waits(overlays.load("pynq-z2"), convolved(plain(1), (outputs, 256, 1, 1), (1, 256, 14, 14)))
+    assert waits.constants == outputs * 256 / 8 + 2 * outputs
+    assert (waits.blocks, waits.held) == (blocks, held)
+    assert waits.rows == waits.all == waits.keeps == 14 * 14 * 16 / 8192
+    tall = conv_waits(overlays.load("pynq-z2"), convolved(plain(1), (outputs, 16, 1, 1), (1, 16, 56, 56)))
+    tiles = 56 * 56 // (8 * 56)  # 8 rows of the 9 that the accumulators hold, so that all have as many
+    assert (tall.blocks, tall.chunk) == (blocks * tiles, 8 * 56 / 8192)
+    assert tall.constants == outputs * 16 / 8 + 2 * outputs * tiles  # tables again for each tile
+
+
 def test_rows_of_the_next_image_wait_for_room() -> None:
     """By hand: 14 x 14 pixels of 512 channels are 6,272 words of the input buffer's 8,192, so 4,352 of the next image come late.
 
