@@ -220,9 +220,8 @@ def _list_schedule(
     ready: dict[str, list[tuple[float, int]]] = {engine: [] for engine in reversed(Finished._fields)}
     begins = [0.0] * len(predecessors)  # when all predecessors so far have finished
     unfinished = [len(before) for before in predecessors]  # predecessors of each piece that have not ended
-    moments = [
-        (0.0, False, i) for i, count in enumerate(unfinished) if not count
-    ]  # when pieces are ready, when they end
+    # when pieces are ready, and when they end
+    moments = [(0.0, False, i) for i, count in enumerate(unfinished) if not count]
     order, busy = list[int](), set[str]()
     while moments:
         now = moments[0][0]

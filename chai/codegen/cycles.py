@@ -164,7 +164,7 @@ class _Rows(NamedTuple):
 
     place: int
     cycles: float
-    behind: float
+    to_end: float
     begins: bool
     enough: bool
     waits: bool
@@ -194,10 +194,10 @@ class _ArrayLine(_Line):
         if waits.rows <= room:
             chunks = (room - waits.rows) // waits.chunk * waits.chunk if waits.chunk else 0.0
             early = waits.reading * min(1.0, (waits.rows + chunks) / waits.all if waits.all else 1.0)
-        behind, begin = max(0.0, waits.first + waits.work - waits.reading), -1.0
+        to_end, begin = max(0.0, waits.first + waits.work - waits.reading), -1.0
         for end in sorted({waits.first, early, waits.reading}):
             if end > begin:
-                cycles, more = end - max(begin, 0.0), waits.reading - end + behind
+                cycles, more = end - max(begin, 0.0), waits.reading - end + to_end
                 yield _Rows(place, cycles, more, begin < 0, end == waits.first, end > early)
                 begin = end
 
@@ -229,7 +229,7 @@ class _ArrayLine(_Line):
                 break
             self._rows.popleft()
             self._coming, self._there = rows, None
-            engines.start(ROWS, i, rows.cycles, self._efforts[i].rows, rows.behind)
+            engines.start(ROWS, i, rows.cycles, self._efforts[i].rows, rows.to_end)
         return []
 
     def ended(self, name: str, number: int, now: float) -> None:
@@ -284,9 +284,9 @@ class _Constants:
             if last:
                 self._last = i
 
-    def _start(self, engines: Engines, number: int, cycles: float, behind: float = 0.0) -> None:
+    def _start(self, engines: Engines, number: int, cycles: float, to_end: float = 0.0) -> None:
         if cycles:
-            engines.start(CONSTANTS, number, cycles, self._efforts[number].constants, behind)
+            engines.start(CONSTANTS, number, cycles, self._efforts[number].constants, to_end)
 
     def _wait(self, engines: Engines) -> float:
         """Return the cycles until few enough blocks are left of the Tasks before."""

@@ -20,13 +20,13 @@ Loads = tuple[float, ...]  # shares of rates: the memory's, each port's
 class _Running:
     """A Task on an engine, or what a stream brings for it: its number, the cycles that are left if nothing else runs, its loads.
 
-    ``behind``  cycles from the end of a stream to the end of its Task's work, at least
+    ``to_end``  cycles from the end of a stream to the end of its Task's work, at least
     """
 
     number: int
     left: float
     loads: Loads
-    behind: float
+    to_end: float
 
 
 class Engines:
@@ -53,9 +53,9 @@ class Engines:
         """Return the cycles until an engine or a stream is free if nothing else runs."""
         return self._running[name].left if name in self._running else 0.0
 
-    def start(self, name: str, number: int, cycles: float, loads: Loads, behind: float = 0.0) -> None:
+    def start(self, name: str, number: int, cycles: float, loads: Loads, to_end: float = 0.0) -> None:
         """Start a Task on an engine, or what a stream brings for it; either is free, and takes so many cycles."""
-        self._running[name], self._speeds = _Running(number, cycles, loads, behind), {}
+        self._running[name], self._speeds = _Running(number, cycles, loads, to_end), {}
 
     def advance(self, until: float = inf) -> list[tuple[str, int]]:
         """Run until something ends, or until a cycle; return what is free then, and the Tasks that leave it so."""
@@ -66,13 +66,13 @@ class Engines:
         speeds = self._speeds
         ends = {name: one.left / speeds[name] if speeds[name] else inf for name, one in running.items()}
         for name in own:
-            ends[ARRAY] = max(ends[ARRAY], ends[name] + running[name].behind)
+            ends[ARRAY] = max(ends[ARRAY], ends[name] + running[name].to_end)
         passed = min([until - self.now, *ends.values()])
         self.now += passed
         for name, one in running.items():
             one.left -= passed * speeds[name]
         for name in own:
-            running[ARRAY].left = max(running[ARRAY].left, running[name].left + running[name].behind)
+            running[ARRAY].left = max(running[ARRAY].left, running[name].left + running[name].to_end)
         ended = [(name, one.number) for name, one in running.items() if one.left < INSTANT]
         for name, _ in ended:
             del running[name]
@@ -88,7 +88,7 @@ class Engines:
         """Return whether the array waits for rows and for no constants of its Task, which has these streams."""
         if ARRAY not in self._running:
             return True
-        return own == [ROWS] and self.left(ROWS) + self._running[ROWS].behind > self.left(ARRAY) - INSTANT
+        return own == [ROWS] and self.left(ROWS) + self._running[ROWS].to_end > self.left(ARRAY) - INSTANT
 
 
 @lru_cache(maxsize=1024)
@@ -108,7 +108,7 @@ def _speeds(loads: tuple[tuple[str, Loads], ...], rows_first: bool) -> Mapping[s
 
 
 def _fair(asked: Mapping[str, float], rate: float) -> Iterator[tuple[str, float]]:
-    """Yield the speed of each that asks for a share of a rate; who asks for least is served first."""
+    """Yield the speed of each that asks for a share of a rate; the one that asks for least is first."""
     for place, name in enumerate(sorted(asked, key=asked.__getitem__)):
         share = min(asked[name], rate / (len(asked) - place))
         rate -= share

@@ -19,7 +19,7 @@ from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .sections import Layout
 
-SPACING = 256  # bytes of a burst, at whose multiples blobs and a Task's constants begin
+SPACING = 256  # bytes of the longest burst: blobs and a Task's constants begin at multiples of it
 
 Span = tuple[int, int]  # the first of them, and how many
 

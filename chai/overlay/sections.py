@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 BEAT = 8  # bytes of a word: 8 codes of a pixel, and a beat of a memory port of 64 bits
 PAGE = 4096  # bytes, at whose end a burst ends
 RUN = 64  # beats that the window engine reads or writes in one piece, at most
-ANSWER = 10  # cycles from a response to the first beat of the burst it makes room for: measured in the RTL
+ANSWER = 10  # cycles from a response to the first beat of the burst it makes room for: by 1 x 1 convolutions in the RTL
 HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
 LIMITS, COST = "limits", "cost"  # what decides which layers run on an overlay: its limits alone, or a host model, too
 

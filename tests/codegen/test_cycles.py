@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -20,20 +21,20 @@ Z2 = overlays.load("pynq-z2")
 SHAPES = dict.fromkeys("abc", (2, 16, 5, 7))
 
 
-def made(
+def effort(
     engine: str,
     work: float,
     moving: float = 0.0,
     delay: float = 0.0,
     tail: float = 0.0,
     port: float = 0.0,
-    **more: float,
+    **more: Any,
 ) -> Effort:
     """The effort of a Task that works so long, ``moving`` cycles of them at the memory's full rate, ``port`` at a port's.
 
     Rows and constants take all of that port while they come, and nothing of the memory.
     """
-    waits = Waits(delay, work, tail, **more)  # type: ignore[arg-type]  # blocks are whole
+    waits = Waits(delay, work, tail, **more)
     return Effort(engine, waits, work, (moving / work, port / work), (0.0, 1.0), (0.0, 1.0))
 
 
@@ -54,20 +55,15 @@ def stepped(tasks: Sequence[Effort], after: Sequence[Finished], step: float) -> 
         done = {e: sum(tasks[i].engine == e and end <= now for i, end in ends.items()) for e in queues}
         for engine, order in orders.items():
             for place, i in enumerate(order):
-                worked = sum(k in ends for k in order)
-                leads = order[:place] == [k for k in order[:place] if there.get(k, now + 1) <= now]
                 if engine == "window":
-                    leads = i == next(iter(queues[engine]), None)
-                elif worked < place - 1:
-                    leads = False
+                    leads = i in queues[engine][:1]
+                else:
+                    before = all(there.get(k, inf) <= now for k in order[:place])
+                    leads = before and sum(k in ends for k in order) >= place - 1
                 if leads and i not in there and all(done[e] >= n for e, n in after[i]._asdict().items()):
                     there[i] = now + tasks[i].waits.delay
-            if queues[engine] and engine not in works and there.get(queues[engine][0], now + 1) <= now:
-                works[engine] = queues[engine].pop(0)
-                if engine == "window" and queues[engine]:  # which may lead from now on
-                    i = queues[engine][0]
-                    if all(done[e] >= n for e, n in after[i]._asdict().items()):
-                        there[i] = now + tasks[i].waits.delay
+                if i in queues[engine][:1] and engine not in works and there.get(i, inf) <= now:
+                    works[engine] = queues[engine].pop(0)
         speeds = dict.fromkeys(works.values(), 1.0)
         loads = {i: tasks[i].loads[0] for i in works.values()}
         free = 1.0
@@ -119,7 +115,7 @@ def test_one_engine_takes_the_sum_of_its_tasks() -> None:
     ],
 )
 def test_two_engines_share_the_memory(array: tuple[int, int], window: tuple[int, int], cycles: int) -> None:
-    tasks = [made("array", *array), made("window", *window)]
+    tasks = [effort("array", *array), effort("window", *window)]
     assert makespan(tasks, [NONE, NONE]) == cycles
     assert makespan(tasks[::-1], [NONE, NONE]) == cycles
     assert makespan(tasks, [NONE, Finished(1, 0)]) == array[0] + window[0]  # one after the other
@@ -128,18 +124,18 @@ def test_two_engines_share_the_memory(array: tuple[int, int], window: tuple[int,
 
 def test_a_task_leads_while_the_one_before_it_works() -> None:
     """By hand, for a lead of 30 cycles and a tail of 20."""
-    one, two = made("array", 100, delay=30, tail=20), made("array", 50, delay=30, tail=20)
+    one, two = effort("array", 100, delay=30, tail=20), effort("array", 50, delay=30, tail=20)
     assert makespan([one, two], [NONE, NONE]) == 30 + 100 + 50 + 20
     assert makespan([one, two], [NONE, Finished(1, 0)]) == (30 + 100 + 20) + (30 + 50 + 20)
-    window = made("window", 60, delay=30, tail=20)
+    window = effort("window", 60, delay=30, tail=20)
     assert makespan([one, window, two], [NONE, NONE, Finished(0, 1)]) == 110 + 30 + 50 + 20
     assert makespan([one, window, two], [NONE, Finished(1, 0), Finished(0, 1)]) == 150 + 110 + 100
 
 
 def test_first_rows_wait_for_room_beside_those_of_the_task_before() -> None:
-    one, two = made("array", 100, delay=30, tail=20, keeps=0.5), made("array", 50, delay=30, tail=20, rows=0.5)
+    one, two = effort("array", 100, delay=30, tail=20, keeps=0.5), effort("array", 50, delay=30, tail=20, rows=0.5)
     assert makespan([one, two], [NONE, NONE]) == 30 + 100 + 50 + 20
-    assert makespan([one, made("array", 50, delay=30, tail=20, rows=0.6)], [NONE, NONE]) == 30 + 100 + 30 + 50 + 20
+    assert makespan([one, effort("array", 50, delay=30, tail=20, rows=0.6)], [NONE, NONE]) == 30 + 100 + 30 + 50 + 20
 
 
 @pytest.mark.parametrize(
@@ -180,51 +176,55 @@ def test_constants_are_stored_while_memory_is_refreshed() -> None:
 
 def test_constants_come_a_task_ahead() -> None:
     """By hand: those of the third Task are asked for when the first one has worked, and no more than .8 before it works."""
-    first, third = made("array", 100), made("array", 10, constants=500, held=0.8)
+    first, third = effort("array", 100), effort("array", 10, constants=500, held=0.8)
     assert makespan([first, third], [NONE, NONE]) == 500  # from the start on
-    assert makespan([first, made("array", 10, delay=7, constants=500, held=0.8)], [NONE, NONE]) == 507
-    second = made("array", 50, delay=10, tail=5)
+    assert makespan([first, effort("array", 10, delay=7, constants=500, held=0.8)], [NONE, NONE]) == 507
+    second = effort("array", 50, delay=10, tail=5)
     assert makespan([first, second, third], [NONE, NONE, NONE]) == 100 + 500
-    late = made("array", 10, constants=50, held=0.8)
+    late = effort("array", 10, constants=50, held=0.8)
     assert makespan([first, late], [NONE, NONE]) == 110 + 0  # 40 before, 10 while it works
-    assert makespan([first, made("array", 10, constants=50, held=0.2)], [NONE, NONE]) == 100 + 40
+    assert makespan([first, effort("array", 10, constants=50, held=0.2)], [NONE, NONE]) == 100 + 40
 
 
 def test_constants_come_a_few_blocks_ahead() -> None:
     """By hand: of a Task of 10 blocks, 10 cycles each, 3 are left after 70, when the constants of the next one may come."""
-    second = made("array", 10, constants=50)
-    assert makespan([made("array", 100, blocks=10), second], [NONE, NONE]) == 70 + 50
-    assert makespan([made("array", 100, blocks=3), second], [NONE, NONE]) == 100 + 10
-    assert makespan([made("array", 100, blocks=4), second], [NONE, NONE]) == 100 + 10  # 25 to 75
+    second = effort("array", 10, constants=50)
+    assert makespan([effort("array", 100, blocks=10), second], [NONE, NONE]) == 70 + 50
+    assert makespan([effort("array", 100, blocks=3), second], [NONE, NONE]) == 100 + 10
+    assert makespan([effort("array", 100, blocks=4), second], [NONE, NONE]) == 100 + 10  # 25 to 75
 
 
 def test_rows_and_constants_take_turns_until_the_array_waits() -> None:
     """By hand: each has half of the port for 60 cycles. Then the array is free, and the last 10 cycles of rows come first."""
-    second = made("array", 10, first=40, reading=40, constants=40)
-    assert makespan([made("array", 100), second], [NONE, NONE]) == 100 + 10
-    assert makespan([made("array", 60), second], [NONE, NONE]) == 60 + 10 + 10
+    second = effort("array", 10, first=40, reading=40, constants=40)
+    assert makespan([effort("array", 100), second], [NONE, NONE]) == 100 + 10
+    assert makespan([effort("array", 60), second], [NONE, NONE]) == 60 + 10 + 10
 
 
 def test_constants_that_the_array_waits_for_do_not_go_first() -> None:
     """By hand: the first Task ends when its 60 cycles of constants have come, 20 of them at half speed beside others' rows."""
-    first, window, last = made("array", 10, constants=60), made("window", 50), made("array", 10, first=20, reading=20)
+    first, window, last = (
+        effort("array", 10, constants=60),
+        effort("window", 50),
+        effort("array", 10, first=20, reading=20),
+    )
     assert makespan([first, window, last], [NONE, Finished(1, 0), NONE]) == 40 + 40 + 50
 
 
 def test_the_window_engine_has_its_share_of_a_port() -> None:
     """By hand: half of it, also beside constants that the array waits for."""
-    first, window = made("array", 10, constants=60), made("window", 40, port=40)
+    first, window = effort("array", 10, constants=60), effort("window", 40, port=40)
     assert makespan([first, window], [NONE, NONE]) == 2 * 40 + 20
 
 
 def test_a_task_ends_when_its_last_rows_are_computed() -> None:
     """By hand: 60 cycles of rows, of which it needs 10 to begin, and 40 of work: 10 after the last ones if the first are 30."""
-    last = made("array", 40, delay=5, first=10, reading=60)
+    last = effort("array", 40, delay=5, first=10, reading=60)
     assert makespan([last], [NONE]) == 5 + 60
-    assert makespan([made("array", 40, delay=5, first=30, reading=60)], [NONE]) == 5 + 60 + 10
-    assert makespan([made("array", 20), last], [NONE, NONE]) == 5 + 60
-    assert makespan([made("array", 30), last], [NONE, NONE]) == 30 + 40
-    assert makespan([made("array", 300), last], [NONE, NONE]) == 300 + 40
+    assert makespan([effort("array", 40, delay=5, first=30, reading=60)], [NONE]) == 5 + 60 + 10
+    assert makespan([effort("array", 20), last], [NONE, NONE]) == 5 + 60
+    assert makespan([effort("array", 30), last], [NONE, NONE]) == 30 + 40
+    assert makespan([effort("array", 300), last], [NONE, NONE]) == 300 + 40
 
 
 def test_rows_come_as_far_as_the_input_buffer_has_room() -> None:
@@ -233,11 +233,11 @@ def test_rows_come_as_far_as_the_input_buffer_has_room() -> None:
     Beside .4 that the Task before it keeps, .4 fit.
     """
     room = {"rows": 0.1, "chunk": 0.3, "all": 2.0}
-    last = made("array", 10, first=5, reading=200, **room)  # type: ignore[arg-type]
-    assert makespan([made("array", 300), last], [NONE, NONE]) == 300 + 200 * (1 - 1.0 / 2)
-    assert makespan([made("array", 300, keeps=0.4), last], [NONE, NONE]) == 300 + 200 * (1 - 0.4 / 2)
+    last = effort("array", 10, first=5, reading=200, **room)
+    assert makespan([effort("array", 300), last], [NONE, NONE]) == 300 + 200 * (1 - 1.0 / 2)
+    assert makespan([effort("array", 300, keeps=0.4), last], [NONE, NONE]) == 300 + 200 * (1 - 0.4 / 2)
     all_first = replace(last, waits=last.waits._replace(first=200))
-    assert makespan([made("array", 300), all_first], [NONE, NONE]) == 300 + 200 * (1 - 1.0 / 2) + 10
+    assert makespan([effort("array", 300), all_first], [NONE, NONE]) == 300 + 200 * (1 - 1.0 / 2) + 10
 
 
 def test_constants_on_their_way_share_rates_with_the_tasks() -> None:
@@ -245,20 +245,22 @@ def test_constants_on_their_way_share_rates_with_the_tasks() -> None:
 
     Each has half until the Task has worked, after 160 cycles. The Task of 50, whose constants they are, ends when they are there.
     """
-    window, array = made("window", 100, 80), replace(made("array", 50, constants=100), constants=(1.0, 0.0))
+    window, array = effort("window", 100, 80), replace(effort("array", 50, constants=100), constants=(1.0, 0.0))
     assert makespan([window], [NONE]) == 100
     assert makespan([array], [NONE]) == 100
     assert makespan([array, window], [NONE, NONE]) == 160 + (100 - 160 / 2)
-    first = made("array", 70)  # meanwhile 70 of the 100 cycles of constants pass, and 30 more while the next one works
+    first = effort(
+        "array", 70
+    )  # meanwhile 70 of the 100 cycles of constants pass, and 30 more while the next one works
     assert makespan([first, array], [NONE, NONE]) == 70 + 50
 
 
 def test_rows_and_sums_of_the_task_before_come_first() -> None:
     """By hand: a port reads a Task's rows after those of the one before, the drain takes its sums after that one's."""
-    slow = made("array", 30, delay=20, reading=90)
+    slow = effort("array", 30, delay=20, reading=90)
     assert makespan([slow, slow], [NONE, NONE]) == 20 + 90 + 90
-    assert makespan([slow, made("array", 100, delay=20)], [NONE, NONE]) == 20 + 90 + 100
-    drains = made("array", 60, tail=50, draining=50, first_sums=30)
+    assert makespan([slow, effort("array", 100, delay=20)], [NONE, NONE]) == 20 + 90 + 100
+    drains = effort("array", 60, tail=50, draining=50, first_sums=30)
     assert makespan([drains], [NONE]) == 110
     assert makespan([drains, drains], [NONE, NONE]) == 60 + (50 - 30) + 60 + 50
     assert makespan([drains, replace(drains, waits=drains.waits._replace(first_sums=55))], [NONE, NONE]) == 60 + 60 + 50
@@ -272,7 +274,7 @@ def chains(draw: st.DrawFn) -> tuple[list[Effort], list[Finished]]:
     for _ in range(draw(st.integers(1, 6))):
         alone = draw(st.integers(1, 30))
         waits = draw(st.integers(0, 9)), draw(st.integers(0, 9))
-        tasks.append(made(draw(st.sampled_from(("array", "window"))), alone, draw(st.integers(0, alone)), *waits))
+        tasks.append(effort(draw(st.sampled_from(("array", "window"))), alone, draw(st.integers(0, alone)), *waits))
         after.append(Finished(*(draw(st.integers(0, count)) for count in before.values())))
         before[tasks[-1].engine] += 1
     return tasks, after
