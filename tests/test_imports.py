@@ -37,7 +37,7 @@ RANKS = {
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
     "google": {"parser/schema.py"},
-    "numba": {"plugins/compiling.py", "plugins/xchange_numba.py", "plugins/prange_numba.py", "kernels/codes_numba.py"},
+    "numba": {"plugins/compiling.py", "plugins/xchange_numba.py", "plugins/prange_numba.py"},
     "pyopencl": {"plugins/opencl/worker/engine.py"},
     "rich": {"cli/output.py"},
     "PIL": {"images/", "report/page.py"},

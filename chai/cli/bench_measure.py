@@ -19,7 +19,6 @@ from ..errors import ChaiError, UsageError
 from ..evaluate.bench import rounds, start
 from ..evaluate.bench.caffe import caffe, replaced
 from ..evaluate.bench.engines import Peer, PeerEngine, Run, Subject, opened, sets
-from ..kernels.codes import warm_up
 from ..kernels.native.library import library, lost
 from ..net import Net
 from ..runtime.perf import PerfInfo, spread
@@ -167,8 +166,6 @@ def _loaded(args: argparse.Namespace, batch: int | None) -> tuple[Net, dict[str,
     net = options.load_network(args, device=device, batch=batch or (None if compiled else 1), overlay=args.overlay)
     if net.overlay is None:
         refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
-    else:
-        warm_up()  # else numba might be loaded during the measurement
     if args.processor_time and net.device.fixed and not net.device.word:
         raise UsageError(f"--processor-time leaves out what device {net.device.name} does", hint="leave it out")
     return net, {b: _random(net.shapes[b]) for b in net.inputs}

@@ -16,7 +16,6 @@ from ..evaluate.outputs import source
 from ..frames.places import WRITTEN, is_video
 from ..images import files as images
 from ..images.pictures import Feed
-from ..kernels.codes import warm_up
 from ..offload.headroom import CURE
 from ..report import timeline
 from ..runtime.batches import ahead
@@ -321,8 +320,6 @@ def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: Mapping
     """Time passes of a size that has run before, and save the times, if any option asks for them."""
     if not (args.perf or args.perf_csv or args.trace):
         return
-    if args.repeat is not None and job.net.overlay is not None:
-        warm_up()  # else numba might be loaded during the measurement
     passes = []
     for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
         job.net.forward(feeds)

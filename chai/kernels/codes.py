@@ -1,8 +1,7 @@
 """Fast requantisation: bit for bit as ``fixed.requantize``, in one pass over memory.
 
 Pack and Unpack run in C where a library was compiled (``native``). Elsewhere, and for Tasks that it lacks, numpy works on
-``BLOCK`` elements at a time, which stay in the cache. The numba loops (codes_numba.py) are faster, but loading numba costs
-as much time as they save on ``PAYS`` elements: it is loaded after so many.
+``BLOCK`` elements at a time, which stay in the cache.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from ..blob import Array, Shape
 from ..fixed import Format, Requantization, requantize
@@ -24,8 +22,6 @@ from .native.table import Form, Kind
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB
 KEPT = 1024  # operations in C: more than the conversions of a large network
 RATE = 5  # elements that C converts in a nanosecond, roughly
-PAYS = 100_000_000  # elements; numpy takes 1.5 to 2.5 ns longer for each, numba 250 ms to load
-_done = 0  # elements converted so far
 
 
 def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> None:
@@ -33,29 +29,19 @@ def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> 
 
     Sums are float32, or float64 and below 2^31, for which multipliers are below 2^17.
     """
-    loops = _loops(sums.size)
-    if loops is None:
-        size = sums.shape[2] * sums.shape[3]
-        for image, result in zip(sums, out):
-            for part in _parts(len(bias), size):
-                _to_codes(image[part], bias[part].reshape(-1, 1, 1), _of(part, r), result[part])
-        return
-    m = np.broadcast_to(r.multiplier, (len(bias), 1, 1)).reshape(-1)
-    negative = m if r.negative is None else np.broadcast_to(r.negative, (len(bias), 1, 1)).reshape(-1)
-    loops.sums_to_codes(sums, bias, m, negative, r.shift, r.low, r.high, r.zero, out)
+    size = sums.shape[2] * sums.shape[3]
+    for image, result in zip(sums, out):
+        for part in _parts(len(bias), size):
+            _to_codes(image[part], bias[part].reshape(-1, 1, 1), _of(part, r), result[part])
 
 
 def add(a: Array, b: Array, factors: tuple[int, int], addend: int, r: Requantization, out: Array) -> None:
     """Write a * factors[0] + b * factors[1] + addend, requantised, to ``out``; all are int8 arrays of one shape."""
-    loops = _loops(a.size)
-    if loops is None:
-        for x, y, result in zip(a, b, out):
-            for part in _parts(len(x), x[0].size):
-                total = np.multiply(x[part], factors[0], dtype=np.float64)
-                total += np.multiply(y[part], factors[1], dtype=np.float64)
-                _to_codes(total, addend, r, result[part])
-    else:
-        loops.add_codes(a, b, *factors, addend, r.shift, r.low, r.high, r.zero, out)
+    for x, y, result in zip(a, b, out):
+        for part in _parts(len(x), x[0].size):
+            total = np.multiply(x[part], factors[0], dtype=np.float64)
+            total += np.multiply(y[part], factors[1], dtype=np.float64)
+            _to_codes(total, addend, r, result[part])
 
 
 def pack(x: Array, format: Format) -> Array:
@@ -67,27 +53,14 @@ def pack(x: Array, format: Format) -> Array:
         codes = single.run(x, nan).reshape(x.shape)
         return format.quantize(x) if nan[0] else codes
     out = np.empty(x.shape, np.int8)
-    loops = _loops(x.size)
-    if loops is None:
-        if not _floats_to_codes(x.ravel(), format, out.ravel()):
-            return format.quantize(x)  # which says what is wrong
-    elif not loops.floats_to_codes(x.ravel(), format.step, *format.packed, format.zero, out.ravel()):
-        return format.quantize(x)  # which says what is wrong
-    return out
+    # format.quantize says what is wrong
+    return out if _floats_to_codes(x.ravel(), format, out.ravel()) else format.quantize(x)
 
 
 def unpack(codes: Array, format: Format) -> Array:
     """Return the float32 values of codes: ``format.dequantize`` in one pass."""
-    if not codes.flags.c_contiguous:
-        return format.dequantize(codes)
-    if (single := unpacking(codes.shape, format)) is not None:
-        return single.run(codes).reshape(codes.shape)
-    loops = _loops(codes.size)
-    if loops is None:
-        return format.dequantize(codes)
-    out = np.empty(codes.shape, np.float32)
-    loops.codes_to_floats(codes.ravel(), format.step, format.zero, out.ravel())
-    return out
+    single = unpacking(codes.shape, format) if codes.flags.c_contiguous else None
+    return format.dequantize(codes) if single is None else single.run(codes).reshape(codes.shape)
 
 
 def packing(shape: Shape, format: Format) -> Single | None:
@@ -156,7 +129,11 @@ def _store(values: Array, zero: int, out: Array) -> None:
 
 
 def _floats_to_codes(x: Array, format: Format, out: Array) -> bool:
-    """Do the work of codes_numba.floats_to_codes in numpy, ``BLOCK`` elements at a time."""
+    """Write the codes of flat float32 values, ``BLOCK`` at a time; return whether none was NaN.
+
+    The clamp comes first, where it cannot change a code. Adding the largest float32 below 0.5 and truncating rounds half away
+    from zero: adding 0.5 would round that number itself to 1.
+    """
     low, high = (code - format.zero for code in format.packed)
     half = np.float32(0.5 - 2.0**-25)
     for first in range(0, x.size, BLOCK):
@@ -180,35 +157,3 @@ def _of(part: slice, r: Requantization) -> Requantization:
     """Return ``r`` with the multipliers of some channels."""
     m, negative = (x if x is None or np.size(x) == 1 else x[part] for x in (r.multiplier, r.negative))
     return r._replace(multiplier=np.asarray(m), negative=negative)
-
-
-@lru_cache(maxsize=1)
-def warm_up() -> None:
-    """Load or compile every loop now, ahead of time measurements."""
-    global _done
-    _done = PAYS
-    one = Requantization(np.ones((1, 1, 1), np.int64), 1, -128, 127)
-    format = Format("DynamicFixed", 8, 0)
-    codes = pack(np.zeros((2, 1, 2, 2), np.float32), format)
-    unpack(codes, format)
-    part = np.empty((2, 3, 2, 2), np.int8)[:, :1]  # as in a concat: a non-contiguous array, compiled separately
-    for out in (np.empty_like(codes), part):
-        add(codes, codes, (1, 1), 0, one, out)
-        requantize_sums(np.zeros(codes.shape, np.float32), np.zeros(1, np.int64), one, out)
-
-
-def _loops(elements: int) -> Any:
-    """Count ``elements`` more; return the module of compiled loops once it pays, else None."""
-    global _done
-    _done += elements
-    return _compiled() if _done >= PAYS else None
-
-
-@lru_cache(maxsize=1)
-def _compiled() -> Any:
-    """Return the module of compiled loops, or None without numba."""
-    try:
-        from . import codes_numba
-    except ImportError:
-        return None
-    return codes_numba

@@ -1,4 +1,4 @@
-"""What these tests share: codes, kernels with and without numba, and Tasks by the reference."""
+"""What these tests share: codes, kernels in numpy and in C, and Tasks by the reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from chai import devices, overlay
 from chai.blob import View
 from chai.devices.emulator import EmulatedProgram
 from chai.fixed import Requantization
-from chai.kernels import codes as kernels, fast
+from chai.kernels import fast
 from chai.kernels.native import library
 from chai.kernels.native.program import NativeProgram
 from chai.overlay import Overlay, TaskSection
@@ -39,12 +38,7 @@ from tests.reference import fixed as reference
 Array = np.ndarray
 EXAMPLES = settings(max_examples=examples(40))
 VARIANTS = [variant.name for variant in library.state().variants]  # compiled for this machine; none without a compiler
-FORMS = [
-    pytest.param("numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),
-    "numpy",
-    *VARIANTS,
-]
-AVAILABLE = [*(["numba"] if find_spec("numba") else []), "numpy", *VARIANTS]  # of these
+FORMS = ["numpy", *VARIANTS]
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
@@ -69,15 +63,10 @@ def narrow(folder: Path) -> Path:
 
 @contextmanager
 def kernel_form(form: str) -> Iterator[None]:
-    """Kernels in numpy, with numba or as on a board without it; or in C, of this variant."""
+    """Kernels in numpy, or in C, of this variant."""
     with pytest.MonkeyPatch.context() as patch:
         chosen = library.variant(form)
         patch.setattr(library, "state", lambda: library.LibraryState((), "", chosen))
-        if form == "numba":
-            assert kernels._compiled() is not None
-            patch.setattr(kernels, "PAYS", 0)
-        else:
-            patch.setattr(kernels, "_compiled", lambda: None)
         yield
 
 
@@ -216,7 +205,7 @@ def check(task: Task, *inputs: Array) -> None:
 def check_forms(task: Task, *inputs: Array, wanted: Array | None = None) -> None:
     """Definition of a Task, and its kernels in every form, against the reference, or what that gave before."""
     wanted = check_definition(task, inputs, wanted)
-    for form in AVAILABLE:
+    for form in FORMS:
         with kernel_form(form):
             try:
                 check_kernel(task, inputs, wanted)

@@ -1,17 +1,14 @@
-"""Every Task: definition and kernels, with numba and without, against loops over whole numbers."""
+"""Every Task: definition and kernels, in numpy and in C, against loops over whole numbers."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, strategies as st
 
-import chai.kernels
 from chai import devices, overlay
 from chai.blob import View
 from chai.errors import ModelError
@@ -517,30 +514,3 @@ def test_pack_with_a_threshold_of_zero(form: str) -> None:
         x = np.array([[0.0, 1.0, -1.0]], np.float32)
         assert kernels.pack(x, Format("Xilinx", 8, 0.0)).tolist() == [[0, 0, 0]]
         assert kernels.pack(x, Format("Xilinx", 8, 0.0, True)).tolist() == [[-128, -128, -128]]
-
-
-# -- without numba
-
-
-@pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")
-def test_numba_is_loaded_when_so_much_was_converted_that_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_done", 0)
-    monkeypatch.setattr(kernels, "PAYS", 100)
-    used = [kernels._loops(40) is not None for _ in range(4)]
-    assert used == [False, False, True, True]
-
-
-def test_kernels_do_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "chai.kernels.codes_numba", raising=False)
-    monkeypatch.delattr(chai.kernels, "codes_numba", raising=False)
-    kernels._compiled.cache_clear()
-    try:
-        assert kernels._compiled() is None
-        rng = np.random.default_rng(0)
-        window = Window((3, 2), (1, 2), (1, 0))
-        check(conv(rng, (4, 3, 3, 2), window, 1, 20, True), codes(rng, 2, 3, 5, 6))
-        add = Eltwise(("x0", "x1"), "y", ("probe",), (700, -900), None, Requantization(np.array(1), 10, -128, 127))
-        check(add, codes(rng, 1, 3, 4, 5), codes(rng, 1, 3, 4, 5))
-    finally:
-        kernels._compiled.cache_clear()
