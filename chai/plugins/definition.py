@@ -23,23 +23,6 @@ SAFE_MATH = frozenset({"reassoc", "contract", "arcp", "nsz"})
 
 
 @dataclass(frozen=True)
-class Implementation:
-    """One implementation of a type. The decorated function is called "ref" and has priority 0.
-
-    ``zero_points`` says that one of dtype int8 takes unsigned codes too.
-    """
-
-    name: str
-    function: Function
-    jit: bool
-    dtype: str = "float32"
-    layout: str = "NCHW"
-    when: Callable[[Any], Any] | None = None
-    priority: int = 0
-    zero_points: bool = False
-
-
-@dataclass(frozen=True)
 class Variant:
     """The arguments of ``@f.impl``, which describes them."""
 
@@ -51,6 +34,14 @@ class Variant:
     priority: int = 10
     jit: bool = True
     zero_points: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation(Variant):
+    """One implementation of a type. The decorated function is called "ref" and has priority 0."""
+
+    function: Function
+    layout: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +180,8 @@ class CustomType(Definition):
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None
         self._check_options()
-        self.implementations = [self._checked(Implementation("ref", function, jit, options.dtype, options.layout))]
+        ref = Implementation("ref", function=function, jit=jit, dtype=options.dtype, layout=options.layout, priority=0)
+        self.implementations = [self._checked(ref)]
 
     # -- use in its module
 
@@ -232,14 +224,13 @@ class CustomType(Definition):
         """
 
         def register(function: Function) -> Function:
-            name, v = variant.name, variant
+            name, dtype = variant.name, variant.dtype
             if any(known.name == name for known in self.implementations):
                 raise PluginError(f"custom type {self.type!r} has two implementations called {name!r}")
-            if v.zero_points and v.dtype != "int8":
-                raise self._bad(f"implementation {name!r}: zero_points belongs to dtype 'int8', this has {v.dtype!r}")
-            layout = v.layout or self.options.layout
-            implementation = Implementation(name, function, v.jit, v.dtype, layout, v.when, v.priority, v.zero_points)
-            self.implementations.append(self._checked(implementation))
+            if variant.zero_points and dtype != "int8":
+                raise self._bad(f"implementation {name!r}: zero_points belongs to dtype 'int8', this has {dtype!r}")
+            options = {**vars(variant), "layout": variant.layout or self.options.layout}
+            self.implementations.append(self._checked(Implementation(**options, function=function)))
             return function
 
         return register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_what_it_is_told_about_formats(tmp_path: Path, own: bool) -> None:
             flagged(MIDDLE), f"{flagged(MIDDLE)} {mine_formats}"
         )
     # its float32 form is asked for a calibration only
-    mine.implementations[0] = mine.implementations[0].__class__("ref", halve, False)
+    mine.implementations[0] = replace(mine.implementations[0], function=halve, jit=False)
     net = network(tmp_path, lines, SHAPE, device="emulator")
     net.forward(DATA)
     x, into, out = seen[-1], net.formats["a"], net.formats["b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,8 @@ def test_a_debugger_may_step_into_it(tmp_path: Path) -> None:
         places.append(sys._getframe().f_back is not None)
         mine(x)
 
-    net.graph.layer("mine").custom.implementations[0] = (
-        net.graph.layer("mine").custom.implementations[0].__class__("ref", look, True)
-    )
+    implementations = net.graph.layer("mine").custom.implementations
+    implementations[0] = replace(implementations[0], function=look, jit=True)
     tops = chai.run_layer(net, "mine", jit=False)
     assert places == [True]
     assert np.array_equal(tops["b"], net.blobs["b"])

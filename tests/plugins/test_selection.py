@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,7 @@ def test_when_sees_sizes_parameters_and_strings_but_no_data(tmp_path: Path) -> N
 
 def test_none_that_fits_is_an_error(tmp_path: Path) -> None:
     several = Several()
-    several.type.implementations[0] = several.type.implementations[0].__class__(
-        "ref", several.writes("ref", 1), False, when=lambda x: x.input_dims[0][0] == 1
-    )
+    several.type.implementations[0] = replace(several.type.implementations[0], when=lambda x: x.input_dims[0][0] == 1)
     with pytest.raises(chai.PluginError, match=r"layer 'mine' .*no implementation takes inputs of these sizes"):
         one(tmp_path).forward(DATA)
 
@@ -140,9 +139,7 @@ def test_autotune_takes_the_fastest_and_remembers(tmp_path: Path, tuned: Path) -
     several.add("slow", 2, wait=0.004, priority=50)
     several.add("fast", 3, priority=-5)
     several.add("other", 4, wait=0.001, priority=9, when=lambda x: x.input_dims[0][0] > 2)
-    several.type.implementations[0] = several.type.implementations[0].__class__(
-        "ref", several.writes("ref", 1, 0.002), False
-    )
+    several.type.implementations[0] = replace(several.type.implementations[0], function=several.writes("ref", 1, 0.002))
     assert answer(one(tmp_path)) == 2  # by priority
     several.calls.clear()
     net = one(tmp_path, autotune=True)
