@@ -85,7 +85,13 @@ class JitFunction:
         self._constant = tuple([x.__dict__[name] for name in self.fields if name not in VARYING])
 
     def _dispatcher(self) -> Any:
-        settings = _settings(self.options)
+        math = self.options.math
+        settings = {
+            "nogil": True,
+            "error_model": "numpy",  # as in C: 1 / 0 is inf
+            "fastmath": set(math) if isinstance(math, frozenset) else math,
+            "parallel": self.options.parallel,
+        }
         if is_dispatcher(self.function):
             if not self.checked:
                 return self.function  # compiled by the user, with the user's options
@@ -125,15 +131,6 @@ class JitFunction:
             if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
                 raise ParallelError
             return result
-
-
-def _settings(options: Any) -> dict[str, Any]:
-    return {
-        "nogil": True,
-        "error_model": "numpy",  # as in C: 1 / 0 is inf
-        "fastmath": set(options.math) if isinstance(options.math, (set, frozenset)) else options.math,
-        "parallel": options.parallel,
-    }
 
 
 @dataclass(frozen=True)

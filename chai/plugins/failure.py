@@ -62,7 +62,11 @@ def explain(where: RunningLayer, error: BaseException, function: Any, compiled: 
     """Raise what ``run`` raises for an error of user code, which is being handled."""
     if isinstance(error, (PluginError, ParallelError)) or from_signal_handler(error):
         raise error
-    raise failed(where, error, place_of(function), compiled) from error
+    reason, hint = _reason(where, error)
+    if hint is None and compiled:
+        hint = "to run it as plain Python, under a debugger if you like: @chai.custom(..., jit=False)"
+    place = place_inside(error, place_of(function))
+    raise report(where, place, f"{type(error).__name__}: {reason}", hint) from error
 
 
 def frames(error: BaseException) -> list[tuple[str, int]]:
@@ -70,14 +74,6 @@ def frames(error: BaseException) -> list[tuple[str, int]]:
     from traceback import walk_tb  # of no use unless something fails
 
     return [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-
-
-def failed(where: RunningLayer, error: BaseException, place: str, compiled: bool) -> PluginError:
-    """Return the PluginError for an exception of a layer's function; ``place`` is path:line of the function."""
-    reason, hint = _reason(where, error)
-    if hint is None and compiled:
-        hint = "to run it as plain Python, under a debugger if you like: @chai.custom(..., jit=False)"
-    return report(where, place_inside(error, place), f"{type(error).__name__}: {reason}", hint)
 
 
 def report(where: RunningLayer, place: str, reason: str, hint: str | None) -> PluginError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from math import isnan, prod
 from time import perf_counter
 from typing import Any
@@ -81,7 +81,7 @@ class Frame:
             rng = np.random.default_rng(0)
             noise = [rng.standard_normal(shape).astype(np.float32) for shape in self.bottoms]
             with np.errstate(all="ignore"):
-                return selection.Tuner().fastest(self._key(custom, fit), fit, lambda i: self._try(i, noise))
+                return selection.fastest(self._key(custom, fit), fit, lambda i: self._try(i, noise))
         return fit[0], selection.reason(custom, fit)
 
     def _try(self, implementation: Implementation, noise: Sequence[Array]) -> None:
@@ -97,7 +97,7 @@ class Frame:
     def _use(self, implementation: Implementation) -> None:
         self.implementation = implementation
         self._type = np.dtype(implementation.dtype)
-        self.static = self._object(implementation).__dict__
+        self.static = self._fields()
         self.around = self._around()
         zeros = [f.zero for f in self.formats[1]] if self.formats is not None else [0] * len(self.tops)
         arranged = [_arranged(shape, implementation.layout) for shape in self.tops]
@@ -169,12 +169,11 @@ class Frame:
 
     # -- x
 
-    def _object(self, implementation: Implementation) -> xChangeLayer:
-        inputs, outputs = ([_arranged(s, implementation.layout) for s in shapes] for shapes in self.seen)
-        fields = {**fixed_fields(self.layer, inputs, outputs), **self.layer.constants()}
-        if self.formats is not None:
-            fields.update(code_fields(*self.formats))
-        return xChangeLayer(fields)
+    def _fields(self) -> dict[str, Any]:
+        """Return the fields of x, without those of a call."""
+        inputs, outputs = ([_arranged(s, self.implementation.layout) for s in shapes] for shapes in self.seen)
+        codes = {} if self.formats is None else code_fields(*self.formats)
+        return {**fixed_fields(self.layer, inputs, outputs), **self.layer.constants(), **codes}
 
     def _one_image(self, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
         if not self.options.per_image:
@@ -213,10 +212,6 @@ class Frame:
             return tuple(np.maximum(t, np.int8(f.zero)) for t, f in zip(tops, self.formats[1]))
         return tops if dtype == "float32" else tuple([np.asarray(t, np.float32) for t in tops])
 
-    @cached_property
-    def _where(self) -> failure.RunningLayer:
-        return self.layer.where
-
     def _computed(
         self, bottoms: Sequence[Array], compiled: compiling.JitFunction | None
     ) -> tuple[list[Array], list[Array], list[Array]]:
@@ -248,7 +243,7 @@ class Frame:
         try:
             result = self._interpreted(inputs, outputs) if compiled is None else compiled(inputs, outputs)
         except (Exception, SystemExit) as error:  # failure.run takes as long as a small function
-            failure.explain(self._where, error, self.implementation.function, compiled is not None)
+            failure.explain(self.layer.where, error, self.implementation.function, compiled is not None)
         arity = self.layer.custom.arity
         if arity.dynamic or (arity.renews and result is not None):
             return result

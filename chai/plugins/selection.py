@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -36,45 +37,42 @@ def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:
     return f"{chosen.name} ({why}; others: {', '.join(others)})"
 
 
-class Tuner:
-    """Times implementations and remembers the fastest in a file.
+def fastest(
+    key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]
+) -> tuple[Implementation, str]:
+    """Return the fastest of ``fit``, and its description; ``run`` computes once, on separate buffers.
 
-    The file is JSON, {"key": {"fastest": name, "ms": {name: milliseconds}}}; a key has the type, the hash of its code
-    and the sizes, so an old entry is never wrong, only unused.
+    It is remembered in a file, JSON of {"key": {"fastest": name, "ms": {name: milliseconds}}}. A key has the type, the
+    hash of its code and the sizes, so an old entry is never wrong, only unused.
     """
+    file = Path(env().cache, "tune.json")
+    entries = _read(file)
+    names = {i.name: i for i in fit}
+    entry: Any = entries.get(key)
+    if not _sound(entry, list(names)):
+        times = {i.name: _median(partial(run, i)) for i in fit}
+        entry = {"fastest": min(times, key=lambda n: times[n]), "ms": times}
+        _write(file, {**entries, key: entry})
+    chosen = names[entry["fastest"]]
+    figures = ", ".join(f"{name} {ms:.3f} ms" for name, ms in entry["ms"].items())
+    return chosen, f"{chosen.name} (fastest: {figures})"
 
-    def __init__(self) -> None:
-        self.file = Path(env().cache, "tune.json")
 
-    def fastest(
-        self, key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]
-    ) -> tuple[Implementation, str]:
-        """Return the fastest of ``fit``, and its description; ``run`` computes once, on separate buffers."""
-        entries = self._read()
-        names = {i.name: i for i in fit}
-        entry: Any = entries.get(key)
-        if not _sound(entry, list(names)):
-            times = {i.name: _median(lambda i=i: run(i)) for i in fit}  # type: ignore[misc]
-            entry = {"fastest": min(times, key=lambda n: times[n]), "ms": times}
-            self._write({**entries, key: entry})
-        chosen = names[entry["fastest"]]
-        figures = ", ".join(f"{name} {ms:.3f} ms" for name, ms in entry["ms"].items())
-        return chosen, f"{chosen.name} (fastest: {figures})"
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        entries = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return entries if isinstance(entries, dict) else {}
 
-    def _read(self) -> dict[str, Any]:
-        try:
-            entries = json.loads(self.file.read_text())
-        except (OSError, ValueError):
-            return {}
-        return entries if isinstance(entries, dict) else {}
 
-    def _write(self, entries: dict[str, Any]) -> None:
-        try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            with complete(self.file) as part:
-                part.write_text(json.dumps(entries, indent=1))
-        except OSError as error:
-            log.warning("%s cannot be written, the next process tunes again: %s", self.file, error)
+def _write(file: Path, entries: dict[str, Any]) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with complete(file) as part:
+            part.write_text(json.dumps(entries, indent=1))
+    except OSError as error:
+        log.warning("%s cannot be written, the next process tunes again: %s", file, error)
 
 
 def _sound(entry: Any, names: list[str]) -> bool:
