@@ -116,7 +116,10 @@ def _found(types: registry.Registry | None, key: str) -> Definition | None:
 def _class(types: registry.Registry, key: str) -> Definition | None:
     """Return the type of a Python layer's class; its module is run if that is new or changed."""
     module, _, name = key.rpartition(".")
-    imported: Any = _attributes(types.modules.get(module)).get(name)
+    loaded = types.modules.get(module)
+    # what it has, without asking it: it could import more for a name that it has not
+    attributes = object.__getattribute__(loaded, "__dict__") if isinstance(loaded, ModuleType) else {}
+    imported: Any = attributes.get(name)
     if python.caffe.is_layer(imported):
         return python.caffe.type_of(imported, key)
     for folder in types.folders:
@@ -126,11 +129,6 @@ def _class(types: registry.Registry, key: str) -> Definition | None:
             _load_file(file, into, folder)
             return into.types.get(key) or _absent(file, name, into)
     return None
-
-
-def _attributes(module: object) -> Mapping[str, Any]:
-    """Return what an imported module has, without asking it: it could import more for a name that it has not."""
-    return object.__getattribute__(module, "__dict__") if isinstance(module, ModuleType) else {}
 
 
 def _absent(file: Path, name: str, types: registry.Registry) -> NoReturn:
@@ -191,15 +189,12 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
 def _types_of(source: Any) -> Mapping[str, Definition]:
     if isinstance(source, (str, Path)):
         return _types_in(_existing(source))
-    if isinstance(source, ModuleType):
-        return _types_of_module(source)
     if python.caffe.is_layer(source):
-        definition = python.caffe.type_of(source, f"{source.__module__}.{source.__name__}")
-        return {definition.type: definition}
-    if isinstance(source, type):
-        return _types_of_class(source)
+        source = {f"{source.__module__}.{source.__name__}": source}
+    if isinstance(source, (ModuleType, type)):
+        return _types_inside(source)
     if isinstance(source, Mapping):
-        return {_type_name(type): _definition(type, function) for type, function in source.items()}
+        return {type: _definition(type, function) for type, function in source.items()}
     if isinstance(source, Definition):
         return {source.type: source}
     if callable(source):
@@ -210,14 +205,10 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
     )
 
 
-def _definition(type: str, function: Any) -> Definition:
-    return python.caffe.type_of(function, type) if python.caffe.is_layer(function) else plain_type(type, function)
-
-
-def _type_name(type: Any) -> str:
+def _definition(type: Any, function: Any) -> Definition:
     if not isinstance(type, str) or not type:
         raise PluginError(f"custom={{{type!r}: ...}}: expected the layer's type as text", hint='{"gemm": function}')
-    return type
+    return python.caffe.type_of(function, type) if python.caffe.is_layer(function) else plain_type(type, function)
 
 
 def _type_of_function(function: Callable[..., Any]) -> Mapping[str, Definition]:
@@ -233,6 +224,18 @@ def _types_in(place: Path) -> Mapping[str, Definition]:
     return {type: own.types[type] for file in _files(place) for type in _load_file(file, own) if type in own.types}
 
 
+def _types_inside(owner: ModuleType | type) -> Mapping[str, Definition]:
+    if isinstance(owner, ModuleType):
+        types, kind, unit = _types_of_module(owner), "module", "function"
+    else:
+        types, kind, unit = {custom.type: custom for custom in _members(owner)}, "class", "method"
+    if not types:
+        raise PluginError(
+            f"custom: {kind} {owner.__name__!r} defines no custom layer", hint=f'@chai.custom("gemm") before a {unit}'
+        )
+    return types
+
+
 def _types_of_module(module: ModuleType) -> Mapping[str, Definition]:
     def inside(name: object) -> bool:
         return name == module.__name__ or str(name).startswith(f"{module.__name__}.")
@@ -240,30 +243,16 @@ def _types_of_module(module: ModuleType) -> Mapping[str, Definition]:
     registered = {t: c for t, c in registry.REGISTRY.types.items() if inside(getattr(c.function, "__module__", ""))}
     classes = [value for value in vars(module).values() if isinstance(value, type)]
     own = [*_members(module), *(custom for cls in classes for custom in _members(cls)), *_python_layers(module)]
-    types = {**registered, **{custom.type: custom for custom in own}}
-    if not types:
-        raise PluginError(
-            f"custom: module {module.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a function'
-        )
-    return types
+    return {**registered, **{custom.type: custom for custom in own}}
 
 
 def _python_layers(module: ModuleType) -> Iterator[Definition]:
     """Yield the types of a module's classes of Python layers."""
     version = getattr(module, "__version__", "")
-    for name, cls in python.caffe.classes_of(module).items():
-        yield python.caffe.type_of(
-            cls, f"{python.modules.dotted(module.__name__)}.{name}", version if isinstance(version, str) else ""
-        )
-
-
-def _types_of_class(owner: type) -> Mapping[str, Definition]:
-    types = {custom.type: custom for custom in _members(owner)}
-    if not types:
-        raise PluginError(
-            f"custom: class {owner.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a method'
-        )
-    return types
+    for name, cls in list(vars(module).items()):
+        if python.caffe.is_layer(cls):
+            key = f"{python.modules.dotted(module.__name__)}.{name}"
+            yield python.caffe.type_of(cls, key, version if isinstance(version, str) else "")
 
 
 def _members(owner: ModuleType | type) -> list[Definition]:
@@ -303,10 +292,7 @@ def _load_file(file: Path, into: registry.Registry, root: Path | None = None) ->
     if define is None:
         raise PluginError(f"custom layers: {file} is not a Python file", hint=f"expected {' or '.join(KINDS)}")
     before = dict(into.types)
-    if root is None:
-        define(file, into)
-    else:
-        _run(file, into, root)
+    define(file, into, root or file.parent)
     types = tuple(t for t, custom in into.types.items() if before.get(t) is not custom)
     for gone in set(known[1] if known else ()).difference(types):
         custom = into.types.get(gone)
@@ -322,9 +308,8 @@ def _stamp(file: Path, types: registry.Registry) -> int:
     return hash(tuple(f.stat().st_mtime_ns if f.exists() else 0 for f in files))
 
 
-def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
+def _run(file: Path, into: registry.Registry, root: Path) -> None:
     """Run a Python file: what it decorates registers itself in ``into``, and its classes of Python layers are added."""
-    root = root or file.parent
     name = python.modules.name_of(file, root)
     with registry.registering(name, into):
         module = python.modules.run(file, root)
@@ -332,7 +317,7 @@ def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
         into.register(definition)
 
 
-def _describe(file: Path, into: registry.Registry) -> None:
+def _describe(file: Path, into: registry.Registry, _root: Path) -> None:
     """Register the OpenCL layers that an XML file describes."""
     from .opencl.described import register
 
@@ -340,7 +325,7 @@ def _describe(file: Path, into: registry.Registry) -> None:
 
 
 # How the types of a file are registered, by the file's ending.
-KINDS: Mapping[str, Callable[[Path, registry.Registry], None]] = {".py": _run, ".xml": _describe}
+KINDS: Mapping[str, Callable[[Path, registry.Registry, Path], None]] = {".py": _run, ".xml": _describe}
 
 
 @lru_cache(maxsize=1)
