@@ -7,8 +7,7 @@ that loads data: the pass is planned for them. Source: caffe/python_layer.hpp.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any
 
 from ...blob import Shape, show
@@ -60,11 +59,6 @@ def _installed(base: type) -> bool:
     return base.__name__ == "Layer" and base.__module__.partition(".")[0] == "caffe"
 
 
-def classes_of(module: ModuleType) -> Mapping[str, type]:
-    """Return the classes of Python layers that a module has, by name."""
-    return {name: value for name, value in vars(module).items() if is_layer(value)}
-
-
 def type_of(cls: type, key: str, version: str = "") -> CustomType:
     """Return the custom type of a class of Python layers; ``key`` is module.class of python_param."""
 
@@ -99,29 +93,25 @@ class _CaffeObject:
         self.layer.blobs = BlobVec()
         self._params: Any = None
         tops = [Blob(np.zeros((), np.float32)) for _ in x.next]
-        bottoms = _empty(map(tuple, x.input_dims))
-        self.layer.setup(*_aliased(x, bottoms, tops))
+        self.layer.setup(*_aliased(x, _empty(x.input_dims), tops))
         self._tops = [top.shape for top in tops]  # setup may have sized them, and reshape leave them
-        self._sizes: tuple[list[Shape], list[Shape]] | None = None  # of bottoms and tops, after the last reshape
+        self.sizes: tuple[list[Shape], list[Shape]] | None = None  # of bottoms and tops, after the last reshape
 
     def shapes(self, x: Any) -> list[Shape]:
         """Return the shapes of the tops for bottoms of the sizes of x: of the last reshape, if that was for such bottoms."""
-        if self._sizes is None or self._sizes[0] != [*map(tuple, x.input_dims)]:
-            self._reshape(*_aliased(x, _empty(map(tuple, x.input_dims)), _empty(self._tops)))
-        assert self._sizes is not None
-        return self._sizes[1]
+        bottoms = [*map(tuple, x.input_dims)]
+        if self.sizes is None or self.sizes[0] != bottoms:
+            return self._reshape(*_aliased(x, _empty(bottoms), _empty(self._tops)))
+        return self.sizes[1]
 
     def _reshape(self, bottoms: list[Blob], tops: list[Blob]) -> list[Shape]:
         """Have the layer size its tops; return their shapes."""
         before = [bottom.shape for bottom in bottoms]
-        self._sizes = None
+        self.sizes = None
         self.layer.reshape(bottoms, tops)
-        self._sizes = before, [top.shape for top in tops]
-        return self._sizes[1]
-
-    def renew(self) -> None:
-        """Have ``shapes`` call reshape again."""
-        self._sizes = None
+        sizes = [top.shape for top in tops]
+        self.sizes = before, sizes
+        return sizes
 
     def forward(self, x: Any, dynamic: bool) -> Any:
         """Compute the tops of x; return them if they are ``dynamic``, or of other sizes."""
@@ -169,7 +159,8 @@ def _object(x: Any, cls: type, param_str: str, phase: int) -> _CaffeObject:
 
 
 def _renew(data: dict[str, Any]) -> None:
-    data["caffe"].renew()
+    """Have ``shapes`` call reshape again."""
+    data["caffe"].sizes = None
 
 
 def _new(cls: type) -> Any:

@@ -27,7 +27,14 @@ def cvlayer(type: str, *, version: str = "", replace: bool = False) -> Callable[
     """
 
     def register(cls: T) -> T:
-        _enter(type, cls, version, replace)
+        def forward(x: Any, params: Mapping[str, Any]) -> Any:
+            return _object(x, cls, params).forward(x)
+
+        def shape(x: Any, params: Mapping[str, Any]) -> Any:
+            return _object(x, cls, params).shapes(x)
+
+        options = CustomOptions(args={"params": dict}, override=True, version=version)
+        enter(type_of(type, cls, ("getMemoryShapes", "forward"), forward, options, shape), replace)
         return cls
 
     return register
@@ -35,23 +42,12 @@ def cvlayer(type: str, *, version: str = "", replace: bool = False) -> Callable[
 
 def dnn_registerLayer(type: str, layer: type) -> None:  # noqa: N802 - OpenCV's spelling
     """Register a class for the layers of a prototxt ``type``, in place of an earlier one: ``cv2.dnn_registerLayer``."""
-    _enter(type, layer, "", True)
+    cvlayer(type, replace=True)(layer)
 
 
 def dnn_unregisterLayer(type: str) -> None:  # noqa: N802
     """Remove the class that is registered for a ``type``; loaded networks keep it. Raises PluginError if there is none."""
     REGISTRY.unregister(type)
-
-
-def _enter(type: str, cls: type, version: str, replace: bool) -> None:
-    def forward(x: Any, params: Mapping[str, Any]) -> Any:
-        return _object(x, cls, params).forward(x)
-
-    def shape(x: Any, params: Mapping[str, Any]) -> Any:
-        return _object(x, cls, params).shapes(x)
-
-    options = CustomOptions(args={"params": dict}, override=True, version=version)
-    enter(type_of(type, cls, ("getMemoryShapes", "forward"), forward, options, shape), replace)
 
 
 class _OpencvObject:
