@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chai.plugins.opencl import half
-from chai.plugins.opencl.parameters import KernelParameter, kernels, parameters, uncommented
+from chai.plugins.opencl.parameters import KernelParameter, kernels, uncommented
 
 SOURCE = """
 // __kernel void not_this(int a);
@@ -39,15 +39,7 @@ def test_kernels() -> None:
         ("u", False, False, False),
     ]
     assert [(p.name, p.written) for p in signatures["fifth"]] == [("c", False), ("t", True)]
-    assert parameters(SOURCE, "fourth") == ()
-    assert parameters("kernel void a(int b) {}", "a") == (KernelParameter("b", "int"),)
-
-
-def test_a_kernel_that_is_not_there() -> None:
-    assert parameters(SOURCE, "frist") == (
-        "there is no kernel 'frist' in the source; did you mean 'first'? kernels: first, second, fourth, fifth"
-    )
-    assert parameters("float f();", "f") == "there is no kernel 'f' in the source; it has none"
+    assert kernels("kernel void a(int b) {}") == {"a": (KernelParameter("b", "int"),)}
 
 
 def test_every_character_keeps_its_place() -> None:

@@ -151,7 +151,9 @@ MALFORMED = {
     "quotes": (XML, "-cl-mad-enable", "-DA='b", "10:29", "options: No closing quotation"),
     "missing": (XML, "twice.cl", "thrice.cl", "3:23", "'thrice.cl' is not there"),
     "binary": (MVCL, "shift.cl", "other.bin", "2:43", "'other.cl' is not there"),
-    "no such kernel": (XML, 'entry="twice"', 'entry="twize"', "2:18", "there is no kernel 'twize'"),
+    "no such kernel": (XML, 'entry="twice"', 'entry="twize"', "2:18",
+                       "there is no kernel 'twize' in the source; did you mean 'twice'? kernels: twice"),
+    "another kernel": (XML, 'entry="twice"', 'entry="f"', "2:18", "there is no kernel 'f' in the source; kernels: twice"),
     "define": (XML, 'name="FACTOR"', 'name="2F"', "4:19", "name='2F': expected the name of a macro"),
     "kind of define": (XML, 'type="float"', 'type="double"', "4:33", "type='double': expected int, float"),
     "default": (XML, 'default="2.0"', 'default="two px"', "4:64", "default='two px' of type float"),
@@ -230,6 +232,11 @@ def test_files_from_strangers_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "twice.cl").write_bytes(b" " * (5 << 20))
     with pytest.raises(ParseError, match="kernel_bytes"):
         read(write(tmp_path, XML, other=""))
+
+
+def test_a_source_without_kernels(tmp_path: Path) -> None:
+    with pytest.raises(ParseError, match="there is no kernel 'twice' in the source; it has none"):
+        read(write(tmp_path, XML, twice="float twice();"))
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../secret.h", "sub/../../secret.h"])

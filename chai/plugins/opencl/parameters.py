@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...util.suggest import did_you_mean
-
 LONGEST = 1000  # characters of one parameter
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _KERNEL = re.compile(r"\b(?:__)?kernel\b")
@@ -42,15 +40,6 @@ class KernelParameter:
 def uncommented(text: str) -> str:
     """Return source code with blanks for comments and strings, so that every other character keeps its place."""
     return _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
-
-
-def parameters(text: str, entry: str) -> tuple[KernelParameter, ...] | str:
-    """Return the parameters of the kernel ``entry``; if there is none, why, as text."""
-    known = kernels(text)
-    if entry not in known:
-        near = did_you_mean(entry, known, listed="kernels" if known else None)
-        return f"there is no kernel {entry!r} in the source; {near or 'it has none'}"
-    return known[entry]
 
 
 def kernels(text: str) -> dict[str, tuple[KernelParameter, ...]]:

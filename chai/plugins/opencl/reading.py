@@ -18,7 +18,7 @@ from . import document
 from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes
 from .document import Element
 from .formula import Formula, FormulaError
-from .parameters import KernelParameter, parameters, uncommented
+from .parameters import KernelParameter, kernels, uncommented
 
 T = TypeVar("T")
 FORMATS = ("BFYX", "BYXF", "YXFB", "FYXB", "ANY")
@@ -169,16 +169,16 @@ def _stage(layer: Element, files: list[Path]) -> Stage:
     texts = tuple(_source(source, files) for source in kernel.all("Source"))
     if sum(len(text) for _, text in texts) > limits().kernel_bytes:
         raise kernel.error("sources: " + limits().exceeded("kernel_bytes", sum(len(t) for _, t in texts)))
-    entry = kernel.get("entry")
-    signature = parameters("\n".join(text for _, text in texts), entry)
-    if isinstance(signature, str):
-        raise kernel.error(signature, "entry")
+    entry, known = kernel.get("entry"), kernels("\n".join(text for _, text in texts))
+    if entry not in known:
+        near = did_you_mean(entry, known, listed="kernels" if known else None)
+        raise kernel.error(f"there is no kernel {entry!r} in the source; {near or 'it has none'}", "entry")
     shaves = _whole(layer, "max-shaves", 1024, default=0)
     return Stage(
         entry,
         texts,
         tuple(map(_define, kernel.all("Define"))),
-        _by_index(layer, signature) if simple else _by_name(layer, signature),
+        (_by_index if simple else _by_name)(layer, known[entry]),
         " ".join(map(_options, layer.all("CompilerOptions"))),
         _work(layer),
         shaves or None,
