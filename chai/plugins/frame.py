@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from math import isnan, prod
 from time import perf_counter
@@ -95,7 +95,10 @@ class Frame:
         return f"{custom.type} {custom.version} {sizes} {platform.machine()} {codes}"
 
     def _use(self, implementation: Implementation) -> None:
+        function = implementation.function
+        compilable = implementation.jit or hasattr(function, "py_func")
         self.implementation = implementation
+        self._jit = self.layer.jit and compilable
         self._type = np.dtype(implementation.dtype)
         self.static = self._fields()
         self.around = self._around()
@@ -104,27 +107,15 @@ class Frame:
         self._memory = [TopMemory(shape, implementation.dtype, zero) for shape, zero in zip(arranged, zeros)]
         self.compiled: compiling.JitFunction | None = None
         self._serial: compiling.JitFunction | None = None
-        self.python = self._plain(implementation.function)
-        if self._shall_compile():
-            if compiling.available():
-                self.compiled = self._compile()
-            else:
-                _warn_without_numba()
-
-    def _plain(self, function: Function) -> Function:
-        """Return what is called without compiling; kernels are bound to the layer and its sizes first."""
-        if self._compilable:
-            plain: Function = helpers.plain(function)
-            return plain
-        bind: Callable[..., Function] | None = getattr(function, "bind", None)
-        return function if bind is None else bind(self.layer, *self.seen, self._example())
-
-    @property
-    def _compilable(self) -> bool:
-        return self.implementation.jit or hasattr(self.implementation.function, "py_func")
-
-    def _shall_compile(self) -> bool:
-        return self.layer.jit and self._compilable
+        self.python: Function = function
+        if compilable:
+            self.python = helpers.plain(function)
+        elif hasattr(function, "bind"):  # kernels are bound to the layer and its sizes
+            self.python = function.bind(self.layer, *self.seen, self._example())
+        if self._jit and compiling.available():
+            self.compiled = self._compile()
+        elif self._jit:
+            _warn_without_numba()
 
     def _compile(self, serial: bool = False) -> compiling.JitFunction:
         function = self.implementation.function
@@ -154,7 +145,7 @@ class Frame:
         arguments = custom.call(implementation.function, None, values)
         first = 1 if definition.takes_self(implementation.function) else 0
         before = arguments[:first]
-        if self._shall_compile():
+        if self._jit:
             before = (None,) * first  # compiled methods get None as self
         return before, arguments[first + 1 :]
 
@@ -205,7 +196,9 @@ class Frame:
             for i, output in enumerate(outputs):
                 if _holds_nan(output):
                     self._check_source_of_nan(inputs, i, output)
-        tops = tuple(outputs) if layout == "NCHW" else tuple([_back(o, layout) for o in outputs])
+        if layout == "NHWC":
+            outputs = [np.ascontiguousarray(o.transpose(0, 3, 1, 2)) if o.ndim == 4 else o for o in outputs]
+        tops = tuple(outputs)
         if self.formats is not None:
             if self.layer.slope != 0 or self.layer.clamps:
                 return tops
@@ -217,7 +210,9 @@ class Frame:
     ) -> tuple[list[Array], list[Array], list[Array]]:
         """Return the bottoms in the function's layout, the tops that it wrote into, and those it gives, without any check."""
         layout = self.implementation.layout
-        arranged = bottoms if layout == "NCHW" else [_to(b, layout) for b in bottoms]
+        arranged = bottoms
+        if layout == "NHWC":
+            arranged = [b.transpose(0, 2, 3, 1) if b.ndim == 4 else b for b in bottoms]
         inputs = [np.ascontiguousarray(b, self._type) for b in arranged]
         written = outputs = [memory.new() for memory in self._memory]
         if self.options.inplace:
@@ -364,16 +359,6 @@ def _fits(array: Array, output: Array) -> bool:
 
 def _arranged(shape: Shape, layout: str) -> Shape:
     return (shape[0], shape[2], shape[3], shape[1]) if layout == "NHWC" and len(shape) == 4 else shape
-
-
-def _to(array: Array, layout: str) -> Array:
-    return array.transpose(0, 2, 3, 1) if layout == "NHWC" and array.ndim == 4 else array
-
-
-def _back(array: Array, layout: str) -> Array:
-    if layout == "NHWC" and array.ndim == 4:
-        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    return array
 
 
 @cache
