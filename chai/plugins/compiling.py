@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -73,7 +73,8 @@ class JitFunction:
         self.checked = options.boundscheck or env().debug >= 1 or env().check
         parallel = options.parallel or any(options_of(f).get("parallel") for f, _, _ in reached(function))
         self.parallel = parallel and not serial and not (self.checked and not prange().available)
-        self.fields = tuple(name for name in COMPILED if name in names_of(function))
+        names = names_of(function)
+        self.fields = tuple(name for name in COMPILED if name in names)
         self.dispatcher = self._dispatcher()
         try:
             self._entry = self._overload(x, arguments)
@@ -107,7 +108,11 @@ class JitFunction:
 
         self.type = type_of(x, self.fields)
         types = tuple(self.type if value is x else numba().typeof(value) for value in arguments)
-        with _checking(self.parallel) if self.checked else nullcontext():
+        with ExitStack() as stack:
+            if self.checked:  # inner functions and numba's own, too
+                stack.enter_context(_setting("BOUNDSCHECK", 1))
+            if self.checked and self.parallel:
+                stack.enter_context(prange().counting())
             self.dispatcher.compile(types)
         entry: Callable[..., Any] = self.dispatcher.get_overload(types)
         return entry
@@ -158,24 +163,19 @@ def _kept(function: Any, recipe: _Recipe) -> Any:
 
     numba stores it as a pickle, which can execute code: it is read only from folders that no other user can write to.
     """
-    numba_ = numba()
-    with _configuring:  # a setting of the process, which numba reads when it decorates a function
-        before = numba_.config.CACHE_DIR
-        try:
-            folder = private_folder(Path(env().cache), "numba", recipe.hashed)
-            os.utime(folder)
-            numba_.config.CACHE_DIR = str(folder)
-            kept = numba_.jit(cache=True, **recipe.settings)(function)
-            if not str(kept.stats.cache_path).startswith(str(folder)):  # a notebook's cell: IPython has one folder for
-                raise RuntimeError("numba would keep it elsewhere")  # all options of a function, and for all helpers
-        except NotPrivateError as error:
-            _warn_of_cache(str(error))
-            return None
-        except (OSError, RuntimeError) as error:  # no writable folder, or code without a file
-            log.info("%s: compiled again in each process: %s", getattr(function, "__name__", "?"), error)
-            return None
-        finally:
-            numba_.config.CACHE_DIR = before
+    try:
+        folder = private_folder(Path(env().cache), "numba", recipe.hashed)
+        os.utime(folder)
+        with _setting("CACHE_DIR", str(folder)):  # numba reads it when it decorates a function
+            kept = numba().jit(cache=True, **recipe.settings)(function)
+        if not str(kept.stats.cache_path).startswith(str(folder)):  # a notebook's cell: IPython has one folder for
+            raise RuntimeError("numba would keep it elsewhere")  # all options of a function, and for all helpers
+    except NotPrivateError as error:
+        _warn_of_cache(str(error))
+        return None
+    except (OSError, RuntimeError) as error:  # no writable folder, or code without a file
+        log.info("%s: compiled again in each process: %s", getattr(function, "__name__", "?"), error)
+        return None
     _forget_old(folder.parent)
     return kept
 
@@ -187,16 +187,16 @@ def _warn_of_cache(reason: str) -> None:
 
 
 @contextmanager
-def _checking(parallel: bool) -> Iterator[None]:
-    """Turn on bounds checks for everything compiled in this block, including inner functions and numba's own."""
+def _setting(name: str, value: Any) -> Iterator[None]:
+    """Set one of numba's settings of the process in this block, which one thread at a time is in."""
     config = numba().config
-    with _configuring, prange().counting() if parallel else nullcontext():
-        before = config.BOUNDSCHECK
-        config.BOUNDSCHECK = 1
+    with _configuring:
+        before = getattr(config, name)
+        setattr(config, name, value)
         try:
             yield
         finally:
-            config.BOUNDSCHECK = before
+            setattr(config, name, before)
 
 
 @lru_cache(maxsize=4)
