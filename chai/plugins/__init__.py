@@ -18,19 +18,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-_HOME = {
-    **dict.fromkeys(("CustomType",), "definition"),
-    **dict.fromkeys(("CustomEntry", "CustomLayer", "make"), "layer"),
-    "CustomParams": "fields",
-    **dict.fromkeys(
-        (
-            *("Extension", "Sources", "load_custom", "load_named", "load_packages", "load_shipped", "places"),
-            "registry_of",
-        ),
-        "loading",
-    ),
-    **dict.fromkeys(("REGISTRY", "Registry", "custom", "shape"), "registry"),
+_NAMES = {
+    "definition": "CustomType",
+    "fields": "CustomParams",
+    "layer": "CustomEntry CustomLayer make",
+    "loading": "Extension Sources load_custom load_named load_packages load_shipped places registry_of",
+    "registry": "REGISTRY Registry custom shape",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from .definition import CustomType as CustomType

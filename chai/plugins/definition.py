@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from types import MethodType
 from typing import Any, ClassVar
 
@@ -178,7 +179,6 @@ class CustomType(Definition):
         self.renew: Callable[[dict[str, Any]], None] | None = None  # has the shape rule determine sizes again
         self.turn: Turn | None = None  # in common with other types, of which one layer runs at a time
         self._owner: Callable[[], Any] | None = None
-        self._self: Any = None
         self._check_options()
         ref = Implementation("ref", function=function, jit=jit, dtype=options.dtype, layout=options.layout, priority=0)
         self.implementations = [self._checked(ref)]
@@ -239,13 +239,12 @@ class CustomType(Definition):
 
     def call(self, function: Function, x: Any, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the positional arguments for a function of this type: self if it takes one, x, and named arguments."""
-        first = (self._instance(),) if takes_self(function) else ()
+        first = (self._self,) if takes_self(function) else ()
         return (*first, x, *(values[name] for name in parameters(function)[len(first) + 1 :]))
 
-    def _instance(self) -> Any:
-        if self._self is None and self._owner is not None:
-            self._self = self._owner()
-        return self._self
+    @cached_property
+    def _self(self) -> Any:
+        return None if self._owner is None else self._owner()
 
     # -- checks at decoration
 

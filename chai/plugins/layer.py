@@ -16,7 +16,7 @@ from ..util.lazy_numpy import np
 from ..util.sharing import Resources
 from ..util.suggest import did_you_mean
 from . import arguments, failure
-from .definition import CustomType, Implementation, takes_self
+from .definition import CustomType, Function, Implementation, takes_self
 from .fields import CustomParams, constants, fixed_fields
 from .frame import Formats, Frame, candidates
 from .loading import lookup, places
@@ -153,18 +153,15 @@ class CustomLayer(Layer):
                 )
             batch = bottoms[0][0] if bottoms[0] else 1
             return ((batch, *dims[1:]),) * count
-        tops = self._ruled(bottoms, count)
+        tops = self._ruled(self.custom.shape_rule, bottoms, count)
         if dims and any(dims[1:] != top[1:] for top in tops):
             raise self.wrong(
                 f"EP071: top_dim says {show(dims)}, its shape rule {show(tops[0])}", hint="leave top_dim out"
             )
         return tops
 
-    def _ruled(self, bottoms: tuple[Shape, ...], count: int) -> tuple[Shape, ...]:
-        rule = self.custom.shape_rule
-        assert rule is not None
-        x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": self._data})
-        shapes = failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
+    def _ruled(self, rule: Function, bottoms: tuple[Shape, ...], count: int) -> tuple[Shape, ...]:
+        shapes, x = self._asked(rule, bottoms)
         if not self.blobs:  # its first parameters
             self.blobs = [np.asarray(array, np.float32) for array in x.custom_float_params]
         try:
@@ -176,6 +173,12 @@ class CustomLayer(Layer):
         if len(tops) != count:
             raise self.wrong(f"its shape rule returned {len(tops)} shapes for {count} tops")
         return tops
+
+    def _asked(self, rule: Function, bottoms: tuple[Shape, ...]) -> tuple[Any, xChangeLayer]:
+        """Return what a shape or setup function returns, and its x."""
+        x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": self._data})
+        result = failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
+        return result, x
 
     def _check_strict(self) -> None:
         if len(self.tops) > 1:
@@ -269,14 +272,11 @@ class CustomLayer(Layer):
         return self.turn.run(self._constants_of_x)
 
     def _constants_of_x(self) -> dict[str, Any]:
-        if self._constants is None:
-            constants_of_x = {**constants(self.blobs), "data": self._data}
-            rule = self.custom.setup_rule
-            if rule is not None:
-                x = xChangeLayer({**fixed_fields(self, (), ()), **constants_of_x})
-                failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
-                constants_of_x = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
-            self._constants = constants_of_x
+        if self._constants is None and self.custom.setup_rule is not None:
+            _, x = self._asked(self.custom.setup_rule, ())
+            self._constants = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
+        elif self._constants is None:
+            self._constants = {**constants(self.blobs), "data": self._data}
         return self._constants
 
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:

@@ -105,7 +105,8 @@ class Builder:
         if not all(isinstance(index, int) and index >= 0 for index in taken):
             raise self._wrong(f"blobs={blobs!r}: expected indices from 0", "blobs=(0, 1): the first two")
         tops = tuple(SymbolicBlob(self, own if ntop == 1 else f"{own}_{i}") for i in range(ntop))
-        self._parts[own] = ComposedPart(own, type, bottoms, tops, self._flagged(type), taken, fields, _caller())
+        flagged = self._types.overrides(type) or layers.find(type) is None
+        self._parts[own] = ComposedPart(own, type, bottoms, tops, flagged, taken, fields, _caller())
         return tops[0] if ntop == 1 else tops
 
     def finished(
@@ -140,9 +141,6 @@ class Builder:
 
     def _registered(self, method: str) -> str | None:
         return next((type for type in self._types.known() if _plain(type) == _plain(method)), None)
-
-    def _flagged(self, type: str) -> bool:
-        return self._types.overrides(type) or layers.find(type) is None
 
     def _free(self, method: str) -> str:
         """Return the first unused one of method, method2, method3, ..."""
