@@ -14,9 +14,7 @@ from ..util.lazy_numpy import np
 from ..util.sharing import Resources
 from .definition import CustomType
 from .failure import RunningLayer
-from .xchange import dims, qformat, read_only
-
-XCUSTOM = 11  # CHaiDNN's number of the layer type
+from .xchange import DEFAULTS, dims, qformat, read_only
 
 
 @dataclass(frozen=True)
@@ -74,10 +72,7 @@ def fixed_fields(layer: Called, inputs: Sequence[Shape], outputs: Sequence[Shape
     p, precision = layer.params, layer.precision
     mode = 1 if precision is not None and precision.quant_type == "DynamicFixed" else 0
     return {
-        "in_ptrs": (),
-        "out_ptrs": (),
-        "bottom": (),
-        "top": (),
+        **DEFAULTS,
         "input_dims": tuple(map(dims, inputs)),
         "output_dims": tuple(map(dims, outputs)),
         "output_dim": dims(outputs[0] if outputs else ()),
@@ -90,32 +85,20 @@ def fixed_fields(layer: Called, inputs: Sequence[Shape], outputs: Sequence[Shape
         "float_params": np.array(
             [getattr(precision, f"th_layer_{s}", 0) or 0 for s in ("in", "out")] + [0, 0], np.float32
         ),
-        "kernType": XCUSTOM,
-        "prev_kernType": -1,
         "kernMode": mode,
         "prev_kernMode": mode,
-        "kernexecType": "software",
         "input_sizebytes": np.array([4 * prod(s) for s in inputs], np.int64),
         "output_sizebytes": np.array([4 * prod(s) for s in outputs], np.int64),
         "output_size": prod(outputs[0][1:]) if outputs else 0,
         "params": np.zeros(128, np.int32),
         "mean": np.zeros(0, np.float32),
-        "resize_h": 0,
-        "resize_w": 0,
-        "en_batch_size_one": 0,
         "pitches": tuple(dims(tuple(prod(s[i + 1 :]) for i in range(len(s)))) for s in inputs),
         "offset": np.zeros(len(inputs), np.int64),
         "zero_points": np.zeros(len(inputs) + len(outputs), np.int64),
         "code_ranges": np.zeros((len(inputs) + len(outputs), 2), np.int64),
-        "startclk": 0.0,
-        "endclk": 0.0,
-        "layer_done": 0,
         "in_place": layer.in_place,
         "previous": layer.bottoms,
         "next": layer.tops,
-        "xtra_ptrs": (),
-        "ref_path": "",
-        "out_path": "",
     }
 
 

@@ -48,11 +48,11 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     Compiled and plain Python functions get the same object.
     """
 
-    # the first four differ in every call, all others are constant
-    in_ptrs: tuple[Array, ...]
-    out_ptrs: tuple[Array, ...]
-    bottom: tuple[Array, ...]
-    top: tuple[Array, ...]
+    # the first four differ in every call, all others are constant; those with a value here are so in every layer
+    in_ptrs: tuple[Array, ...] = ()
+    out_ptrs: tuple[Array, ...] = ()
+    bottom: tuple[Array, ...] = ()
+    top: tuple[Array, ...] = ()
     input_dims: tuple[Array, ...]
     output_dims: tuple[Array, ...]
     output_dim: Array
@@ -68,19 +68,19 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     layername: str
     qf_format: qformat
     float_params: Array
-    kernType: int
-    prev_kernType: int
+    kernType: int = 11  # XCUSTOM
+    prev_kernType: int = -1
     kernMode: int
     prev_kernMode: int
-    kernexecType: str
+    kernexecType: str = "software"
     input_sizebytes: Array
     output_sizebytes: Array
     output_size: int
     params: Array
     mean: Array
-    resize_h: int
-    resize_w: int
-    en_batch_size_one: int
+    resize_h: int = 0
+    resize_w: int = 0
+    en_batch_size_one: int = 0
     pitches: tuple[Array, ...]
     offset: Array
     zero_points: Array
@@ -88,14 +88,14 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     # in plain Python only
     data: dict[str, Any]
     in_place: tuple[tuple[int, int], ...]
-    startclk: float
-    endclk: float
-    layer_done: int
+    startclk: float = 0.0
+    endclk: float = 0.0
+    layer_done: int = 0
     previous: tuple[str, ...]
     next: tuple[str, ...]
-    xtra_ptrs: tuple[()]
-    ref_path: str
-    out_path: str
+    xtra_ptrs: tuple[()] = ()
+    ref_path: str = ""
+    out_path: str = ""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.__dict__.update(fields)
@@ -115,6 +115,7 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
 FIELDS = tuple(xChangeLayer.__annotations__)
 VARYING = FIELDS[:4]
 COMPILED = FIELDS[: FIELDS.index("data")]
+DEFAULTS = {name: value for name, value in vars(xChangeLayer).items() if name in FIELDS}
 
 
 def dims(shape: Shape) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from operator import add, mul, sub
 from typing import NamedTuple
 
 DIMS = "BFYX"
@@ -89,7 +90,9 @@ def _applied(
 ) -> Callable[[Mapping[str, int]], int]:
     def value(dims: Mapping[str, int]) -> int:
         a, b = left(dims), right(dims)
-        result = _result(operator, a, b)
+        if b == 0 and operator.text in "/%":
+            raise FormulaError(f"{a} {operator.text} 0 is a division by zero", operator.start)
+        result = _RESULTS[operator.text](a, b)
         if abs(result) > LARGEST:
             raise FormulaError(f"{a} {operator.text} {b} is too large", operator.start)
         return result
@@ -97,15 +100,15 @@ def _applied(
     return value
 
 
-def _result(operator: Token, a: int, b: int) -> int:
-    if operator.text == "+":
-        return a + b
-    if operator.text == "-":
-        return a - b
-    if operator.text == "*":
-        return a * b
-    if b == 0:
-        raise FormulaError(f"{a} {operator.text} 0 is a division by zero", operator.start)
+def _quotient(a: int, b: int) -> int:
     quotient = abs(a) // abs(b)
-    quotient = quotient if (a < 0) == (b < 0) else -quotient
-    return quotient if operator.text == "/" else a - b * quotient
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+_RESULTS: Mapping[str, Callable[[int, int], int]] = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "/": _quotient,
+    "%": lambda a, b: a - b * _quotient(a, b),
+}

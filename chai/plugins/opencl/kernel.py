@@ -22,7 +22,7 @@ from . import half
 from .plan import BufferCopy, Launch, LaunchPlan, Planner
 from .rendering import TEXT
 from .worker.engine import EngineError
-from .worker.memory import MemoryFile
+from .worker.memory import MemoryFile, regions
 from .worker.process import Died, Here, Process, runner
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ class Bound:
 
     @cached_property
     def _memory(self) -> MemoryFile:
+        buffers, size = regions(self.plan.sizes)
         try:
-            memory = MemoryFile(*self.plan.layout())
+            memory = MemoryFile(buffers, size)
         except OSError as error:
-            size = self.plan.layout()[1]
             raise self._failed(f"no memory for its buffers, {size:,} bytes: {error.strerror}") from None
         for buffer, values in self.plan.constants:
             memory.buffers[buffer][:] = _bytes(values)

@@ -17,7 +17,7 @@ from . import half
 from .description import Port
 from .formula import DIMS
 from .rendering import dims
-from .worker.memory import Region, regions
+from .worker.memory import regions
 
 if TYPE_CHECKING:
     from ..fields import Called
@@ -68,18 +68,10 @@ class LaunchPlan:
         self.constants.append((self.buffer(values.nbytes), values))
         return self.constants[-1][0]
 
-    def layout(self) -> tuple[list[Region], int]:
-        """Return the buffers' places in memory, and the memory's size."""
-        return regions(self.sizes)
-
     def spec(self) -> dict[str, Any]:
         """Return what the worker needs, for JSON."""
-        buffers, size = self.layout()
-        return {
-            "stages": [vars(launch) for launch in self.launches],
-            "regions": [(b.offset, b.size) for b in buffers],
-            "bytes": size,
-        }
+        buffers, size = regions(self.sizes)
+        return {"stages": [vars(launch) for launch in self.launches], "regions": buffers, "bytes": size}
 
 
 class Planner(ABC):

@@ -6,8 +6,8 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from mmap import mmap
+from typing import NamedTuple
 
 from ....blob import Array
 from ....util.lazy_numpy import np
@@ -17,8 +17,7 @@ GUARD = 1024  # bytes around every buffer that must not change, at least
 MARK = 0xA5
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """A buffer: its first byte and its size."""
 
     offset: int
