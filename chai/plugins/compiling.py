@@ -33,14 +33,12 @@ _parallel = Mutex()
 
 @lru_cache(maxsize=1)
 def numba() -> Any:
-    """Return the module numba, or None if it is not installed."""
-    try:
-        import numba as found
+    """Return the module numba, which is ``available``."""
+    import numba as module
 
-        from . import xchange_numba  # noqa: F401 - registers the type with numba
-    except ImportError:
-        return None
-    return found
+    from . import xchange_numba  # noqa: F401 - registers the type with numba
+
+    return module
 
 
 @lru_cache(maxsize=1)

@@ -15,8 +15,8 @@ from ..fixed import Format
 from ..util.interpreter import from_signal_handler
 from ..util.lazy_numpy import np
 from ..util.log import logger
-from . import compiling, definition, failure, helpers, selection
-from .definition import CustomType, Function, Implementation, place_of
+from . import compiling, failure, helpers, selection
+from .definition import CustomType, Function, Implementation, place_of, takes_self
 from .fields import Called, code_fields, fixed_fields
 from .reach import digest
 from .xchange import VARYING, of_call, xChangeLayer
@@ -68,21 +68,19 @@ class Frame:
         self.formats = formats
         self.bottoms, self.tops = bottoms, tops
         self.seen = self._one_image(bottoms), self._one_image(tops)  # shapes that the function sees
-        chosen, self.reason = (implementation, "asked for") if implementation else self._choose()
-        self._use(chosen)
+        self._use(implementation or self._choose())
 
     # -- choosing and compiling
 
-    def _choose(self) -> tuple[Implementation, str]:
-        layer, custom = self.layer, self.layer.custom
+    def _choose(self) -> Implementation:
         codes = self.formats is not None
-        fit = candidates(layer, self.bottoms, self.tops, codes)
-        if layer.autotune and len(fit) > 1 and not codes:
-            rng = np.random.default_rng(0)
-            noise = [rng.standard_normal(shape).astype(np.float32) for shape in self.bottoms]
-            with np.errstate(all="ignore"):
-                return selection.fastest(self._key(custom, fit), fit, lambda i: self._try(i, noise))
-        return fit[0], selection.reason(custom, fit)
+        fit = candidates(self.layer, self.bottoms, self.tops, codes)
+        if not self.layer.autotune or len(fit) == 1 or codes:
+            return fit[0]
+        rng = np.random.default_rng(0)
+        noise = [rng.standard_normal(shape).astype(np.float32) for shape in self.bottoms]
+        with np.errstate(all="ignore"):
+            return selection.fastest(self._key(self.layer.custom, fit), fit, lambda i: self._try(i, noise))
 
     def _try(self, implementation: Implementation, noise: Sequence[Array]) -> None:
         if getattr(self, "implementation", None) is not implementation:
@@ -139,14 +137,10 @@ class Frame:
 
     def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the function's arguments before x (self) and after it (named arguments)."""
-        custom, implementation = self.layer.custom, self.implementation
-        named = self.layer.named(*self.seen)
-        values = {**named, **self._scratch(named)}
-        arguments = custom.call(implementation.function, None, values)
-        first = 1 if definition.takes_self(implementation.function) else 0
-        before = arguments[:first]
-        if self._jit:
-            before = (None,) * first  # compiled methods get None as self
+        function, named = self.implementation.function, self.layer.named(*self.seen)
+        arguments = self.layer.custom.call(function, None, {**named, **self._scratch(named)})
+        first = int(takes_self(function))
+        before = (None,) * first if self._jit else arguments[:first]  # compiled methods get None as self
         return before, arguments[first + 1 :]
 
     def _scratch(self, values: Mapping[str, Any]) -> dict[str, Array]:

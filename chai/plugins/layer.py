@@ -257,11 +257,6 @@ class CustomLayer(Layer):
         self._frames = {}  # not clear(): copies of this layer share the old dict
         self._constants = None
 
-    @property
-    def chosen(self) -> str:
-        """Return the implementation that ran last, with the reason; "" before the first run."""
-        return next(reversed(self._frames.values())).reason if self._frames else ""
-
     # -- for Frame
 
     def constants(self) -> dict[str, Any]:

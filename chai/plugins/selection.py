@@ -37,10 +37,8 @@ def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:
     return f"{chosen.name} ({why}; others: {', '.join(others)})"
 
 
-def fastest(
-    key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]
-) -> tuple[Implementation, str]:
-    """Return the fastest of ``fit``, and its description; ``run`` computes once, on separate buffers.
+def fastest(key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]) -> Implementation:
+    """Return the fastest of ``fit``; ``run`` computes once, on separate buffers.
 
     It is remembered in a file, JSON of {"key": {"fastest": name, "ms": {name: milliseconds}}}. A key has the type, the
     hash of its code and the sizes, so an old entry is never wrong, only unused.
@@ -53,9 +51,7 @@ def fastest(
         times = {i.name: _median(partial(run, i)) for i in fit}
         entry = {"fastest": min(times, key=lambda n: times[n]), "ms": times}
         _write(file, {**entries, key: entry})
-    chosen = names[entry["fastest"]]
-    figures = ", ".join(f"{name} {ms:.3f} ms" for name, ms in entry["ms"].items())
-    return chosen, f"{chosen.name} (fastest: {figures})"
+    return names[entry["fastest"]]
 
 
 def _read(file: Path) -> dict[str, Any]:

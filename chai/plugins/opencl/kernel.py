@@ -80,10 +80,6 @@ class Bound:
         return self._planner.plan()
 
     @cached_property
-    def _spec(self) -> dict[str, Any]:
-        return self.plan.spec()
-
-    @cached_property
     def _memory(self) -> MemoryFile:
         buffers, size = regions(self.plan.sizes)
         try:
@@ -154,7 +150,7 @@ class Bound:
             self._tell()
             self._runner = self._layer.resources.of(runner)
         try:
-            self._runner.run(self._number, self._spec, self._memory)
+            self._runner.run(self._number, self.plan.spec, self._memory)
         except EngineError as error:
             self._refused(error)
         except Died as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ class LaunchPlan:
         self.constants.append((self.buffer(values.nbytes), values))
         return self.constants[-1][0]
 
+    @cached_property
     def spec(self) -> dict[str, Any]:
         """Return what the worker needs, for JSON."""
         buffers, size = regions(self.sizes)

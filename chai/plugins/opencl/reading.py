@@ -173,7 +173,7 @@ def _stage(layer: Element, files: list[Path]) -> Stage:
     if entry not in known:
         near = did_you_mean(entry, known, listed="kernels" if known else None)
         raise kernel.error(f"there is no kernel {entry!r} in the source; {near or 'it has none'}", "entry")
-    shaves = _whole(layer, "max-shaves", 1024, default=0)
+    shaves = _whole(layer, "max-shaves", 1024)
     return Stage(
         entry,
         texts,
@@ -330,7 +330,7 @@ def _memory(element: Element) -> Binding:
         return Buffer(
             _whole(element, "port-index", limits().ports),
             _formula(element, "size", 0, element.get("size")),
-            _port(element, "output"),
+            _port(element),
         )
     for name in ("source", "dim", "size"):
         if name in element.attributes:
@@ -363,7 +363,7 @@ def _scalar(element: Element) -> Size | Given:
         raise element.error(f"type={kind!r}: expected int or float", "type")
     size = _SIZE.fullmatch(source)
     if size:
-        port = int(size[2]) if size[2] else _whole(element, "port-index", limits().ports, default=0)
+        port = int(size[2]) if size[2] else _whole(element, "port-index", limits().ports)
         return Size(Port("input" if size[1] == "I" else "output", port), size[3])
     if not _NAME.fullmatch(source):
         raise element.error(f"source={source!r}: expected a size like I.X or O.F, or the name of a parameter", "source")
@@ -378,11 +378,11 @@ def _work(layer: Element) -> WorkSizes:
     local = _formulas(element, "local", "")
     if local and len(local) != len(sizes):
         raise element.error(f"{len(local)} local sizes for {len(sizes)} global ones", "local")
-    return WorkSizes(sizes, local, _port(element, "output"))
+    return WorkSizes(sizes, local, _port(element))
 
 
-def _port(element: Element, default: str) -> Port:
-    text = element.get("dim", default)
+def _port(element: Element) -> Port:
+    text = element.get("dim", "output")
     match = _DIM.fullmatch(text.strip())
     if match is None or len(match[2] or "") > 4:
         raise element.error(f'dim={text!r}: expected output or "input,N"', "dim")
@@ -407,10 +407,8 @@ def _formula(element: Element, attribute: str, start: int, text: str) -> Formula
         raise element.error(f"{attribute}: {error}", attribute, shift=start + error.start) from None
 
 
-def _whole(element: Element, attribute: str, most: int, default: int = 0) -> int:
-    if attribute not in element.attributes:
-        return default
-    text = element.get(attribute)
+def _whole(element: Element, attribute: str, most: int) -> int:
+    text = element.get(attribute, "0")
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) <= most):
         raise element.error(f"{attribute}={text!r}: expected a whole number from 0 to {most}", attribute)
     return int(text)
