@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 from ..blob import Array
@@ -19,7 +19,7 @@ from ..util.rounding import ceil_div, round_up
 from .emit import ConstantPool, GemmPass, Group, MicroOps
 from .isa import BLOCK, Gemm, Load, Memory, MicroOp, Store
 from .loops import FORGET
-from .requantize import Runs, Shift, begin, end, loaded
+from .requantize import Runs, Shift, begin, end
 
 # entries of each of the two parts of INP and WGT; UOP must hold the micro-ops for all of them
 INPUTS, WEIGHTS = 944, 504
@@ -58,6 +58,10 @@ class OutputTile(NamedTuple):
         """Return its pixels."""
         return self.height * self.width
 
+    def starts(self, target: Plane) -> tuple[list[int], list[int]]:
+        """Return the first rows and the first columns of the tiles that cover a blob."""
+        return starts(target.height, self.rows), starts(target.width, self.columns)
+
     @classmethod
     def over(cls, window: Window, rows: int, columns: int) -> OutputTile:
         """Return the tile of ``rows`` x ``columns`` positions of a window."""
@@ -88,21 +92,19 @@ class ConvolutionLowering:
     window: Window
     group: int
     shift: Shift
+    micro_ops: MicroOps
     constants: ConstantPool
     packed: dict[tuple[int, ...], Load] = field(default_factory=dict)
 
-    def groups(self, micro_ops: MicroOps) -> Iterator[Group]:
+    def groups(self) -> Iterator[Group]:
         """Yield the groups of positions and outputs in order."""
         self.loaded_inputs = self.passed = self.done = 0
-        for family in self.families:
-            tile = self.tile(family)
-            for image in range(self.source.batch):
-                for top in starts(self.target.height, tile.rows):
-                    for left in starts(self.target.width, tile.columns):
-                        yield from self._of_tile(micro_ops, family, tile, (image, top, left))
+        for family in self._families():
+            tile = self._tile(family)
+            for place in product(range(self.source.batch), *tile.starts(self.target)):
+                yield from self._of_tile(family, tile, place)
 
-    @cached_property
-    def families(self) -> list[Family]:
+    def _families(self) -> list[Family]:
         """Return which blocks of outputs read which blocks of inputs."""
         m, per = self.weights.shape[:2]
         each = m // self.group
@@ -115,20 +117,12 @@ class ConvolutionLowering:
 
     # -- tiles
 
-    def tile(self, family: Family) -> OutputTile:
+    def _tile(self, family: Family) -> OutputTile:
         """Return the tile with the fewest modelled cycles, by computing or by moving."""
-        tiles = {self._cost(family, tile): tile for tile in self._tiles() if self._fits(tile)}
+        heights, widths = ({ceil_div(size, n) for n in range(1, size + 1)} for size in self.target[-2:])
+        every = (OutputTile.over(self.window, h, w) for w in sorted(widths) for h in sorted(heights))
+        tiles = {self._cost(family, t): t for t in every if t.positions <= SUMS and t.area <= INPUTS}
         return tiles[min(tiles)]
-
-    def _tiles(self) -> Iterator[OutputTile]:
-        height, width = self.target[-2:]
-        every = {ceil_div(height, n) for n in range(1, height + 1)}
-        for columns in sorted({ceil_div(width, n) for n in range(1, width + 1)}):
-            for rows in sorted(every):
-                yield OutputTile.over(self.window, rows, columns)
-
-    def _fits(self, tile: OutputTile) -> bool:
-        return tile.positions <= SUMS and tile.area <= INPUTS
 
     def _cost(self, family: Family, tile: OutputTile) -> tuple[float, int]:
         """Estimate the cycles of an image, by computing or by moving: (cycles, - positions of a tile)."""
@@ -163,9 +157,7 @@ class ConvolutionLowering:
 
     # -- one tile
 
-    def _of_tile(
-        self, micro_ops: MicroOps, family: Family, tile: OutputTile, place: tuple[int, int, int]
-    ) -> Iterator[Group]:
+    def _of_tile(self, family: Family, tile: OutputTile, place: tuple[int, int, int]) -> Iterator[Group]:
         """Yield the groups of a tile; ``place`` is (image, first row, first column)."""
         share = self._share(tile, len(family.inputs))
         chunk = min(share, WEIGHTS // self.taps)
@@ -177,8 +169,7 @@ class ConvolutionLowering:
             half = self.done % 2
             dst, fixed = half * SUMS, FIXED + half * 64
             sums = Runs(dst, tile.positions, len(outputs))
-            load = loaded(self.constants, self.shift, self.bias, outputs[0], len(outputs), fixed)
-            before = begin(micro_ops, load, sums, fixed)
+            before = begin(self.micro_ops, self.constants, self.shift, self.bias, outputs[0], sums, fixed)
             passes = []
             for part in parts:
                 for at in range(0, len(part), chunk):
@@ -193,8 +184,8 @@ class ConvolutionLowering:
                     first = MicroOp(dst, inp, self.passed % 2 * WEIGHTS)
                     self.passed += 1
                     loads.append(self._weights(outputs, blocks, first.wgt))
-                    passes.append(GemmPass(loads, [self._gemm(micro_ops, tile, first, len(blocks), len(outputs))]))
-            after = end(micro_ops, self.shift, sums, fixed, SPARE)
+                    passes.append(GemmPass(loads, [self._gemm(tile, first, len(blocks), len(outputs))]))
+            after = end(self.micro_ops, self.shift, sums, fixed, SPARE)
             stores = [self._store(tile, place, block, dst + i * sums.size) for i, block in enumerate(outputs)]
             self.done += 1
             yield Group(before, passes, after, stores)
@@ -239,16 +230,16 @@ class ConvolutionLowering:
                 weights[rows - output * BLOCK, first - block * BLOCK : last - block * BLOCK] = part
         return weights.transpose(2, 3, 0, 1).reshape(-1, BLOCK, BLOCK)
 
-    def _gemm(self, micro_ops: MicroOps, tile: OutputTile, first: MicroOp, blocks: int, several: int) -> Gemm:
+    def _gemm(self, tile: OutputTile, first: MicroOp, blocks: int, several: int) -> Gemm:
         """Return the product of ``blocks`` blocks of inputs and weights; ``first`` is the first entry of each memory."""
         dst, inp, wgt = first
         (kh, kw), (sh, sw), count = self.window.kernel, self.window.stride, tile.positions
         if self.taps == sh == sw == 1:  # the loops are free: one is for runs of 16 positions
-            table = micro_ops.table(
+            table = self.micro_ops.table(
                 MicroOp(dst + i, inp + b * tile.area + i, wgt + b) for b in range(blocks) for i in range(FORGET)
             )
             return Gemm(*table, several, count // FORGET, count, FORGET, 0, FORGET, blocks, 0)
-        table = micro_ops.table(
+        table = self.micro_ops.table(
             MicroOp(dst + i, inp + b * tile.area + pixel, wgt + b * self.taps)
             for b in range(blocks)
             for i, pixel in enumerate(tile.pixels((sh, sw)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 
 from ..blob import Array
 from ..codegen.memory_map import MARKS, REGION
@@ -17,7 +17,6 @@ from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .isa import (
-    BLOCK,
     ENTRY_BYTES,
     Alu,
     AluOperation,
@@ -28,6 +27,7 @@ from .isa import (
     Memory,
     MicroOp,
     Store,
+    Tokens,
     encode_micro_ops,
 )
 from .loops import FORGET
@@ -121,38 +121,23 @@ class MicroOps:
 
 def task(number: int, groups: Sequence[Group], micro_ops: MicroOps, constants: ConstantPool) -> list[Instruction]:
     """Return the instructions of a segment's Task of this number: all tokens that they give are taken."""
-    passes = list(chain.from_iterable(group.passes for group in groups))
-    packets = [_packet(i, each) for i, each in enumerate(passes)]
+    packets = [_packet(i, each) for i, each in enumerate(chain.from_iterable(group.passes for group in groups))]
     mark = _mark(number, micro_ops)
     loaded = np.frombuffer(encode_micro_ops(micro_ops.listed), np.uint8)
     program: list[Instruction] = [constants.load(Memory.UOP, 0, loaded)] if len(loaded) else []
     program += chain.from_iterable(packets[:2])
-    done = 0
+    ahead = iter(packets[2:])
     for s, group in enumerate(groups):
         computing = [*group.before]
-        ends = []  # where each pass ends
+        ends, following = [0], []  # of each pass, and the packet after it
         for each in group.passes:
-            gemms: list[Instruction] = [*each.gemms]
-            gemms[0] = _with(gemms[0], pop_prev=1)
-            if done + 2 < len(passes):
-                gemms[-1] = _with(gemms[-1], push_prev=1)
-            computing += gemms
-            ends.append((len(computing), done))
-            done += 1
-        computing += group.after
-        if s >= 2:
-            computing[0] = _with(computing[0], pop_next=1)
-        computing[-1] = _with(computing[-1], push_next=1)
-        begin = 0
-        for end, index in ends:
-            program += computing[begin:end]
-            program += packets[index + 2] if index + 2 < len(packets) else ()
-            begin = end
-        program += computing[begin:]
-        stores: list[Instruction] = [*group.stores]
-        stores[0] = _with(stores[0], pop_prev=1)
-        stores[-1] = _with(stores[-1], push_prev=1)
-        program += stores
+            following.append(next(ahead, []))
+            computing += _linked(each.gemms, "pop_prev", "push_prev" if following[-1] else "")
+            ends.append(len(computing))
+        computing = _linked([*computing, *group.after], "pop_next" if s >= 2 else "", "push_next")
+        for (begin, end), packet in zip(pairwise(ends), following):
+            program += computing[begin:end] + packet
+        program += computing[ends[-1] :] + _linked(group.stores, "pop_prev", "push_prev")
     stored = [_with(NOTHING, pop_next=1)] * min(2, len(groups))
     return [*program, *stored, *mark, _with(NOTHING, pop_next=1), _with(NOTHING, push_prev=1), WAIT]
 
@@ -162,39 +147,31 @@ def _mark(number: int, micro_ops: MicroOps) -> list[Instruction]:
     begin = MARKS << REGION
     copy = Alu(AluOperation.ADD, *micro_ops.table([MicroOp()]), 0)
     target = (begin + MARK) // ENTRY_BYTES[Memory.OUT] + number
-    return [
-        Load(Memory.ACC, 0, begin // ENTRY_BYTES[Memory.ACC], 1, 1),
-        _with(copy, push_next=1),
-        _with(Store(0, target, 1, 1), pop_prev=1, push_prev=1),
-    ]
+    load = Load(Memory.ACC, 0, begin // ENTRY_BYTES[Memory.ACC], 1, 1)
+    return [load, _with(copy, push_next=1), _with(Store(0, target, 1, 1), pop_prev=1, push_prev=1)]
 
 
 NOTHING = Load(Memory.UOP, 0, 0)
-WAIT = Load(Memory.INP, 0, 0)._replace(tokens=NOTHING.tokens._replace(pop_next=1))
+WAIT = Load(Memory.INP, 0, 0, tokens=Tokens(pop_next=1))
 
 
 def finished(program: Sequence[Instruction]) -> list[Instruction]:
     """Return the Tasks' instructions with an end: the last WAIT of LOAD is answered, and FINISH comes last."""
-    if not program:
-        return [Finish()]
-    answered = _with(program[-1], push_next=1)
-    return [*program[:-1], answered, _with(NOTHING, pop_prev=1), Finish()]
+    return [*_linked(program, "", "push_next"), _with(NOTHING, pop_prev=1), Finish()] if program else [Finish()]
 
 
 def _packet(number: int, each: GemmPass) -> list[Instruction]:
-    loads: list[Instruction] = [*each.loads] or [Load(Memory.INP, 0, 0)]
-    if number >= 2:
-        loads[0] = _with(loads[0], pop_next=1)
-    loads[-1] = _with(loads[-1], push_next=1)
-    return loads
+    return _linked(each.loads or [Load(Memory.INP, 0, 0)], "pop_next" if number >= 2 else "", "push_next")
+
+
+def _linked(instructions: Sequence[Instruction], first: str, last: str) -> list[Instruction]:
+    """Return instructions of which the first takes and the last gives a token; the names are those of Tokens, "" for none."""
+    linked = [*instructions]
+    for i, token in ((0, first), (-1, last)):
+        if token:
+            linked[i] = _with(linked[i], **{token: 1})
+    return linked
 
 
 def _with(instruction: Instruction, **tokens: int) -> Instruction:
     return instruction._replace(tokens=instruction.tokens._replace(**tokens))
-
-
-def lanes(values: Array, blocks: int) -> Array:
-    """Return int32 (blocks, 16) of one value per channel, zeros after the last."""
-    padded = np.zeros(blocks * BLOCK, np.int32)
-    padded[: len(values)] = values
-    return padded.reshape(blocks, BLOCK)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-from .conv import INPUTS, OutputTile, Plane, starts, under
+from .conv import INPUTS, OutputTile, Plane, under
 from .emit import ConstantPool, GemmPass, Group, MicroOps
 from .isa import BLOCK, Alu, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
@@ -31,17 +32,14 @@ class Maximum:
     source: Plane
     target: Plane
     window: Window
+    micro_ops: MicroOps
     constants: ConstantPool
 
-    def groups(self, micro_ops: MicroOps) -> Iterator[Group]:
+    def groups(self) -> Iterator[Group]:
         """Yield the groups of positions in order: one block of channels each."""
-        tile, done = self._tile(), 0
-        for image in range(self.source.batch):
-            for block in range(ceil_div(self.source.channels, BLOCK)):
-                for top in starts(self.target.height, tile.rows):
-                    for left in starts(self.target.width, tile.columns):
-                        yield self._group(micro_ops, tile, (image, block, top, left), done % 2)
-                        done += 1
+        tile, blocks = self._tile(), range(ceil_div(self.source.channels, BLOCK))
+        places = product(range(self.source.batch), blocks, *tile.starts(self.target))
+        return (self._group(tile, place, number % 2) for number, place in enumerate(places))
 
     def _tile(self) -> OutputTile:
         """Return the largest tile: of whole rows, if one fits."""
@@ -53,8 +51,9 @@ class Maximum:
                     return tile
         raise AssertionError("a window of one position fits")
 
-    def _group(self, micro_ops: MicroOps, tile: OutputTile, place: tuple[int, int, int, int], half: int) -> Group:
+    def _group(self, tile: OutputTile, place: tuple[int, int, int, int], half: int) -> Group:
         """Return the maxima of a tile; ``place`` is (image, block, first row, first column)."""
+        micro_ops = self.micro_ops
         dst, inp, area = half * RESULTS, half * INPUTS, round_up(tile.area, FORGET)
         load = under(self.source, self.window, tile, place, inp)
         identity = self.constants.load(Memory.WGT, half, np.eye(BLOCK, dtype=np.int8))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ..blob import Array
 from ..fixed import Requantization
 from ..util.lazy_numpy import np
-from .emit import ConstantPool, MicroOps, lanes
-from .isa import LEFT, RIGHT, AluOperation, Instruction, Load, Memory
+from .emit import ConstantPool, MicroOps
+from .isa import BLOCK, LEFT, RIGHT, AluOperation, Instruction, Memory
 
 WIDE = 256  # beyond every code: sums are clamped to it before a left shift
 IMMEDIATE = (1 << 15) - 1
@@ -83,7 +83,7 @@ def shift_of(r: Requantization, channels: int, silent: Array | None = None) -> S
 
 def table(shift: Shift, bias: Array, first: int, blocks: int) -> Array:
     """Return the constants of ``blocks`` blocks of 16 channels from block ``first``: int32 (n * blocks, 16)."""
-    part = slice(16 * first, 16 * (first + blocks))
+    part = slice(BLOCK * first, BLOCK * (first + blocks))
     right = shift.right[part]
     rows = {
         "bias": (bias + shift.half if shift.relu else bias)[part],
@@ -91,7 +91,10 @@ def table(shift: Shift, bias: Array, first: int, blocks: int) -> Array:
         "first": np.minimum(right, SHIFT),
         "second": np.maximum(right - SHIFT, 0),
     }
-    return np.concatenate([lanes(rows[name], blocks) for name in shift.constants])
+    padded = np.zeros((len(shift.constants), blocks * BLOCK), np.int32)  # zeros after the last channel
+    for row, name in zip(padded, shift.constants):
+        row[: len(rows[name])] = rows[name]
+    return padded.reshape(-1, BLOCK)
 
 
 class Runs(NamedTuple):
@@ -102,9 +105,12 @@ class Runs(NamedTuple):
     groups: int = 1
 
 
-def begin(micro_ops: MicroOps, load: Instruction, sums: Runs, constants: int) -> list[Instruction]:
-    """Return what sets accumulators to the bias at ``constants``."""
+def begin(
+    micro_ops: MicroOps, pool: ConstantPool, shift: Shift, bias: Array, first: int, sums: Runs, constants: int
+) -> list[Instruction]:
+    """Return what loads the constants of the blocks of channels from ``first`` on to ACC, and sets sums to their bias."""
     dst, count, groups = sums
+    load = pool.load(Memory.ACC, constants, table(shift, bias, first, groups))
     clear = micro_ops.clear(dst, count * groups)
     return [load, clear, micro_ops.spread(AluOperation.ADD, dst, count, constants, groups)]
 
@@ -142,8 +148,3 @@ def end(micro_ops: MicroOps, shift: Shift, sums: Runs, constants: int, spare: in
         u.apply(AluOperation.MAX, dst, every, shift.low),
         u.apply(AluOperation.MIN, dst, every, shift.high),
     ]
-
-
-def loaded(constants: ConstantPool, shift: Shift, bias: Array, first: int, blocks: int, entry: int) -> Load:
-    """Return the LOAD of the constants of ``blocks`` blocks of channels to ``entry`` of ACC."""
-    return constants.load(Memory.ACC, entry, table(shift, bias, first, blocks))

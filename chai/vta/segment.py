@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..codegen.chain import wanted
 from ..codegen.memory_map import FIXED, REGION, Usage, regions
@@ -45,17 +45,16 @@ def _shift(task: Task) -> Shift | str | None:
         return shift_of(task.requantization, len(weights), silent)
     if isinstance(task, Pool):
         return None if task.requantization is None else "an average: VTA has no multiplier after its accumulators"
-    if isinstance(task, Copy):
-        return None if task.requantization is None else _scaled(task, task.requantization)[1]
-    if isinstance(task, Eltwise):
-        if task.negative is not None:
-            return "a leaky ReLU: VTA has no multiplier after its accumulators"
-        return _scaled(task, task.requantization)[1]
-    return f"no {task.kind} unit"
+    if isinstance(task, Eltwise) and task.negative is not None:
+        return "a leaky ReLU: VTA has no multiplier after its accumulators"
+    return _scaled(task)[1] if isinstance(task, (Copy, Eltwise)) else f"no {task.kind} unit"
 
 
-def _scaled(task: Copy | Eltwise, r: Requantization) -> tuple[list[int], Shift | str]:
-    """Return a sum's factors without their common power of two, and the Shift without it."""
+def _scaled(task: Copy | Eltwise) -> tuple[list[int], Shift | str | None]:
+    """Return a sum's factors without their common power of two, and the Shift without it; None for codes as they are."""
+    r = task.requantization
+    if r is None:
+        return [1], None
     factors = [int(r.multiplier)] if isinstance(task, Copy) else [*task.factors]
     common = min((factor & -factor for factor in factors if factor), default=1 << r.shift)
     right = Requantization(np.array(common), r.shift, r.low, r.high, r.negative, r.zero)
@@ -74,7 +73,7 @@ def segment(work: Work) -> VtaSegment:
     for number, each in enumerate(tasks):
         micro_ops = MicroOps(machine.depths[Memory.UOP])
         try:
-            program += task(number, [*_groups(each, blobs, constants)(micro_ops)], micro_ops, constants)
+            program += task(number, [*_groups(each, blobs, micro_ops, constants)], micro_ops, constants)
         except DeviceError as error:
             name = "+".join(each.origin) or each.output
             raise DeviceError(f"task {name} ({each.kind}): {error.message}", layer=name) from error
@@ -84,25 +83,21 @@ def segment(work: Work) -> VtaSegment:
     return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, outputs, whole, ends, constants.parts)
 
 
-def _groups(each: Task, blobs: Blobs, constants: ConstantPool) -> Callable[[MicroOps], Iterator[Group]]:
-    """Return what yields the groups of a Task."""
+def _groups(each: Task, blobs: Blobs, micro_ops: MicroOps, constants: ConstantPool) -> Iterator[Group]:
+    """Return the groups of a Task."""
     reason, shift = refusal(each), _shift(each)
     if reason is not None:
         raise DeviceError(reason)
+    assert not isinstance(shift, str)
     sources = [Plane(*blobs.view(blob)) for blob in each.inputs]
     target = Plane(*blobs.view(each.output))
-    if isinstance(each, Conv):
-        assert isinstance(shift, Shift)
-        weights = np.asarray(each.weights)
-        return ConvolutionLowering(
-            sources[0], target, weights, each.bias, each.window, each.group, shift, constants
-        ).groups
     if isinstance(each, Pool):
-        return Maximum(sources[0], target, each.window, constants).groups
-    assert shift is None or isinstance(shift, Shift)
+        return Maximum(sources[0], target, each.window, micro_ops, constants).groups()
+    if isinstance(each, Conv):
+        assert shift is not None
+        parts = np.asarray(each.weights), each.bias, each.window, each.group, shift
+        return ConvolutionLowering(sources[0], target, *parts, micro_ops, constants).groups()
+    assert isinstance(each, (Copy, Eltwise))
     if isinstance(each, Copy):
         target = target._replace(address=target.address + each.first // BLOCK * target.pitch)
-        factors = [1] if each.requantization is None else _scaled(each, each.requantization)[0]
-        return Sum(sources, target, factors, shift, constants).groups
-    assert isinstance(each, Eltwise)
-    return Sum(sources, target, _scaled(each, each.requantization)[0], shift, constants).groups
+    return Sum(sources, target, _scaled(each)[0], shift, micro_ops, constants).groups()

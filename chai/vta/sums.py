@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from ..blob import Array
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-from .conv import FIXED, INPUTS, SPARE, SUMS, Plane
+from .conv import FIXED, INPUTS, SPARE, SUMS, Plane, starts
 from .emit import ConstantPool, GemmPass, Group, MicroOps
 from .isa import BLOCK, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
-from .requantize import Runs, Shift, begin, end, loaded
+from .requantize import Runs, Shift, begin, end
 
 DIGIT = 7  # bits
 MOST = 256  # positions at a time
@@ -40,39 +41,37 @@ class Sum:
     target: Plane
     factors: Sequence[int]
     shift: Shift | None
+    micro_ops: MicroOps
     constants: ConstantPool
 
-    def groups(self, micro_ops: MicroOps) -> Iterator[Group]:
+    def groups(self) -> Iterator[Group]:
         """Yield the groups of positions in order: one block of channels each."""
-        pixels, done = self.target.height * self.target.width, 0
+        pixels = self.target.height * self.target.width
         size = ceil_div(pixels, ceil_div(pixels, MOST))
-        for image in range(self.target.batch):
-            for block in range(ceil_div(self.sources[0].channels, BLOCK)):
-                for at in range(0, pixels, size):
-                    yield self._group(micro_ops, (image, block, min(at, pixels - size)), size, done % 2)
-                    done += 1
+        blocks = range(ceil_div(self.sources[0].channels, BLOCK))
+        places = product(range(self.target.batch), blocks, starts(pixels, size))
+        return (self._group(place, size, number % 2) for number, place in enumerate(places))
 
-    def _group(self, micro_ops: MicroOps, where: tuple[int, int, int], size: int, half: int) -> Group:
-        """Return the sums of ``size`` positions; ``where`` is (image, block, first position)."""
-        image, block, at = where
+    def _group(self, place: tuple[int, int, int], size: int, half: int) -> Group:
+        """Return the sums of ``size`` positions; ``place`` is (image, block, first position)."""
+        micro_ops, (image, block, at) = self.micro_ops, place
         dst, inp, wgt, count = half * SUMS, half * INPUTS, half * 64, round_up(size, FORGET)
         loads = [
             Load(Memory.INP, inp + i * count, source.entry(image, block) + at, 1, size)
             for i, source in enumerate(self.sources)
         ]
         steps = [digits(factor) for factor in self.factors]
-        places = max(map(len, steps))
         gemms: list[Instruction] = []
         matrices: list[Array] = []
-        for place in reversed(range(places)):
+        for digit in reversed(range(max(map(len, steps)))):
             for i, step in enumerate(steps):
-                if place < len(step) and step[place]:
+                if digit < len(step) and step[digit]:
                     table = micro_ops.table(
                         MicroOp(dst + k, inp + i * count + k, wgt + len(matrices)) for k in range(FORGET)
                     )
                     gemms.append(Gemm(*table, count // FORGET, 1, FORGET, 0, FORGET))
-                    matrices.append(step[place] * np.eye(BLOCK, dtype=np.int8))
-            if place:
+                    matrices.append(step[digit] * np.eye(BLOCK, dtype=np.int8))
+            if digit:
                 gemms.append(micro_ops.apply(AluOperation.SHR, dst, count, -DIGIT))
         if matrices:
             loads.append(self.constants.load(Memory.WGT, wgt, np.stack(matrices)))
@@ -80,11 +79,9 @@ class Sum:
         before: list[Instruction] = [micro_ops.clear(dst, count)]
         after: list[Instruction] = []
         if self.shift is not None:
-            bias = np.zeros(BLOCK, np.int64)
-            load = loaded(self.constants, self.shift, bias, 0, 1, fixed)
-            *before, last = begin(micro_ops, load, Runs(dst, count), fixed)
-            # the bias is not shifted with digits
-            after = [last, *end(micro_ops, self.shift, Runs(dst, count), fixed, SPARE)]
+            bias, sums = np.zeros(BLOCK, np.int64), Runs(dst, count)
+            *before, last = begin(micro_ops, self.constants, self.shift, bias, 0, sums, fixed)
+            after = [last, *end(micro_ops, self.shift, sums, fixed, SPARE)]  # the bias is not shifted with digits
         if not gemms:
             gemms.append(micro_ops.apply(AluOperation.ADD, dst, count, 0))
         store = Store(dst, self.target.entry(image, block) + at, 1, size, 0)
