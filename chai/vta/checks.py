@@ -6,19 +6,19 @@ that were written a moment before. A checked program can run as often as its ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..blob import Array
 from ..errors import DeviceError
 from ..limits import limits
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from .isa import BLOCK, BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
 from .loops import FORGET, Entries, Indices, Nest, indices, nest
 from .units import Dispatch, Unit, steps
 
-_SIZES = [ENTRY_BYTES[memory] for memory in Memory]
 _OTHERS = [[other for other in Unit if other != unit] for unit in Unit]
 ROOM = 1 << 23  # micro-ops of different instructions that a checked program keeps, some 40 bytes each
 
@@ -102,49 +102,42 @@ class _Order:
         self.last[step.unit] = step.sequence
 
 
-@dataclass
 class _Checker:
-    machine: Machine
-    areas: Sequence[Area]
-    distance: bool
-    nests: dict[tuple[object, ...], Indices] = field(default_factory=dict)
-    recent: dict[tuple[object, ...], Indices] = field(default_factory=dict)  # since micro-ops were loaded last
-    kept: int = 0  # micro-ops in ``nests``
-
-    def __post_init__(self) -> None:
-        depths = self.machine.depths
+    def __init__(self, machine: Machine, areas: Sequence[Area], distance: bool) -> None:
+        self.machine, self.areas, self.distance = machine, areas, distance
+        self.nests: dict[tuple[object, ...], Indices] = {}
+        self.recent: dict[tuple[object, ...], Indices] = {}  # since micro-ops were loaded last
+        self.kept = 0  # micro-ops in ``nests``
+        depths = machine.depths
         self.micro_ops = np.zeros(depths[Memory.UOP], np.uint32)
         # entries that the program has loaded, or computed from such: the others hold what earlier programs left
         self.filled = [np.zeros(depth, bool) for depth in depths]
         self.orders = [_Order(depths[memory]) for memory in Memory]
-        self.readable = [[area for area in self.areas if memory in area.loads] for memory in Memory]
-        self.writable = [area for area in self.areas if area.writable]
         self.stored = {
-            area.start: _Order(-(-len(area.data) // ENTRY_BYTES[Memory.OUT])) for area in self.areas if area.writable
+            area.start: _Order(ceil_div(len(area.data), ENTRY_BYTES[Memory.OUT])) for area in areas if area.writable
         }
 
     def check(self, step: Dispatch) -> Checked:
-        try:
-            return self._checked(step)
-        except DeviceError as error:
-            name = type(step.instruction).__name__.upper()
-            raise DeviceError(f"instruction {step.number} ({name}): {error.message}") from error
-
-    def _checked(self, step: Dispatch) -> Checked:
         instruction = step.instruction
-        if isinstance(instruction, Load) and instruction.columns:
-            return Checked(instruction, None, self._load(instruction, step), step)
-        if isinstance(instruction, Store) and instruction.columns:
-            return Checked(instruction, None, self._store(instruction, step), step)
-        if isinstance(instruction, (Gemm, Alu)):
-            return Checked(instruction, self._compute(instruction, step), None, step)
-        return Checked(instruction, None, None, step)
+        known: Indices | None = None
+        dram: Array | None = None
+        try:
+            if isinstance(instruction, (Gemm, Alu)):
+                known = self._compute(instruction, step)
+            elif isinstance(instruction, Load) and instruction.columns:
+                dram = self._load(instruction, step)
+            elif isinstance(instruction, Store) and instruction.columns:
+                dram = self._store(instruction, step)
+        except DeviceError as error:
+            name = type(instruction).__name__.upper()
+            raise DeviceError(f"instruction {step.number} ({name}): {error.message}") from error
+        return Checked(instruction, known, dram, step)
 
     def _load(self, load: Load, step: Dispatch) -> Array:
         memory = load.memory
         height, width = load.top + load.rows + load.bottom, load.left + load.columns + load.right
         entries = self._entries(memory, load.entry, height * width)
-        data = self._dram(load, memory, step, self.readable[memory])
+        data = self._dram(load, step)
         if step.unit == Unit.LOAD:
             self.orders[memory].access(memory, entries, step, write=True)
         self.filled[memory][entries] = True
@@ -158,7 +151,7 @@ class _Checker:
         if not self.filled[Memory.OUT][entries].all():
             raise DeviceError("it stores entries of OUT that no GEMM or ALU has written from entries that were loaded")
         self.orders[Memory.OUT].access(Memory.OUT, entries, step, write=False)
-        return self._dram(store, Memory.OUT, step, self.writable)
+        return self._dram(store, step)
 
     def _compute(self, instruction: Gemm | Alu, step: Dispatch) -> Indices:
         gemm = isinstance(instruction, Gemm)
@@ -216,23 +209,25 @@ class _Checker:
             raise DeviceError(f"{count} entries from {index} on are beyond the {depth} of {memory.name}")
         return slice(index, index + count)
 
-    def _dram(self, move: Load | Store, memory: Memory, step: Dispatch, areas: Iterable[Area]) -> Array:
-        """Return the rows in DRAM that an instruction moves, of one of these areas."""
-        size = _SIZES[memory]
+    def _dram(self, move: Load | Store, step: Dispatch) -> Array:
+        """Return the rows in DRAM that an instruction moves, of one area."""
+        memory, stores = move.memory, isinstance(move, Store)
+        size = ENTRY_BYTES[memory]
         if not move.rows:
             raise DeviceError(f"it has {move.columns} columns and no rows")
         begin, bytes, stride = move.dram * size, move.columns * size, move.stride * size
         end = begin + (move.rows - 1) * stride + bytes
-        for area in areas:
-            if area.start <= begin and end <= area.start + len(area.data):
+        for area in self.areas:
+            allowed = area.writable if stores else memory in area.loads
+            if allowed and area.start <= begin and end <= area.start + len(area.data):
                 break
         else:
-            what = "may be stored to" if isinstance(move, Store) else "may be loaded into " + memory.name
+            what = "may be stored to" if stores else "may be loaded into " + memory.name
             raise DeviceError(f"bytes {begin:#x} to {end:#x} are not all of one buffer that {what}")
-        if isinstance(move, Store) and move.rows > 1 and move.stride < move.columns:
+        if stores and move.rows > 1 and move.stride < move.columns:
             raise DeviceError(f"rows of {move.columns} entries that are {move.stride} apart overlap")
         if area.start in self.stored:
-            word = _SIZES[Memory.OUT]
+            word = ENTRY_BYTES[Memory.OUT]
             if memory == Memory.UOP:
                 raise DeviceError("it loads micro-ops from a buffer that the program writes")
             first, columns = (begin - area.start) // word, bytes // word
@@ -240,5 +235,5 @@ class _Checker:
             if move.rows > 1:
                 rows = np.arange(move.rows) * (stride // word) + first
                 words = np.add.outer(rows, np.arange(columns)).reshape(-1)
-            self.stored[area.start].access(None, words, step, write=isinstance(move, Store))
+            self.stored[area.start].access(None, words, step, write=stores)
         return area.rows(begin, move.rows, bytes, stride)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import ceil
+from math import ceil, prod
 from typing import NamedTuple
 
 from ..blob import Shape
@@ -18,7 +18,7 @@ from ..tasks import Task
 from ..tasks.conv import Conv
 from ..tasks.pool import Pool
 from .checks import Machine
-from .isa import ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store
+from .isa import ENTRY_BYTES, Alu, Gemm, Instruction, Load, Store
 from .units import Unit, steps
 
 
@@ -48,12 +48,10 @@ def estimate(task: Task, shapes: Mapping[str, Shape], rates: Rates, layout: Layo
     _, m, oh, ow = shapes[task.output]
     positions = n * oh * ow
     if isinstance(task, Conv):
-        taps = task.window.kernel[0] * task.window.kernel[1]
-        products = taps * planes(m, layout) * planes(ceil(c / task.group), layout)
+        products = prod(task.window.kernel) * planes(m, layout) * planes(ceil(c / task.group), layout)
         return ceil(positions * (products * rates.gemm + planes(m, layout) * (1 + 4 * rates.alu)))
     if isinstance(task, Pool):
-        taps = task.window.kernel[0] * task.window.kernel[1]
-        return ceil(positions * planes(c, layout) * (2 + (1 + taps) * rates.alu))
+        return ceil(positions * planes(c, layout) * (2 + (1 + prod(task.window.kernel)) * rates.alu))
     return ceil(positions * planes(c, layout) * (1 + len(task.inputs) + 7 * rates.alu))
 
 
@@ -75,8 +73,7 @@ def times(program: Sequence[Instruction], machine: Machine, rates: Rates, tasks:
             spent[type(instruction)] += work
             end = begin + work + rates.start
         elif isinstance(instruction, (Load, Store)) and instruction.columns:
-            memory = instruction.memory if isinstance(instruction, Load) else Memory.OUT
-            moving = instruction.rows * instruction.columns * ENTRY_BYTES[memory] / rates.bytes
+            moving = instruction.rows * instruction.columns * ENTRY_BYTES[instruction.memory] / rates.bytes
             spent[Load] += moving
             port = max(port, begin) + moving
             end = port + rates.start

@@ -57,9 +57,9 @@ class Blocks:
         self._write("fetch", "address", segment.entry(memory.addresses))
         for block, name in (("load", "inp"), ("load", "wgt"), ("compute", "uop"), ("compute", "acc"), ("store", "out")):
             self._write(block, name, 0)  # instructions hold whole addresses
-        self._control("fetch", START)
+        self.windows["fetch"].write(self.registers["control"], START)
         for block in ("load", "compute", "store"):
-            self._control(block, START | RESTART)
+            self.windows[block].write(self.registers["control"], START | RESTART)
 
     def ended(self, segment: VtaSegment, memory: Buffers) -> bool:
         """Return whether the program that was started last has ended.
@@ -98,9 +98,6 @@ class Blocks:
 
     def _write(self, block: str, name: str, value: int) -> None:
         self.windows[block].write(self.registers[block][name], value)
-
-    def _control(self, block: str, value: int) -> None:
-        self.windows[block].write(self.registers["control"], value)
 
 
 def _known(overlay: Overlay) -> Proof:

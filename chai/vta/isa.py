@@ -43,13 +43,7 @@ class AluOperation(IntEnum):
     MIN, MAX, ADD, SHR = range(4)
 
 
-ENTRY_BYTES: Mapping[Memory, int] = {
-    Memory.UOP: UOP_BYTES,
-    Memory.WGT: BLOCK * BLOCK,
-    Memory.INP: BLOCK,
-    Memory.ACC: 4 * BLOCK,
-    Memory.OUT: BLOCK,
-}
+ENTRY_BYTES = UOP_BYTES, BLOCK * BLOCK, BLOCK, 4 * BLOCK, BLOCK  # by Memory
 
 
 class Tokens(NamedTuple):
@@ -89,6 +83,11 @@ class Store(NamedTuple):
     columns: int = 0
     stride: int = 0
     tokens: Tokens = Tokens()
+
+    @property
+    def memory(self) -> Memory:
+        """Return OUT."""
+        return Memory.OUT
 
 
 class Gemm(NamedTuple):
@@ -155,6 +154,8 @@ class InstructionField(NamedTuple):
 
 _HEAD = (("opcode", 3), *((name, 1) for name in Tokens._fields))
 _LOOPS = (("reset", 1), ("first", 13), ("end", 14), ("outer", 14), ("inner", 14))
+_PADS = ("top", "bottom", "left", "right")
+_NESTED = ("outer", "inner")
 _SIGNED = ("immediate",)
 
 
@@ -164,7 +165,7 @@ def fields(encoding: str) -> dict[Opcode, tuple[InstructionField, ...]]:
     kind = ENCODINGS[encoding]
     move = (
         *(("memory", kind), ("entry", 16), ("dram", 32), ("rows", 16), ("columns", 16), ("stride", 16)),
-        *((side, 4) for side in ("top", "bottom", "left", "right")),
+        *((side, 4) for side in _PADS),
     )
     steps = [(f"{name}_{loop}", 10 if name == "wgt" else 11) for name in ("acc", "inp", "wgt") for loop in _NESTED]
     tensor = [(f"{name}_{loop}", 11) for name in ("dst", "src") for loop in _NESTED]
@@ -177,7 +178,6 @@ def fields(encoding: str) -> dict[Opcode, tuple[InstructionField, ...]]:
     }
 
 
-_NESTED = ("outer", "inner")
 MICRO_OP = (InstructionField("dst", 11, 0), InstructionField("src", 11, 11), InstructionField("wgt", 10, 22))
 _CLASSES: Mapping[Opcode, type[Instruction]] = dict(zip(Opcode, (Load, Store, Gemm, Finish, Alu)))
 
@@ -202,14 +202,10 @@ def encode(program: Iterable[Instruction], encoding: str) -> bytes:
 
 
 def _bytes(instruction: Instruction, encoding: str) -> bytes:
-    values: dict[str, int] = {**instruction._asdict(), **instruction.tokens._asdict(), "reset": 0}
     opcode = next(opcode for opcode, cls in _CLASSES.items() if isinstance(instruction, cls))
-    del values["tokens"]
-    values["opcode"] = opcode
+    values: dict[str, int] = {"opcode": opcode, "reset": 0, **instruction._asdict(), **instruction.tokens._asdict()}
     if isinstance(instruction, Store):
         values |= {"memory": Memory.OUT & (1 << ENCODINGS[encoding]) - 1, **dict.fromkeys(_PADS, 0)}
-    if isinstance(instruction, Gemm):
-        values["reset"] = instruction.reset
     if isinstance(instruction, Alu):
         immediate = instruction.immediate
         values |= {"is_immediate": int(immediate is not None), "immediate": immediate or 0}
@@ -236,8 +232,6 @@ def _packed(what: str, fields: Iterable[InstructionField], values: Iterable[int]
 
 
 # -- from bytes
-
-_PADS = ("top", "bottom", "left", "right")
 
 
 def decode(data: bytes | bytearray | memoryview, encoding: str) -> list[Instruction]:
@@ -313,16 +307,15 @@ def _column(name: str, values: Mapping[str, Array]) -> list[Any]:
         return [_TOKENS[i] for i in np.asarray(flags).tolist()]
     column: list[Any] = values[name].tolist()
     if name == "memory":
-        return [_MEMORIES[i] for i in column]
+        return [*map(Memory, column)]
     if name == "operation":
-        return [_OPERATIONS[i] for i in column]
+        return [*map(AluOperation, column)]
     if name == "immediate":
         return [value if has else None for value, has in zip(column, values["is_immediate"].tolist())]
     return column
 
 
 _TOKENS = [Tokens(*(i >> bit & 1 for bit in range(4))) for i in range(16)]
-_MEMORIES, _OPERATIONS = [*Memory], [*AluOperation]
 
 
 def listing(program: Iterable[Instruction]) -> Iterator[str]:

@@ -91,11 +91,9 @@ class Indices:
 
 
 def _distinct(indices: Array) -> Entries:
-    seen = np.zeros(int(indices.max(initial=-1)) + 1, bool)
-    seen[indices] = True
-    distinct = np.flatnonzero(seen)
-    if len(distinct) and int(distinct[-1]) - int(distinct[0]) + 1 == len(distinct):
-        return slice(int(distinct[0]), len(seen))
+    distinct = np.unique(indices)
+    if len(distinct) and distinct[-1] - distinct[0] + 1 == len(distinct):
+        return slice(int(distinct[0]), int(distinct[-1]) + 1)
     return distinct
 
 

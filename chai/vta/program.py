@@ -136,15 +136,11 @@ def _sizes(fixed: int, laid: Regions, tasks: Sequence[Task]) -> dict[int, int]:
     return {FIXED: fixed, **laid.sizes, MARKS: MARK + len(tasks) * ENTRY_BYTES[Memory.OUT]}
 
 
-def _entry_bytes(move: Load | Store) -> int:
-    return ENTRY_BYTES[move.memory if isinstance(move, Load) else Memory.OUT]
-
-
 def _region(instruction: Instruction) -> int:
     """Return the region that an instruction with relative addresses moves entries of; 0 if none."""
     if not isinstance(instruction, (Load, Store)) or not instruction.columns:
         return 0
-    return split(instruction.dram * _entry_bytes(instruction))[0]
+    return split(instruction.dram * ENTRY_BYTES[instruction.memory])[0]
 
 
 def relocated(program: Sequence[Instruction], base: Mapping[int, int]) -> Iterator[Instruction]:
@@ -161,7 +157,7 @@ def _readdressed(program: Sequence[Instruction], address: Callable[[int, int], i
     """Yield the instructions with other addresses: those of their numbers and addresses."""
     for i, instruction in enumerate(program):
         if isinstance(instruction, (Load, Store)) and instruction.columns:
-            size = _entry_bytes(instruction)
+            size = ENTRY_BYTES[instruction.memory]
             yield instruction._replace(dram=address(i, instruction.dram * size) // size)
         else:
             yield instruction

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ..errors import DeviceError
-from .isa import Finish, Instruction, Load, Memory, Store, Tokens
+from .isa import Finish, Instruction, Load, Memory, Store
 
 
 class Unit(IntEnum):
@@ -21,8 +21,7 @@ class Unit(IntEnum):
     LOAD, COMPUTE, STORE = range(3)
 
 
-Queue = tuple[Unit, Unit]  # of tokens, from one unit to another
-Tray = tuple[Queue, deque[int]]  # with the tokens in it
+Queue = tuple[int, int]  # of tokens, from one unit to another
 
 
 class Dispatch(NamedTuple):
@@ -71,18 +70,20 @@ def steps(program: Sequence[Instruction], instructions: int, tokens: int) -> lis
                 moved = True
     stuck = [queue[0] for queue in waiting if queue]
     if stuck:
-        names = ", ".join(f"instruction {i} ({_name(program[i])}) {flow.lack(i)}" for i in stuck)
-        raise DeviceError(f"the program would hang: {names}")
+        reasons = [f"instruction {i} ({type(program[i]).__name__.upper()}) {flow.lack(*flow.queues(i))}" for i in stuck]
+        raise DeviceError(f"the program would hang: {', '.join(reasons)}")
     for (source, target), queue in flow.tokens.items():
         if queue:
-            raise DeviceError(f"the program leaves {len(queue)} tokens from {source.name} to {target.name} over")
-    last = flow.steps[-1] if flow.steps[-1].number == len(program) - 1 else flow.by_number[len(program) - 1]
+            raise DeviceError(
+                f"the program leaves {len(queue)} tokens from {Unit(source).name} to {Unit(target).name} over"
+            )
+    last = flow.steps[len(program) - 1]
     counts = [flow.units.count(unit) for unit in Unit]
     counts[Unit.COMPUTE] -= 1
     for unit in Unit:
         if last.finished[unit] < counts[unit]:
             raise DeviceError(f"FINISH does not wait for the last instructions of {unit.name}")
-    return flow.steps
+    return [*flow.steps.values()]
 
 
 def _check_end(program: Sequence[Instruction]) -> None:
@@ -96,10 +97,6 @@ def _check_end(program: Sequence[Instruction]) -> None:
     raise DeviceError(f"the program of {len(program)} instructions has no FINISH")
 
 
-def _name(instruction: Instruction) -> str:
-    return type(instruction).__name__.upper()
-
-
 class _Flow:
     """Tokens on their way: each is the number of the instruction that gave it."""
 
@@ -109,60 +106,47 @@ class _Flow:
         self.tokens: dict[Queue, deque[int]] = {
             (source, target): deque() for source in Unit for target in Unit if abs(source - target) == 1
         }
-        self.known: dict[tuple[int, Tokens], tuple[list[Tray], list[Tray]]] = {}
-        self.steps: list[Dispatch] = []
-        self.by_number: dict[int, Dispatch] = {}
+        self.steps: dict[int, Dispatch] = {}  # by number, in the order in which they run
         self.counts = [0] * len(Unit)
         self.finished = [[0] * len(Unit) for _ in Unit]  # before the next instruction of each unit
 
-    def queues(self, number: int) -> tuple[list[Tray], list[Tray]]:
+    def queues(self, number: int) -> tuple[list[Queue], list[Queue]]:
         """Return the queues that an instruction takes tokens from, and those it gives tokens to."""
-        unit, tokens = self.units[number], self.program[number].tokens
-        key = int(unit), tokens  # the hash of an enumeration's members is slow
-        if key not in self.known:
-            self.known[key] = self._queues(number, unit, tokens)
-        return self.known[key]
-
-    def _queues(self, number: int, unit: Unit, tokens: Tokens) -> tuple[list[Tray], list[Tray]]:
-        pops = [(other, flag) for other, flag in ((unit - 1, tokens.pop_prev), (unit + 1, tokens.pop_next)) if flag]
-        pushes = [(other, flag) for other, flag in ((unit - 1, tokens.push_prev), (unit + 1, tokens.push_next)) if flag]
-        for other, _ in (*pops, *pushes):
-            if other not in (*Unit,):
-                side = "before" if other < unit else "after"
+        unit, (pop_prev, pop_next, push_prev, push_next) = self.units[number], self.program[number].tokens
+        pops: list[Queue] = [(other, unit) for other, flag in ((unit - 1, pop_prev), (unit + 1, pop_next)) if flag]
+        pushes: list[Queue] = [(unit, other) for other, flag in ((unit - 1, push_prev), (unit + 1, push_next)) if flag]
+        for queue in (*pops, *pushes):
+            if queue not in self.tokens:
+                side = "before" if min(queue) < unit else "after"
                 raise DeviceError(f"instruction {number}: there is no unit {side} {unit.name} for its tokens")
-        taken, pushed = [(Unit(other), unit) for other, _ in pops], [(unit, Unit(other)) for other, _ in pushes]
-        return [(queue, self.tokens[queue]) for queue in taken], [(queue, self.tokens[queue]) for queue in pushed]
+        return pops, pushes
 
     def run(self, number: int) -> bool:
         """Run the next instruction of its unit, if its tokens are there and the ones it gives have room."""
         pops, pushes = self.queues(number)
-        if self._lacking(pops, pushes):
+        if self.lack(pops, pushes):
             return False
         unit = self.units[number]
-        after = tuple([tokens.popleft() for _, tokens in pops])
+        after = tuple([self.tokens[queue].popleft() for queue in pops])
         known = self.finished[unit]
         for giver in after:
-            step = self.by_number[giver]
+            step = self.steps[giver]
             known[:] = map(max, known, step.finished)
             known[step.unit] = max(known[step.unit], step.sequence)
         self.counts[unit] += 1
         step = Dispatch(number, self.program[number], unit, self.counts[unit], after, tuple(known))
         known[unit] = step.sequence
-        self.steps.append(step)
-        self.by_number[number] = step
-        for _, tokens in pushes:
-            tokens.append(number)
+        self.steps[number] = step
+        for queue in pushes:
+            self.tokens[queue].append(number)
         return True
 
-    def lack(self, number: int) -> str:
-        """Return why an instruction does not run, as words."""
-        return self._lacking(*self.queues(number)) or "waits for those before it"
-
-    def _lacking(self, pops: list[Tray], pushes: list[Tray]) -> str:
-        for queue, tokens in pops:
-            if not tokens:
-                return f"waits for a token from {queue[0].name}"
-        for queue, tokens in pushes:
-            if len(tokens) >= self.room:
-                return f"has no room for its token to {queue[1].name}"
+    def lack(self, pops: list[Queue], pushes: list[Queue]) -> str:
+        """Return why an instruction does not run that takes and gives these tokens, as words; "" if it does."""
+        for queue in pops:
+            if not self.tokens[queue]:
+                return f"waits for a token from {Unit(queue[0]).name}"
+        for queue in pushes:
+            if len(self.tokens[queue]) >= self.room:
+                return f"has no room for its token to {Unit(queue[1]).name}"
         return ""

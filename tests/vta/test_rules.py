@@ -124,8 +124,8 @@ MUTANTS = {  # name: module, text, what it becomes
     "loops around nothing are free": ("loops", "* max(1, len(micro_ops))", "* len(micro_ops)"),
     "pads are not counted": ("checks", "height * width)", "load.rows * load.columns)"),
     "steps are not counted": ("loops", " + (nest.inner - 1) * steps[1]", ""),
-    "any buffer may be loaded": ("checks", "if memory in area.loads]", "]"),
-    "any buffer may be stored to": ("checks", "[area for area in self.areas if area.writable]", "[*self.areas]"),
+    "any buffer may be loaded": ("checks", "memory in area.loads\n", "True\n"),
+    "any buffer may be stored to": ("checks", "area.writable if stores", "True if stores"),
     "units do not wait": ("checks", "if last > step.finished[other]", "if False"),
 }
 
