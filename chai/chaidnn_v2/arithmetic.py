@@ -71,16 +71,12 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         source, target = self._read(layer, layer.bottoms[0]), self.formats[layer.tops[0]]
         self._check_window(weights, window, group)
         low, high = self._clamp(layer, source)
-        added = np.zeros(len(weights), np.float32) if bias is None else bias
-        if not (np.isfinite(weights).all() and np.isfinite(added).all()):
-            raise ModelError(NOT_FINITE)
+        added = _finite_bias(weights, bias)
         filters = (xilinx if target.scheme == "Xilinx" else dynamic_fixed)(
             weights, added, source, target, *self.weight_format(weights, layer.precision, layer.tops[0])
         )
         r = Requantization(filters.multipliers.reshape(-1, 1, 1), filters.shift, low, high)
-        parts = filters.weights, filters.bias, window, group
-        task: Task = self.kind("conv")(layer.bottoms, layer.tops[0], layer.origin, *parts, r)
-        return task
+        return self._task("conv", layer, layer.bottoms, filters.weights, filters.bias, window, group, r)
 
     def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
         """Return what a Target does, but for weights that were folded: they lost the format that was stated for them."""
@@ -94,9 +90,9 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
     @staticmethod
     def stated(format: Format, folded: bool) -> Format:
         """Return a threshold without a fraction for a folded layer, at least 1."""
-        return (
-            replace(format, value=float(max(1, ceil(format.value)))) if folded and format.scheme == "Xilinx" else format
-        )
+        if not folded or format.scheme != "Xilinx":
+            return format
+        return replace(format, value=float(max(1, ceil(format.value))))
 
     def inner_product(self, layer: Lowered, weights: Array, bias: Array | None, window: Window) -> Task:
         raise Unsupported("CHaiDNN computes it on the host, in float32")
@@ -112,14 +108,9 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         mean, g, beta = centred or Centred(np.zeros_like(factor), factor, addend)
         if not (np.isfinite(mean).all() and np.isfinite(g).all() and np.isfinite(beta).all()):
             raise ModelError("a factor or an addend is not a finite number; it has no fixed-point code")
-        stated = layer.precision
-        of_g, of_beta = (
-            table_fraction(values) if fraction is None else fraction
-            for values, fraction in (
-                (g, None if stated is None else stated.scale_gamma_by_std_fl),
-                (beta, None if stated is None else stated.scale_beta_fl),
-            )
-        )
+        p = layer.precision
+        stated = (None, None) if p is None else (p.scale_gamma_by_std_fl, p.scale_beta_fl)
+        of_g, of_beta = (table_fraction(v) if fl is None else fl for v, fl in zip((g, beta), stated))
         shift = int(source.value) + 8 + of_g + 8 - int(target.value)
         left = int(source.value) + 8 + of_g - of_beta
         if not (0 <= shift <= SHIFTS and 0 <= left <= SHIFTS):
@@ -129,9 +120,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         bias = wrapped((betas << left) - means * codes, 32)
         r = Requantization((np.abs(codes) << 8).reshape(-1, 1, 1), shift, 0, high)
         signs = np.where(codes < 0, -1, 1).astype(np.int8).reshape(-1, 1, 1, 1)
-        parts = signs, bias, POINT, len(codes)
-        task: Task = self.kind("affine")(layer.bottoms, layer.tops[0], layer.origin, *parts, r)
-        return task
+        return self._task("affine", layer, layer.bottoms, signs, bias, POINT, len(codes), r)
 
     def pool(self, layer: Lowered, window: Window, out: tuple[int, int], areas: Array | None) -> Task:
         bottom, top = layer.bottoms[0], layer.tops[0]
@@ -140,43 +129,34 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         if whole != out:
             text = "x".join(map(str, whole)), "x".join(map(str, out))
             raise Unsupported(f"CHaiDNN would give {text[0]} where this layer gives {text[1]}: it rounds sizes up")
-        limits = self.overlay.limits("pool", ChaidnnPoolLimits)
         if areas is None:
+            limits = self.overlay.limits("pool", ChaidnnPoolLimits)
             standalone = limits is not None and limits.standalone
-            return self._pool(layer, window, out, None, standalone=standalone)
+            return self._task("pool", layer, layer.bottoms, window, out, None, standalone=standalone)
         area = prod(window.kernel)
         if (areas != area).any() and areas[0, 0] != area:
             raise Unsupported("CHaiDNN's averages count the padding")
         source = self._read(layer, bottom)
-        if source.scheme == "Xilinx":
-            return self._pool(layer, window, out, Requantization(np.array(65536 // area), 16, -128, 127))
-        shift = int(source.value) + 8 - int(self.formats[top].value)
+        multiplier, shift = np.array(65536 // area), 16
+        if source.scheme != "Xilinx":
+            multiplier = wrapped(np.array(256 // area), 8)  # 0 for a window of one pixel
+            shift = int(source.value) + 8 - int(self.formats[top].value)
         if not 0 <= shift <= SHIFTS:
             raise Unsupported(f"from {source} to {self.formats[top]} is a shift by {shift}; CHaiDNN has 0 to {SHIFTS}")
-        multiplier = wrapped(np.array(256 // area), 8)  # 0 for a window of one pixel
-        return self._pool(layer, window, out, Requantization(multiplier, shift, -128, 127))
-
-    def _pool(
-        self, layer: Lowered, window: Window, out: tuple[int, int], r: Requantization | None, **more: Any
-    ) -> Task:
-        task: Task = self.kind("pool")(layer.bottoms, layer.tops[0], layer.origin, window, out, r, **more)
-        return task
+        return self._task("pool", layer, layer.bottoms, window, out, Requantization(multiplier, shift, -128, 127))
 
     def eltwise(self, layer: Lowered, coefficients: Sequence[float]) -> Task:
         """Return the sum of codes: whatever the steps of its inputs are, nothing is rescaled."""
         if {*coefficients} != {1.0}:
             raise Unsupported("CHaiDNN adds without coefficients")
         low, high = self._clamp(layer, self._read(layer, layer.bottoms[0]))
-        ones = (1,) * len(layer.bottoms)
-        return Eltwise(
-            layer.bottoms, layer.tops[0], layer.origin, ones, None, Requantization(np.array(1), 0, low, high)
-        )
+        ones, r = (1,) * len(layer.bottoms), Requantization(np.array(1), 0, low, high)
+        return Eltwise(layer.bottoms, layer.tops[0], layer.origin, ones, None, r)
 
     def negation(self, layer: Lowered) -> Task:
         """Return the codes with the other sign, saturated: a CReLU negates before it saturates, which gives the same."""
         r = Requantization(np.array(-1), 0, *self._clamp(layer, self._read(layer, layer.bottoms[0])))
-        task: Task = self.kind("copy")(layer.bottoms, layer.tops[0], layer.origin, 0, r)
-        return task
+        return self._task("copy", layer, layer.bottoms, 0, r)
 
     def best_class(
         self, layer: Lowered, weights: Array, bias: Array | None, window: Window, offset: tuple[int, int]
@@ -186,12 +166,9 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         DynamicFixed: weights and bias have 15 fraction bits and wrap, whatever formats are stated. Xilinx: weights as those
         of a convolution, a bias in steps of the stated output, though sums have those of input and weights.
         """
-        if not (np.isfinite(weights).all() and (bias is None or np.isfinite(bias).all())):
-            raise ModelError(NOT_FINITE)
+        added, kernel = _finite_bias(weights, bias), weights[:1]
         stated, top = layer.precision, layer.tops[0]
         source = self._format_in(layer, layer.bottoms[0])
-        added = np.zeros(len(weights), np.float32) if bias is None else bias
-        kernel = weights[:1]
         if source.scheme == "DynamicFixed":
             codes, steps = _cut(kernel, DECONVOLUTION), _cut(added, DECONVOLUTION)
         else:
@@ -201,15 +178,14 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
             thresholds = None if stated is None or not stated.th_params else np.array(stated.th_params[:1], np.float32)
             codes, steps = stepped(kernel, Format("Xilinx", bits, 0.0), thresholds)[0], _steps_of(added, target)
         parts = codes.reshape(window.kernel).astype(np.int16), steps.astype(np.int16)
-        out_size = self.shapes[top][2], self.shapes[top][3]
-        task: Task = self.kind("argmax")(
-            layer.bottoms[:1], top, layer.origin, *parts, window.stride[0], offset, out_size
-        )
-        return task
+        return self._task("argmax", layer, layer.bottoms[:1], *parts, window.stride[0], offset, self.shapes[top][2:])
 
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
         """Return what moves codes as they are, in whatever format."""
-        task: Task = self.kind("copy")((bottom,), layer.tops[0], layer.origin, first, None)
+        return self._task("copy", layer, (bottom,), first, None)
+
+    def _task(self, kind: str, layer: Lowered, bottoms: tuple[str, ...], *parts: Any, **more: Any) -> Task:
+        task: Task = self.kind(kind)(bottoms, layer.tops[0], layer.origin, *parts, **more)
         return task
 
     def _read(self, layer: Lowered, bottom: str) -> Format:
@@ -249,6 +225,14 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
 
 
 OWN = ChaidnnArithmetic
+
+
+def _finite_bias(weights: Array, bias: Array | None) -> Array:
+    """Return the bias (M,), zeros if there is none. Raises ModelError unless weights and bias are finite."""
+    added = np.zeros(len(weights), np.float32) if bias is None else bias
+    if not (np.isfinite(weights).all() and np.isfinite(added).all()):
+        raise ModelError(NOT_FINITE)
+    return added
 
 
 def xilinx(

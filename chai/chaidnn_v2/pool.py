@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..blob import Array
-from ..kernels.pooling import max_pool
+from ..kernels.pooling import max_pool, sum_pool
 from ..overlay import Overlay
 from ..tasks import pool
 from ..tasks.fields import Operands
@@ -93,24 +93,15 @@ def first_rows(rows: int, width: int) -> list[int]:
 
 
 def kernel(task: ChaidnnPool) -> Kernel:
-    """Return a kernel of whole maps, one for each tap of the window."""
+    """Return a kernel of whole maps, one axis after the other."""
     inside = Window(task.window.kernel, task.window.stride, (0, 0))
 
     def run(x: Array, out: Array, _: Scratch) -> None:
         whole = task.extended(x)
         if task.requantization is None:
-            np.copyto(out, task.finished(max_pool(whole, inside, task.out), x.shape[3]))
+            values = max_pool(whole, inside, task.out)
         else:
-            np.copyto(out, task.finished(_sums(whole, inside, task.out), x.shape[3]))
+            values = sum_pool(whole.astype(np.int64), inside, task.out)
+        np.copyto(out, task.finished(values, x.shape[3]))
 
     return run
-
-
-def _sums(x: Array, window: Window, out: tuple[int, int]) -> Array:
-    """Return the sum of each window, int64."""
-    total = np.zeros((*x.shape[:2], *out), np.int64)
-    (kh, kw), (sh, sw) = window.kernel, window.stride
-    for i in range(kh):
-        for j in range(kw):
-            total += x[:, :, i : i + sh * (out[0] - 1) + 1 : sh, j : j + sw * (out[1] - 1) + 1 : sw]
-    return total

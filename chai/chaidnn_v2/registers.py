@@ -54,13 +54,11 @@ class Converted(Format):
         if np.isnan(x).any():
             raise ModelError("a value is not a number (NaN); it has no fixed-point code")
         values = x.astype(np.float32)
-        with np.errstate(over="ignore"):
-            if self.scheme == "DynamicFixed":
-                steps = np.clip(
-                    np.trunc(values * np.float32(2.0**self.value)).astype(np.float64), -(2.0**31), 2.0**31 - 1
-                )
-                codes: Array = steps.astype(np.int64).astype(np.int8)
-                return codes
+        if self.scheme == "DynamicFixed":
+            with np.errstate(over="ignore"):
+                steps = np.trunc(values * np.float32(2.0**self.value)).astype(np.float64)
+            codes: Array = np.clip(steps, -(2.0**31), 2.0**31 - 1).astype(np.int64).astype(np.int8)
+            return codes
         if not self.step:
             return np.zeros(x.shape, np.int8)
         threshold, inverse = np.float32(self.value), np.float32(1) / np.float32(self.step)
