@@ -94,23 +94,20 @@ def _tops(layer: Any) -> str:
 
 def _kind(layer: Any, display_lrm: bool) -> list[str]:
     """Return type, sizes and number of outputs of a layer."""
-    type = layer.type if isinstance(layer.type, str) else _v1_type(layer)
+    type = layer.type
+    if not isinstance(type, str):  # of a V1 layer
+        name = layer.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_number[type].name
+        type = V1_TYPES.get(name, name)
     lines = [type]
     if type in ("Convolution", "Deconvolution"):
         lines += _window(layer.convolution_param)
     elif type == "Pooling":
-        p = layer.pooling_param
-        lines += [p.DESCRIPTOR.fields_by_name["pool"].enum_type.values_by_number[p.pool].name, *_window(p)]
+        lines += [get_pooling_types_dict()[layer.pooling_param.pool], *_window(layer.pooling_param)]
     elif type == "InnerProduct":
         lines.append(f"{layer.inner_product_param.num_output} outputs")
     if display_lrm and layer.DESCRIPTOR.name == "LayerParameter" and layer.param:
         lines.append("lr_mult " + ", ".join(f"{p.lr_mult:g}" for p in layer.param))
     return lines
-
-
-def _v1_type(layer: Any) -> str:
-    name: str = layer.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_number[layer.type].name
-    return V1_TYPES.get(name, name)
 
 
 def _window(p: Any) -> list[str]:

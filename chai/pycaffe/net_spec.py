@@ -12,7 +12,7 @@ A layer has the name of the attribute that its top was assigned to, else its typ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..errors import UsageError
@@ -57,40 +57,6 @@ class Top:
         return to_proto(self)
 
 
-class _Writer:
-    """The layers of a network in order, each after its bottoms."""
-
-    def __init__(self, names: Mapping[Top | Function, str]) -> None:
-        self.names = dict(names)
-        self.messages: dict[Function, Any] = {}
-        self._numbers: Counter[str] = Counter()
-
-    def add(self, function: Function) -> None:
-        """Add a layer, and before it the layers it depends on."""
-        stack = [function]
-        while stack:
-            waiting = [top.fn for top in stack[-1].inputs if top.fn not in self.messages]
-            if waiting:
-                stack.append(waiting[0])
-                continue
-            done = stack.pop()
-            if done not in self.messages:
-                self.messages[done] = self._message(done)
-
-    def _message(self, function: Function) -> Any:
-        bottoms = [self.messages[top.fn].top[top.n] for top in function.inputs]
-        tops = bottoms if function.in_place else [self._name(top, function) for top in function.tops]
-        params = dict(function.params)
-        name = params.pop("name", None) or self._name(function.tops[0] if function.tops else function, function)
-        return layer_message(function.type_name, name, bottoms, tops, params)
-
-    def _name(self, named: Top | Function, function: Function) -> str:
-        if named not in self.names:
-            self._numbers[function.type_name] += 1
-            self.names[named] = f"{function.type_name}{self._numbers[function.type_name]}"
-        return self.names[named]
-
-
 def to_proto(*tops: Top | Function) -> Any:
     """Return a caffe_pb2.NetParameter of the layers that these tops depend on, with names made up.
 
@@ -99,12 +65,31 @@ def to_proto(*tops: Top | Function) -> Any:
     return _written(tops, {})
 
 
-def _written(tops: Any, names: Mapping[Top | Function, str]) -> Any:
-    writer = _Writer(names)
-    for top in tops:
-        writer.add(top.fn if isinstance(top, Top) else top)
+def _written(tops: Iterable[Top | Function], names: dict[Top | Function, str]) -> Any:
+    """Return a caffe_pb2.NetParameter of the layers that tops depend on, each after its bottoms; ``names`` gets the others'."""
+    messages: dict[Function, Any] = {}
+    numbers: Counter[str] = Counter()
+
+    def name_of(named: Top | Function, type_name: str) -> str:
+        if named not in names:
+            numbers[type_name] += 1
+            names[named] = f"{type_name}{numbers[type_name]}"
+        return names[named]
+
+    stack = [top.fn if isinstance(top, Top) else top for top in tops][::-1]
+    while stack:
+        waiting = [top.fn for top in stack[-1].inputs if top.fn not in messages]
+        if waiting:
+            stack.append(waiting[0])
+            continue
+        layer = stack.pop()
+        if layer not in messages:
+            bottoms, params = [messages[top.fn].top[top.n] for top in layer.inputs], dict(layer.params)
+            written = bottoms if layer.in_place else [name_of(top, layer.type_name) for top in layer.tops]
+            name = params.pop("name", None) or name_of(layer.tops[0] if layer.tops else layer, layer.type_name)
+            messages[layer] = layer_message(layer.type_name, name, bottoms, written, params)
     net = caffe_pb2.NetParameter()
-    net.layer.extend(writer.messages.values())
+    net.layer.extend(messages.values())
     return net
 
 
