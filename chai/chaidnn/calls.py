@@ -95,7 +95,7 @@ class _Handle:
 
     def __init__(self, net: Net, info: io_layer_info) -> None:
         self.lock = Mutex()
-        self.out_size, self.out_kerType = info.out_size, info.out_kerType
+        self.out_kerType = info.out_kerType
         self._net: Net | None = net
 
     @property
@@ -151,11 +151,11 @@ def xiExec(chai_handle: _Handle, input: Sequence[Any], output: Sequence[Any]) ->
     with _open(chai_handle).lock:
         net = chai_handle.net
         shape = net.shapes[net.inputs[0]]
-        data = _floats(_only(input, "input"), count(shape), "input")
+        data = _floats(input, count(shape), "input")
         result = net.forward(data.reshape(shape))[net.outputs[0]]
         if chai_handle.out_kerType == kernel_type_e.NMS:
             result = _counted(result, shape[0])
-        _floats(_only(output, "output"), result.size, "output", write=True)[:] = result.reshape(-1)
+        _floats(output, result.size, "output", write=True)[:] = result.reshape(-1)
 
 
 def xiRelease(chai_handle: _Handle) -> None:
@@ -202,7 +202,7 @@ def inputNormalization(
         item = process(read(path), (1, *shape))
         if inp_mode and var_ptr is not None:
             item = item / np.asarray(var_ptr, np.float32).reshape(-1, 1, 1)
-        _floats(_nth(input, i, "input"), item.size, "input", write=True)[:] = item.reshape(-1)
+        _floats(input, item.size, "input", i, write=True)[:] = item.reshape(-1)
     return 0
 
 
@@ -214,9 +214,9 @@ def xiInputRead(
     batch = io_layer_info_ptr.inlayer_sizebytes // (_FLOAT * size)
     if numImg_to_process != batch:
         raise UsageError(f"{numImg_to_process} images for a network that xiInit made for {batch}")
-    whole = _floats(_only(input, "input"), batch * size, "input", write=True).reshape(batch, size)
+    whole = _floats(input, batch * size, "input", write=True).reshape(batch, size)
     for i in range(batch):
-        whole[i] = _floats(_nth(normalizeinput, i, "normalizeinput"), size, "normalizeinput")
+        whole[i] = _floats(normalizeinput, size, "normalizeinput", i)
     return 0
 
 
@@ -231,11 +231,11 @@ def xiUnpackOutput(
 
     For detections a buffer holds their number, then seven numbers for each.
     """
-    whole = _floats(_only(exec_output, "exec_output"), None, "exec_output")
+    whole = _floats(exec_output, None, "exec_output")
     start = 0
     for i in range(numImg_to_process):
         size = _stored(whole[start:], out_kerType, out_layer_size)
-        part = _floats(_nth(unpack_output, i, "unpack_output"), size, "unpack_output", write=True)
+        part = _floats(unpack_output, size, "unpack_output", i, write=True)
         part[:] = whole[start : start + size]
         start += size
     return 0
@@ -257,7 +257,7 @@ def outputWrite(
     folder = Path(dirpath, "out")
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(numImg_to_process):
-        values = _floats(_nth(unpack_output, i, "unpack_output"), None, "unpack_output")
+        values = _floats(unpack_output, None, "unpack_output", i)
         values = values[: _stored(values, kind, size)]
         # segmentation labels are integers, and are written as such
         form = "%d\n" if kind == kernel_type_e.CROP and np.array_equal(values, np.rint(values)) else "%f\n"
@@ -278,7 +278,6 @@ def xiEval(layerspec_csv: str | Path, *, overlay: str | Path | None = None) -> i
     CHaiDNN times its hardware, two images at a time; this is a model of ``overlay`` (default: pynq-z2). See
     chai.estimate for the list. Raises ParseError with line and column.
     """
-
     estimates = estimate(layerspec_csv, load() if overlay is None else load(overlay))
     for e in estimates:
         _say(" ".join(["[EVALx]", e.type, *map(str, e.numbers)]) + (f"   ({e.reason})" if e.reason else ""))
@@ -328,7 +327,6 @@ def _describe(net: Net, image: bool) -> io_layer_info:
 
 def _format(net: Net, blob: str) -> Format | None:
     """Return the format of ``blob`` if it is known before the first data, else None."""
-
     if net.overlay is None:
         return None
     own = given(net.offload.graph)
@@ -389,20 +387,18 @@ def _image(info: io_layer_info) -> Shape:
     return info.in_channel, info.in_height, info.in_width
 
 
-def _only(buffers: Sequence[Any], name: str) -> Any:
-    if len(buffers) != 1:
+def _floats(
+    buffers: Sequence[Any], elements: int | None, name: str, image: int | None = None, *, write: bool = False
+) -> Array:
+    """Return the first ``elements`` floats (None: all) of the buffer of an image, or of the only one (None).
+
+    Raises UsageError for an absent or unsuitable buffer.
+    """
+    if image is None and len(buffers) != 1:
         raise UsageError(f"{name}: {len(buffers)} buffers, expected 1", hint="io_layer_info says how many")
-    return buffers[0]
-
-
-def _nth(buffers: Sequence[Any], i: int, name: str) -> Any:
-    if i >= len(buffers):
+    if image is not None and image >= len(buffers):
         raise UsageError(f"{name}: {len(buffers)} buffers, expected one for each image")
-    return buffers[i]
-
-
-def _floats(buffer: Any, elements: int | None, name: str, *, write: bool = False) -> Array:
-    """Return the first ``elements`` floats of a buffer (None: all). Raises UsageError for an unsuitable buffer."""
+    buffer = buffers[image or 0]
     try:
         view = memoryview(buffer)
     except TypeError:
