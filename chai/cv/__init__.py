@@ -14,7 +14,7 @@ from chai.plugins.python.opencv import (
 )
 
 from . import dnn as dnn
-from .fallback import own
+from .dnn import own
 
 
 def __getattr__(name: str) -> Any:

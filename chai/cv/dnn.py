@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,6 @@ from chai.net import Net as ChaiNet
 from chai.runtime.batches import input_of, numbers
 from chai.util.lazy_numpy import np
 from chai.util.suggest import did_you_mean
-
-from .fallback import own
 
 CV_8U, CV_32F = 0, 5  # OpenCV's numbers of types
 
@@ -128,6 +127,23 @@ def blobFromImages(  # noqa: N802
     if ddepth not in (CV_8U, CV_32F):
         raise UsageError(f"blobFromImage: ddepth {ddepth}: expected CV_32F ({CV_32F}) or CV_8U ({CV_8U})")
     return blob_of(images, size, crop, PixelNumbers(scalefactor, mean, swapRB, ddepth == CV_8U))
+
+
+def own(module: str, asked: str, name: str) -> Any:
+    """Return what OpenCV's ``module`` has under a name that ``asked``, a module of chai, does not have.
+
+    Raises AttributeError that says which of both is missing.
+    """
+    if not name.startswith("__"):
+        try:
+            return getattr(import_module(module), name)
+        except ImportError:
+            raise AttributeError(
+                f"module {asked!r} has no attribute {name!r}; if it is OpenCV's own: pip install opencv-python"
+            ) from None
+        except AttributeError:
+            raise AttributeError(f"neither {asked!r} nor {module!r} has an attribute {name!r}") from None
+    raise AttributeError(f"module {asked!r} has no attribute {name!r}")
 
 
 def __getattr__(name: str) -> Any:
