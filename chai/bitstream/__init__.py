@@ -3,7 +3,6 @@
 The scripts are files of ``hw_overlays/vivado``; they read ``settings.tcl``, which is written here.
 """
 
-from .clock import PLL_MHZ, rate
-from .project import Project, target
+from .project import PLL_MHZ, Project, rate, target
 
 __all__ = ["PLL_MHZ", "Project", "rate", "target"]

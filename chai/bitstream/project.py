@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import overlay as overlays
-from ..errors import DeviceError
+from ..errors import DeviceError, UsageError
 from ..overlay import Overlay
 from ..overlay.manifest import ARRAY
 from ..overlay.sections import BoardModel
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
-from .clock import PLL_MHZ, rate
 from .core import core
 from .wrapper import PROTOCOLS, module, wrapper
 
 SCRIPTS = ("build.tcl", "common.tcl", "boards.tcl", "package.tcl", "design.tcl", "implement.tcl", "ooc.tcl")
+# MHz of the I/O PLL, from which the scripts take the clock: 1000 MHz is the boot files' usual value on a Zynq-7000, 1500 on
+# an UltraScale+. The driver reads the PLL of the board, and never sets a clock above the one that was asked for.
+PLL_MHZ = {"zynq7000": 1000, "zynqmp": 1500}
+ROUNDED = 0.06  # MHz: 83.3 means 83.333
+SLOWEST = 10
 
 
 def target(name: str) -> tuple[Overlay, BoardModel]:
@@ -26,25 +30,31 @@ def target(name: str) -> tuple[Overlay, BoardModel]:
 
     Raises DeviceError for an unknown name, or an overlay whose RTL is not chai's own.
     """
-    boards = {
-        board.name.lower(): (overlay, board)
-        for overlay in map(overlays.load, overlays.names(ARRAY))
-        for board in overlay.boards
-    }
     own = overlays.names(ARRAY)
+    boards = {board.name.lower(): (overlay, board) for overlay in map(overlays.load, own) for board in overlay.boards}
     if name.lower() in boards and name not in own:
         return boards[name.lower()]
     if name in overlays.names() or "/" in name or name.endswith(".json"):
         overlay = overlays.load(name)
-        if overlay.own is not None:
-            raise DeviceError(f"overlay {name} is no design of chai's", hint=f"chai overlay build {overlays.default}")
-        if overlay.emulated:
-            raise DeviceError(
-                f"overlay {name} exists on the emulator alone", hint=f"chai overlay build {overlays.default}"
-            )
+        if overlay.own is not None or overlay.emulated:
+            reason = "is no design of chai's" if overlay.own is not None else "exists on the emulator alone"
+            raise DeviceError(f"overlay {name} {reason}", hint=f"chai overlay build {overlays.default}")
         return overlay, boards.get(name, (overlay, overlay.boards[0]))[1]
     hint = did_you_mean(name.lower(), sorted({*own, *boards}), listed="overlays and boards")
     raise DeviceError(f"there is no overlay or board {name!r}", hint=hint)
+
+
+def rate(family: str, mhz: float) -> float:
+    """Return the PLL's rate that a frequency means. Raises UsageError with its neighbours if there is none."""
+    pll = PLL_MHZ[family]
+    rates = [pll / divider for divider in range(2, pll // SLOWEST + 1)]
+    nearest = min(rates, key=lambda each: abs(each - mhz))
+    if abs(nearest - mhz) <= ROUNDED:
+        return nearest
+    faster = [each for each in rates if each > mhz][-1:]
+    slower = [each for each in rates if each < mhz][:1]
+    near = " or ".join(f"--clock {each:.1f}" for each in slower + faster)
+    raise UsageError(f"the PLL has no {mhz:g} MHz: it divides {pll} MHz by a whole number", hint=near)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,8 @@ READERS = ("m0", "m1", "m2", "m3")
 Signals = list[tuple[str, "int | str", bool]]
 _ADDRESS: Signals = [("addr", "A", True), ("len", "L", True), ("size", 3, True), ("burst", 2, True), ("cache", 4, True),
             ("prot", 3, True), ("valid", 1, True), ("ready", 1, False)]  # fmt: skip
-_READ_DATA: Signals = [
-    ("rdata", "D", False),
-    ("rresp", 2, False),
-    ("rlast", 1, False),
-    ("rvalid", 1, False),
-    ("rready", 1, True),
-]
+_READ_DATA: Signals = [("rdata", "D", False), ("rresp", 2, False), ("rlast", 1, False), ("rvalid", 1, False),
+              ("rready", 1, True)]  # fmt: skip
 _WRITE_DATA: Signals = [("wdata", "D", True), ("wstrb", "S", True), ("wlast", 1, True), ("wvalid", 1, True), ("wready", 1, False),
                ("bresp", 2, False), ("bvalid", 1, False), ("bready", 1, True)]  # fmt: skip
 _LITE: Signals = [("awaddr", "A", False), ("awprot", 3, False), ("awvalid", 1, False), ("awready", 1, True),
