@@ -13,8 +13,8 @@ from ..tasks import CompiledTask, Task
 from ..tasks.conv import Conv
 from ..tasks.work import Work
 from .checks import Machine
-from .cycles import Rates, estimate
-from .isa import BLOCK, LEFT, RIGHT, Memory
+from .cycles import Rates, cycles as cycles
+from .isa import BLOCK, ENTRY_BYTES, LEFT, RIGHT, Memory
 from .program import VtaSegment, restored as restored, saved as saved
 
 if TYPE_CHECKING:
@@ -61,11 +61,8 @@ def facts(value: Mapping[str, Any]) -> Facts:
 def sections(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections of an Overlay that only the array has, as far as anything outside it reads them."""
     vta = facts(value)
-    depths = vta.machine.depths
-
-    def buffer(bits: int, memory: Memory) -> dict[str, Any]:
-        return {"word_bits": bits, "depth": depths[memory], "banks": 1, "copies": 1, "memory": "block"}
-
+    buffers = ("input", Memory.INP), ("weights", Memory.WGT), ("accumulators", Memory.ACC), ("pool", Memory.ACC)
+    block = {"banks": 1, "copies": 1, "memory": "block"}
     no_record = {"version": 1, "bytes": 4, "endian": "little", "fields": []}
     return {
         "machine": vta,
@@ -79,10 +76,8 @@ def sections(value: Mapping[str, Any]) -> dict[str, Any]:
         "window": {"read_bytes": BLOCK, "write_bytes": BLOCK},
         "overhead": {"task_cycles": 0, "tile_cycles": vta.rates.start},
         "buffers": {
-            "input": buffer(8 * BLOCK, Memory.INP),
-            "weights": buffer(8 * BLOCK * BLOCK, Memory.WGT),
-            "accumulators": buffer(32 * BLOCK, Memory.ACC),
-            "pool": buffer(32 * BLOCK, Memory.ACC),
+            name: {"word_bits": 8 * ENTRY_BYTES[memory], "depth": vta.machine.depths[memory], **block}
+            for name, memory in buffers
         },
         "tasks": {kind: {"opcode": i + 1, **limits} for i, (kind, limits) in enumerate(value["tasks"].items())},
         "registers": {"window": 4096, "errors": [], "list": []},
@@ -120,11 +115,6 @@ def refusal(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> str | 
     if isinstance(task, Conv) and shapes[task.output][2:] == (1, 1):
         return "it has one position: fetching its weights takes longer than the host"
     return lowering.refusal(task)
-
-
-def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
-    """Estimate the clock cycles of a Task, without lowering it."""
-    return estimate(task, shapes, overlay.machine.rates, overlay.layout)
 
 
 def speed(overlay: Overlay, segments: Sequence[VtaSegment]) -> str:

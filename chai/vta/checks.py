@@ -42,10 +42,6 @@ class Area:
     loads: frozenset[Memory] = frozenset()
     writable: bool = False
 
-    def rows(self, start: int, rows: int, bytes: int, stride: int) -> Array:
-        """Return a view (rows, bytes) of rows from an address on that lie in the area, ``stride`` bytes apart."""
-        return np.ndarray((rows, bytes), np.uint8, self.data, start - self.start, (stride, 1))
-
 
 class Checked(NamedTuple):
     """A step of a checked program: its micro-ops (GEMM, ALU), or the bytes in DRAM (rows, bytes) that it moves."""
@@ -210,7 +206,7 @@ class _Checker:
         return slice(index, index + count)
 
     def _dram(self, move: Load | Store, step: Dispatch) -> Array:
-        """Return the rows in DRAM that an instruction moves, of one area."""
+        """Return a view (rows, bytes) of the rows in DRAM that an instruction moves, of one area."""
         memory, stores = move.memory, isinstance(move, Store)
         size = ENTRY_BYTES[memory]
         if not move.rows:
@@ -236,4 +232,4 @@ class _Checker:
                 rows = np.arange(move.rows) * (stride // word) + first
                 words = np.add.outer(rows, np.arange(columns)).reshape(-1)
             self.stored[area.start].access(None, words, step, write=stores)
-        return area.rows(begin, move.rows, bytes, stride)
+        return np.ndarray((move.rows, bytes), np.uint8, area.data, begin - area.start, (stride, 1))

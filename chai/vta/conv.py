@@ -127,9 +127,8 @@ class ConvolutionLowering:
     def _cost(self, family: Family, tile: OutputTile) -> tuple[float, int]:
         """Estimate the cycles of an image, by computing or by moving: (cycles, - positions of a tile)."""
         blocks, outputs, taps = len(family.inputs), len(family.outputs), self.taps
-        share = self._share(tile, blocks)
-        chunk, parts = min(share, WEIGHTS // taps), ceil_div(blocks, share)
-        several = self._several(tile, family, chunk, parts)
+        share, chunk, several = self._split(family, tile)
+        parts = ceil_div(blocks, share)
         groups, passes = ceil_div(outputs, several), parts * ceil_div(share, chunk)
         positions = tile.positions if self._flat(tile) else max(FORGET, tile.rows * tile.columns)
         gemm = outputs * blocks * taps * positions + START * groups * passes
@@ -151,18 +150,28 @@ class ConvolutionLowering:
         """Return the pixels of a window."""
         return self.window.kernel[0] * self.window.kernel[1]
 
-    def _share(self, tile: OutputTile, blocks: int) -> int:
-        """Return how many blocks of inputs are in INP at a time."""
-        return min(blocks, max(1, INPUTS // max(tile.area, tile.positions)))
+    def _split(self, family: Family, tile: OutputTile) -> tuple[int, int, int]:
+        """Return how many blocks of inputs are in INP and in WGT, and how many blocks of outputs are computed, at a time.
+
+        Several outputs are if a window is one pixel, whose loops are free.
+        """
+        blocks = len(family.inputs)
+        share = min(blocks, max(1, INPUTS // max(tile.area, tile.positions)))
+        chunk = min(share, WEIGHTS // self.taps)
+        if self.taps > 1:
+            return share, chunk, 1
+        most = min(SUMS // tile.positions, WEIGHTS // chunk, MOST_GROUPS, len(family.outputs))
+        if share == blocks:  # inputs stay: only short runs need company
+            most = min(most, ceil_div(64, tile.positions))
+        return share, chunk, max(1, most)
 
     # -- one tile
 
     def _of_tile(self, family: Family, tile: OutputTile, place: tuple[int, int, int]) -> Iterator[Group]:
         """Yield the groups of a tile; ``place`` is (image, first row, first column)."""
-        share = self._share(tile, len(family.inputs))
-        chunk = min(share, WEIGHTS // self.taps)
+        image, top, left = place
+        share, chunk, several = self._split(family, tile)
         parts = [family.inputs[i : i + share] for i in range(0, len(family.inputs), share)]
-        several = self._several(tile, family, chunk, len(parts))
         held: Sequence[int] = ()
         for start in range(0, len(family.outputs), several):
             outputs = family.outputs[start : start + several]
@@ -186,18 +195,11 @@ class ConvolutionLowering:
                     loads.append(self._weights(outputs, blocks, first.wgt))
                     passes.append(GemmPass(loads, [self._gemm(tile, first, len(blocks), len(outputs))]))
             after = end(self.micro_ops, self.shift, sums, fixed, SPARE)
-            stores = [self._store(tile, place, block, dst + i * sums.size) for i, block in enumerate(outputs)]
+            words = [self.target.entry(image, block, top, left) for block in outputs]
+            size = tile.rows, tile.columns, self.target.width
+            stores = [Store(dst + i * sums.size, word, *size) for i, word in enumerate(words)]
             self.done += 1
             yield Group(before, passes, after, stores)
-
-    def _several(self, tile: OutputTile, family: Family, chunk: int, parts: int) -> int:
-        """Return how many blocks of outputs are computed at a time: several if a window is one pixel, whose loops are free."""
-        if self.taps > 1:
-            return 1
-        most = min(SUMS // tile.positions, WEIGHTS // chunk, MOST_GROUPS, len(family.outputs))
-        if parts == 1:
-            return max(1, min(most, ceil_div(64, tile.positions)))  # inputs stay: only short runs need company
-        return max(1, most)
 
     def _inputs(self, tile: OutputTile, blocks: Sequence[int], place: tuple[int, int, int], entry: int) -> list[Load]:
         """Return the LOADs of the pixels under a tile; ``place`` is (image, first row, first column)."""
@@ -247,11 +249,6 @@ class ConvolutionLowering:
         if self.taps == 1:
             return Gemm(*table, several, 1, count, 0, 0, 0, blocks, 0)
         return Gemm(*table, kh, kw, 0, 0, tile.width, 1, kw, 1)
-
-    def _store(self, tile: OutputTile, place: tuple[int, int, int], block: int, entry: int) -> Store:
-        target, (image, top, left) = self.target, place
-        where = target.entry(image, block, top, left)
-        return Store(entry, where, tile.rows, tile.columns, target.width)
 
 
 def under(source: Plane, window: Window, tile: OutputTile, place: tuple[int, int, int, int], entry: int) -> Load:

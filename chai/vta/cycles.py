@@ -12,7 +12,7 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from ..blob import Shape
-from ..overlay import Layout
+from ..overlay import Overlay
 from ..overlay.layout import planes
 from ..tasks import Task
 from ..tasks.conv import Conv
@@ -42,8 +42,10 @@ class ProgramCycles(NamedTuple):
     ends: tuple[int, ...] = ()
 
 
-def estimate(task: Task, shapes: Mapping[str, Shape], rates: Rates, layout: Layout) -> int:
-    """Estimate the cycles of a Task from its sizes alone, for the choices of the planner."""
+def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
+    """Estimate the clock cycles of a Task from its sizes alone, without lowering it, for the choices of the planner."""
+    layout = overlay.layout
+    rates: Rates = overlay.machine.rates
     n, c, *_ = shapes[task.inputs[0]]
     _, m, oh, ow = shapes[task.output]
     positions = n * oh * ow

@@ -72,9 +72,9 @@ class Blocks:
     def late(self, segment: VtaSegment, memory: Buffers, waited: str) -> DeviceError:
         """Return the error of a program that has not ended after ``waited``: the first Task without a mark is named."""
         count = self._ended(segment, memory)
-        words = f"not done after {waited}" + (
-            f", {count} of {len(segment.tasks)} Tasks completed" if segment.tasks else ""
-        )
+        words = f"not done after {waited}"
+        if segment.tasks:
+            words += f", {count} of {len(segment.tasks)} Tasks completed"
         hint = "the bitstream was loaded again; if it stays so, power cycle"
         if count == len(segment.tasks):
             return DeviceError(words, hint=hint)

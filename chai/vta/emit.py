@@ -63,20 +63,15 @@ class ConstantPool:
     parts: list[tuple[int, bytes]] = field(default_factory=list)
     known: dict[bytes, int] = field(default_factory=dict)
 
-    def put(self, data: bytes) -> int:
-        """Return the address of these bytes, a multiple of the largest entry."""
+    def load(self, memory: Memory, entry: int, values: Array) -> Load:
+        """Return the LOAD of constants into consecutive entries."""
+        data, size = np.ascontiguousarray(values).tobytes(), ENTRY_BYTES[memory]
         if data not in self.known:
-            self.size = round_up(self.size, ENTRY_BYTES[Memory.WGT])
+            self.size = round_up(self.size, max(ENTRY_BYTES))
             self.known[data] = self.start + self.size
             self.parts.append((self.size, data))
             self.size += len(data)
-        return self.known[data]
-
-    def load(self, memory: Memory, entry: int, values: Array) -> Load:
-        """Return the LOAD of constants into consecutive entries."""
-        data = np.ascontiguousarray(values).tobytes()
-        size = ENTRY_BYTES[memory]
-        return Load(memory, entry, self.put(data) // size, 1, len(data) // size)
+        return Load(memory, entry, self.known[data] // size, 1, len(data) // size)
 
 
 class MicroOps:

@@ -23,10 +23,7 @@ SHIFTS = "first", "second"  # the constants of one and of a further SHR
 
 @dataclass(frozen=True)
 class Shift:
-    """Requantisation of sums (M channels): ``right`` bits per channel, int64 (M,), and the clamp of codes.
-
-    ``relu``  whether sums below 0 become 0
-    """
+    """Requantisation of sums (M channels): ``right`` bits per channel, int64 (M,), and the clamp of codes."""
 
     right: Array
     low: int
