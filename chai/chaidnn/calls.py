@@ -363,13 +363,11 @@ def _counted(rows: Array, images: int) -> Array:
 
 def _stored(values: Array, kind: kernel_type_e, size: int) -> int:
     """Return how many leading ``values`` belong to an image: ``size``, or as many as its number of detections implies."""
-    detections = values[0] if kind == kernel_type_e.NMS and len(values) else 0
-    if kind == kernel_type_e.NMS and 0 <= detections <= (size - 1) // _BOX:
+    if kind == kernel_type_e.NMS:
+        detections, most = values[0] if len(values) else 0, (size - 1) // _BOX
+        if not 0 <= detections <= most:
+            raise UsageError(f"{detections:g} detections where there can be {most}", hint="xiExec comes first")
         size = 1 + _BOX * int(detections)
-    elif kind == kernel_type_e.NMS:
-        raise UsageError(
-            f"{detections:g} detections where there can be {(size - 1) // _BOX}", hint="xiExec comes first"
-        )
     if len(values) < size:
         raise UsageError(f"{len(values)} numbers left in the buffer for an image of {size}", hint="see io_layer_info")
     return size

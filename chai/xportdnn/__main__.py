@@ -118,7 +118,7 @@ def translated(args: argparse.Namespace) -> list[str]:
     if len(dims) != 3:
         raise ValueError(f"--dims {args.dims}: expected channels,height,width")
     channels, height, width = map(int, dims)
-    bits = ",".join(str(int(width)) for width in _three(args.bitwidths, "--bitwidths"))
+    bits = ",".join(map(str, _three(args.bitwidths, "--bitwidths")))
     command = ["quantize", args.deploy_model, args.weights, "--calibration", args.calibration_directory]
     command += ["--limit", str(args.calibration_size), "--scheme", args.quant_type, "--bits", bits]
     command += ["--chaidnn", "-o", args.quantized_deploy_model, "--resize", f"{height}x{width}"]
