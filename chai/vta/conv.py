@@ -16,7 +16,7 @@ from ..tasks.fields import StridedBlob
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-from .emit import ConstantPool, GemmPass, Group, MicroOps
+from .emit import GemmPass, Group, MicroOps
 from .isa import BLOCK, Gemm, Load, Memory, MicroOp, Store
 from .loops import FORGET
 from .requantize import Runs, Shift, begin, end
@@ -93,7 +93,6 @@ class ConvolutionLowering:
     group: int
     shift: Shift
     micro_ops: MicroOps
-    constants: ConstantPool
     packed: dict[tuple[int, ...], Load] = field(default_factory=dict)
 
     def groups(self) -> Iterator[Group]:
@@ -176,9 +175,9 @@ class ConvolutionLowering:
         for start in range(0, len(family.outputs), several):
             outputs = family.outputs[start : start + several]
             half = self.done % 2
-            dst, fixed = half * SUMS, FIXED + half * 64
-            sums = Runs(dst, tile.positions, len(outputs))
-            before = begin(self.micro_ops, self.constants, self.shift, self.bias, outputs[0], sums, fixed)
+            dst = half * SUMS
+            sums = Runs(dst, tile.positions, len(outputs), FIXED + half * 64)
+            before = begin(self.micro_ops, self.shift, self.bias, outputs[0], sums)
             passes = []
             for part in parts:
                 for at in range(0, len(part), chunk):
@@ -194,7 +193,7 @@ class ConvolutionLowering:
                     self.passed += 1
                     loads.append(self._weights(outputs, blocks, first.wgt))
                     passes.append(GemmPass(loads, [self._gemm(tile, first, len(blocks), len(outputs))]))
-            after = end(self.micro_ops, self.shift, sums, fixed, SPARE)
+            after = end(self.micro_ops, self.shift, sums, SPARE)
             words = [self.target.entry(image, block, top, left) for block in outputs]
             size = tile.rows, tile.columns, self.target.width
             stores = [Store(dst + i * sums.size, word, *size) for i, word in enumerate(words)]
@@ -215,7 +214,7 @@ class ConvolutionLowering:
         key = *outputs, -1, *blocks
         if key not in self.packed:
             weights = np.stack([np.stack([self._block(o, b) for b in blocks]) for o in outputs])
-            self.packed[key] = self.constants.load(Memory.WGT, 0, weights)
+            self.packed[key] = self.micro_ops.constants.load(Memory.WGT, 0, weights)
         return self.packed[key]._replace(entry=entry)
 
     def _block(self, output: int, block: int) -> Array:

@@ -108,7 +108,8 @@ def _known(overlay: Overlay) -> Proof:
     codes = (np.arange(BLOCK * BLOCK) * 37 % 251 - 125).astype(np.int8).reshape(shapes["x"])
     weights = (np.arange(BLOCK * BLOCK) * 91 % 241 - 120).astype(np.int8).reshape(BLOCK, BLOCK)
     bias = np.arange(BLOCK, dtype=np.int32) * 911 - 5000
-    micro_ops, constants = MicroOps(machine.depths[Memory.UOP]), ConstantPool(FIXED << REGION)
+    constants = ConstantPool(FIXED << REGION)
+    micro_ops = MicroOps(machine.depths[Memory.UOP], constants)
     x, y = (laid.blobs[blob].offset // BLOCK for blob in "xy")
     one = micro_ops.table(MicroOp(i, i) for i in range(BLOCK))  # each position is an entry of INP and of ACC
     group = Group(
@@ -117,7 +118,7 @@ def _known(overlay: Overlay) -> Proof:
         [Alu(AluOperation.SHR, *one, SHIFT), Alu(AluOperation.MAX, *one, -128), Alu(AluOperation.MIN, *one, 127)],
         [Store(0, y, 1, BLOCK)],
     )
-    program = task(0, [group], micro_ops, constants)
+    program = task(0, [group], micro_ops)
     outputs = wanted(laid, [only], shapes)
     whole = finished(program)
     segment = VtaSegment(overlay, machine, (only,), shapes, laid, outputs, whole, [len(program)], constants.parts)

@@ -75,10 +75,10 @@ class ConstantPool:
 
 
 class MicroOps:
-    """The micro-ops of one Task, which are loaded when it begins."""
+    """The micro-ops of one Task, which are loaded when it begins, and the constants of its segment."""
 
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
+    def __init__(self, depth: int, constants: ConstantPool) -> None:
+        self.depth, self.constants = depth, constants
         self.listed: list[MicroOp] = []
         self.tables: dict[tuple[MicroOp, ...], int] = {}
 
@@ -114,12 +114,12 @@ class MicroOps:
         return Alu(operation, *self.table(micro_ops), None, groups, count // FORGET, count, FORGET, 1)
 
 
-def task(number: int, groups: Sequence[Group], micro_ops: MicroOps, constants: ConstantPool) -> list[Instruction]:
+def task(number: int, groups: Sequence[Group], micro_ops: MicroOps) -> list[Instruction]:
     """Return the instructions of a segment's Task of this number: all tokens that they give are taken."""
     packets = [_packet(i, each) for i, each in enumerate(chain.from_iterable(group.passes for group in groups))]
     mark = _mark(number, micro_ops)
     loaded = np.frombuffer(encode_micro_ops(micro_ops.listed), np.uint8)
-    program: list[Instruction] = [constants.load(Memory.UOP, 0, loaded)] if len(loaded) else []
+    program: list[Instruction] = [micro_ops.constants.load(Memory.UOP, 0, loaded)] if len(loaded) else []
     program += chain.from_iterable(packets[:2])
     ahead = iter(packets[2:])
     for s, group in enumerate(groups):

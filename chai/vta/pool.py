@@ -15,7 +15,7 @@ from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import INPUTS, OutputTile, Plane, under
-from .emit import ConstantPool, GemmPass, Group, MicroOps
+from .emit import GemmPass, Group, MicroOps
 from .isa import BLOCK, Alu, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
 
@@ -33,7 +33,6 @@ class Maximum:
     target: Plane
     window: Window
     micro_ops: MicroOps
-    constants: ConstantPool
 
     def groups(self) -> Iterator[Group]:
         """Yield the groups of positions in order: one block of channels each."""
@@ -56,7 +55,7 @@ class Maximum:
         micro_ops = self.micro_ops
         dst, inp, area = half * RESULTS, half * INPUTS, round_up(tile.area, FORGET)
         load = under(self.source, self.window, tile, place, inp)
-        identity = self.constants.load(Memory.WGT, half, np.eye(BLOCK, dtype=np.int8))
+        identity = micro_ops.constants.load(Memory.WGT, half, np.eye(BLOCK, dtype=np.int8))
         copy = micro_ops.table(MicroOp(PIXELS + i, inp + i, half) for i in range(FORGET))
         gemm = Gemm(*copy, area // FORGET, 1, FORGET, 0, FORGET)
         before: list[Instruction] = [micro_ops.clear(PIXELS, area), *_border(micro_ops, load, tile)]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..blob import Array
 from ..fixed import Requantization
 from ..util.lazy_numpy import np
-from .emit import ConstantPool, MicroOps
+from .emit import MicroOps
 from .isa import BLOCK, LEFT, RIGHT, AluOperation, Instruction, Memory
 
 WIDE = 256  # beyond every code: sums are clamped to it before a left shift
@@ -95,26 +95,28 @@ def table(shift: Shift, bias: Array, first: int, blocks: int) -> Array:
 
 
 class Runs(NamedTuple):
-    """Accumulators from ``dst`` on: ``groups`` runs of ``size``, one run for each block of channels."""
+    """Accumulators from ``dst`` on: ``groups`` runs of ``size``, one run for each block of channels.
+
+    ``constants``  the first of the accumulators that hold the constants of these blocks
+    """
 
     dst: int
     size: int
-    groups: int = 1
+    groups: int
+    constants: int
 
 
-def begin(
-    micro_ops: MicroOps, pool: ConstantPool, shift: Shift, bias: Array, first: int, sums: Runs, constants: int
-) -> list[Instruction]:
-    """Return what loads the constants of the blocks of channels from ``first`` on to ACC, and sets sums to their bias."""
-    dst, count, groups = sums
-    load = pool.load(Memory.ACC, constants, table(shift, bias, first, groups))
+def begin(micro_ops: MicroOps, shift: Shift, bias: Array, first: int, sums: Runs) -> list[Instruction]:
+    """Return what loads the constants of the blocks of channels from ``first`` on, and sets sums to their bias."""
+    dst, count, groups, constants = sums
+    load = micro_ops.constants.load(Memory.ACC, constants, table(shift, bias, first, groups))
     clear = micro_ops.clear(dst, count * groups)
     return [load, clear, micro_ops.spread(AluOperation.ADD, dst, count, constants, groups)]
 
 
-def end(micro_ops: MicroOps, shift: Shift, sums: Runs, constants: int, spare: int) -> list[Instruction]:
+def end(micro_ops: MicroOps, shift: Shift, sums: Runs, spare: int) -> list[Instruction]:
     """Return what turns sums into codes; from ``spare`` on there are as many accumulators to use."""
-    dst, count, groups = sums
+    dst, count, groups, constants = sums
     u, every = micro_ops, count * groups
     right, first = int(shift.right[0]), min(int(shift.right[0]), SHIFT)
 

@@ -71,9 +71,9 @@ def segment(work: Work) -> VtaSegment:
     program: list[Instruction] = []
     ends = []
     for number, each in enumerate(tasks):
-        micro_ops = MicroOps(machine.depths[Memory.UOP])
+        micro_ops = MicroOps(machine.depths[Memory.UOP], constants)
         try:
-            program += task(number, [*_groups(each, blobs, micro_ops, constants)], micro_ops, constants)
+            program += task(number, [*_groups(each, blobs, micro_ops)], micro_ops)
         except DeviceError as error:
             name = "+".join(each.origin) or each.output
             raise DeviceError(f"task {name} ({each.kind}): {error.message}", layer=name) from error
@@ -83,7 +83,7 @@ def segment(work: Work) -> VtaSegment:
     return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, outputs, whole, ends, constants.parts)
 
 
-def _groups(each: Task, blobs: Blobs, micro_ops: MicroOps, constants: ConstantPool) -> Iterator[Group]:
+def _groups(each: Task, blobs: Blobs, micro_ops: MicroOps) -> Iterator[Group]:
     """Return the groups of a Task."""
     reason, shift = refusal(each), _shift(each)
     if reason is not None:
@@ -92,12 +92,12 @@ def _groups(each: Task, blobs: Blobs, micro_ops: MicroOps, constants: ConstantPo
     sources = [Plane(*blobs.view(blob)) for blob in each.inputs]
     target = Plane(*blobs.view(each.output))
     if isinstance(each, Pool):
-        return Maximum(sources[0], target, each.window, micro_ops, constants).groups()
+        return Maximum(sources[0], target, each.window, micro_ops).groups()
     if isinstance(each, Conv):
         assert shift is not None
         parts = np.asarray(each.weights), each.bias, each.window, each.group, shift
-        return ConvolutionLowering(sources[0], target, *parts, micro_ops, constants).groups()
+        return ConvolutionLowering(sources[0], target, *parts, micro_ops).groups()
     assert isinstance(each, (Copy, Eltwise))
     if isinstance(each, Copy):
         target = target._replace(address=target.address + each.first // BLOCK * target.pitch)
-    return Sum(sources, target, _scaled(each)[0], shift, micro_ops, constants).groups()
+    return Sum(sources, target, _scaled(each)[0], shift, micro_ops).groups()

@@ -14,7 +14,7 @@ from ..blob import Array
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import FIXED, INPUTS, SPARE, SUMS, Plane, starts
-from .emit import ConstantPool, GemmPass, Group, MicroOps
+from .emit import GemmPass, Group, MicroOps
 from .isa import BLOCK, AluOperation, Gemm, Instruction, Load, Memory, MicroOp, Store
 from .loops import FORGET
 from .requantize import Runs, Shift, begin, end
@@ -42,7 +42,6 @@ class Sum:
     factors: Sequence[int]
     shift: Shift | None
     micro_ops: MicroOps
-    constants: ConstantPool
 
     def groups(self) -> Iterator[Group]:
         """Yield the groups of positions in order: one block of channels each."""
@@ -74,14 +73,13 @@ class Sum:
             if digit:
                 gemms.append(micro_ops.apply(AluOperation.SHR, dst, count, -DIGIT))
         if matrices:
-            loads.append(self.constants.load(Memory.WGT, wgt, np.stack(matrices)))
-        fixed = FIXED + half * 64
+            loads.append(micro_ops.constants.load(Memory.WGT, wgt, np.stack(matrices)))
         before: list[Instruction] = [micro_ops.clear(dst, count)]
         after: list[Instruction] = []
         if self.shift is not None:
-            bias, sums = np.zeros(BLOCK, np.int64), Runs(dst, count)
-            *before, last = begin(micro_ops, self.constants, self.shift, bias, 0, sums, fixed)
-            after = [last, *end(micro_ops, self.shift, sums, fixed, SPARE)]  # the bias is not shifted with digits
+            sums = Runs(dst, count, 1, FIXED + half * 64)
+            *before, last = begin(micro_ops, self.shift, np.zeros(BLOCK, np.int64), 0, sums)
+            after = [last, *end(micro_ops, self.shift, sums, SPARE)]  # the bias is not shifted with digits
         if not gemms:
             gemms.append(micro_ops.apply(AluOperation.ADD, dst, count, 0))
         store = Store(dst, self.target.entry(image, block) + at, 1, size, 0)
