@@ -108,7 +108,7 @@ class MicroOps:
         micro_ops = (MicroOp(dst + i, src + i) for i in range(FORGET))
         return Alu(operation, *self.table(micro_ops), None, count // FORGET, 1, FORGET, 0, FORGET)
 
-    def spread(self, operation: AluOperation, dst: int, count: int, src: int, groups: int = 1) -> Alu:
+    def spread(self, operation: AluOperation, dst: int, count: int, src: int, groups: int) -> Alu:
         """Return the ALU instruction for ``groups`` runs of ``count`` accumulators, each with one entry from ``src`` on."""
         micro_ops = (MicroOp(dst + i, src) for i in range(FORGET))
         return Alu(operation, *self.table(micro_ops), None, groups, count // FORGET, count, FORGET, 1)

@@ -42,13 +42,11 @@ class Maximum:
 
     def _tile(self) -> OutputTile:
         """Return the largest tile: of whole rows, if one fits."""
-        for width in range(1, self.target.width + 1):
-            for height in range(1, self.target.height + 1):
-                rows, columns = ceil_div(self.target.height, height), ceil_div(self.target.width, width)
-                tile = OutputTile.over(self.window, rows, columns)
-                if tile.positions <= RESULTS and round_up(tile.area, FORGET) <= AREA and tile.area < INPUTS:
-                    return tile
-        raise AssertionError("a window of one position fits")
+        rows, columns = ([ceil_div(size, n) for n in range(1, size + 1)] for size in self.target[-2:])
+        tiles = (OutputTile.over(self.window, h, w) for w in columns for h in rows)
+        return next(
+            t for t in tiles if t.positions <= RESULTS and round_up(t.area, FORGET) <= AREA
+        )  # one position fits
 
     def _group(self, tile: OutputTile, place: tuple[int, int, int, int], half: int) -> Group:
         """Return the maxima of a tile; ``place`` is (image, block, first row, first column)."""
