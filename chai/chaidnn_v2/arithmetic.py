@@ -168,12 +168,11 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         """
         added, kernel = _finite_bias(weights, bias), weights[:1]
         stated, top = layer.precision, layer.tops[0]
-        source = self._format_in(layer, layer.bottoms[0])
+        source = self._format(layer, "in", layer.bottoms[0])
         if source.scheme == "DynamicFixed":
             codes, steps = _cut(kernel, DECONVOLUTION), _cut(added, DECONVOLUTION)
         else:
-            out = None if stated is None else stated.side("out")
-            target = self.formats[top] if out is None else Format(*out)
+            target = self._format(layer, "out", top)
             bits = source.bits if stated is None or not stated.bw_params else stated.bw_params
             thresholds = None if stated is None or not stated.th_params else np.array(stated.th_params[:1], np.float32)
             codes, steps = stepped(kernel, Format("Xilinx", bits, 0.0), thresholds)[0], _steps_of(added, target)
@@ -190,7 +189,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
 
     def _read(self, layer: Lowered, bottom: str) -> Format:
         """Return the format in which a layer reads its bottom: its own layer_in, else the bottom's."""
-        source, target = self._format_in(layer, bottom), self.formats[layer.tops[0]]
+        source, target = self._format(layer, "in", bottom), self.formats[layer.tops[0]]
         if source.unsigned or target.unsigned:
             raise Unsupported("CHaiDNN has no unsigned codes")
         if source.scheme != target.scheme:
@@ -199,9 +198,10 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
             raise Unsupported(f"from {source} to {target}: every value is 0")
         return source
 
-    def _format_in(self, layer: Lowered, bottom: str) -> Format:
-        stated = None if layer.precision is None else layer.precision.side("in")
-        return self.formats[bottom] if stated is None else Format(*stated)
+    def _format(self, layer: Lowered, side: str, blob: str) -> Format:
+        """Return the format that a layer states for a side, else the blob's."""
+        stated = None if layer.precision is None else layer.precision.side(side)
+        return self.formats[blob] if stated is None else Format(*stated)
 
     @staticmethod
     def _clamp(layer: Lowered, source: Format) -> tuple[int, int]:

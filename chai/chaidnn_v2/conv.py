@@ -8,6 +8,7 @@ buffer of 18 bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Array, Shape
@@ -122,12 +123,8 @@ def kernel(task: ChaidnnConv) -> Kernel:
             np.copyto(out, task.define(x))
             return
         for image, result in zip(x, out):  # without a wrap nothing depends on the other image
-            total: Array | None = None
-            for chunk in sums_of(image):
-                sums = saturated(chunk.astype(np.int64))
-                total = sums if total is None else accumulated(total, sums)
-            assert total is not None
-            np.copyto(result, requantized(total, bias, task.requantization))
+            sums = (saturated(chunk.astype(np.int64)) for chunk in sums_of(image))
+            np.copyto(result, requantized(reduce(accumulated, sums), bias, task.requantization))
 
     return run
 
@@ -163,12 +160,11 @@ def reach(task: ChaidnnConv, x: Array) -> Reach:
     m, r, sums_of = len(task.bias), task.requantization, _chunk_sums(task)
     sums, products = np.zeros(m), np.zeros(m)
     for image in x:
-        total: Array | None = None
+        total: Array = np.zeros((m, 1, 1), np.float32)
         for chunk in sums_of(image):
-            total = chunk if total is None else total + chunk
+            total = total + chunk
             for values in (chunk, total):
                 sums = np.maximum(sums, np.abs(values).max((1, 2), initial=0))
-        assert total is not None
         product = total.astype(np.float64) * r.multiplier + task.bias.reshape(-1, 1, 1)
         products = np.maximum(products, np.abs(product).max((1, 2), initial=0))
     return Reach(sums / 2.0 ** (SUM - 1), products / 2.0**31)
