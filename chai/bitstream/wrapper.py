@@ -6,7 +6,7 @@ transactions have ID 0, so the ports have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import product
 
 from ..overlay import Overlay
 
@@ -46,7 +46,8 @@ def wrapper(overlay: Overlay) -> str:
     for signal, width, out in _LITE:
         ports.append(_port(f"s_axi_{signal}", window if width == "A" else width, out))
         links.append(f".bus__{signal}(s_axi_{signal})")
-    for master, channel in _masters(overlay):
+    masters = [(m, c) for m, c in product(READERS, _CHANNELS) if c == "read" or m in overlay.written_ports]
+    for master, channel in masters:
         address, data, ids, driven = _CHANNELS[channel]
         for signal, width, out in [(address + each, width, out) for each, width, out in _ADDRESS] + data:
             port, core = f"{master}_{signal}", f"{master}_{channel}__{signal}"
@@ -60,9 +61,8 @@ def wrapper(overlay: Overlay) -> str:
         ports += [_port(f"{master}_{address}lock", 2 if axi3 else 1, True), _port(f"{master}_{address}qos", 4, True)]
         fixed += [f"{master}_{address}lock = {2 if axi3 else 1}'d0", f"{master}_{address}qos = 4'd0"]
         links += [f".{master}_{channel}__{each}(1'b0)" for each in ids]
-        for each in driven:
-            unused.append(f"unused_{master}_{each}")
-            links.append(f".{master}_{channel}__{each}(unused_{master}_{each})")
+        links += [f".{master}_{channel}__{each}(unused_{master}_{each})" for each in driven]
+        unused += [f"unused_{master}_{each}" for each in driven]
     lines = [
         f"// {overlay.title}: overlay {overlay.name}, build {overlay.build:08x}",
         f"// {' and '.join(overlay.written_ports)} read and write, the other ports only read; "
@@ -85,13 +85,6 @@ def wrapper(overlay: Overlay) -> str:
         "/* verilator lint_on SYMRSVDWORD */",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _masters(overlay: Overlay) -> Iterator[tuple[str, str]]:
-    for master in READERS:
-        yield master, "read"
-        if master in overlay.written_ports:
-            yield master, "write"
 
 
 def _port(name: str, bits: int | str, out: bool) -> str:
