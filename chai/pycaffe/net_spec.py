@@ -66,7 +66,7 @@ def to_proto(*tops: Top | Function) -> Any:
 
 
 def _written(tops: Iterable[Top | Function], names: dict[Top | Function, str]) -> Any:
-    """Return a caffe_pb2.NetParameter of the layers that tops depend on, each after its bottoms; ``names`` gets the others'."""
+    """Return the NetParameter of the layers that tops depend on, each after its bottoms; ``names`` gets names made up."""
     messages: dict[Function, Any] = {}
     numbers: Counter[str] = Counter()
 

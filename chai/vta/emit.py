@@ -124,7 +124,7 @@ def task(number: int, groups: Sequence[Group], micro_ops: MicroOps) -> list[Inst
     ahead = iter(packets[2:])
     for s, group in enumerate(groups):
         computing = [*group.before]
-        ends, following = [0], []  # of each pass, and the packet after it
+        ends, following = [0], []  # of the passes, and the packets after them
         for each in group.passes:
             following.append(next(ahead, []))
             computing += _linked(each.gemms, "pop_prev", "push_prev" if following[-1] else "")

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 
 from ..blob import Array, Shape
 from ..codegen.chain import wanted
@@ -201,7 +201,7 @@ def restored(
     if len(constants) % ALIGNMENT:
         raise DeviceError(f"{len(constants):,} bytes of constants are not a multiple of {ALIGNMENT}")
     program = decode(listed, machine.encoding)
-    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+    ends = [*accumulate(counts)]
     if not program or len(counts) != len(tasks) or min(counts, default=0) < 0 or ends[-1:] > [len(program)]:
         raise DeviceError(f"{len(program)} instructions are not those of {len(tasks)} Tasks of {[*counts][:8]}")
     sizes = _sizes(len(constants) + len(listed), laid, tasks)
