@@ -150,9 +150,7 @@ class _Checker:
         return self._dram(store, step)
 
     def _compute(self, instruction: Gemm | Alu, step: Dispatch) -> Indices:
-        gemm = isinstance(instruction, Gemm)
-        reads_src = isinstance(instruction, Alu) and instruction.immediate is None
-        where = instruction.first, instruction.end, nest(instruction), reads_src, gemm
+        where = instruction.first, instruction.end, nest(instruction)
         if where not in self.recent:
             self.recent[where] = self._indices(*where)
         known = self.recent[where]
@@ -182,18 +180,17 @@ class _Checker:
         if isinstance(instruction, Gemm) and instruction.reset:
             acc[accumulators] = True
 
-    def _indices(self, first: int, end: int, loops: Nest, reads_src: bool, gemm: bool) -> Indices:
+    def _indices(self, first: int, end: int, loops: Nest) -> Indices:
         """Return the indices of micro-ops that are loaded now."""
         loaded = self.filled[Memory.UOP]
         if end > len(loaded) or not loaded[first:end].all():
             raise DeviceError(f"micro-ops {first} to {end} were not all loaded by the program")
-        key = self.micro_ops[first:end].tobytes(), loops, reads_src, gemm
+        key = self.micro_ops[first:end].tobytes(), loops
         if key not in self.nests:
-            depths, acc = self.machine.depths, self.machine.depths[Memory.ACC]
-            unread = 1 << 32  # the field src of an ALU instruction with an immediate
-            src = depths[Memory.INP] if gemm else acc if reads_src else unread
-            limits = acc, src, depths[Memory.WGT] if gemm else unread
-            self.nests[key] = indices(self.micro_ops[first:end], loops, limits, reads_src)
+            depths, unread = self.machine.depths, 1 << 32  # unread: any number fits
+            src = unread if loops.source is None else depths[loops.source]
+            limits = depths[Memory.ACC], src, depths[Memory.WGT] if loops.source == Memory.INP else unread
+            self.nests[key] = indices(self.micro_ops[first:end], loops, limits)
             self.kept += len(self.nests[key].dst)
             if self.kept > ROOM:
                 raise DeviceError(f"{self.kept:,} micro-ops of different instructions, expected at most {ROOM:,}")

@@ -9,7 +9,7 @@ from typing import NamedTuple, Union
 from ..blob import Array
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
-from .isa import MICRO_OP, Alu, Gemm
+from .isa import MICRO_OP, Alu, Gemm, Memory
 
 Entries = Union[slice, Array]
 MOST = 1 << 20  # steps of one instruction's loops: more than any layer needs of memories this size
@@ -17,13 +17,14 @@ FORGET = 16  # micro-ops after which a written accumulator is surely seen: the p
 
 
 class Nest(NamedTuple):
-    """The loops of an instruction, with the steps of dst, src and wgt for each."""
+    """The loops of an instruction, with the steps of dst, src and wgt for each, and the memory of src; None: it is not read."""
 
     outer: int
     inner: int
     dst: tuple[int, int]
     src: tuple[int, int]
-    wgt: tuple[int, int] = (0, 0)
+    wgt: tuple[int, int]
+    source: Memory | None
 
 
 def nest(instruction: Gemm | Alu) -> Nest:
@@ -31,8 +32,9 @@ def nest(instruction: Gemm | Alu) -> Nest:
     i = instruction
     if isinstance(i, Gemm):
         steps = (i.acc_outer, i.acc_inner), (i.inp_outer, i.inp_inner), (i.wgt_outer, i.wgt_inner)
-        return Nest(i.outer, i.inner, *steps)
-    return Nest(i.outer, i.inner, (i.dst_outer, i.dst_inner), (i.src_outer, i.src_inner))
+        return Nest(i.outer, i.inner, *steps, Memory.INP)
+    source = Memory.ACC if i.immediate is None else None
+    return Nest(i.outer, i.inner, (i.dst_outer, i.dst_inner), (i.src_outer, i.src_inner), (0, 0), source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +99,12 @@ def _distinct(indices: Array) -> Entries:
     return distinct
 
 
-def indices(micro_ops: Array, nest: Nest, limits: tuple[int, int, int], reads_src: bool) -> Indices:
+def indices(micro_ops: Array, nest: Nest, limits: tuple[int, int, int]) -> Indices:
     """Return the micro-ops (uint32) that the loops run; each index must be below its limit (dst, src, wgt).
 
     Raises DeviceError for an index beyond its memory, or more than MOST steps: loops around no micro-op take time, too.
     """
+    reads_src = nest.source == Memory.ACC
     count = nest.outer * nest.inner * max(1, len(micro_ops))
     if count > MOST:
         raise DeviceError(f"{count:,} micro-ops in one instruction, expected at most {MOST:,}")

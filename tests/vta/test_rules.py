@@ -85,7 +85,7 @@ MUTANTS = {  # name: module, text, what it becomes
     ),
     "outer steps are not made": ("loops", "np.arange(nest.outer) * steps[0]", "np.arange(nest.outer) * 0"),
     "inner steps are not made": ("loops", "np.arange(nest.inner) * steps[1]", "np.arange(nest.inner) * 0"),
-    "an immediate is an accumulator": ("checks", "instruction.immediate is None\n", "True\n"),
+    "an immediate is an accumulator": ("loops", "if i.immediate is None else None\n", "\n"),
     "MIN is MAX": ("simulator", "np.minimum(value, other)", "np.maximum(value, other)"),
     "rows of DRAM are contiguous": (
         "checks",
