@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Array
 from ..images.files import decoded, of_pixels
@@ -69,16 +69,14 @@ class VideoFrame:
         return perf_counter() - self.read
 
 
-class FrameSource(Protocol):
+class FrameSource(NamedTuple):
     """A place that frames come from.
 
-    ``name``  as it is shown: without user names, passwords and queries
-    ``live``  whether frames that are not taken in time are lost there, so that only the newest counts
+    ``name``    as it is shown: without user names, passwords and queries
+    ``live``    whether frames that are not taken in time are lost there, so that only the newest counts
+    ``frames``  yields the frames until there is none, or until a stop. Raises ChaiError in place of one that cannot be read
     """
 
     name: str
     live: bool
-
-    def frames(self, stop: Stop) -> Iterator[RawFrame]:
-        """Yield the frames until there is none, or until ``stop``. Raises ChaiError in place of one that cannot be read."""
-        ...
+    frames: Callable[[Stop], Iterator[RawFrame]]

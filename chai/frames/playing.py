@@ -26,7 +26,7 @@ from ..images.window import PictureWindow
 from ..kernels.native.library import computing
 from ..net import Net
 from ..runtime.batches import ahead
-from .frame import FrameSource, RawFrame, VideoFrame
+from .frame import RawFrame, VideoFrame
 from .sources import source as source_of
 from .threads import Beside, Newest, Stop, close
 
@@ -122,7 +122,7 @@ class Video(Iterator[tuple[VideoFrame, VideoResult]]):
     """
 
     def __init__(self, net: Net, source: Any, live: bool | None = None, preprocess: Preprocess | None = None) -> None:
-        self.net, self.source = net, _source(source)
+        self.net, self.source = net, source_of(source)
         self.live = self.source.live if live is None else live
         self.counts, self.stop = Counts(), Stop()
         self._blob, self._shape, own = _input(net)
@@ -175,7 +175,10 @@ class Video(Iterator[tuple[VideoFrame, VideoResult]]):
 
     def _passes(self, room: Semaphore) -> Iterator[tuple[VideoFrame, dict[str, Array], PictureWindow]]:
         """Run the network over the frames, after its formats were measured on the first of them if it has none."""
-        raw = Beside(self._read(), DEPTH, "read", self.stop) if not self.live else self._newest()
+        if self.live:
+            raw: Iterator[RawFrame] = Newest(self._read(), self.stop, self.counts.drop)
+        else:
+            raw = Beside(self._read(), DEPTH, "read", self.stop)
         end = list[Exception]()
         rest = ahead(self.net, _until_error(self._inputs(raw), end), lambda item: {self._blob: item.feed})
         if self.live:
@@ -184,9 +187,6 @@ class Video(Iterator[tuple[VideoFrame, VideoResult]]):
         yield from self._run(inputs)
         if end and not self.stop.stopped:
             raise end[0]
-
-    def _newest(self) -> Iterator[RawFrame]:
-        return Newest(self._read(), self.stop, self.counts.drop)
 
     def _while_room(self, inputs: Iterator[_Input], room: Semaphore) -> Iterator[_Input]:
         """Yield inputs while there is room; those that formats were measured on are too old, unless the source ends with them."""
@@ -249,10 +249,6 @@ def _until_error(items: Iterator[T], end: list[Exception]) -> Iterator[T]:
         yield from items
     except Exception as error:
         end.append(error)
-
-
-def _source(place: Any) -> FrameSource:
-    return place if hasattr(place, "frames") and hasattr(place, "live") else source_of(place)
 
 
 def _input(net: Net) -> tuple[str, Shape, Preprocess]:

@@ -7,11 +7,13 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from ..blob import Array
 from ..errors import ParseError, UsageError
 from ..images import files as images, netpbm
 from ..util.files import content, in_its_place, opened
@@ -26,43 +28,48 @@ WAIT = 0.1  # seconds between looks at whether the video was stopped
 
 
 def source(place: Any, raw: tuple[int, int] | None = None) -> FrameSource:
-    """Return the source that ``place`` names: a path, "-", "camera:0", "rtsp://..."; or an iterable of arrays.
+    """Return the source that ``place`` is, or names: a path, "-", "camera:0", "rtsp://..."; or an iterable of arrays.
 
     ``raw`` is height and width of frames on the standard input that are bytes of red, green and blue alone.
 
     Raises UsageError for one that is not there or that chai does not read.
     """
+    if hasattr(place, "frames") and hasattr(place, "live"):
+        ready: FrameSource = place
+        return ready
     if not isinstance(place, (str, Path)):
         if isinstance(place, Iterable):
-            return Arrays(place)
+            return _plain("frames", lambda _: _arrays(place))
         raise UsageError(f"a video from {type(place).__name__}", hint="a path, an address, or an iterable of arrays")
     text = str(place)
     if raw is not None and text != "-":
         raise UsageError("raw frames come from the standard input alone", hint="PROGRAM | chai run ... -i - --raw HxW")
     if text == "-":
-        return PictureStream("stdin", None) if raw is None else RawStream("stdin", *raw)
+        if raw is not None:
+            return _plain("stdin", partial(_pixels, *raw))
+        return _plain("stdin", lambda stop: split(_reader(_stdin(), stop), "stdin"))
     if camera := CAMERA.fullmatch(text):
         device = camera[2] or f"/dev/video{camera[1]}"
         if not Path(device).exists():
             raise UsageError(f"there is no camera {device}", hint=_cameras())
-        return LibavVideo(text, VideoJob(kind="camera", place=device), live=True)
+        return _libav(text, VideoJob(kind="camera", place=device), live=True)
     if address := ADDRESS.match(text):
         if address[1].lower() not in ("rtsp", "rtsps"):
             raise UsageError(f"chai reads no video from {address[1].lower()}://", hint="rtsp://, or a file")
-        return LibavVideo(shown(text), VideoJob(kind="stream", place=text), live=True)
+        return _libav(shown(text), VideoJob(kind="stream", place=text), live=True)
     return _file(Path(text))
 
 
 def _file(path: Path) -> FrameSource:
     if path.is_dir():
-        return Folder(path.name or str(path), path)
+        return FrameSource(path.name or str(path), False, partial(_folder, path))
     if not path.exists():
         raise UsageError(f"there is no video {str(path)!r}", hint=in_its_place(path))
     suffix = path.suffix.lower()
     if suffix in CONTAINERS:
-        return LibavVideo(path.name, VideoJob(kind="file", place=str(path), container=CONTAINERS[suffix]))
+        return _libav(path.name, VideoJob(kind="file", place=str(path), container=CONTAINERS[suffix]))
     if suffix in STREAMS:
-        return PictureStream(path.name, path)
+        return _plain(path.name, partial(_pictures, path))
     kinds = " ".join((*CONTAINERS, *STREAMS))
     raise UsageError(f"{str(path)!r} is no video", hint=f"expected {kinds}, or a folder of pictures")
 
@@ -83,91 +90,70 @@ def _cameras() -> str:
     return f"cameras here: {', '.join(names)}" if names else "this computer has no /dev/video*"
 
 
-@dataclass
-class Arrays:
-    """Frames that a program has or makes: uint8 (H, W, 3) in RGB, or (H, W)."""
+def _plain(name: str, data: Callable[[Stop], Iterator[bytes | Array]]) -> FrameSource:
+    """Return the source of the frames that ``data`` yields, RATE of them a second."""
 
-    arrays: Iterable[Any]
-    name: str = "frames"
-    live: bool = False
-
-    def frames(self, stop: Stop) -> Iterator[RawFrame]:
-        """Yield them."""
-        for number, array in enumerate(self.arrays):
-            if stop.stopped:
-                return
-            shape = getattr(array, "shape", ())
-            if str(getattr(array, "dtype", "")) != "uint8" or not (len(shape) == 2 or shape[2:] == (3,)):
-                kind = f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
-                raise UsageError(f"frame {number} is {kind}", hint="expected uint8 (H, W, 3) in RGB, or (H, W)")
-            yield RawFrame(f"{self.name}[{number}]", number, number / RATE, array)
-
-
-@dataclass
-class Folder:
-    """Pictures of a folder, sorted by name."""
-
-    name: str
-    path: Path
-    live: bool = False
-
-    def frames(self, stop: Stop) -> Iterator[RawFrame]:
-        """Yield them, read from the disk."""
-        files = [file for file in images.find([self.path]) if file.suffix.lower() in images.FORMATS]
-        if not files:
-            raise UsageError(f"there is no picture in {str(self.path)!r}", hint=" ".join(images.FORMATS))
-        for number, file in enumerate(files):
-            if stop.stopped:
-                return
-            yield RawFrame(str(file), number, number / RATE, content(file, "image_bytes"))
-
-
-@dataclass
-class PictureStream:
-    """JPEG or PPM pictures one after the other, in a file or on the standard input (``path`` None)."""
-
-    name: str
-    path: Path | None
-    live: bool = False
-
-    def frames(self, stop: Stop) -> Iterator[RawFrame]:
-        """Yield them as they come."""
-        if self.path is None:
-            yield from self._split(_stdin(), stop)
-        else:
-            with opened(self.path) as file:
-                yield from self._split(file, stop)
-
-    def _split(self, file: BinaryIO, stop: Stop) -> Iterator[RawFrame]:
+    def frames(stop: Stop) -> Iterator[RawFrame]:
         with suppress(VideoStopped):
-            for number, data in enumerate(split(_reader(file.fileno(), stop), self.name)):
-                yield RawFrame(f"{self.name}[{number}]", number, number / RATE, data)
-        if self.path is not None and not os.fstat(file.fileno()).st_size:
-            raise ParseError("there is no frame: the file is empty", path=self.name)
+            for number, each in enumerate(data(stop)):
+                if stop.stopped:
+                    return
+                yield RawFrame(f"{name}[{number}]", number, number / RATE, each)
+
+    return FrameSource(name, False, frames)
 
 
-@dataclass
-class RawStream:
-    """Frames on the standard input that are nothing but pixels: bytes of red, green and blue, row by row."""
+def _arrays(arrays: Iterable[Any]) -> Iterator[Array]:
+    """Yield the frames that a program has or makes: uint8 (H, W, 3) in RGB, or (H, W)."""
+    for number, array in enumerate(arrays):
+        shape = getattr(array, "shape", ())
+        if str(getattr(array, "dtype", "")) != "uint8" or not (len(shape) == 2 or shape[2:] == (3,)):
+            kind = f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
+            raise UsageError(f"frame {number} is {kind}", hint="expected uint8 (H, W, 3) in RGB, or (H, W)")
+        yield array
 
-    name: str
-    height: int
-    width: int
-    live: bool = False
 
-    def frames(self, stop: Stop) -> Iterator[RawFrame]:
-        """Yield them as they come."""
-        netpbm.check(self.width, self.height, self.name)
-        size, number = self.height * self.width * 3, 0
-        read = _reader(_stdin().fileno(), stop)
-        with suppress(VideoStopped):
-            while data := _filled(read, size):
-                if len(data) < size:
-                    message = f"the stream ends inside frame {number}: {len(data):,} of its {size:,} bytes"
-                    raise ParseError(message, path=self.name, hint="--raw HxW is height and width of rgb24 frames")
-                pixels = np.frombuffer(data, np.uint8).reshape(self.height, self.width, 3)
-                yield RawFrame(f"{self.name}[{number}]", number, number / RATE, pixels)
-                number += 1
+def _folder(path: Path, stop: Stop) -> Iterator[RawFrame]:
+    """Yield the pictures of a folder, sorted by name."""
+    files = [file for file in images.find([path]) if file.suffix.lower() in images.FORMATS]
+    if not files:
+        raise UsageError(f"there is no picture in {str(path)!r}", hint=" ".join(images.FORMATS))
+    for number, file in enumerate(files):
+        if stop.stopped:
+            return
+        yield RawFrame(str(file), number, number / RATE, content(file, "image_bytes"))
+
+
+def _pictures(path: Path, stop: Stop) -> Iterator[bytes]:
+    """Yield the JPEG or PPM pictures that are one after the other in a file."""
+    with opened(path) as file:
+        yield from split(_reader(file, stop), path.name)
+        if not os.fstat(file.fileno()).st_size:
+            raise ParseError("there is no frame: the file is empty", path=path.name)
+
+
+def _pixels(height: int, width: int, stop: Stop) -> Iterator[Array]:
+    """Yield frames on the standard input that are nothing but pixels: bytes of red, green and blue, row by row."""
+    netpbm.check(width, height, "stdin")
+    size, read = height * width * 3, _reader(_stdin(), stop)
+    for number in count():
+        data = _filled(read, size)
+        if not data:
+            return
+        if len(data) < size:
+            message = f"the stream ends inside frame {number}: {len(data):,} of its {size:,} bytes"
+            raise ParseError(message, path="stdin", hint="--raw HxW is height and width of rgb24 frames")
+        yield np.frombuffer(data, np.uint8).reshape(height, width, 3)
+
+
+def _libav(name: str, job: VideoJob, live: bool = False) -> FrameSource:
+    """Return the source of frames that libav reads, in a process of its own: a video file, a camera, an RTSP stream."""
+
+    def frames(stop: Stop) -> Iterator[RawFrame]:
+        for number, (seconds, pixels) in enumerate(decoded_frames(job, name, stop)):
+            yield RawFrame(f"{name}[{number}]", number, seconds, pixels)
+
+    return FrameSource(name, live, frames)
 
 
 def _stdin() -> BinaryIO:
@@ -185,27 +171,13 @@ def _filled(read: Callable[[int], bytes], size: int) -> bytearray:
     return data
 
 
-def _reader(file: int, stop: Stop) -> Callable[[int], bytes]:
+def _reader(file: BinaryIO, stop: Stop) -> Callable[[int], bytes]:
     """Return a function that reads up to so many bytes. It raises VideoStopped when the video was stopped."""
 
-    def read(count: int) -> bytes:
+    def read(size: int) -> bytes:
         while not stop.stopped:
             if select.select([file], [], [], WAIT)[0]:
-                return os.read(file, count)
+                return os.read(file.fileno(), size)
         raise VideoStopped
 
     return read
-
-
-@dataclass
-class LibavVideo:
-    """Frames that libav reads, in a process of its own: a video file, a camera, an RTSP stream."""
-
-    name: str
-    job: VideoJob
-    live: bool = False
-
-    def frames(self, stop: Stop) -> Iterator[RawFrame]:
-        """Yield them as they are decoded."""
-        for number, (seconds, pixels) in enumerate(decoded_frames(self.job, self.name, stop)):
-            yield RawFrame(f"{self.name}[{number}]", number, seconds, pixels)

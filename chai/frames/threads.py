@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -116,52 +117,22 @@ class Beside(Generic[T]):
         self._room.release()
 
 
-class Newest(Generic[T]):
+class Newest(Beside[T]):
     """An iterator over the newest item: a thread of its own takes all that come, and calls ``drop`` for those not asked for."""
 
     def __init__(self, items: Iterator[T], stop: Stop, drop: Callable[[], object]) -> None:
-        self._items, self._stop, self._drop = items, stop, drop
-        self._changed = threading.Condition()
-        self._newest: list[T] = []  # at most one
-        self._end: _End | None = None
-        stop.when(self._wake)
-        stop.start(self._run, "newest")
+        self._drop = drop
+        super().__init__(items, 1, "newest", stop)
 
-    def __iter__(self) -> Iterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        with self._changed:
-            self._changed.wait_for(lambda: self._newest or self._end)
-            if self._newest:
-                return self._newest.pop()
-            assert self._end is not None
-            raise self._end.answer()
-
-    def _run(self) -> None:
-        end = _End()
-        try:
-            for item in self._items:
-                with self._changed:
-                    if self._newest:
-                        self._drop()
-                    self._newest[:] = [item]
-                    self._changed.notify()
-                if self._stop.stopped:
-                    break
-        except BaseException as error:
-            end = _End(error)
-        finally:
-            close(self._items)
-            self._finish(end)
-
-    def _wake(self) -> None:
-        self._finish(_End())
-
-    def _finish(self, end: _End) -> None:
-        with self._changed:
-            self._end = self._end or end
-            self._changed.notify()
+    def _put(self, item: T | _End) -> None:
+        if not isinstance(item, _End):
+            self._room.release()  # for the next, which comes in place of this one if that waits
+            with suppress(Empty):
+                if isinstance(waiting := self._queue.get_nowait(), _End):
+                    item = waiting
+                else:
+                    self._drop()
+        super()._put(item)
 
 
 def close(items: Iterator[Any]) -> None:

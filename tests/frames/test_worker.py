@@ -21,7 +21,7 @@ from chai.env import env
 from chai.errors import ParseError, UsageError
 from chai.frames import sources
 from chai.frames.frame import RawFrame
-from chai.frames.sources import LibavVideo, shown, source
+from chai.frames.sources import shown, source
 from chai.frames.threads import Stop
 from chai.frames.worker import HEADER, main as worker, process
 from chai.frames.worker.process import VideoJob
@@ -247,10 +247,10 @@ main.main()
 )
 def test_a_camera_that_disappears(child: Any, monkeypatch: pytest.MonkeyPatch, end: str, words: str) -> None:
     child(CAMERA.replace("END", end))
-    camera = LibavVideo("camera:7", VideoJob("camera", "/dev/video7"), live=True)
+    monkeypatch.setattr(sources.Path, "exists", lambda path: str(path) == "/dev/video7")
     seen = []
     with pytest.raises(ParseError) as gone:
-        for frame in camera.frames(Stop()):
+        for frame in source("camera:7").frames(Stop()):
             seen.append(frame)  # noqa: PERF402
     assert gone.value.headline == words
     assert [int(frame.data[0, 0, 0]) for frame in seen] == [70, 71, 72]  # type: ignore[call-overload, index]
@@ -276,11 +276,14 @@ def test_a_camera_without_jpegs() -> None:
 
 
 def test_names_of_cameras(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[VideoJob] = []
     monkeypatch.setattr(sources.Path, "exists", lambda path: str(path) == "/dev/video2")
+    monkeypatch.setattr(sources, "decoded_frames", lambda job, *_: jobs.append(job) or iter(()))
     for name in ("camera:2", "/dev/video2"):
         camera = source(name)
-        assert isinstance(camera, LibavVideo)
-        assert (camera.live, camera.job.kind, camera.job.place) == (True, "camera", "/dev/video2")
+        assert camera.live
+        assert list(camera.frames(Stop())) == []
+    assert jobs == [VideoJob("camera", "/dev/video2")] * 2
 
 
 # -- streams
