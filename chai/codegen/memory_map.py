@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..blob import Array, Shape, View, outermost
 from ..errors import DeviceError
@@ -100,11 +100,15 @@ class HostBlobs:
     """Blobs in regions, as the host stores and loads them; base of what an overlay runs for a segment.
 
     FIXED holds the program, whose place and size in bytes ``program_span`` has, and the constants.
+
+    ``wanted``  the outputs that the host can load after a run: (blob, first channel, channels)
     """
 
     overlay: Overlay
+    tasks: tuple[Any, ...]
     shapes: Mapping[str, Shape]
     regions: Regions
+    wanted: Sequence[tuple[str, int, int]]
 
     @property
     def sizes(self) -> Mapping[int, int]:

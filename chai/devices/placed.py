@@ -13,8 +13,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ..blob import Array, View
-from ..codegen.memory_map import Buffers
-from ..driver.memory import NONE, BlobSet, Executable, NoRoom, place
+from ..codegen.memory_map import Buffers, HostBlobs
+from ..driver.memory import NONE, BlobSet, NoRoom, place
 from ..errors import DeviceError
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
@@ -80,7 +80,7 @@ class PlacedProgram(Program):
     ``failures``  how many runs did not end well, each of which took the memory with it
     """
 
-    def __init__(self, segment: Executable, views: Mapping[str, View]) -> None:
+    def __init__(self, segment: HostBlobs, views: Mapping[str, View]) -> None:
         self.segment, self.views = segment, views
         shapes = segment.shapes
         self.stores = frozenset(blob for blob in segment.regions.given if len(shapes[blob]) == 4)
@@ -136,11 +136,7 @@ class PlacedProgram(Program):
             if not self._sets:
                 self._sets.append(self._placed())
                 self._grow()
-            used = None
-            for one in self._sets:
-                if not one.lease:
-                    used = one
-                    break
+            used = next((one for one in self._sets if not one.lease), None)
             if used is None and in_layer():
                 used = self._placed()
                 self._sets.append(used)
@@ -152,11 +148,10 @@ class PlacedProgram(Program):
 
     def wait_for(self, lease: Collection[object]) -> BlobSet:
         """Return a set as ``claim`` does, when there is one."""
-        if (used := self.claim(lease)) is None:
-            woken: SimpleQueue[None] = SimpleQueue()
-            while (used := self.claim(lease, partial(woken.put, None))) is None:
-                with suppress(Empty):
-                    woken.get(timeout=RETRY)
+        woken: SimpleQueue[None] = SimpleQueue()
+        while (used := self.claim(lease, partial(woken.put, None))) is None:
+            with suppress(Empty):
+                woken.get(timeout=RETRY)
         return used
 
     def given_back(self, used: BlobSet) -> None:

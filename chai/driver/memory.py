@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
-from ..blob import Array, Shape, View, codes_of
-from ..codegen.memory_map import FIXED, PROGRAM, Buffers, Regions
+from ..blob import Array, View, codes_of
+from ..codegen.memory_map import FIXED, PROGRAM, Buffers, HostBlobs
 from ..errors import DeviceError
 from ..kernels import device_blobs
 from ..overlay.layout import DeviceBlob
@@ -19,49 +19,7 @@ class NoRoom(DeviceError):
     """The device's memory does not suffice."""
 
 
-class Executable(Protocol):
-    """A segment as bytes and blobs in regions: a Chain, or a program of another architecture."""
-
-    @property
-    def overlay(self) -> Any: ...
-
-    @property
-    def cycles(self) -> int: ...
-
-    @property
-    def tasks(self) -> Sequence[Any]: ...
-
-    @property
-    def shapes(self) -> Mapping[str, Shape]: ...
-
-    @property
-    def regions(self) -> Regions: ...
-
-    @property
-    def wanted(self) -> Sequence[tuple[str, int, int]]: ...
-
-    @property
-    def sizes(self) -> Mapping[int, int]: ...
-
-    @property
-    def further(self) -> Mapping[int, int]: ...
-
-    @property
-    def written(self) -> list[int]: ...
-
-    @property
-    def read(self) -> list[int]: ...
-
-    def fix(self, base: Mapping[int, int], out: Array) -> None: ...
-
-    def relocate(self, base: Mapping[int, int], out: Array) -> None: ...
-
-    def blob(
-        self, name: str, memory: Mapping[int, Array], first: int = 0, channels: int | None = None
-    ) -> DeviceBlob: ...
-
-
-def place(segment: Executable, memory: Buffers) -> None:
+def place(segment: HostBlobs, memory: Buffers) -> None:
     """Write the program into new buffers, and the constants unless the first set has them."""
     if FIXED in memory.own:
         segment.fix(memory.addresses, memory.bytes[FIXED])
@@ -77,7 +35,7 @@ class BlobSet:
     A batch has it as long as its ``lease`` is not empty. ``retired`` memory is released when no batch has it.
     """
 
-    def __init__(self, segment: Executable, memory: Buffers) -> None:
+    def __init__(self, segment: HostBlobs, memory: Buffers) -> None:
         self.segment, self.memory = segment, memory
         self.lease: Collection[object] = ()
         self.retired = False
