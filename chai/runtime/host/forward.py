@@ -21,16 +21,16 @@ from .steps import Alone, Together, Values, of_one_image, together
 
 
 class _Kept:
-    """The steps of the passes that keep the same blobs.
+    """The steps of the passes that keep the same blobs. ``unread`` inputs are dropped before them.
 
     ``peak`` are the bytes of blobs alive at once; None if these are to be counted: the first time, or in every pass.
     """
 
-    def __init__(self, steps: Sequence[Alone | Together]) -> None:
-        self.steps = steps
-        self._chains = [step for step in steps if isinstance(step, Together)]
+    def __init__(self, unread: Sequence[str], steps: Sequence[Alone | Together]) -> None:
+        self.unread, self.steps = unread, steps
         self.peak: int | None = None
-        self.fixed = all(step.fixed for step in steps)
+        self.fixed = all(step.fixed for step in steps if isinstance(step, Alone))
+        self._chains = [step for step in steps if isinstance(step, Together)]
 
     @property
     def stale(self) -> bool:
@@ -59,26 +59,29 @@ class HostPass:
         computed, steps = -1, list[Alone]()  # place of a ReLU that is computed already
         kernels = None if every else float_kernels()
         varying: set[str] = set()  # blobs whose shapes are known in the pass only
+        unread: list[str] = []
         for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):
             dropped, spare, compute = [blob for blob in finished if blob not in keep], "", None
             in_c = single = None
-            if prepared is not None:
-                layer = prepared.layer
-                if layer.dynamic or not varying.isdisjoint(layer.bottoms):
-                    varying.update(layer.tops)
-                if i == computed:
-                    compute = _unchanged
-                elif i in joined and layer.tops[0] not in keep:
-                    compute, computed = layer.rectified, i + 1
-                elif layer.overwrites and layer.bottoms[0] in new and layer.bottoms[0] in dropped:
-                    spare = layer.bottoms[0]
-                if layer.new_tops:
-                    new.update(set(layer.tops) - self._custom)
-                if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
-                    in_c = NativeLayer(None) if i == computed else prepared.native(rectified=computed > i)
-                    single = of_one_image(prepared, in_c, computed > i)
+            if prepared is None:
+                unread += dropped
+                continue
+            layer = prepared.layer
+            if layer.dynamic or not varying.isdisjoint(layer.bottoms):
+                varying.update(layer.tops)
+            if i == computed:
+                compute = _unchanged
+            elif i in joined and layer.tops[0] not in keep:
+                compute, computed = layer.rectified, i + 1
+            elif layer.overwrites and layer.bottoms[0] in new and layer.bottoms[0] in dropped:
+                spare = layer.bottoms[0]
+            if layer.new_tops:
+                new.update(set(layer.tops) - self._custom)
+            if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
+                in_c = NativeLayer(None) if i == computed else prepared.native(rectified=computed > i)
+                single = of_one_image(prepared, in_c, computed > i)
             steps.append(Alone(prepared, compute, spare, dropped, in_c, single))
-        return _Kept(steps if kernels is None else [*together(steps, kernels, self.shapes, self._memory)])
+        return _Kept(unread, steps if kernels is None else [*together(steps, kernels, self.shapes, self._memory)])
 
     def run(
         self,
@@ -104,14 +107,13 @@ class HostPass:
                 kept = self._kept[key] = self._keeping(*key)
         alive = Alive() if kept.peak is None else None
         values = Values(feeds, started, alive, watch, written or Written())
+        values.drop(kept.unread)
         runs: list[RunTimes] = []
         begin = perf_counter()
         with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
             for step in kept.steps:
-                run = step.run(values)
+                runs.append(step.run(values))
                 values.drop(step.dropped)
-                if run is not None:
-                    runs.append(run)
         before, between = (begin - started) * 1000, (perf_counter() - begin) * 1000
         between -= fsum(chain.from_iterable([run.ms for run in runs]))
         total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])

@@ -27,7 +27,6 @@ class PreparedLayer:
         self.layer, self._size = layer, size
         self.bottoms = tuple([shapes[b] for b in layer.bottoms])
         self.tops = tuple([shapes[t] for t in layer.tops])
-        self._shapes = *self.bottoms, *self.tops
         self.rows = self._of(self.bottoms, self.tops)
         self._in_turn = layer.turn.run if layer.engine == "custom" else layer.turn.run_alone
         self._forward = _forward_of(layer)
@@ -54,14 +53,8 @@ class PreparedLayer:
         start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule, ModelError if memory
         runs out, and any error of the layer.
         """
-        layer = self.layer
-        tops, begin, end = self._in_turn(_timed, layer, compute or self._forward, bottoms)
-        rows = self.rows
-        if tuple(map(shape_of, (*bottoms, *tops))) != self._shapes:
-            rows = self._unplanned(bottoms, tops)
-        if env().dump:
-            self._dump(tops)
-        return tops, rows.run(begin, end, started)
+        tops, begin, end = self._in_turn(_timed, self.layer, compute or self._forward, bottoms)
+        return tops, self._done(bottoms, tops).run(begin, end, started)
 
     def once(self, bottoms: Sequence[Array], started: float, written: Written) -> tuple[tuple[Array, ...], RunTimes]:
         """Return the result of ``run``, of which ``written`` keeps what it has to; of what it has already, without a run.
@@ -75,9 +68,9 @@ class PreparedLayer:
         if shown is None:
             raw, begin, end = layer.turn.run(_timed, layer, layer.forward, bottoms)
             shown = Shown(raw, (end - begin) * 1000)
-        tops, rows = layer.clamped(shown.tops, False), self.rows
-        read, sizes = tuple(map(shape_of, bottoms)), tuple(map(shape_of, tops))
-        if resized := layer.renews and read == self.bottoms and sizes != self.tops:
+        tops = layer.clamped(shown.tops, False)
+        sizes = tuple(map(shape_of, tops))
+        if resized := layer.renews and tuple(map(shape_of, bottoms)) == self.bottoms and sizes != self.tops:
             written.sizes[name] = sizes
         if resized or name in written.noted:
             written.shown[name] = shown
@@ -85,24 +78,22 @@ class PreparedLayer:
             new, planned = (", ".join(map(show, shapes)) for shapes in (sizes, self.tops))
             error = layer.wrong(f"its tops are {new} in this pass, which was planned for {planned}")
             raise Resized(error.message, layer=name)
-        if read != self.bottoms or sizes != self.tops:
-            rows = self._unplanned(bottoms, tops)
-        if env().dump:
-            self._dump(tops)
-        return tops, RunTimes(rows, (shown.ms,), (begin - started) * 1000)
+        return tops, RunTimes(self._done(bottoms, tops), (shown.ms,), (begin - started) * 1000)
 
-    def _dump(self, tops: tuple[Array, ...]) -> None:
-        for blob, top in zip(self.layer.tops, tops):
-            dump(blob, self.layer.name, top)
-
-    def _unplanned(self, bottoms: Sequence[Array], tops: Sequence[Array]) -> Rows:
-        """Return the row of a layer after one whose tops have a variable number of rows, or that is such a layer."""
+    def _done(self, bottoms: Sequence[Array], tops: Sequence[Array]) -> Rows:
+        """Return the row of a run, after ``dump``: another than planned where a layer's tops have a variable number of rows."""
         read, written = tuple(map(shape_of, bottoms)), tuple(map(shape_of, tops))
-        expected = self.tops if read == self.bottoms else self.layer.shapes(*read)
-        for top, shape in zip(written, expected):
-            if top != shape and not self.layer.dynamic:
-                raise self.layer.wrong(f"wrote {show(top)}, its shape rule says {show(shape)}")
-        return self._of(read, written)
+        rows = self.rows
+        if read != self.bottoms or written != self.tops:
+            expected = self.tops if read == self.bottoms else self.layer.shapes(*read)
+            for top, shape in zip(written, expected):
+                if top != shape and not self.layer.dynamic:
+                    raise self.layer.wrong(f"wrote {show(top)}, its shape rule says {show(shape)}")
+            rows = self._of(read, written)
+        if env().dump:
+            for blob, top in zip(self.layer.tops, tops):
+                dump(blob, self.layer.name, top)
+        return rows
 
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])

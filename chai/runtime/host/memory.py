@@ -65,9 +65,8 @@ class BlobLog:
     """Arrays as they came and went in a pass. As a number it is the bytes that existed at once, computed when it is asked for."""
 
     def __init__(self) -> None:
-        self._events: list[
-            tuple[Any, ...]
-        ] = []  # a name, the owner of its memory, its bytes; or a name that is dropped
+        # a name, the owner of its memory, its bytes; or a name that is dropped
+        self._events: list[tuple[Any, ...]] = []
 
     def add(self, name: tuple[str, str], array: Array) -> None:
         """Note an array, which has to exist until ``drop``; it replaces one of the same name."""

@@ -58,13 +58,13 @@ class Values:
 
 
 class Alone(NamedTuple):
-    """A layer, or a source of inputs, whose ``layer`` is None; ``dropped`` blobs have no readers after it.
+    """A layer; ``dropped`` blobs have no readers after it.
 
     ``compute`` replaces its forward. It may overwrite ``spare`` if nothing else is in the same memory.
     ``native`` computes the same in C; ``single`` does for one of several images, which then run one after the other.
     """
 
-    layer: PreparedLayer | None
+    layer: PreparedLayer
     compute: Callable[..., tuple[Array, ...]] | None
     spare: str
     dropped: Sequence[str]
@@ -74,17 +74,12 @@ class Alone(NamedTuple):
     @property
     def images(self) -> int:
         """Return the number of images that run one after the other."""
-        return 1 if self.single is None or self.layer is None else self.layer.bottoms[0][0]
+        return 1 if self.single is None else self.layer.bottoms[0][0]
 
     @property
     def small(self) -> bool:
         """Return whether it can run in C together with others."""
-        return self.native is not None and self.largest // self.images <= SMALL
-
-    @property
-    def largest(self) -> int:
-        """Return the bytes of its largest blob."""
-        return 0 if self.layer is None else self.layer.largest
+        return self.native is not None and self.layer.largest // self.images <= SMALL
 
     @property
     def in_c(self) -> bool:
@@ -94,12 +89,10 @@ class Alone(NamedTuple):
     @property
     def fixed(self) -> bool:
         """Return whether the bytes of blobs alive at once never change: they may if it overwrites one, or if rows vary."""
-        return not self.spare and (self.layer is None or not self.layer.layer.dynamic)
+        return not (self.spare or self.layer.layer.dynamic)
 
-    def run(self, values: Values) -> RunTimes | None:
-        """Run it on the blobs of a pass, and add those that it writes; return the time, None of a source."""
-        if self.layer is None:
-            return None
+    def run(self, values: Values) -> RunTimes:
+        """Run it on the blobs of a pass, and add those that it writes; return the time."""
         layer = self.layer.layer
         bottoms = [values.blobs[b] for b in layer.bottoms]
         if layer.engine == "custom":
@@ -133,7 +126,7 @@ class Together(NamedTuple):
     @classmethod
     def of(cls, steps: Sequence[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: ChainMemory) -> Together:
         """Return the steps, which have a ``native`` each, as one."""
-        layers = [step.layer.layer for step in steps if step.layer is not None]
+        layers = [step.layer.layer for step in steps]
         finished = {blob for step in steps for blob in step.dropped}
         tops = {top for layer in layers for top in layer.tops}
         images = steps[0].images
@@ -142,16 +135,11 @@ class Together(NamedTuple):
         if images > 1:
             blobs = {*tops, *chained.from_iterable(layer.bottoms for layer in layers)}
             shapes = {blob: (1, *shapes[blob][1:]) for blob in blobs}
-        rows = [step.layer.rows for step in steps if step.layer is not None]
+        rows = [step.layer.rows for step in steps]
         every = Rows(sum([each.bytes for each in rows]), lambda: chained.from_iterable(each.steps for each in rows))
         chain = NativeChain(kernels.library, links, shapes, tops - finished)
         packed = [(layer, each) for layer, link in zip(layers, chain.links) for each in link.native.packed]
         return cls(chain, every, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory, images)
-
-    @property
-    def fixed(self) -> bool:
-        """Return whether the bytes of blobs alive at once are the same in every pass."""
-        return True
 
     @property
     def stale(self) -> bool:
@@ -210,7 +198,7 @@ def together(
     """
     apart, chosen = False, list[Alone]()
     for step in steps:
-        apart = step.single is not None and (apart or step.largest > APART)
+        apart = step.single is not None and (apart or step.layer.largest > APART)
         chosen.append(step if apart else step._replace(single=None))
     for (small, _), group in groupby(chosen, attrgetter("small", "images")):
         some = [*group]
