@@ -20,7 +20,7 @@ NO_ARCHITECTURES = ("overlay", HOST_MODEL)  # what else has a schema
 
 def checked(text: str, path: str, array: str) -> dict[str, Any]:
     """Return the manifest of a text; all else as ``check``."""
-    document = jsonfile.parse(text, path)
+    document = Document(text, path)
     check(document, array)
     manifest: dict[str, Any] = document.value
     return manifest

@@ -32,9 +32,7 @@ def text(words: str) -> str:
 def markup(table: Table, bars: Sequence[tuple[str, float]] = ()) -> str:
     """Return an HTML table. ``bars`` holds (engine, percent) for a bar at the end of each row."""
     side = ['<{} class="r">' if a == "r" else "<{}>" for a in table.align]
-    head = "".join(s.format("th") + text(cell) for s, cell in zip(side, table.head))
-    if bars:
-        head += "<th>"
+    head = "".join(s.format("th") + text(cell) for s, cell in zip(side, table.head)) + ("<th>" if bars else "")
     rows = ["<tr>" + "".join(s.format("td") + text(cell) for s, cell in zip(side, row)) for row in table.rows]
     if bars:
         rows = [row + _bar(*bar) for row, bar in zip(rows, bars)]

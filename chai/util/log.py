@@ -6,8 +6,8 @@ Messages of these loggers are ``visible``: layer names and paths in them come fr
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from ..text import visible
@@ -20,14 +20,9 @@ Meter = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]
 _meter: Meter | None = None
 
 
-@contextmanager
-def meter(work: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function to call with the finished amount and the total; it shows them if ``show_with`` was called."""
-    if _meter is None:
-        yield _untold
-    else:
-        with _meter(work) as tell:
-            yield tell
+def meter(work: str) -> AbstractContextManager[Callable[[int, int | None], None]]:
+    """Return a context with a function to call with the finished amount and the total; ``show_with`` lets it show them."""
+    return nullcontext(_untold) if _meter is None else _meter(work)
 
 
 def _untold(done: int, total: int | None) -> None:

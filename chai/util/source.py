@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from functools import cached_property
 
 from ..errors import ParseError
 
@@ -14,12 +15,14 @@ class SourceText:
     def __init__(self, text: str, path: str) -> None:
         self.text = text
         self.path = path
-        self._lines: list[int] | None = None
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        """The offset of each line."""
+        return [0, *(m.end() for m in re.finditer("\n", self.text))]
 
     def where(self, offset: int) -> tuple[int, int]:
         """Return line and column of an offset, both from 1."""
-        if self._lines is None:
-            self._lines = [0] + [m.end() for m in re.finditer("\n", self.text)]
         line = bisect_right(self._lines, offset)
         return line, offset - self._lines[line - 1] + 1
 
@@ -28,9 +31,7 @@ class SourceText:
     ) -> ParseError:
         """Return a ParseError that shows the text from ``start`` to ``end``."""
         line, column = self.where(min(start, len(self.text)))
-        assert self._lines is not None
-        first = self._lines[line - 1]
-        text = self.text[first:].split("\n", 1)[0].rstrip("\r")
+        text = self.text[self._lines[line - 1] :].split("\n", 1)[0].rstrip("\r")
         shift = max(0, column - 60)  # long lines: keep the position in view
         shown = re.sub(r"[^ -~]", "?", text[shift : shift + 76].replace("\t", " "))
         width = max(1, min((end or start + 1) - start, len(shown) - (column - 1 - shift)))

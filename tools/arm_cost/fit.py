@@ -131,7 +131,7 @@ def write(sections: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def with_section(text: str, content: Mapping[str, Any]) -> str:
     """Return a manifest's text with this section, in place of the one that it has, else as its last."""
-    document = jsonfile.parse(text, "")
+    document = jsonfile.Document(text, "")
     if HOST_MODEL in document.value:
         before, after = text[: document.keys[(HOST_MODEL,)][0]], text[document.values[(HOST_MODEL,)][1] :]
     else:

@@ -46,7 +46,11 @@ class Document:
         self.at = 0
         self.values: dict[Pointer, tuple[int, int]] = {}
         self.keys: dict[Pointer, tuple[int, int]] = {}
-        self.value = self._run()
+        if text.startswith("\ufeff"):
+            raise self._error("a byte order mark before the text", hint="save the file as UTF-8 without it")
+        self.value = self._value((), 0)
+        if self._next():
+            raise self._error(f"expected the end of the file, found {self._found()}")
 
     def where(self, pointer: Pointer) -> tuple[int, int]:
         """Return line and column, both from 1, of the start of the value."""
@@ -56,14 +60,6 @@ class Document:
         """Return a ParseError that shows the value at ``pointer``, or the ``key`` before it."""
         start, end = (self.keys if key else self.values)[pointer]
         return self.source.error(message, start, end, hint)
-
-    def _run(self) -> Any:
-        if self.text.startswith("\ufeff"):
-            raise self._error("a byte order mark before the text", hint="save the file as UTF-8 without it")
-        value = self._value((), 0)
-        if self._next():
-            raise self._error(f"expected the end of the file, found {self._found()}")
-        return value
 
     def _next(self) -> str:
         """Return the next character that is not a blank without consuming it; "" at the end."""
@@ -75,13 +71,16 @@ class Document:
         self.at = blank.end()
         return self.text[self.at : self.at + 1]
 
-    def _found(self) -> str:
+    def _word(self) -> str:
+        """Return the word that is next, without consuming it; "" if there is none."""
         word = _WORD.match(self.text, self.at)
-        return ascii(word.group()[:40] if word else self.text[self.at]) if self.at < len(self.text) else "its end"
+        return word.group() if word else ""
+
+    def _found(self) -> str:
+        return ascii(self._word()[:40] or self.text[self.at]) if self.at < len(self.text) else "its end"
 
     def _error(self, message: str, hint: str | None = None) -> ParseError:
-        word = _WORD.match(self.text, self.at)
-        return self.source.error(message, self.at, word.end() if word else None, hint)
+        return self.source.error(message, self.at, self.at + len(self._word()), hint)
 
     def _value(self, pointer: Pointer, depth: int) -> Any:
         first = self._next()
@@ -101,11 +100,11 @@ class Document:
         elif first and first in "-0123456789":
             value = self._number()
         else:
-            word = _WORD.match(self.text, start)
-            if word is None or word.group() not in _CONSTANTS:
-                raise self._error(f"expected a value, found {self._found()}", _advice(word.group() if word else first))
-            value = _CONSTANTS[word.group()]
-            self.at = word.end()
+            word = self._word()
+            if word not in _CONSTANTS:
+                raise self._error(f"expected a value, found {self._found()}", _advice(word or first))
+            value = _CONSTANTS[word]
+            self.at += len(word)
         self.values[pointer] = start, self.at
         return value
 
@@ -127,10 +126,7 @@ class Document:
         return result
 
     def _list(self, pointer: Pointer, depth: int) -> list[Any]:
-        result: list[Any] = []
-        for _ in self._members("]"):
-            result.append(self._value((*pointer, len(result)), depth + 1))
-        return result
+        return [self._value((*pointer, i), depth + 1) for i, _ in enumerate(self._members("]"))]
 
     def _members(self, closing: str) -> Iterable[str]:
         """Yield the first character of each member, which the caller consumes; brackets and commas are consumed here."""
@@ -166,8 +162,7 @@ class Document:
 
     def _number(self) -> int | float:
         number_match = _NUMBER.match(self.text, self.at)
-        word = _WORD.match(self.text, self.at)
-        if number_match is None or word is None or number_match.end() != word.end():
+        if number_match is None or number_match.group() != self._word():
             raise self._error(
                 f"{self._found()} is not a number of JSON", "decimal digits; no leading zero, sign or hex"
             )
@@ -187,11 +182,6 @@ def load(path: str | Path, times: int = 1) -> Document:
     Raises ParseError unless it is one bounded JSON value in UTF-8, or OSError.
     """
     return Document(handwritten(path, times), str(path), times)
-
-
-def parse(text: str, path: str | Path) -> Document:
-    """Return the JSON value of a file's text. Raises ParseError unless it is exactly one."""
-    return Document(text, str(path))
 
 
 def _advice(token: str) -> str | None:
