@@ -89,7 +89,6 @@ class Device:
 
     def about(self, overlay: Overlay) -> list[tuple[str, str]]:
         """Return names and values of what runs an overlay here, for reports to others; most devices are the same anywhere."""
-        del overlay
         return []
 
     def checks(self, overlay: Overlay) -> Iterator[tuple[str, str]]:
@@ -97,7 +96,6 @@ class Device:
 
         Raises DeviceError.
         """
-        del overlay
         yield from ()
 
     def leave(self) -> None:

@@ -62,9 +62,6 @@ class InNumpy:
             begin = end
         return times
 
-    def close(self) -> None:
-        """Release nothing: it holds nothing between runs."""
-
 
 class EmulatedProgram(Program):
     """Runs of Tasks in C or in numpy, in order; between them blobs are arrays of the host.
@@ -96,9 +93,7 @@ class EmulatedProgram(Program):
             before += [self._written(task) for task, _ in run if later and self._maps(task)]
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        times = (
-            self.parts[0].run(blobs) if len(self.parts) == 1 else [ms for part in self.parts for ms in part.run(blobs)]
-        )
+        times = [ms for part in self.parts for ms in part.run(blobs)]
         if not self.work.writes:
             for blob in (b for task in self.work.tasks for b in task.inputs):
                 codes_of(blob, blobs, self.work.shapes, self.work.views)  # a view of what a Task wrote
@@ -111,7 +106,8 @@ class EmulatedProgram(Program):
 
     def close(self) -> None:
         for part in self.parts:
-            part.close()
+            if isinstance(part, NativeProgram):
+                part.close()
 
     def _forms(self) -> Iterator[Form | None]:
         """Yield the form of each Task in C; a border can hold the padding of one zero point only."""

@@ -195,13 +195,9 @@ class PlacedProgram(Program):
             try:
                 self._sets.append(self._placed())
             except NoRoom as error:
-                log.info(
-                    "host and device do not overlap, with %d of %d sets of blobs: %s",
-                    len(self._sets),
-                    self._count,
-                    error.message,
-                )
-                self._count = len(self._sets)
+                count, self._count = self._count, len(self._sets)
+                words = "host and device do not overlap, with %d of %d sets of blobs: %s"
+                log.info(words, self._count, count, error.message)
             else:
                 log.info("%.2f MB of the device's memory, %.2f before the second set of blobs", one + more, one)
 

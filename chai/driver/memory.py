@@ -80,7 +80,7 @@ class BlobSet:
 
         Returns what ``start`` returns, None without Tasks.
         """
-        self.store(blobs, views, packed)
+        self.store(blobs, views, packed)  # no variable here refers to the memory: an error's traceback would keep it
         result = start() if self._runs else None
         self.load(blobs, views, unpacked)
         return result

@@ -96,13 +96,8 @@ class Registers:
             mine = [i for i, task in enumerate(tasks) if task.engine == engine]
             oldest = min([oldest, *mine[count : count + 1]])
         what = f"not done after {waited}" if waited else "the accelerator stopped without a word"
-        return _named(
-            Late,
-            tasks,
-            oldest,
-            f"{what}, {finished} of {len(tasks)} Tasks completed",
-            "it was reset; if it stays so, power cycle",
-        )
+        message = f"{what}, {finished} of {len(tasks)} Tasks completed"
+        return _named(Late, tasks, oldest, message, "it was reset; if it stays so, power cycle")
 
 
 def _named(kind: type[Kind], tasks: Sequence[Task], index: int, message: str, hint: str) -> Kind:

@@ -13,6 +13,7 @@ from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from socketserver import TCPServer
 from threading import Condition, Semaphore, Thread
 from typing import Any
 
@@ -99,8 +100,8 @@ class LiveView:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads, block_on_close = True, False
-    allow_reuse_address = True
+    block_on_close, allow_reuse_port = False, False
+    server_bind = TCPServer.server_bind  # HTTPServer's searches for the address's name, too
 
     def __init__(self, host: str, port: int, view: LiveView) -> None:
         self.view = view
@@ -108,13 +109,6 @@ class _Server(ThreadingHTTPServer):
         self._open: set[socket.socket] = set()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Answer)
-
-    def server_bind(self) -> None:
-        """Bind the address, without the search for its name that HTTPServer does."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):

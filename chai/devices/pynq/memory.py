@@ -39,9 +39,8 @@ def answering(what: str) -> Iterator[None]:
         fail(what, error)
 
 
-kept: list[
-    PynqBuffers
-] = []  # what nothing has stopped, or the parent of a fork, may write here until the next download
+# what nothing has stopped, or the parent of a fork, may write here until the next download
+kept: list[PynqBuffers] = []
 
 
 class PynqBuffers:

@@ -6,7 +6,6 @@ runs, the bitstream is loaded again before a buffer is given back, since nothing
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from ...env import env
 from ...errors import DeviceError
 from ...overlay import Overlay
 from ...overlay.architecture import Driver, Proof
+from ...util.files import sha256
 from ...util.log import logger
 from ...util.sharing import Mutex
 from .board import Board
@@ -200,13 +200,14 @@ def _bytes(overlay: Overlay, files: Sequence[Any]) -> bytes:
             hint=f"chai fetch {overlay.name}, or put {overlay.name}.bit next to {overlay.path}; "
             f"--device {overlay.simulator} needs no board",
         )
+    most = max(each.bytes for each in files)
     with open(path, "rb") as file:
-        content = file.read(max(each.bytes for each in files) + 1)
-    digest = hashlib.sha256(content).hexdigest()
+        content = file.read(most + 1)
+    digest = sha256(content)
     if digest not in [each.sha256 for each in files]:
+        part = " (of its beginning)" if len(content) > most else ""
         raise DeviceError(
-            f"{path} is no bitstream that overlay {overlay.name} knows: its sha256 is {digest}"
-            + ("" if len(content) <= max(each.bytes for each in files) else " (of its beginning)"),
+            f"{path} is no bitstream that overlay {overlay.name} knows: its sha256 is {digest}{part}",
             hint=f"chai fetch {overlay.name} gets the published one: another may take other instructions, and write anywhere",
         )
     return content

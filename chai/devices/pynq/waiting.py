@@ -62,7 +62,6 @@ class Interrupt:
 
     def looks(self, seconds: float, expected: float = 0.0) -> Iterator[bool]:
         """Yield as Polling does, but at once. A lost interrupt costs ``LOST`` seconds; a spurious one, a poll."""
-        del expected
         deadline = monotonic() + seconds
         while True:
             now = monotonic()

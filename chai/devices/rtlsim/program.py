@@ -55,10 +55,10 @@ class Simulated:
 
     busy = False
 
-    def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] | None = None) -> None:
+    def __init__(self, overlay: Overlay, latency: tuple[int, int] | None = None) -> None:
         self.lock = Mutex()
         self.overlay = overlay
-        self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd, fastest())
+        self.simulation = Simulation(generated(overlay), 0, env().rtl_vcd, fastest())
         port = overlay.memory_port
         cycles = port.latency_cycles if port else LATENCY
         rate = overlay.memory_mb_per_s / overlay.clock_mhz

@@ -14,17 +14,8 @@ from .cache import compiled
 from .tools import HARNESS, package, ports, release, run, yosys
 
 OPTIONS = [
-    "--cc",
-    "-O3",
-    "--x-assign",
-    "fast",
-    "--x-initial",
-    "unique",
-    "--no-assert",
-    "--no-timing",
-    "-Wno-fatal",
-    "-Wno-lint",
-]
+    "--cc", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint",
+]  # fmt: skip
 RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
 UNOPTIMISED = '#pragma GCC optimize("O0")'  # for code that runs once
 # -O2 takes twice as long to compile, and what it makes runs as fast; and without a bound of its own, gcc would look through

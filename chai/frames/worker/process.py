@@ -55,11 +55,11 @@ class _VideoProcess:
         bounds = limits()
         asked = {
             **asdict(job),
+            "file": files[0] if files else None,
             "bytes": bounds.video_bytes,
             "pixels": bounds.frame_pixels,
             "seconds": bounds.frame_seconds,
         }
-        asked["file"] = files[0] if files else None
         self.child = subprocess.Popen(
             command("chai.frames.worker.main"),
             stdin=subprocess.PIPE,

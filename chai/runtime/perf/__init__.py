@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
 from math import ceil, fsum
@@ -266,15 +266,11 @@ class PerfInfo(Times):
         """
         custom = []
         for e in self.entries:
-            parts = [step.name for step in (*e.steps, *e.shared)]
-            custom.append(
-                {"name": e.name, "unpack_ms": e.unpack, "custom_ms": e.own, "pack_ms": e.pack, "parts": parts}
-            )
-        fields = asdict(replace(self, steps=(), passes=(), composed={}, emulation=None))
+            ms = {"unpack_ms": e.unpack, "custom_ms": e.own, "pack_ms": e.pack}
+            custom.append({"name": e.name, **ms, "parts": [step.name for step in (*e.steps, *e.shared)]})
         overlay = self.emulation
-        del fields["composed"], fields["emulation"]
         return {
-            **fields,
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("composed", "emulation")},
             "steps": tuple(step._asdict() for step in self.steps),
             "emulated": None if overlay is None else overlay.word,
             "modelled_images_per_second": None if overlay is None else overlay.images_per_second,
