@@ -130,9 +130,6 @@ class Video(Iterator[tuple[VideoFrame, VideoResult]]):
         self._boxes = next((name for name in net.outputs if kind_of(net, name) == "boxes"), None)
         self._results = self._begun()
 
-    def __iter__(self) -> Video:
-        return self
-
     def __next__(self) -> tuple[VideoFrame, VideoResult]:
         return next(self._results)
 

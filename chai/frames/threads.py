@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 PATIENCE = 10.0  # seconds that the end of a video waits for its threads; a step of a network may take some
@@ -27,12 +27,11 @@ class Stop:
         if self.stopped:
             call()
 
-    def start(self, run: Callable[[], object], name: str) -> threading.Thread:
+    def start(self, run: Callable[[], object], name: str) -> None:
         """Start a thread that ends soon after the stop."""
         thread = threading.Thread(target=run, name=f"chai-{name}", daemon=True)
         self._threads.append(thread)
         thread.start()
-        return thread
 
     def __call__(self) -> None:
         self.stopped = True
@@ -53,13 +52,10 @@ class VideoStopped(Exception):
 
 class _End:
     def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
-
-    def answer(self) -> BaseException:
-        return StopIteration() if self.error is None else self.error
+        self.error = StopIteration() if error is None else error
 
 
-class Beside(Generic[T]):
+class Beside(Iterator[T]):
     """An iterator whose items are made in a thread of its own, at most ``depth`` before they are asked for.
 
     The error that ends it comes in its place. After a stop it ends.
@@ -74,14 +70,11 @@ class Beside(Generic[T]):
         stop.when(self._wake)
         stop.start(self._run, name)
 
-    def __iter__(self) -> Iterator[T]:
-        return self
-
     def __next__(self) -> T:
         item: Any = self._queue.get()
         if isinstance(item, _End):
             self._queue.put(item)
-            raise item.answer()
+            raise item.error
         self._room.release()
         return item  # type: ignore[no-any-return]
 

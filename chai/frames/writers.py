@@ -59,16 +59,9 @@ class FrameFolder:
         """Do nothing: each file is whole."""
 
 
-class MjpegFile:
+class MjpegFile(WholeFile):
     """Writes JPEGs one after the other."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = WholeFile(path)
 
     def add(self, image: Image, seconds: float) -> None:
         """Write a frame."""
-        self.file.append(jpeg(image, QUALITY))
-
-    def close(self) -> None:
-        """Put the file in its place."""
-        self.file.close()
+        self.append(jpeg(image, QUALITY))

@@ -64,7 +64,7 @@ def test_a_full_disk_leaves_what_came_before(
     path = tmp_path / ("out.mp4" if kind is Mp4 else "out.mjpeg")
     (path).write_bytes(b"the old file")
     out: Any = kind(path)  # type: ignore[call-arg]
-    file = out.file if kind is MjpegFile else out._file
+    file = out if kind is MjpegFile else out._file
     real, room = file.file, [8_000 if kind is Mp4 else 20_000]
 
     class Full:

@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
@@ -36,26 +36,21 @@ class VideoJob:
 
 def decoded_frames(job: VideoJob, name: str, stop: Stop) -> Iterator[tuple[float, Array]]:
     """Yield seconds and pixels, uint8 (H, W, 3), of each frame. Raises ParseError and UsageError after the last good one."""
-    with suppress(VideoStopped):
-        files = [] if job.kind != "file" else [opened_file(job.place)]
-        try:
-            if files and not os.fstat(files[0].fileno()).st_size:
-                raise ParseError("there is no frame: the file is empty", path=name)
-            yield from _VideoProcess(job, name, stop, [file.fileno() for file in files])
-        finally:
-            for file in files:
-                file.close()
+    with suppress(VideoStopped), opened_file(job.place) if job.kind == "file" else nullcontext() as file:
+        if file is not None and not os.fstat(file.fileno()).st_size:
+            raise ParseError("there is no frame: the file is empty", path=name)
+        yield from _VideoProcess(job, name, stop, None if file is None else file.fileno())
 
 
 class _VideoProcess:
     """The process, and the frames that it sends."""
 
-    def __init__(self, job: VideoJob, name: str, stop: Stop, files: list[int]) -> None:
+    def __init__(self, job: VideoJob, name: str, stop: Stop, file: int | None) -> None:
         self.name, self.stop, self.count = name, stop, 0
         bounds = limits()
         asked = {
             **asdict(job),
-            "file": files[0] if files else None,
+            "file": file,
             "bytes": bounds.video_bytes,
             "pixels": bounds.frame_pixels,
             "seconds": bounds.frame_seconds,
@@ -65,7 +60,7 @@ class _VideoProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # libav's messages may contain addresses with passwords
-            pass_fds=files,
+            pass_fds=() if file is None else (file,),
             env={**os.environ, **ONE_THREAD},
             start_new_session=True,  # Ctrl-C must reach only this process, which then ends that one
         )
