@@ -22,12 +22,6 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from typing import Protocol, TypeVar
 
-    class Closable(Protocol):
-        """An object with ``close``."""
-
-        def close(self) -> None: ...
-
-    Closed = TypeVar("Closed", bound=Closable)
     T = TypeVar("T")
 
     class RLock:
@@ -234,12 +228,12 @@ class Resources:
         self._objects: dict[Callable[[], Any], Any] = {}
         self._lock = Mutex()
 
-    def of(self, make: Callable[[], Closed]) -> Closed:
+    def of(self, make: Callable[[], T]) -> T:
         """Return the object that ``make`` returned when it was needed first."""
         with self._lock:
             if make not in self._objects:
                 self._objects[make] = make()
-            thing: Closed = self._objects[make]
+            thing: T = self._objects[make]
             return thing
 
     def close(self) -> None:

@@ -58,17 +58,13 @@ class Parameters:
             shapes = infer_shapes(self.graph, sizes, renewed=renewed)
             check_weights(self.graph.layers, shapes)
             return shapes
-        self._attach_free()
+        for layer in self.graph.layers:
+            if layer.free_weights and self.weights is not None:  # shapes of custom layers may depend on them
+                layer.blobs = self.weights.blobs_of(layer) or layer.blobs
         shapes = infer_shapes(self.graph, sizes)
         self._attach(shapes)
         self._attached = True
         return shapes
-
-    def _attach_free(self) -> None:
-        """Assign trained parameters to the layers that accept any: shapes of custom layers may depend on them."""
-        for layer in self.graph.layers:
-            if layer.free_weights and self.weights is not None:
-                layer.blobs = self.weights.blobs_of(layer) or layer.blobs
 
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Assign the trained parameters to the layers."""
@@ -77,7 +73,9 @@ class Parameters:
         drawn = 0  # layers whose weights are random
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
-            _check_size(layer.name, expected)
+            if (elements := sum(map(count, expected))) > limits().blob_elements:
+                message = f"layer {layer.name!r}: its weights " + limits().exceeded("blob_elements", elements)
+                raise ModelError(message, layer=layer.name)
             stored = self.weights.blobs_of(layer, room) if self.weights is not None and layer.name not in filled else []
             if stored and not layer.free_weights:
                 layer.blobs = [s.reshape(e) for s, e in zip(stored, expected)]
@@ -121,9 +119,3 @@ class Parameters:
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()
-
-
-def _check_size(name: str, expected: tuple[Shape, ...]) -> None:
-    elements = sum(map(count, expected))
-    if elements > limits().blob_elements:
-        raise ModelError(f"layer {name!r}: its weights " + limits().exceeded("blob_elements", elements), layer=name)

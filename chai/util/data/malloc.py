@@ -11,12 +11,14 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ..lazy_numpy import np
+from ..rounding import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST = 32 << 20  # bytes of a block that glibc may keep
 LARGE = 1 << 19  # bytes of an array whose memory is returned when it is freed
+LINE = 16  # float32 of a line of the cache
 _MMAP_THRESHOLD = -3  # malloc.h
 
 
@@ -28,7 +30,7 @@ class Room:
 
     def __init__(self, sizes: Iterable[int]) -> None:
         try:
-            self._rest: NDArray[np.float32] = np.empty(sum(map(_in_lines, sizes)), np.float32)
+            self._rest: NDArray[np.float32] = np.empty(sum(round_up(size, LINE) for size in sizes), np.float32)
         except MemoryError:  # there may be enough for each, but not for one block of all
             self._rest = np.empty(0, np.float32)
 
@@ -37,13 +39,8 @@ class Room:
         size = prod(shape)
         if size > len(self._rest):
             return np.empty(shape, np.float32)
-        taken, self._rest = self._rest[:size], self._rest[_in_lines(size) :]
+        taken, self._rest = self._rest[:size], self._rest[round_up(size, LINE) :]
         return taken.reshape(shape)
-
-
-def _in_lines(size: int) -> int:
-    """Return a number of float32, rounded up to whole lines of the cache."""
-    return -(-size // 16) * 16
 
 
 def keep_freed(size: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..lazy_numpy import np
+from ..rounding import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +33,7 @@ class Shelf:
         if not array.size:
             return array
         with self._lock:
-            begin = -(-self._end // ALIGNMENT) * ALIGNMENT
+            begin = round_up(self._end, ALIGNMENT)
             if self._current is None or begin + array.nbytes > len(self._current):
                 try:
                     self._current, begin = _mapped(max(FILE, array.nbytes)), 0
