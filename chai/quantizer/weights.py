@@ -17,7 +17,6 @@ from ..util.rounding import ceil_div
 
 BLOCK = 64  # columns whose effect on later columns is accumulated before it is applied
 DAMPING = 0.01  # of the mean second moment, added to the diagonal
-PASSES = 1  # of coordinate descent
 STEPS = 300  # of learned rounding
 FREE = 0.2  # share of those steps without a penalty for undecided weights
 CHARGE = 0.1  # weight of the penalty, relative to the layer's error in units of its mean moment
@@ -197,23 +196,21 @@ def _learned(scaled: Array, moments: Array, high: int) -> Array:
 TOGETHER: dict[str, Callable[[Array, Array, int], Array]] = {"compensated": _spread, "learned": _learned}
 
 
-def descend(scaled: Array, codes: Array, moments: Array, high: int, passes: int = PASSES) -> Array:
-    """Improve codes by coordinate descent: set each in turn to the integer with the least error, all others fixed."""
+def descend(scaled: Array, codes: Array, moments: Array, high: int) -> Array:
+    """Improve codes by one pass of coordinate descent: set each to the integer with the least error, all others fixed."""
     h = moments.astype(np.float32)
     rounded = _by_column(codes)
     inverse = 1 / np.einsum("gkk->gk", h)[..., None]
     gradient = product(h, _by_column(scaled) - rounded)
     length = h.shape[1]
-    for number in range(passes):
-        for first in range(0, length, BLOCK):
-            last = min(first + BLOCK, length)
-            part, before = gradient[:, first:last].copy(), rounded[:, first:last].copy()
-            for k in range(first, last):
-                old = rounded[:, k].copy()
-                rounded[:, k] = np.minimum(np.maximum(np.rint(old + part[:, k - first] * inverse[:, k]), -high), high)
-                part[:, k - first :] -= h[:, k:last, k, None] * (rounded[:, k] - old)[:, None]
-            again = 0 if number + 1 < passes else last  # columns whose turn is still to come
-            gradient[:, again:] -= product(h[:, again:, first:last], rounded[:, first:last] - before)
+    for first in range(0, length, BLOCK):
+        last = min(first + BLOCK, length)
+        part, before = gradient[:, first:last].copy(), rounded[:, first:last].copy()
+        for k in range(first, last):
+            old = rounded[:, k].copy()
+            rounded[:, k] = np.minimum(np.maximum(np.rint(old + part[:, k - first] * inverse[:, k]), -high), high)
+            part[:, k - first :] -= h[:, k:last, k, None] * (rounded[:, k] - old)[:, None]
+        gradient[:, last:] -= product(h[:, last:, first:last], rounded[:, first:last] - before)
     return rounded.transpose(0, 2, 1).astype(np.float64)
 
 

@@ -82,7 +82,9 @@ def test_learned_rounding_comes_close_to_the_best_ups_and_downs(seed: int) -> No
 def test_descent_ends_where_no_single_code_could_be_better() -> None:
     scaled, x = problem(3, 2, 3, 6, 60)
     h = moments(x) + np.eye(6)
-    codes = descend(scaled, np.rint(scaled), h, 31, passes=30)
+    codes = np.rint(scaled)
+    for _ in range(30):
+        codes = descend(scaled, codes, h, 31)
     here = objective(scaled, codes, h)
     for k, change in product(range(6), (-1, 1)):
         other = codes.copy()
