@@ -181,17 +181,13 @@ class RecipeBuilder:
         """Return the network, its costs per batch, and its costs per batch at temperature SOFT."""
         graph, formats, chosen = self.formatted(recipe)
         _, observed, factors = self.equalised(recipe.equalise)
-        overlay = self.overlay
         coarser = {}
-        for layer, bits in ((layer, self.groups.weights.get(layer.name)) for layer in graph.layers):
-            source = formats[layer.bottoms[0]] if bits else None
-            if bits and source and layer.precision is not None and layer.precision.quant_type != SINGLE:
-                coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits, overlay)
-        emulation = Emulation(graph, formats, overlay, self.placed)
-        changes = recipe.fits or (self.folded and recipe.weights != "max" and not self.kept)
-        fitting = _Fitting(self, recipe, observed, formats) if changes else None
-        before = partial(self._held, formats, fitting) if self.held else fitting
-        states = emulation.run(observed.batches, observed.measured, before, lambda *_: self.tick(), observed.shelf)
+        for layer, bits in ((x, self.groups.weights[x.name]) for x in graph.layers if x.name in self.groups.weights):
+            source = formats[layer.bottoms[0]]
+            coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits, self.overlay)
+        emulation = Emulation(graph, formats, self.overlay, self.placed)
+        fitting = _Fitting(self, recipe, observed, formats)
+        states = emulation.run(observed.batches, observed.measured, fitting, observed.shelf)
         judging = slice(observed.fitted if observed.held else 0, None)
         reference, states = observed.wanted[judging], states[judging]
         by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
@@ -203,15 +199,6 @@ class RecipeBuilder:
             )
         built.coarser = {name: steps for name, steps in coarser.items() if steps and name not in emulation.refused}
         return built, by_batch, soft_by_batch
-
-    def _held(
-        self, formats: Mapping[str, Format], fitting: _Fitting | None, layer: Layer, states: list[BatchState]
-    ) -> None:
-        """Give a layer weights whose sums CHaiDNN's registers hold, before it is fitted."""
-        if layer.name in self.groups.weights:
-            constraints.hold(layer, formats, states)
-        if fitting is not None:
-            fitting(layer, states)
 
     def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:
         """Return the network with a precision_param on every layer that needs one, not yet fitted.
@@ -280,8 +267,7 @@ class RecipeBuilder:
         bits, unsigned = self.groups.bits[group], group in self.groups.unsigned
         members = [b for b, g in self.groups.of.items() if g == group]
         blobs = self.groups.read.get(group, members)
-        own = {layer.name: layer for layer in graph.layers}
-        readers = [own[layer.name] for layer in self._readers(group)]
+        readers = self._readers(graph, group)
         looks = method == AFTER or (method != "max" and any(reader.error_sensitive for reader in readers))
         if looks and readers and all(x.name in observed.in_front for x in readers):
             key = id(observed), group  # observed values do not depend on the recipe
@@ -292,12 +278,12 @@ class RecipeBuilder:
         method = "mse" if method == AFTER else method
         return fit(observed.histogram(blobs), method, bits, self.scheme, unsigned), method
 
-    def _readers(self, group: str) -> list[Layer]:
+    def _readers(self, graph: Graph, group: str) -> list[Layer]:
         """Return the layers that compute with a group's blobs; none if the group holds an output."""
-        blobs = self.groups.read.get(group, [])
-        if not set(blobs).isdisjoint(self.graph.output_blobs):
+        blobs = set(self.groups.read.get(group, ()))
+        if not blobs.isdisjoint(graph.output_blobs):
             return []
-        return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
+        return [x for x in graph.layers if not x.same_values and not blobs.isdisjoint(x.bottoms)]
 
     def _after(self, layers: list[Layer], observed: Observed, formats: list[Format]) -> Format:
         """Return the format of a blob with the least squared error at the outputs of ``layers``.
@@ -306,7 +292,7 @@ class RecipeBuilder:
         """
         inputs = []
         for layer in layers:
-            run = _at_rows(layer) if layer.weighted else lambda x, layer=layer: layer.forward(x)[0]
+            run = partial(_at_rows, layer) if layer.weighted else lambda x, layer=layer: layer.forward(x)[0]
             pairs = [(x, run(x)) for x in observed.in_front[layer.name]]
             energy = sum(float((y * y).sum(dtype=np.float64)) for _, y in pairs)
             inputs += [(run, x, y, energy or 1.0) for x, y in pairs]
@@ -330,10 +316,8 @@ class RecipeBuilder:
             return None
         if layer.name in self.single:
             return Precision(SINGLE)
-        if layer.name not in self.groups.weights:
-            return precision(graph, layer, formats, None, None)
-        bits = self.groups.weights[layer.name]
-        return precision(graph, layer, formats, bits, self._weights(layer, recipe, bits))
+        bits = self.groups.weights.get(layer.name)
+        return precision(graph, layer, formats, bits, self._weights(layer, recipe, bits) if bits else None)
 
     def _weights(self, layer: Layer, recipe: Recipe, bits: int) -> Format | Array | None:
         if layer.name in self.folded:
@@ -350,31 +334,28 @@ class RecipeBuilder:
         assert p is not None
         bits = self.groups.weights[layer.name]
         method = "max" if self.kept else recipe.weights  # of folded weights, whose steps no precision_param has
+        rows, own = layer.weight_rows, p.fl_params
         if p.quant_type == "DynamicFixed":
-            format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
-            format = format or weights.one_fraction(layer.weight_rows, method, bits)
-            return weight_steps(layer.weight_rows, format, None, source.step)
-        thresholds = np.array(p.th_params, np.float32) if p.th_params else None
-        if layer.name in self.folded:
-            thresholds = weights.thresholds(layer.weight_rows, method, bits)
-        return weight_steps(layer.weight_rows, Format(p.quant_type, bits, 0.0), thresholds, source.step)
+            format = weights.one_fraction(rows, method, bits) if own is None else Format(p.quant_type, bits, own)
+            return weight_steps(rows, format, None, source.step)
+        thresholds = np.array(p.th_params, np.float32) if p.th_params else weights.thresholds(rows, method, bits)
+        return weight_steps(rows, Format(p.quant_type, bits, 0.0), thresholds, source.step)
 
 
-def _at_rows(layer: Layer) -> Callable[[Array], Array]:
-    """Return a function from im2col rows (group, R, K) to a layer's output rows (group, R, M / group)."""
-
-    def run(rows: Array) -> Array:
-        group = len(rows)
-        columns = layer.weight_rows.reshape(group, len(layer.weight_rows) // group, -1).transpose(0, 2, 1)
-        offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
-        return bias.activated(weights.product(rows, columns) + offset, layer.slope)
-
-    return run
+def _at_rows(layer: Layer, rows: Array) -> Array:
+    """Return a layer's output rows (group, R, M / group) for im2col rows (group, R, K)."""
+    group = len(rows)
+    columns = layer.weight_rows.reshape(group, len(layer.weight_rows) // group, -1).transpose(0, 2, 1)
+    offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
+    return bias.activated(weights.product(rows, columns) + offset, layer.slope)
 
 
 @dataclass(frozen=True)
 class _Fitting:
-    """Callback before each layer runs: round its weights and tune its bias on the codes of its input."""
+    """Callback before each layer runs: round its weights and tune its bias on the codes of its input.
+
+    If the network is for CHaiDNN's registers, the layer first gets weights whose sums these hold.
+    """
 
     builder: RecipeBuilder
     recipe: Recipe
@@ -382,18 +363,23 @@ class _Fitting:
     formats: Mapping[str, Format]
 
     def __call__(self, layer: Layer, states: list[BatchState]) -> None:
-        if layer.name not in self.builder.groups.weights:
+        builder, how = self.builder, self.recipe.rounding
+        builder.tick()
+        bits = builder.groups.weights.get(layer.name)
+        if bits is None:
             return
-        if not (self.recipe.fits or layer.name in self.builder.folded):
+        if builder.held:
+            constraints.hold(layer, self.formats, states)
+        folded = layer.name in builder.folded
+        if not (self.recipe.fits or (folded and self.recipe.weights != "max" and not builder.kept)):
             return
         source = self.formats[layer.bottoms[0]]
         rows = self._rows(layer, states)
         values = layer.weight_rows
         group, m = len(rows), len(values)
-        steps = self._steps(layer, source)
-        bits = self.builder.groups.weights[layer.name]
+        steps = builder.own_steps(layer, source, self.recipe)
+        steps = fitting(layer, steps, source, bits, builder.overlay).steps  # as lowering computes them
         high = (1 << (bits - 1)) - 1
-        how = self.recipe.rounding
         grouped = values.reshape(group, m // group, -1), steps.reshape(group, -1, 1)
         if how == "nearest" or not len(rows[0]):
             codes = quantize_weights(values, steps, bits).reshape(grouped[0].shape)
@@ -401,13 +387,13 @@ class _Fitting:
             codes = weights.by_parts(*grouped, rows, high)
         else:
             codes = weights.together(weights.in_steps(*grouped), weights.moments(rows), high, how)
-        if layer.name in self.builder.folded:
+        if folded:
             codes = self._pinned(codes.astype(np.float64), weights.in_steps(*grouped), high)
         rounded = np.empty((m, values[0].size), np.float32)
         for part in blocks(*rounded.shape):
             rounded[part] = codes.reshape(rounded.shape)[part] * steps[part, None]
         layer.blobs = layer.with_rows(rounded.reshape(values.shape))
-        movable = layer.params.bias_term and bias_owner(self.builder.original, layer) is not None
+        movable = layer.params.bias_term and bias_owner(builder.original, layer) is not None
         if self.recipe.bias != "kept" and movable:
             sums = weights.product(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
             quantised = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
@@ -418,28 +404,19 @@ class _Fitting:
             layer.blobs = [layer.blobs[0], (layer.blobs[1] + moved).astype(np.float32)]
 
     def _rows(self, layer: Layer, states: list[BatchState]) -> Array:
-        shape = states[0].device_shapes[layer.bottoms[0]]
-        convolved = layer.convolved(shape)
+        bottom, parts = layer.bottoms[0], []
+        convolved = layer.convolved(states[0].device_shapes[bottom])
         assert convolved
         window, group = convolved
-        parts = []
         for number, state in zip(self.observed.numbers, states[: self.observed.fitted]):
-            codes = state.code(layer.bottoms[0])
+            codes = state.code(bottom)
             size = window.sizes(codes.shape[2:])
             at = places(layer, size, len(codes), number, self.builder.seed)
-            steps = codes.astype(np.int16) - self.formats[layer.bottoms[0]].zero
-            parts.append(patches(steps, window, group, size, at))
+            parts.append(patches(codes.astype(np.int16) - self.formats[bottom].zero, window, group, size, at))
         return np.concatenate(parts, 1)
-
-    def _steps(self, layer: Layer, source: Format) -> Array:
-        """Return the step of each output channel's weights, as lowering computes them."""
-        assert layer.precision is not None
-        steps, bits = self.builder.own_steps(layer, source, self.recipe), self.builder.groups.weights[layer.name]
-        return fitting(layer, steps, source, (layer.precision.quant_type, bits), self.builder.overlay).steps
 
     def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
         """Give every channel a code of +-high: the loader derives the step of folded weights from the largest."""
-        codes = codes.copy()
         at = np.abs(scaled).argmax(2)[..., None]
         largest = np.take_along_axis(scaled, at, 2)
         needed, over = (high, 2) if self.builder.scheme == "Xilinx" else ((high + 1) // 2 + 1, (0, 1, 2))

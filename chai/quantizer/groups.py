@@ -65,9 +65,9 @@ def groups(
     graph: Graph,
     placed: Collection[str],
     bits: Bits,
-    wider: Mapping[str, int] | None = None,
-    unsigned: Collection[str] = (),
-    one_format: Callable[[Layer], bool] = lambda layer: layer.same_values,
+    wider: Mapping[str, int],
+    unsigned: Collection[str],
+    one_format: Callable[[Layer], bool],
 ) -> Groups:
     """Return the groups of a rewritten graph whose layers ``placed`` run on the overlay.
 
@@ -87,7 +87,7 @@ def groups(
         if not layer.weighted or layer.name not in placed:
             continue
         source = result.of[layer.bottoms[0]]
-        wish = next((wider[name] for name in layer.origin if wider and name in wider), None)
+        wish = next((wider[name] for name in layer.origin if name in wider), None)
         if wish is not None:
             requested[source] = max(requested.get(source, 0), wish)
         narrow.add(source)
@@ -126,14 +126,11 @@ def _tied(graph: Graph, placed: Collection[str], one_format: Callable[[Layer], b
     return {b: tied.root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
 
 
-def fitting(layer: Layer, steps: Array, source: Format, weights: tuple[str, int], overlay: Overlay) -> Sums:
-    """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them.
-
-    ``weights`` are scheme and bits of their format.
-    """
-    scheme, bits = weights
+def fitting(layer: Layer, steps: Array, source: Format, bits: int, overlay: Overlay) -> Sums:
+    """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
+    assert layer.precision is not None
     bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
-    choice = StepChoice(FACTORS[scheme], overlay.array_bound)
+    choice = StepChoice(FACTORS[layer.precision.quant_type], overlay.array_bound)
     return fitted(Scaled(layer.weight_rows, bias, steps), source, choice, bits, quantized)
 
 
@@ -143,11 +140,8 @@ def coarsened(layer: Layer, steps: Array, source: Format, bits: int, overlay: Ov
     ``steps`` (M,) are those of its weights so far. Thresholds that are not written, as in DynamicFixed, follow from the
     weights when the layer is lowered.
     """
-    p = layer.precision
-    if p is None or not source.step:
-        return None
-    fit = fitting(layer, steps, source, (p.quant_type, bits), overlay)
-    if fit.coarser is not None and p.th_params:
+    fit, p = fitting(layer, steps, source, bits, overlay), layer.precision
+    if fit.coarser is not None and p is not None and p.th_params:
         thresholds = (fit.steps * Format("Xilinx", bits, 0.0).largest).astype(np.float32)
         thresholds = np.where(fit.steps == steps, np.array(p.th_params, np.float32), thresholds)
         layer.precision = replace(p, th_params=tuple(map(float, thresholds)))

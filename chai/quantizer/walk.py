@@ -122,13 +122,12 @@ class Emulation:
         batches: Sequence[Batch],
         keep: Collection[str],
         before: Callable[[Layer, list[BatchState]], None] | None = None,
-        after: Callable[[Layer, list[BatchState]], None] | None = None,
         shelf: Shelf | None = None,
     ) -> list[BatchState]:
         """Run all layers on all batches; the returned states hold the blobs of ``keep``.
 
-        ``before`` and ``after`` are called around each layer with the current states; ``before`` may change the layer's
-        weights and precision_param. Blobs lie on ``shelf`` until they are read, so that memory does not grow with the batches.
+        ``before`` is called before each layer with the current states, and may change the layer's weights and
+        precision_param. Blobs lie on ``shelf`` until they are read, so that memory does not grow with the batches.
         """
         shelf = shelf or Shelf()
         states = [self.state(shapes_of(self.graph, feeds), feeds, shelf) for feeds in batches]
@@ -138,8 +137,6 @@ class Emulation:
                     if before is not None:
                         before(layer, states)
                     self.step(layer, states, pool.map)
-                    if after is not None:
-                        after(layer, states)
                 for state in states:
                     state.drop(b for b in finished if b not in keep)
         return states
