@@ -154,11 +154,6 @@ def _keep_sums(observed: Observed, layer: Layer, bottom: Array, top: Array, at: 
     observed.rows.setdefault(layer.name, []).append(observed.shelf.put(rows))
 
 
-def ranged(observed: Observed, views: Observed) -> Observed:
-    """Return the observations with the ranges, and what else chooses formats, of other images: of ``views``."""
-    return replace(observed, seen=views.seen, in_front=views.in_front)
-
-
 def folded(observed: Observed) -> list[Observed]:
     """Return two cross-validation halves: each fits on every other batch and judges on the rest. Empty for one batch."""
     halves = []

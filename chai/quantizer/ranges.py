@@ -16,6 +16,7 @@ from ..util.lazy_numpy import np
 
 BINS = 8192  # per sign: three or more for each step of 8 bits at a threshold of a twentieth of the largest value
 KL_BINS = 2048  # as in TensorRT's method
+COVERED = 0.9999  # share of the values that "percentile" covers
 THRESHOLDS = (2.0**-99, 2.0**99)  # limits of a precision_param (1e30) as powers of two, in float32
 FRACTIONS = (-32, 64)
 
@@ -140,10 +141,11 @@ def best(formats: list[Format], errors: Callable[[list[Format]], Array]) -> Form
     return near[int(np.argmin(errors(near)))]
 
 
-def percentile(seen: Histogram, share: float, bits: int, scheme: str, unsigned: bool = False) -> Format:
-    """Return the format that covers the smallest ``share`` of all values, zeros included."""
-    below = seen.cumulative(np.linspace(0, seen.span, BINS + 1)) + seen.zeros
-    at = float(np.interp(share * below[-1], below, np.linspace(0, seen.span, BINS + 1))) if seen.span else 0.0
+def percentile(seen: Histogram, bits: int, scheme: str, unsigned: bool = False) -> Format:
+    """Return the format that covers the smallest COVERED of all values, zeros included."""
+    edges = np.linspace(0, seen.span, BINS + 1)
+    below = seen.cumulative(edges) + seen.zeros
+    at = float(np.interp(COVERED * below[-1], below, edges)) if seen.span else 0.0
     return covering(min(at, seen.largest) or seen.largest, bits, scheme, unsigned)
 
 
@@ -183,7 +185,7 @@ def divergence(whole: Array, cut: int, levels: int) -> float:
 
 METHODS: dict[str, Callable[[Histogram, int, str, bool], Format]] = {
     "max": lambda seen, bits, scheme, unsigned: covering(seen.largest, bits, scheme, unsigned),
-    "percentile": lambda seen, bits, scheme, unsigned: percentile(seen, 0.9999, bits, scheme, unsigned),
+    "percentile": percentile,
     "mse": least_error,
     "kl": least_divergence,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ from ..zoo.options import Reading
 from . import alone
 from .build import Built, RecipeBuilder
 from .groups import Bits, Codes, Widths, scores, spelled
-from .observe import READ_IMAGES, Observed, batches_of, observe, ranged
+from .observe import READ_IMAGES, Observed, batches_of, observe
 from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, SearchStage, changed, of_formats
 from .walk import Batch, Emulation
@@ -275,8 +275,8 @@ def _observed(net: Net, request: Request) -> tuple[Graph, Observed]:
         )
     if request.views is None:
         return graph, observed
-    seen = observe(graph, (_named(net, b) for b in request.views), request.seed, 0, VIEWS * READ_IMAGES)
-    return graph, ranged(observed, seen)
+    views = observe(graph, (_named(net, b) for b in request.views), request.seed, 0, VIEWS * READ_IMAGES)
+    return graph, replace(observed, seen=views.seen, in_front=views.in_front)  # all that chooses formats
 
 
 def _builder(

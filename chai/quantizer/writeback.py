@@ -6,6 +6,7 @@ text is preserved.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,21 +83,21 @@ def _of_parts(original: Graph, quantised: Graph) -> dict[str, Precision]:
 
 def write_prototxt(path: Path, original: Graph, formats: Mapping[str, Precision], weights: Path, note: str) -> None:
     """Write the prototxt of ``original`` with these formats, and a stamp that names the weights they belong to."""
-    text, encoding = _decoded(Path(original.path))
-    edited = annotated(read_source(original.path), original, formats)
-    end = "\r\n" if "\r\n" in text[:4096] else "\n"
+    source = read_source(original.path)
+    edited = annotated(source, original, formats)
+    end = "\r\n" if "\r\n" in source.text[:4096] else "\n"
+    encoding = _encoding(Path(original.path).read_bytes())
     with complete(path) as part:
         part.write_bytes((stamp(weights.name, digest(weights), note) + end + edited).encode(encoding))
 
 
-def _decoded(path: Path) -> tuple[str, str]:
-    """Return the text as ``read_source`` does, and the encoding that restores the same bytes."""
-    data = path.read_bytes()
-    bom = data.startswith(b"\xef\xbb\xbf")
+def _encoding(data: bytes) -> str:
+    """Return the encoding that restores the bytes of a file from the text that ``read_source`` returns."""
     try:
-        return data.decode("utf-8-sig"), "utf-8-sig" if bom else "utf-8"
+        data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode("latin-1"), "latin-1"
+        return "latin-1"
+    return "utf-8-sig" if data.startswith(BOM_UTF8) else "utf-8"
 
 
 def annotated(source: SourceText, graph: Graph, formats: Mapping[str, Precision]) -> str:
