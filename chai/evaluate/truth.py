@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from ..errors import ParseError, UsageError
 from ..util.files import text
-from .coco.truth import CocoTruth, is_coco
+from .coco.truth import CocoTruth, is_coco, of_image, parts_of
 from .outputs import Output
 
 Truth = Callable[[Path], Any]  # ground truth of an image file; None if it is unknown
@@ -92,7 +91,7 @@ class TrueBoxes:
 
     def __init__(self, answers: Path, first_class: int = 0) -> None:
         self.path, self._first = answers, first_class
-        self.listed: dict[str, dict[tuple[str, ...], list[list[float]]]] = defaultdict(dict)
+        self.listed: dict[tuple[str, ...], list[list[float]]] = {}
         lines: dict[tuple[str, ...], int | None] = {}
         whole = text(answers, "text_bytes")
         for number, entry in self._of_run(whole) if _RUN in whole[:200] else self._of_lines(whole):
@@ -100,9 +99,8 @@ class TrueBoxes:
             if parts in lines:
                 where = "there" if number is None else f"on line {lines[parts]}"
                 raise self._error(f"{'/'.join(parts)!r} is {where} already", number)
-            lines[parts] = number
-            self.listed[parts[-1]][parts] = boxes
-        corners = [x for each in self.listed.values() for boxes in each.values() for box in boxes for x in box[1:]]
+            lines[parts], self.listed[parts] = number, boxes
+        corners = [x for boxes in self.listed.values() for box in boxes for x in box[1:]]
         if corners and max(corners) < _LEAST:
             raise ParseError(
                 f"no corner of any box is {_LEAST} or more: these are fractions of an image's size (0 to 1), expected pixels",
@@ -111,8 +109,7 @@ class TrueBoxes:
             )
 
     def __call__(self, file: Path) -> list[list[float]] | None:
-        fitting = [(p, boxes) for p, boxes in self.listed.get(file.name, {}).items() if file.parts[-len(p) :] == p]
-        return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else None
+        return of_image(self.listed, file)
 
     def _of_lines(self, whole: str) -> Iterator[tuple[int, Any]]:
         """Yield number and content of each line that has any."""
@@ -147,12 +144,11 @@ class TrueBoxes:
         boxes = content.get("boxes")
         if not isinstance(boxes, list):
             raise self._error(f'"boxes": expected a list of [class, x0, y0, x1, y1], found {_short(boxes)}', number)
-        parts = tuple(part for part in Path(content["file"]).parts if part != "/")
         for i, box in enumerate(boxes):
             if wrong := _mistake(box):
                 image = "" if number else f"{content['file']}: "
                 raise self._error(f"{image}box {i}: expected {wrong}", number)
-        return parts, of_classes(boxes, self._first) or []
+        return parts_of(content["file"]), of_classes(boxes, self._first) or []
 
     def _error(self, message: str, line: int | None, column: int | None = None) -> ParseError:
         return ParseError(message, path=str(self.path), line=line, column=column or 1)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import ParseError, UsageError
 from ...limits import limits
@@ -28,12 +27,24 @@ _KEPT = {
     "name",
 }
 _LARGEST = 1e7  # pixels; the squares of sides fit, too
+_Boxes = TypeVar("_Boxes")
 _FORM = 'expected {"images": [...], "annotations": [...], "categories": [...]}'
 
 
 def is_coco(path: Path) -> bool:
     """Return whether a file is of this form: its name ends in .json, and it has annotations."""
     return path.suffix.lower() == ".json" and path.is_file() and '"annotations"' in text(path, "coco_bytes")
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """Return the folders and the name of an image, as a file of true boxes names it."""
+    return tuple(part for part in Path(name).parts if part != "/")
+
+
+def of_image(listed: Mapping[tuple[str, ...], _Boxes], file: Path) -> _Boxes | None:
+    """Return the boxes of an image file: of the longest ``parts_of`` that its path ends in; None without any."""
+    ends = (file.parts[first:] for first in range(len(file.parts)))
+    return next((listed[end] for end in ends if end in listed), None)
 
 
 class CocoTruth:
@@ -49,21 +60,20 @@ class CocoTruth:
         classes = self._classes(content["categories"], labels)
         self.names = {index: labels[index] for index in classes.values()}
         files = {self._key(image, "id"): self._name(image) for image in content["images"]}
-        self.listed: dict[str, dict[tuple[str, ...], list[CocoBox]]] = defaultdict(dict)
+        self.listed: dict[tuple[str, ...], list[CocoBox]] = {}
         for parts in files.values():
-            if parts in self.listed[parts[-1]]:
+            if parts in self.listed:
                 raise self._error(f"two images are {'/'.join(parts)[:80]!r}")
-            self.listed[parts[-1]][parts] = []
+            self.listed[parts] = []
         for i, entry in enumerate(content["annotations"]):
             parts = files.get(self._key(entry, "image_id"), ())
             if not parts:
                 raise self._error(f"annotation {i}: there is no image of its image_id")
-            self.listed[parts[-1]][parts].append(self._box(entry, i, classes))
+            self.listed[parts].append(self._box(entry, i, classes))
 
     def __call__(self, file: Path) -> list[CocoBox] | None:
         """Return the true boxes of an image; None if the file does not name it."""
-        fitting = [(p, boxes) for p, boxes in self.listed.get(file.name, {}).items() if file.parts[-len(p) :] == p]
-        return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else None
+        return of_image(self.listed, file)
 
     def _content(self, whole: str) -> dict[str, list[dict[str, Any]]]:
         """Return the lists of images, annotations and categories, without outlines and other values that are not needed."""
@@ -110,7 +120,7 @@ class CocoTruth:
         name = image.get("file_name")
         if not isinstance(name, str) or not Path(name).name:
             raise self._error(f"file_name: expected the name of an image, found {str(name)[:40]!r}")
-        return tuple(part for part in Path(name).parts if part != "/")
+        return parts_of(name)
 
     def _box(self, entry: Mapping[str, Any], i: int, classes: Mapping[Any, int]) -> CocoBox:
         box, area = entry.get("bbox"), entry.get("area")
