@@ -7,7 +7,8 @@ from typing import Any
 
 from ..blob import Array, show
 from ..errors import UsageError
-from ..images.window import UNIT, whole
+from ..images.pictures import Feed
+from ..images.window import UNIT, PictureWindow, whole
 from ..net import Net
 from ..passes.infer_shapes import unlike_caffe
 from .boxes import THRESHOLD, Boxes
@@ -55,31 +56,35 @@ def evaluate(
             sums = {"reference": chosen.side(), "fixed": chosen.side()}
         maps = chosen.output.kind == "map"
         windows = [whole(*target.shape[::-1]) if maps and target is not None else UNIT for target in truth]
-        answers = {side: chosen.answers(net, batch, windows) for side, net in zip(sums, (reference, fixed))}
-        check_sizes(chosen.output.blob, dict(zip(sums, (reference, fixed))))
+        answers = answers_of(chosen, dict(zip(sums, (reference, fixed))), batch, windows)
         if chosen.output.kind == "boxes":
             truth = [of_classes(boxes, chosen.output.first_class) for boxes in truth]
-        for i, (window, target) in enumerate(zip(windows, truth)):
-            each = {side: of_images[i] for side, of_images in answers.items()}
+        for each, window, target in zip(answers, windows, truth):
             _add(sums, chosen.record(each, window, target if maps else None), target)
     if not sums:
         raise UsageError("evaluate: there is no input")
     return sums["reference"], sums["fixed"]
 
 
-def check_sizes(blob: str, nets: Mapping[str, Net]) -> None:
-    """Raise UsageError for Nets whose output has not the size of the first one's, after a pass of each."""
-    first, *others = nets
-    expected = nets[first].shapes_of(nets[first].graph.latest[blob])
-    for side in others:
-        net = nets[side]
-        shape = net.shapes_of(net.graph.latest[blob])
+def answers_of(
+    measure: Measure, nets: Mapping[str, Net], feed: Mapping[str, Feed], windows: Sequence[PictureWindow]
+) -> list[dict[str, Any]]:
+    """Run a batch on the Net of each side and return the answers for each image, by side.
+
+    Raises UsageError for Nets whose output has not the size of the first one's.
+    """
+    answers = [measure.answers(net, feed, windows) for net in nets.values()]
+    blob = measure.output.blob
+    (first, expected), *others = ((side, net.shapes_of(net.graph.latest[blob])) for side, net in nets.items())
+    for side, shape in others:
         if shape != expected:
+            net = nets[side]
             why = "; ".join(unlike_caffe(net.graph, net.shapes))
             raise UsageError(
                 f"evaluate: output {blob!r} is {show(shape)} on {side} and {show(expected)} on {first}: {why}",
                 hint="chai run shows what it gives; only outputs of one size can be compared",
             )
+    return [dict(zip(nets, each)) for each in zip(*answers)]
 
 
 def _add(sums: Mapping[str, Side], record: Record, truth: Any) -> None:

@@ -31,7 +31,7 @@ from ...util.data import npy
 from ...util.files import digest
 from ...zoo import is_compiled
 from ...zoo.locate import files_of, locate
-from ..kinds import check_sizes, measure
+from ..kinds import answers_of, measure
 from ..maps import IGNORED
 from ..measure import Record
 from ..outputs import Output
@@ -212,13 +212,11 @@ class WorkerNetworks:
         slots = [rows.get(slot, spare) for slot in range(self.job.batch)]
         feed = {self.job.input: stacked([image.item for image in slots])}
         windows = [image.window for image in slots]
-        answers = {side: self.measure.answers(net, feed, windows) for side, net in self.nets.items()}
-        check_sizes(self.job.output.blob, self.nets)
-        records = []
-        for index, image in group.items():
-            each = {side: of_images[index % self.job.batch] for side, of_images in answers.items()}
-            records.append({"image": index, **self.measure.record(each, image.window, image.target)})
-        return records
+        answers = answers_of(self.measure, self.nets, feed, windows)
+        return [
+            {"image": index, **self.measure.record(answers[index % self.job.batch], image.window, image.target)}
+            for index, image in group.items()
+        ]
 
     def _try(self, file: str, item: int | None, target: bool = True) -> tuple[_Image | None, str]:
         """Return an image, or None and the reason."""
