@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from ..blob import Array
 from ..devices.base import Device
 from ..driver.registers import Late, Stopped
-from ..errors import ChaiError
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from .repeat import Repeat
-from .selftest import NetworkProbe, ProbeResult, TaskProbe, probes
+from .selftest import NetworkProbe, ProbeResult, TaskProbe, failure, probes
 
 AGAIN = 20  # runs of each experiment
 GROUP = 4  # bytes: half a beat of a memory port
@@ -66,7 +65,7 @@ def _experiments(device: Device, overlay: Overlay, failed: set[str]) -> str:
     wrong = [probe for probe in tasks if any(name.startswith(probe.name) for name in failed)]
     if not wrong:
         networks = [probe for probe in every if isinstance(probe, NetworkProbe) and probe.name in failed]
-        return CHAINS if all(_reason(probe, device, overlay) for probe in networks) else TIMING
+        return CHAINS if all(failure(probe, device, overlay) for probe in networks) else TIMING
     copies = [probe for probe in tasks if probe.task.as_view()][:1]
     runs = [_again(device, overlay, probe) for probe in (wrong[0], *copies)]
     errors = [run.error for run in runs if run.error]
@@ -79,13 +78,6 @@ def _experiments(device: Device, overlay: Overlay, failed: set[str]) -> str:
     if errors:
         return str(errors[0])
     return TIMING if any(run.differ for run in runs) or not runs[0].wrong else SAME
-
-
-def _reason(probe: NetworkProbe, device: Device, overlay: Overlay) -> str:
-    try:
-        return probe.run(device, overlay)
-    except ChaiError as error:
-        return str(error)
 
 
 def _again(device: Device, overlay: Overlay, probe: TaskProbe) -> Repeat:

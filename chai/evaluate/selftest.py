@@ -115,11 +115,16 @@ def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
     opened(device, overlay)
     for probe in probes(overlay):
         begin = perf_counter()
-        try:
-            reason = probe.run(device, overlay)
-        except ChaiError as error:
-            reason = str(error)
+        reason = failure(probe, device, overlay)
         yield ProbeResult(probe.name, not reason, reason, (perf_counter() - begin) * 1000)
+
+
+def failure(probe: TaskProbe | NetworkProbe, device: Device, overlay: Overlay) -> str:
+    """Return a description of the first error of a probe, its own or the device's, or ""."""
+    try:
+        return probe.run(device, overlay)
+    except ChaiError as error:
+        return str(error)
 
 
 def opened(device: Device, overlay: Overlay) -> None:
