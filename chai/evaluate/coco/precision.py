@@ -34,12 +34,6 @@ class CocoBox(NamedTuple):
     area: float
 
 
-def overlaps_at() -> Array:
-    """Return the overlaps at which boxes are judged: 0.5, 0.55, ..., 0.95."""
-    steps: Array = np.linspace(0.5, 0.95, 10)
-    return steps
-
-
 class _Judged(NamedTuple):
     """The best boxes of a class in an image: scores (boxes,), whether each is right and whether it counts (overlaps, boxes).
 
@@ -124,7 +118,7 @@ def _judge(
     low, high = bounds
     ignored = [box.crowd or not low <= box.area <= high for box in truth]
     order = sorted(range(len(truth)), key=lambda i: ignored[i])
-    steps = overlaps_at()
+    steps = np.linspace(0.5, 0.95, 10)  # the overlaps at which boxes are judged
     right, counts = np.zeros((len(steps), len(scores)), bool), np.ones((len(steps), len(scores)), bool)
     area = np.prod(corners[:, 2:] - corners[:, :2], 1)
     counts[:, (area < low) | (area > high)] = False

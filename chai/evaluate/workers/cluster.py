@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from time import monotonic
@@ -59,15 +58,10 @@ class Cluster:
         self.address, self.job = address, job.to_json()
         self.timeout = timeout
         self.out: dict[Any, Part] = {}  # by future
-        run = uuid4().hex
-        self._keys = (f"chai-evaluate-{run}-{i}" for i in count())
         self._done: SimpleQueue[Any] = SimpleQueue()
         self._moved: set[Part] = set()
         self._heard = monotonic()
-        self._seen: tuple[list[str], set[str]] = (
-            [],
-            set(),
-        )  # live workers, keys of batches at other workers
+        self._seen: tuple[list[str], set[str]] = [], set()  # live workers, keys of batches at other workers
         self._over = Event()
         self._quiet = ExitStack()
         for handler in {h for name in LOGGERS for h in logging.getLogger(name).handlers}:
@@ -147,7 +141,8 @@ class Cluster:
 
     def _submit(self, part: Part, **where: Any) -> None:
         with self._reaching():
-            future = self.client.submit(answer, self.job, part, key=next(self._keys), pure=False, **where)
+            key = f"chai-evaluate-{uuid4().hex}"
+            future = self.client.submit(answer, self.job, part, key=key, pure=False, **where)
         self.out[future] = part
         future.add_done_callback(self._done.put)
 
