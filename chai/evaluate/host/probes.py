@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -140,7 +141,8 @@ def probes() -> list[HostProbe]:
 Line = tuple[str, bool]  # of a prototxt, and whether its layer is to be on the host
 
 
-def _network(name: str, lines: Sequence[Line]) -> HostProbe:
+def _network(name: str, lines: Iterable[Line]) -> HostProbe:
+    lines = list(lines)
     host = [line.split('"')[1] for line, here in lines if here]
     text = "\n".join([f'name: "{name}"', *(line for line, _ in lines), ""])
     return HostProbe(name, text, dict.fromkeys(host, "host"))
@@ -161,116 +163,96 @@ def _conv(name: str, bottom: str, outputs: int, window: Window = POINT, host: bo
     return _layer(name, "Convolution", [bottom], f"convolution_param {{ {sizes} {FILLER} }}", host)
 
 
-def _conversions() -> list[Line]:
-    lines = []
+def _conversions() -> Iterator[Line]:
     for i, (packed, unpacked) in enumerate(zip(PACKED, UNPACKED)):
-        lines += [_input(f"a{i}", 1, *packed), _conv(f"b{i}", f"a{i}", 8)]
-        lines += [_input(f"c{i}", 1, 16, *unpacked[1:]), _conv(f"d{i}", f"c{i}", unpacked[0])]
-    return lines
+        yield _input(f"a{i}", 1, *packed)
+        yield _conv(f"b{i}", f"a{i}", 8)
+        yield _input(f"c{i}", 1, 16, *unpacked[1:])
+        yield _conv(f"d{i}", f"c{i}", unpacked[0])
 
 
-def _unfolded() -> list[Line]:
-    lines = []
+def _unfolded() -> Iterator[Line]:
     for i, (shape, window) in enumerate(UNFOLDED):
-        lines += [_input(f"a{i}", 1, *shape), _conv(f"b{i}", f"a{i}", 8, window)]
-    return lines
+        yield _input(f"a{i}", 1, *shape)
+        yield _conv(f"b{i}", f"a{i}", 8, window)
 
 
-def _fields() -> list[Line]:
-    lines = list[Line]()
+def _fields() -> Iterator[Line]:
     for i, shape in enumerate(FIELDS):
         blob = f"x{show(shape)}"
-        lines.append(_input(blob, 1, *shape))
-        lines += [_layer(f"{type}{i}", type, [blob], parameters) for type, parameters in LAYERS.items()]
-        lines += [_layer(f"{type}{i}", type, [blob] * (2 + i), parameters) for type, parameters in PAIRS.items()]
-    return lines
+        yield _input(blob, 1, *shape)
+        yield from (_layer(f"{type}{i}", type, [blob], parameters) for type, parameters in LAYERS.items())
+        yield from (_layer(f"{type}{i}", type, [blob] * (2 + i), parameters) for type, parameters in PAIRS.items())
 
 
-def _convolutions() -> list[Line]:
-    lines = list[Line]()
+def _convolutions() -> Iterator[Line]:
     for i, (shape, outputs, window) in enumerate(CONVOLVED):
         outputs, group = (shape[0], shape[0]) if outputs == DEPTHWISE else (outputs, 1)
-        lines += [_input(f"y{i}", 1, *shape), _conv(f"conv{i}", f"y{i}", outputs, window, True, group)]
-    return lines
+        yield _input(f"y{i}", 1, *shape)
+        yield _conv(f"conv{i}", f"y{i}", outputs, window, True, group)
 
 
-def _vectors() -> list[Line]:
-    lines = list[Line]()
+def _vectors() -> Iterator[Line]:
     for i, shape in enumerate(ROWS):
-        lines += [_input(f"r{i}", 1, *shape), _layer(f"softmax{i}", "Softmax", [f"r{i}"], "softmax_param { axis: 2 }")]
+        yield _input(f"r{i}", 1, *shape)
+        yield _layer(f"softmax{i}", "Softmax", [f"r{i}"], "softmax_param { axis: 2 }")
     for i, (values, outputs) in enumerate(PRODUCTS):
-        lines.append(_input(f"v{i}", 1, values))
-        lines.append(
-            _layer(f"fc{i}", "InnerProduct", [f"v{i}"], f"inner_product_param {{ num_output: {outputs} {FILLER} }}")
-        )
-    return lines
+        yield _input(f"v{i}", 1, values)
+        yield _layer(f"fc{i}", "InnerProduct", [f"v{i}"], f"inner_product_param {{ num_output: {outputs} {FILLER} }}")
 
 
-def _gemm() -> list[Line]:
-    """Return chai's fully connected layer that is a custom layer."""
-    lines = list[Line]()
+def _gemm() -> Iterator[Line]:
+    """Yield chai's fully connected layer that is a custom layer."""
     for i, (values, outputs) in enumerate(PRODUCTS):
         arguments = f"user_defined_layer: true xcustom_param {{ float_args: {outputs} top_dim: 1 top_dim: {outputs} }}"
-        lines += [_input(f"v{i}", 1, values), _layer(f"gemm{i}", "gemm", [f"v{i}"], arguments, host=False)]
-    return lines
+        yield _input(f"v{i}", 1, values)
+        yield _layer(f"gemm{i}", "gemm", [f"v{i}"], arguments, host=False)
 
 
-def _heads(sizes: Sequence[tuple[int, int]]) -> list[Line]:
-    """Return what SSD has after its convolutions, which the overlay computes."""
-    lines, classes, boxes = list[Line](), 21, 6
-    lines.append(_input("image", 1, 3, 96, 96))
+def _heads(sizes: Sequence[tuple[int, int]]) -> Iterator[Line]:
+    """Yield what SSD has after its convolutions, which the overlay computes."""
+    layer, classes, boxes = partial(_layer, host=False), 21, 6
+    prior = "min_size: 20 max_size: 40 aspect_ratio: 2 aspect_ratio: 3 flip: true"
+    variances = " ".join(f"variance: {v}" for v in (0.1, 0.1, 0.2, 0.2))
+    yield _input("image", 1, 3, 96, 96)
     for i, (height, width) in enumerate(sizes):
-        lines.append(_input(f"x{i}", 1, 32, height, width))
+        yield _input(f"x{i}", 1, 32, height, width)
         for kind, outputs in (("loc", 4), ("conf", classes)):
             name = f"{kind}{i}"
-            lines.append(_conv(name, f"x{i}", outputs * boxes))
-            lines.append(_layer(f"{name}_perm", "Permute", [name], LAYERS["Permute"], host=False))
-            lines.append(_layer(f"{name}_flat", "Flatten", [f"{name}_perm"], "flatten_param { axis: 1 }", host=False))
-        prior = "min_size: 20 max_size: 40 aspect_ratio: 2 aspect_ratio: 3 flip: true"
-        variances = " ".join(f"variance: {v}" for v in (0.1, 0.1, 0.2, 0.2))
-        lines.append(
-            _layer(
-                f"prior{i}", "PriorBox", [f"loc{i}", "image"], f"prior_box_param {{ {prior} {variances} }}", host=False
-            )
-        )
+            yield _conv(name, f"x{i}", outputs * boxes)
+            yield layer(f"{name}_perm", "Permute", [name], LAYERS["Permute"])
+            yield layer(f"{name}_flat", "Flatten", [f"{name}_perm"], "flatten_param { axis: 1 }")
+        yield layer(f"prior{i}", "PriorBox", [f"loc{i}", "image"], f"prior_box_param {{ {prior} {variances} }}")
     for kind, axis in (("loc", 1), ("conf", 1), ("prior", 2)):
         blobs = [f"{kind}{i}" + "_flat" * (kind != "prior") for i in range(len(sizes))]
-        lines.append(_layer(kind, "Concat", blobs, f"concat_param {{ axis: {axis} }}", host=False))
-    shape = f"reshape_param {{ shape {{ dim: 0 dim: -1 dim: {classes} }} }}"
-    lines.append(_layer("scores", "Reshape", ["conf"], shape, host=False))
-    lines.append(_layer("chances", "Softmax", ["scores"], "softmax_param { axis: 2 }", host=False))
-    lines.append(_layer("flat", "Flatten", ["chances"], "flatten_param { axis: 1 }", host=False))
+        yield layer(kind, "Concat", blobs, f"concat_param {{ axis: {axis} }}")
+    yield layer("scores", "Reshape", ["conf"], f"reshape_param {{ shape {{ dim: 0 dim: -1 dim: {classes} }} }}")
+    yield layer("chances", "Softmax", ["scores"], "softmax_param { axis: 2 }")
+    yield layer("flat", "Flatten", ["chances"], "flatten_param { axis: 1 }")
     kept = (
         "nms_param { nms_threshold: 0.45 top_k: 100 } code_type: CENTER_SIZE keep_top_k: 100 confidence_threshold: 0.25"
     )
     output = f"num_classes: {classes} share_location: true background_label_id: 0 {kept}"
-    lines.append(
-        _layer(
-            "boxes", "DetectionOutput", ["loc", "flat", "prior"], f"detection_output_param {{ {output} }}", host=False
-        )
-    )
-    return lines
+    yield layer("boxes", "DetectionOutput", ["loc", "flat", "prior"], f"detection_output_param {{ {output} }}")
 
 
-def _chain(count: int) -> list[Line]:
-    """Return a convolution and ``count`` layers that take next to no time each."""
-    lines = [_input("data", 1, 16, 5, 4), _conv("conv", "data", 12)]
-    names = ["conv", *(f"f{i}" for i in range(count))]
-    return lines + [_layer(name, "TanH", [before]) for before, name in pairwise(names)]
+def _chain(count: int) -> Iterator[Line]:
+    """Yield a convolution and ``count`` layers that take next to no time each."""
+    yield _input("data", 1, 16, 5, 4)
+    yield _conv("conv", "data", 12)
+    yield from (_layer(name, "TanH", [before]) for before, name in pairwise(["conv", *(f"f{i}" for i in range(count))]))
 
 
-def _branch(count: int) -> list[Line]:
-    """Return a branch of the host's own, parallel to a chain."""
-    return [
-        _layer("aside", "TanH", ["data"]),
-        _layer("both", "Concat", ["aside", f"f{count - 1}"], "concat_param { axis: 1 }"),
-    ]
+def _branch(count: int) -> Iterator[Line]:
+    """Yield a branch of the host's own, parallel to a chain."""
+    yield _layer("aside", "TanH", ["data"])
+    yield _layer("both", "Concat", ["aside", f"f{count - 1}"], "concat_param { axis: 1 }")
 
 
-def _codes() -> list[Line]:
-    """Return segments whose codes another segment reads, in sizes from small to large."""
-    lines = []
+def _codes() -> Iterator[Line]:
+    """Yield segments whose codes another segment reads, in sizes from small to large."""
     for i, shape in enumerate(PACKED[1::2]):
-        lines += [_input(f"a{i}", 1, *shape), _conv(f"b{i}", f"a{i}", 24), _layer(f"h{i}", "TanH", [f"b{i}"])]
-        lines += [_layer(f"s{i}", "Eltwise", [f"b{i}", f"h{i}"], host=False)]
-    return lines
+        yield _input(f"a{i}", 1, *shape)
+        yield _conv(f"b{i}", f"a{i}", 24)
+        yield _layer(f"h{i}", "TanH", [f"b{i}"])
+        yield _layer(f"s{i}", "Eltwise", [f"b{i}", f"h{i}"], host=False)
