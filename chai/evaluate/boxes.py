@@ -55,11 +55,17 @@ def pairs(boxes: Iterable[Box], expected: Iterable[Box]) -> list[tuple[Box, Box]
     free = list(expected)
     matches = []
     for box in sorted(boxes, key=lambda b: -b[1]):
-        rivals = [i for i, other in enumerate(free) if other[0] == box[0]]
-        nearest = max(rivals, key=lambda i: overlap(box[2:], free[i][2:]), default=None)
-        if nearest is not None and overlap(box[2:], free[nearest][2:]) >= IOU:
+        nearest = _nearest(box, free)
+        if nearest is not None:
             matches.append((box, free.pop(nearest)))
     return matches
+
+
+def _nearest(box: Box, others: Sequence[Box | TrueBox]) -> int | None:
+    """Return which of the ``others`` of a box's class has the largest overlap with it; None if that is less than IOU."""
+    overlaps = {i: overlap(box[2:], other[-4:]) for i, other in enumerate(others) if other[0] == box[0]}
+    nearest = max(overlaps, key=lambda i: overlaps[i], default=None)
+    return nearest if nearest is not None and overlaps[nearest] >= IOU else None
 
 
 def matched(boxes: Iterable[Box], expected: Iterable[Box]) -> int:
@@ -73,15 +79,12 @@ def hits(boxes: Iterable[Box], truth: Sequence[TrueBox]) -> list[tuple[int, floa
     Boxes are taken in descending order of score. A box is correct if the true box of its class with the largest
     intersection over union reaches IOU and was not matched by an earlier box.
     """
-    taken: set[int] = set()
+    taken: set[int | None] = {None}
     judged = []
     for box in sorted(boxes, key=lambda b: -b[1]):
-        rivals = [i for i, other in enumerate(truth) if other[0] == box[0]]
-        nearest = max(rivals, key=lambda i: overlap(box[2:], truth[i][1:]), default=None)
-        right = nearest is not None and nearest not in taken and overlap(box[2:], truth[nearest][1:]) >= IOU
-        if right and nearest is not None:
-            taken.add(nearest)
-        judged.append((int(box[0]), float(box[1]), right))
+        nearest = _nearest(box, truth)
+        judged.append((int(box[0]), float(box[1]), nearest not in taken))
+        taken.add(nearest)
     return judged
 
 
