@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, asdict, dataclass
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -25,6 +26,8 @@ from ..util.lazy_numpy import np
 from ..util.table import plain
 
 Tops = tuple[Array, ...]
+# a layer and its inputs; the expected tops, the unit of differences from them, and the largest difference that is right
+_Comparable = tuple[Frame, Sequence[Array], Sequence[Array], float, float]
 
 TOLERANCE = 1e-4  # relative to the largest value that plain Python computes
 ROUNDS = 5
@@ -165,32 +168,27 @@ class _Case:
         kind = "compiled" if implementation.jit and available() else getattr(implementation.function, "way", "python")
         way = f"{implementation.name} ({kind})" + ", unsigned" * unsigned
         try:
-            difference, bound, actual, frame, data = self._compared(implementation, unsigned)
-            again = [_timed(frame, data) for _ in range(ROUNDS)]
+            if implementation.dtype == "int8":
+                frame, data, expected, unit, bound = self._codes(implementation, unsigned)
+            else:
+                frame, data, expected, unit, bound = self._numbers(implementation)
+            (actual, _), *again = [_timed(frame, data) for _ in range(1 + ROUNDS)]
         except PluginError as error:
             return Row(self.layer.name, self.label, way, float("inf"), 0.0, False, error.message)
+        difference = _distance(actual, expected) / unit
         same = all(_same(actual, tops) for tops, _ in again)
-        ms = sorted(ms for _, ms in again)[ROUNDS // 2]
-        return Row(
-            self.layer.name, self.label, way, difference, ms, difference <= bound and same, "" if same else DIFFER
-        )
+        ok, note = difference <= bound and same, "" if same else DIFFER
+        return Row(self.layer.name, self.label, way, difference, median(ms for _, ms in again), ok, note)
 
-    def _compared(
-        self, implementation: Implementation, unsigned: bool
-    ) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
-        """Return the difference from the reference, its tolerance, the tops, and the frame and inputs for another run."""
-        if implementation.dtype == "int8":
-            return self._codes(implementation, unsigned)
+    def _numbers(self, implementation: Implementation) -> _Comparable:
+        """Compare in floating point, relative to the largest value."""
         frame = Frame(self.layer, self.shapes, self.tops, None, implementation)
-        actual, _ = _timed(frame, self.data)
         largest = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in self.expected), default=0.0) or 1.0
         bound = 4 * self.tolerance if implementation.dtype == "float16" else self.tolerance
-        return _distance(actual, self.expected) / largest, bound, actual, frame, self.data
+        return frame, self.data, self.expected, largest, bound
 
-    def _codes(
-        self, implementation: Implementation, unsigned: bool
-    ) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
-        """Compare with plain Python on the values of the codes, as ``_compared`` does; the tolerance is one output step.
+    def _codes(self, implementation: Implementation, unsigned: bool) -> _Comparable:
+        """Compare with plain Python on the values of the codes; the tolerance is one output step.
 
         ``unsigned``: the inputs' magnitudes, in unsigned codes.
         """
@@ -201,8 +199,7 @@ class _Case:
         expected, _ = _timed(exact, [f.dequantize(c) for f, c in zip(into, codes)])
         out = tuple(_format(w, unsigned and bool((w >= 0).all())) for w in expected)
         frame = Frame(self.layer, self.shapes, self.tops, (into, out), implementation)
-        actual, _ = _timed(frame, codes)
-        return _distance(actual, [w / o.step + o.zero for w, o in zip(expected, out)]), 1.0, actual, frame, codes
+        return frame, codes, [w / o.step + o.zero for w, o in zip(expected, out)], 1.0, 1.0
 
 
 def _format(values: Array, unsigned: bool) -> Format:
