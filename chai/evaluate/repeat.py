@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from time import perf_counter
@@ -23,7 +24,7 @@ class Repeat:
         self.probe = probe
         self.times = times
         self.right = 0
-        self.wrong: dict[bytes, int] = {}
+        self.wrong = Counter[bytes]()
         self.error: DeviceError | None = None
 
     def run(self, device: Device, overlay: Overlay) -> Iterator[None]:
@@ -36,7 +37,7 @@ class Repeat:
                     if np.array_equal(codes, self.probe.expected):
                         self.right += 1
                     else:
-                        self.wrong[codes.tobytes()] = self.wrong.get(codes.tobytes(), 0) + 1
+                        self.wrong[codes.tobytes()] += 1
                     yield
         except DeviceError as error:
             self.error = error
@@ -44,7 +45,7 @@ class Repeat:
     @property
     def runs(self) -> int:
         """The number of runs that ended."""
-        return self.right + sum(self.wrong.values())
+        return self.right + self.wrong.total()
 
     @property
     def differ(self) -> bool:

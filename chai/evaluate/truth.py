@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +169,7 @@ def _mistake(box: Any) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12 and isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
 
 
 def _short(value: Any) -> str:

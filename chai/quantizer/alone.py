@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Set as AbstractSet
 from dataclasses import dataclass
 
 from ..fixed import Format
-from ..graph import Graph, Layer, last_readers
+from ..graph import Graph, Layer
 from ..util.lazy_numpy import np
 from .build import SOFT, Built, RecipeBuilder
 from .observe import batches_of
@@ -96,7 +96,7 @@ def costs(
     batches = batches_of(observed.batches, images)
     states = [BatchState(shapes_of(exact, feeds), {}, dict(feeds)) for feeds in batches]
     in_float = Emulation(exact, {}, builder.overlay, ())
-    ends = [[b for b in last if b not in observed.measured] for last in last_readers(exact.layers)]
+    ends = [[b for b in last if b not in observed.measured] for last in exact.last_readers]
     computed = [i for i, layer in enumerate(exact.layers) if not layer.source]
     results: dict[str, list[BatchState]] = {}
     for i in computed:

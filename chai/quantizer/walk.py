@@ -17,7 +17,7 @@ from ..blob import Array, Shape, on_device
 from ..chaidnn_v2.constraints import in_words, reached
 from ..devices.base import Device, Program
 from ..fixed import Format
-from ..graph import Graph, Layer, last_readers
+from ..graph import Graph, Layer
 from ..kernels.codes import pack
 from ..overlay import Overlay
 from ..passes.infer_shapes import infer_shapes
@@ -92,7 +92,7 @@ def in_float(graph: Graph, feeds: Batch) -> Iterator[tuple[Layer, list[Array], l
     shapes = shapes_of(graph, feeds)
     values = dict(feeds)
     with np.errstate(all="ignore"):
-        for layer, finished in zip(graph.layers, last_readers(graph.layers)):
+        for layer, finished in zip(graph.layers, graph.last_readers):
             if not layer.source:
                 bottoms = [values[b] for b in layer.bottoms]
                 tops, _ = run_layer(layer, bottoms, shapes, 0.0)
@@ -132,7 +132,7 @@ class Emulation:
         shelf = shelf or Shelf()
         states = [self.state(shapes_of(self.graph, feeds), feeds, shelf) for feeds in batches]
         with ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
-            for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
+            for layer, finished in zip(self.graph.layers, self.graph.last_readers):
                 if not layer.source:
                     if before is not None:
                         before(layer, states)

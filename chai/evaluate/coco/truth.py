@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,5 +138,4 @@ class CocoTruth:
 
 
 def _is_size(value: Any) -> bool:
-    limit = _LARGEST**2
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= limit and isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST**2

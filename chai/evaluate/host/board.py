@@ -106,9 +106,7 @@ def _passes(
         segments = [step for step in net.perf.steps if step.kind == "fpga"]
     flushed = summed(work, "driver", FLUSH)
     apart = sum(flushed[name] * number for name, number in flush.items() if name != "source")
-    if any(
-        step.device_ms is None for step in segments
-    ):  # an accelerator that counts nothing takes what it is modelled to
+    if any(step.device_ms is None for step in segments):  # one that counts nothing takes what it is modelled to
         apart += sum(chain.cycles for chain in chains) / (overlay.clock_mhz * 1000) * PER_MS
     for one in samples(work, medians(passes[WARM:])):
         if one.kind != SEGMENT:
@@ -123,12 +121,9 @@ def _flushes(device: Device, overlay: Overlay) -> Iterator[HostSample]:
         return
     for size in SIZES:
         memory = device.buffers(overlay, size)
-
-        def dirty(memory: Any = memory) -> None:
-            memory.bytes[0][:] = 1
-
         for call in (memory.flush, memory.invalidate):
-            yield HostSample("driver", FLUSH, {"call": 1, "element": size}, _ns(call, [0], before=dirty))
+            took = _ns(call, [0], before=lambda memory=memory: memory.bytes[0].fill(1))
+            yield HostSample("driver", FLUSH, {"call": 1, "element": size}, took)
         memory.free()
 
 
