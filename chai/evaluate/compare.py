@@ -342,13 +342,10 @@ class _Comparison:
         self.sums.setdefault(key, _Sums()).add(expected, actual, None if held is None else held.ends)
 
     def _agree(self, name: str, size: int, expected: Array, actual: Array) -> None:
-        scores = kind_of(self.fixed, name) == "scores" and self._decision(name) != "argmax"
+        scores = kind_of(self.fixed, name) == "scores" and source(self.fixed.graph, name).decision != "argmax"
         if scores and len(expected) == size and expected.shape == actual.shape:
             agreement = self.agreements.setdefault(name, Agreement(name))
             agreement.add(expected.reshape(size, -1), actual.reshape(size, -1))
-
-    def _decision(self, output: str) -> str | None:
-        return source(self.fixed.graph, output).decision
 
     def report(self, bound_db: float) -> Report:
         net, offload = self.fixed, self.fixed.offload
@@ -357,7 +354,7 @@ class _Comparison:
         rows = [self._row(("input", blob), "Input", "input", held.get(blob)) for blob in net.inputs]
         rows += self._layers(offload, held)
         agreements = self.agreements.values()
-        sure = [a for a in agreements if self._decision(a.blob) == "softmax"]
+        sure = [a for a in agreements if source(net.graph, a.blob).decision == "softmax"]
         # all formats that calibration chooses have the same bits and scheme
         chosen = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
         brought = given(offload.graph)
@@ -383,10 +380,10 @@ class _Comparison:
             if layer.source:
                 continue
             now = computing[layer.name]
-            if isinstance(now, str) or now.name != layer.name:
-                name = now if isinstance(now, str) else now.name
-                engine = "input" if isinstance(now, str) else _engine(offload, now)
-                yield LayerCheck(layer.name, layer.type, engine, inside=name)
+            if isinstance(now, str):
+                yield LayerCheck(layer.name, layer.type, "input", inside=now)
+            elif now.name != layer.name:
+                yield LayerCheck(layer.name, layer.type, _engine(offload, now), inside=now.name)
             else:
                 first = held.get(now.tops[0]) if now.tops else None
                 yield self._row(("layer", now.name), layer.type, _engine(offload, now), first)

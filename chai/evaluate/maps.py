@@ -121,10 +121,7 @@ class MapSums(LogitSums):
     def judged(self) -> dict[str, Any]:
         if not self.known:
             return {}
-        return {
-            "pixel_accuracy": share(self.truth.same, self.truth.pixels),
-            "mean_iou_truth": self.truth.mean_iou,
-        }
+        return {"pixel_accuracy": share(self.truth.same, self.truth.pixels), "mean_iou_truth": self.truth.mean_iou}
 
 
 class Maps(Measure):

@@ -113,9 +113,6 @@ def opened(names: Iterable[str], engines: Mapping[str, PeerEngine], subject: Sub
         except UsageError as error:
             run = error.message + (f" ({error.hint})" if error.hint else "")
         except Exception as error:  # of types that the libraries do not document
-            run = f"it cannot run this network ({_last(error)})"
+            last = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            run = f"it cannot run this network ({last})"
         yield Peer(name, words, run)
-
-
-def _last(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

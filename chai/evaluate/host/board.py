@@ -121,9 +121,12 @@ def _flushes(device: Device, overlay: Overlay) -> Iterator[HostSample]:
         return
     for size in SIZES:
         memory = device.buffers(overlay, size)
+
+        def dirty(memory: Any = memory) -> None:
+            memory.bytes[0][:] = 1
+
         for call in (memory.flush, memory.invalidate):
-            took = _ns(call, [0], before=lambda memory=memory: memory.bytes[0].fill(1))
-            yield HostSample("driver", FLUSH, {"call": 1, "element": size}, took)
+            yield HostSample("driver", FLUSH, {"call": 1, "element": size}, _ns(call, [0], before=dirty))
         memory.free()
 
 
