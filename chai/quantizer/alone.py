@@ -94,8 +94,8 @@ def costs(
     """
     observed = builder.observed
     batches = batches_of(observed.batches, images)
-    states = [BatchState(shapes_of(exact, feeds), {}, dict(feeds)) for feeds in batches]
     in_float = Emulation(exact, {}, builder.overlay, ())
+    states = [in_float.state(shapes_of(exact, feeds), feeds) for feeds in batches]
     ends = [[b for b in last if b not in observed.measured] for last in exact.last_readers]
     computed = [i for i, layer in enumerate(exact.layers) if not layer.source]
     results: dict[str, list[BatchState]] = {}

@@ -125,13 +125,14 @@ def observe(
                     reference[blob] = array
             reads = observed.images <= read or layer.name not in observed.in_front
             if (keep or reads) and len(bottoms) == 1 and (convolved := layer.convolved(bottoms[0].shape)):
-                at = places(layer, on_device(tops[0].shape)[2:], size, len(observed.batches), seed)
+                area = on_device(tops[0].shape)[2:]
+                at = places(layer, area, size, len(observed.batches), seed)
                 if keep:
                     _keep_sums(observed, layer, bottoms[0], tops[0], at)
                 if reads:
                     few = at[:read, :: ceil_div(at.shape[1], READ)]
                     source = bottoms[0].reshape(on_device(bottoms[0].shape))[:read]
-                    rows = patches(source, *convolved, on_device(tops[0].shape)[2:], few)
+                    rows = patches(source, *convolved, area, few)
                     observed.in_front.setdefault(layer.name, []).append(shelf.put(rows))
             if layer.error_sensitive and (observed.images <= WHOLE_IMAGES or layer.name not in observed.in_front):
                 observed.in_front.setdefault(layer.name, []).append(shelf.put(bottoms[0][:WHOLE_IMAGES]))

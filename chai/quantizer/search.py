@@ -220,10 +220,9 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
             "seed": request.seed,
             "overlay": builder.overlay.digest,
             "chaidnn": request.chaidnn,
-            **(
-                {} if request.judge == OUTPUTS else {"judge": request.judge}
-            ),  # journals without it stay those of outputs
         }
+        if request.judge != OUTPUTS:  # journals without it stay those of outputs
+            choices["judge"] = request.judge
         run = run_of(*locate(request.prototxt, request.caffemodel), observed, choices)
         with closing(Known(request.journal, run, request.restart, sum(observed.sizes))) as known:
             kept, tried, plain = _search(builder, request.recipe, request.searched, progress, known)

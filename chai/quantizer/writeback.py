@@ -50,9 +50,8 @@ def save(path: Path, original: Graph, quantised: Graph, note: str, chaidnn: bool
 
 def save_formats(path: Path, files: Sequence[str], quantised: Graph, note: str) -> None:
     """Write the formats of an ONNX model, which consists of ``files``."""
-    rows = {
-        name for layer in quantised.layers if layer.dynamic for name in layer.origin
-    }  # no codes; a head is not in the model
+    # rows of boxes have no codes, and a detector's head is not in the model
+    rows = {name for layer in quantised.layers if layer.dynamic for name in layer.origin}
     formats = {name: precision for name, precision in _formats(quantised).items() if name not in rows}
     formats_file.write(path, files, formats, note, chai.__version__)
 
@@ -207,8 +206,7 @@ def fields(p: Precision) -> list[str]:
     for name in ("th_layer_in", "th_layer_out"):
         value = getattr(p, name)
         lines += [] if value is None else [f"{name}: {_number(value)}"]
-    for name in ("chai_unsigned_in", "chai_unsigned_out"):
-        lines += [f"{name}: true"] if getattr(p, name) else []
+    lines += [f"{name}: true" for name in ("chai_unsigned_in", "chai_unsigned_out") if getattr(p, name)]
     if p.th_params:
         lines.append(f"th_params: [{', '.join(map(_number, p.th_params))}]")
     return lines
