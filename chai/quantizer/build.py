@@ -141,21 +141,21 @@ class RecipeBuilder:
         for fold in self.folds:
             _, *by_batch = fold._built(recipe)
             costs.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*by_batch)))
-            estimate = self._estimated(recipe, costs, best) if best is not None else None
+            plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
+            judged = Built(recipe, self.graph, {}, plain, plain + soft)
+            estimate = self._estimated(judged, costs.keys(), best) if best is not None else None
             if estimate is not None:
                 return estimate
-        plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
-        return Built(recipe, self.graph, {}, plain, plain + soft)
+        return judged
 
-    def _estimated(self, recipe: Recipe, costs: Mapping[int, tuple[Array, Array]], best: Built) -> Built | None:
-        """Return a recipe whose costs on some batches show that it is hopeless, or None if they do not."""
+    def _estimated(self, judged: Built, batches: Collection[int], best: Built) -> Built | None:
+        """Return a recipe whose costs on these batches show that it is hopeless, or None if they do not."""
         ends = np.cumsum(self.observed.sizes)[:-1]
-        known = np.concatenate([np.full(len(each), n in costs) for n, each in enumerate(np.split(best.costs, ends))])
+        known = np.concatenate([np.full(len(each), n in batches) for n, each in enumerate(np.split(best.costs, ends))])
         if known.all() or known.sum() < FEW:
             return None
-        estimate = Built(recipe, self.graph, {}, best.costs.copy(), best.softened.copy())
-        plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
-        for all_, some in ((estimate.costs, plain), (estimate.softened, plain + soft)):
+        estimate = replace(judged, costs=best.costs.copy(), softened=best.softened.copy())
+        for all_, some in ((estimate.costs, judged.costs), (estimate.softened, judged.softened)):
             all_[~known] += (some - all_[known]).mean()
             all_[known] = some
         more = (estimate.softened - best.softened)[known]
