@@ -103,24 +103,18 @@ class Job:
 
     def check(self) -> None:
         """Raise UsageError unless this machine has the same chai and the same files."""
+        worker, hint = f"worker on {socket.gethostname()}", "all workers need the same files in the same places"
         if self.version != chai.__version__:
-            raise UsageError(
-                f"worker on {socket.gethostname()}: it has chai {chai.__version__}, expected {self.version}",
-                hint=f"pip install chai-fpga=={self.version} there",
-            )
+            what = f"{worker}: it has chai {chai.__version__}, expected {self.version}"
+            raise UsageError(what, hint=f"pip install chai-fpga=={self.version} there")
         try:
             digests = self._measured()
         except (OSError, ChaiError) as error:
-            raise UsageError(
-                f"worker on {socket.gethostname()}: {error}", hint="all workers need the same files in the same places"
-            ) from error
+            raise UsageError(f"{worker}: {error}", hint=hint) from error
         for role, expected in self.digests.items():
             if digests.get(role) != expected:
-                raise UsageError(
-                    f"worker on {socket.gethostname()}: not the same {role} as here "
-                    f"(sha256 {str(digests.get(role))[:12]}, expected {expected[:12]})",
-                    hint="all workers need the same files in the same places",
-                )
+                both = f"sha256 {str(digests.get(role))[:12]}, expected {expected[:12]}"
+                raise UsageError(f"{worker}: not the same {role} as here ({both})", hint=hint)
 
     def _measured(self) -> dict[str, str]:
         files: dict[str, list[Path]] = {}
