@@ -12,19 +12,8 @@ from ...limits import limits
 from ...util.files import text
 from .precision import CocoBox
 
-_KEPT = {
-    "images",
-    "annotations",
-    "categories",
-    "id",
-    "file_name",
-    "image_id",
-    "category_id",
-    "bbox",
-    "area",
-    "iscrowd",
-    "name",
-}
+_LISTS = ("images", "annotations", "categories")
+_KEPT = {*_LISTS, "id", "file_name", "image_id", "category_id", "bbox", "area", "iscrowd", "name"}
 _LARGEST = 1e7  # pixels; the squares of sides fit, too
 _Boxes = TypeVar("_Boxes")
 _FORM = 'expected {"images": [...], "annotations": [...], "categories": [...]}'
@@ -85,7 +74,7 @@ class CocoTruth:
             raise self._error(f"this is no JSON ({error})"[:200], getattr(error, "lineno", None)) from None
         if not isinstance(content, dict):
             raise self._error(_FORM)
-        for key in ("images", "annotations", "categories"):
+        for key in _LISTS:
             entries = content.get(key)
             if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
                 raise self._error(f"{key}: {_FORM}")
