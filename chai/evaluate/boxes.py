@@ -79,7 +79,7 @@ def hits(boxes: Iterable[Box], truth: Sequence[TrueBox]) -> list[tuple[int, floa
     Boxes are taken in descending order of score. A box is correct if the true box of its class with the largest
     intersection over union reaches IOU and was not matched by an earlier box.
     """
-    taken: set[int | None] = {None}
+    taken: set[int | None] = {None}  # true boxes, and that there is none
     judged = []
     for box in sorted(boxes, key=lambda b: -b[1]):
         nearest = _nearest(box, truth)

@@ -37,10 +37,10 @@ class Evaluation(LogitSums):
         self.images += 1
         if truth is not None:
             self.known += 1
-            self.hits[0] += classes[0] == truth
-            self.hits[1] += truth in classes
+            self.hits[0] += 1 if classes[0] == truth else 0
+            self.hits[1] += 1 if truth in classes else 0
         if first is not None:
-            self.agree += first[0] == classes[0]
+            self.agree += 1 if first[0] == classes[0] else 0
             self.add_logits(answer)
 
     def compared(self) -> dict[str, Any]:
