@@ -60,6 +60,21 @@ class Links:
         values = self.numbers(name)
         return values is not None and len(values) == 1 and isclose(values[0], number, rel_tol=1e-4)
 
+    def writer(self, name: str | None, operator: str) -> NodeRecord | None:
+        """Return the node of this operator and two inputs that writes a value; None if no such node does."""
+        node = self.writers.get(name) if name else None
+        fits = node is not None and node.operator == operator and not node.domain and len(node.inputs) == 2
+        return node if fits else None
+
+    def with_number(self, name: str | None, operator: str, number: float) -> str | None:
+        """Return of what and this number a node of two inputs computes a value; None if no such node does."""
+        node = self.writer(name, operator)
+        orders = () if node is None else (node.inputs, node.inputs[::-1])
+        for x, other in orders[:1] if operator in ("Div", "Pow") else orders:
+            if self.is_number(other, number):
+                return x
+        return None
+
     def take(self, *nodes: NodeRecord) -> None:
         """Let nodes be computed by another."""
         self.gone.update(node.index for node in nodes)
@@ -115,118 +130,73 @@ def _one(
     return replace(last, operator=operator, inputs=(x,), attributes=last.attributes.only(**integers))
 
 
+def _product(links: Links, first: NodeRecord, x: str, number: float) -> list[NodeRecord] | None:
+    """Return ``first`` and the nodes that multiply it by x and by a number, in any order; None if others read it."""
+    chain, left = [first], {"x", "number"}
+    while left:
+        value = chain[-1].outputs[0]
+        node, other = links.after(value, "Mul") or links.after(value, "Div") or (None, "")
+        if node is None:
+            return None
+        factors: set[str] = set()
+        if node.operator == "Div":
+            if node.inputs[0] == value and links.is_number(other, 1 / number):
+                factors = {"number"}
+        elif other == x:
+            factors = {"x"}
+        elif links.is_number(other, number):
+            factors = {"number"}
+        elif links.only_reader(other) and links.with_number(other, "Mul", number) == x:
+            factors = {"x", "number"}
+            chain.append(links.writers[other])
+        if not factors or not factors <= left:
+            return None
+        left -= factors
+        chain.append(node)
+    return chain
+
+
 def _halved(links: Links, node: NodeRecord, x: str, before: Sequence[NodeRecord], **integers: int) -> NodeRecord | None:
     """Match (node + 1) * x * 0.5, its factors in any order, as Gelu."""
     plus = links.after(node.outputs[0], "Add")
-    if plus is None or not links.is_number(plus[1], 1):
-        return None
-    chain, left = [plus[0]], {"x", "half"}
-    while left:
-        product = links.after(chain[-1].outputs[0], "Mul")
-        if product is None:
-            return None
-        factor = (
-            "x" if product[1] == x else "half" if links.is_number(product[1], 0.5) else _half_of(links, product[1], x)
-        )
-        if factor == "both" and left == {"x", "half"}:
-            chain.append(links.writers[product[1]])
-            left.clear()
-        elif factor in left:
-            left.remove(factor)
-        else:
-            return None
-        chain.append(product[0])
-    return _one(links, chain[-1], "Gelu", x, [*before, node, *chain[:-1]], **integers)
-
-
-def _half_of(links: Links, name: str, x: str) -> str:
-    """Return "both" if a value is x * 0.5, which nothing else reads."""
-    node = links.writers.get(name)
-    if node is None or node.operator != "Mul" or links.only_reader(name) is None:
-        return ""
-    other = links.other(node, x)
-    return "both" if other is not None and links.is_number(other, 0.5) else ""
+    chain = _product(links, plus[0], x, 0.5) if plus is not None and links.is_number(plus[1], 1) else None
+    return None if chain is None else _one(links, chain[-1], "Gelu", x, [*before, node, *chain[:-1]], **integers)
 
 
 def _error_function(links: Links, node: NodeRecord) -> NodeRecord | None:
     """Match 0.5 * x * (1 + Erf(x / sqrt(2))) as Gelu."""
-    scaled = links.writers.get(node.inputs[0])
-    if scaled is None or scaled.domain or links.only_reader(node.inputs[0]) is not node or len(scaled.inputs) != 2:
-        return None
-    for x, factor in (scaled.inputs, scaled.inputs[::-1]):
-        root = sqrt(2) if scaled.operator == "Div" else sqrt(0.5)
-        if scaled.operator in ("Div", "Mul") and links.is_number(factor, root):
-            return _halved(links, node, x, [scaled])
-        if scaled.operator == "Div":
-            return None
-    return None
+    scaled = node.inputs[0]
+    x = links.with_number(scaled, "Div", sqrt(2)) or links.with_number(scaled, "Mul", sqrt(0.5))
+    return _halved(links, node, x, [links.writers[scaled]]) if x and links.only_reader(scaled) is node else None
 
 
 def _tanh(links: Links, node: NodeRecord) -> NodeRecord | None:
     """Match 0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) as Gelu."""
-    outer = links.writers.get(node.inputs[0])
-    inner = _product(links, outer, sqrt(2 / pi))
-    total = links.writers.get(inner) if inner is not None else None
-    if outer is None or total is None or total.operator != "Add" or len(total.inputs) != 2:
+    inner = links.with_number(node.inputs[0], "Mul", sqrt(2 / pi))
+    total = links.writer(inner, "Add")
+    if inner is None or total is None:
         return None
-    for x, other in (total.inputs, total.inputs[::-1]):
-        product = links.writers.get(other)
-        cube = _product(links, product, 0.044715)
-        power = links.writers.get(cube) if cube is not None else None
-        if product is None or power is None or power.operator != "Pow" or power.inputs[:1] != (x,):
-            continue
-        parts = [power, product, total, outer]
-        if (
-            len(power.inputs) == 2
-            and links.is_number(power.inputs[1], 3)
-            and all(links.only_reader(part.outputs[0]) for part in parts)
-        ):
-            return _halved(links, node, x, parts, tanh=1)
-    return None
-
-
-def _product(links: Links, node: NodeRecord | None, number: float) -> str | None:
-    """Return what a Mul multiplies by a number; None if it is no such node."""
-    if node is None or node.operator != "Mul" or node.domain or len(node.inputs) != 2:
-        return None
-    for x, factor in (node.inputs, node.inputs[::-1]):
-        if links.is_number(factor, number):
-            return x
+    for x, product in (total.inputs, total.inputs[::-1]):
+        cube = links.with_number(product, "Mul", 0.044715)
+        if cube is not None and links.with_number(cube, "Pow", 3) == x:
+            values = (cube, product, inner, node.inputs[0])
+            if all(map(links.only_reader, values)):
+                return _halved(links, node, x, [links.writers[value] for value in values], tanh=1)
     return None
 
 
 def _shifted(links: Links, node: NodeRecord) -> NodeRecord | None:
     """Match x * Clip(x + 3, 0, 6) / 6, its factors in any order, as HardSwish."""
-    plus = links.writers.get(node.inputs[0])
+    plus = node.inputs[0]
     bounds = [node.attributes.number("min"), node.attributes.number("max")]
     for i, name in enumerate(node.inputs[1:3]):
         values = links.numbers(name)
         bounds[i] = values[0] if values else None
-    if (
-        bounds != [0, 6]
-        or plus is None
-        or plus.operator != "Add"
-        or len(plus.inputs) != 2
-        or links.only_reader(node.inputs[0]) is not node
-    ):
+    x = links.with_number(plus, "Add", 3)
+    if bounds != [0, 6] or x is None or links.only_reader(plus) is not node:
         return None
-    x = next((a for a, b in (plus.inputs, plus.inputs[::-1]) if links.is_number(b, 3)), None)
-    chain, left = [node], {"x", "sixth"}
-    while left and x is not None:
-        product = links.after(chain[-1].outputs[0], "Mul")
-        quotient = links.after(chain[-1].outputs[0], "Div")
-        if product is not None and product[1] == x and "x" in left:
-            left.remove("x")
-            chain.append(product[0])
-        elif product is not None and links.is_number(product[1], 1 / 6) and "sixth" in left:
-            left.remove("sixth")
-            chain.append(product[0])
-        elif quotient is not None and links.is_number(quotient[1], 6) and "sixth" in left:
-            left.remove("sixth")
-            chain.append(quotient[0])
-        else:
-            return None
-    return None if x is None else _one(links, chain[-1], "HardSwish", x, [plus, *chain[:-1]])
+    chain = _product(links, node, x, 1 / 6)
+    return None if chain is None else _one(links, chain[-1], "HardSwish", x, [links.writers[plus], *chain[:-1]])
 
 
 # places of the pixels of a square of four: row and column of each block of channels
