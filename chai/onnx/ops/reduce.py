@@ -16,6 +16,7 @@ _KINDS = {
     "ReduceMax": "MAX",
     "ReduceMin": "MIN",
     "ReduceProd": "PROD",
+    "ReduceLogSumExp": "",  # log_sum_exp
 }
 
 
@@ -32,10 +33,14 @@ def reduce(node: OnnxNode) -> None:
         whole_map(node, "AVE", keep)
         return
     rest = [axis for axis in range(rank) if axis not in along]
+    top = [1 if axis in along else size for axis, size in enumerate(shape)] if keep else [shape[axis] for axis in rest]
     blob = node.input()
+    if name == "ReduceLogSumExp":
+        most, _, total = log_sum_exp(node, blob, along)
+        node.reshaped(node.part("Eltwise", most, total, operation="SUM"), top)
+        return
     if along != list(range(len(rest), rank)):
         blob = node.part("Permute", blob, order=(*rest, *along))
-    top = [1 if axis in along else size for axis, size in enumerate(shape)] if keep else [shape[axis] for axis in rest]
     blob = node.part("Reduction", blob, operation=_KINDS[name], axis=len(rest))
     if name == "ReduceL2":
         blob = node.part("Power", blob, power=0.5)
@@ -54,20 +59,6 @@ def _without_axes(node: OnnxNode) -> None:
         node.result("Log", node.input())
     else:
         node.same(node.input())
-
-
-@operator("ReduceLogSumExp")
-def reduce_log_sum_exp(node: OnnxNode) -> None:
-    shape, axes = node.shape(), node.integers("axes", 1)
-    if not axes and node.attributes.integer("noop_with_empty_axes", 0):
-        node.same(node.input())
-        return
-    along = sorted({node.axis(axis, len(shape)) for axis in axes or range(len(shape))})
-    most, _, total = log_sum_exp(node, node.input(), along)
-    level = node.part("Eltwise", most, total, operation="SUM")
-    keep = node.attributes.integer("keepdims", 1)
-    top = [1 if axis in along else d for axis, d in enumerate(shape)]
-    node.reshaped(level, top if keep else [d for axis, d in enumerate(shape) if axis not in along])
 
 
 def log_sum_exp(node: OnnxNode, blob: str, along: list[int]) -> tuple[str, str, str]:
