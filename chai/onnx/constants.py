@@ -71,25 +71,24 @@ class One(Constant):
 class StoredTensor(Constant):
     """A tensor of the file. Raises ParseError if the file does not have as many numbers as its shape says."""
 
-    def __init__(self, walk: Walk, values: Fields, store: ModelBytes, at: int) -> None:
+    def __init__(self, walk: Walk, values: Fields, store: ModelBytes) -> None:
         self.name: str = one(values, "name", "")
-        self._walk, self._store, self._at = walk, store, at
+        self._walk, self._store = walk, store
         number = one(values, "data_type", 0)
         if number not in TYPES:
-            raise walk.bad(f"tensor {self.name!r} has numbers of {type_name(number)}, which chai does not read", at)
+            raise walk.bad(f"tensor {self.name!r} has numbers of {type_name(number)}, which chai does not read", 0)
         self.dtype, self._stored, field = TYPES[number]
-        most = limits().axes
-        self.shape = tuple(whole(walk, values.get("dims", []), most))
+        self.shape = tuple(whole(walk, values.get("dims", []), limits().axes))
         self.elements = prod(self.shape)
         if min(self.shape, default=0) < 0 or prod(filter(None, self.shape)) > limits().blob_elements:
-            raise walk.bad(f"tensor {self.name!r} of shape {show(self.shape)}", at)
+            raise walk.bad(f"tensor {self.name!r} of shape {show(self.shape)}", 0)
         self._raw: WireField | None = one(values, "raw_data")
         self._parts: Sequence[WireField] = values.get(field, ())
         self._field = field
         self._outside: tuple[str, int] | None = None
-        size = self.elements * int(self._stored[-1])
+        self._size = size = self.elements * int(self._stored[-1])  # bytes
         if one(values, "data_location", 0) == 1:
-            self._external(walk, values, size)
+            self._outside = self._external(values)
         elif self._raw is not None and self._raw.end - self._raw.start != size:
             self._wrong(f"{self._raw.end - self._raw.start:,} bytes, expected {size:,}")
         elif self._raw is None and not self._parts and size:
@@ -101,28 +100,29 @@ class StoredTensor(Constant):
 
     def _wrong(self, what: str) -> None:
         shape = f"{self.dtype} of shape {show(self.shape)}"
-        raise self._walk.bad(f"tensor {self.name!r}, {shape}, has {what}", self._at)
+        raise self._walk.bad(f"tensor {self.name!r}, {shape}, has {what}", 0)
 
-    def _external(self, walk: Walk, values: Fields, size: int) -> None:
+    def _external(self, values: Fields) -> tuple[str, int]:
+        """Return the other file that has its numbers, and their offset there."""
+        size = self._size
         entries = {one(entry, "key", ""): one(entry, "value", "") for entry in values.get("external_data", [])}
         offset, length = (entries.get(key, "") or default for key, default in (("offset", "0"), ("length", str(size))))
         if not (offset.isdecimal() and length.isdecimal() and len(offset) < 20 and len(length) < 20):
             self._wrong(f"external data of offset {offset[:30]!r} and length {length[:30]!r}")
         if int(length) != size:
             self._wrong(f"{int(length):,} bytes of external data, expected {size:,}")
-        self._outside = self._store.beside(entries.get("location", ""), int(offset), size), int(offset)
+        return self._store.beside(entries.get("location", ""), int(offset), size), int(offset)
 
     @property
     def external(self) -> int:
         """Return the bytes that it has in another file."""
-        return self.elements * int(self._stored[-1]) if self._outside is not None else 0
+        return self._size if self._outside is not None else 0
 
     def array(self) -> Array:
-        size = self.elements * int(self._stored[-1])
         if self._outside is not None:
-            values = np.frombuffer(self._store.piece(*self._outside, size), self._stored)
+            values = np.frombuffer(self._store.piece(*self._outside, self._size), self._stored)
         elif self._raw is not None:
-            values = np.frombuffer(self._store.read(self._raw.start, size), self._stored)
+            values = np.frombuffer(self._store.read(self._raw.start, self._size), self._stored)
         else:
             values = self._typed()
         if self.dtype == "bfloat16":
@@ -153,29 +153,31 @@ def _count(part: WireField, size: int) -> int:
     return (part.end - part.start) // size if part.wire == 2 else part.repeats
 
 
+def unchanged(array: Array) -> Array:
+    """Return the same numbers."""
+    return array
+
+
 @dataclass(frozen=True)
 class TrainedBlob:
     """A layer's trained parameter: a constant, and what is done to its float32 numbers to get ``shape``."""
 
     constant: Constant
     shape: Shape
-    change: Callable[[Array], Array] | None = None
+    change: Callable[[Array], Array] = unchanged
 
     def then(self, shape: Sequence[int], change: Callable[[Array], Array]) -> TrainedBlob:
         """Return the parameter after a further change."""
         before = self.change
-        both = change if before is None else lambda array: change(before(array))
-        return TrainedBlob(self.constant, tuple(shape), both)
+        return TrainedBlob(self.constant, tuple(shape), lambda array: change(before(array)))
 
     def load(self, room: malloc.Room | None = None) -> Array:
         """Return its numbers as a float32 array of its own, in ``room`` if there is one."""
         values = self.constant.array()
         with np.errstate(over="ignore"):
             values = values.astype(np.float32, copy=False)
-        if self.change is not None:
-            values = self.change(values)
         out = np.empty(self.shape, np.float32) if room is None else room.take(self.shape)
-        np.copyto(out, values.reshape(self.shape))
+        np.copyto(out, self.change(values).reshape(self.shape))
         return out
 
 

@@ -145,21 +145,15 @@ class Converter:
     def _convert(self, record: NodeRecord, opset: int) -> Refusal | None:
         """Add the layers of one node; return why it cannot run."""
         version = opset if not record.domain else self.model.opsets.get(record.domain, 0)
-        if record.domain:
-            kind = f"{record.domain}.{record.operator}"
-        else:
-            kind = record.operator
+        kind = f"{record.domain}.{record.operator}" if record.domain else record.operator
         before = len(self.draft.graph.layers)
         try:
             for part in expanded(record):
                 self._compute(part, opset)
             return None
-        except Refused as refused:
+        except (Refused, ShapeError) as error:
             self.draft.drop(before)
-            return Refusal(record.label, kind, version, refused.reason, refused.hint)
-        except ShapeError as error:
-            self.draft.drop(before)
-            reason = error.message.partition("): ")[2] or error.message
+            reason = error.reason if isinstance(error, Refused) else error.message.partition("): ")[2] or error.message
             return Refusal(record.label, kind, version, reason, error.hint)
 
     def _compute(self, record: NodeRecord, opset: int) -> None:

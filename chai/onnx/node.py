@@ -79,14 +79,12 @@ class OnnxNode:
         constant = self.draft.constants.get(self.inputs[index]) if self.has(index) else None
         return "float32" if constant is None else constant.dtype
 
-    def integers(self, name: str, index: int | None = None, default: Sequence[int] | None = None) -> list[int] | None:
+    def integers(self, name: str, index: int) -> list[int] | None:
         """Return whole numbers that are an attribute in older opsets and a constant input in newer ones."""
         values = self.attributes.integers(name)
         if values is not None:
             return list(values)
-        if index is not None and self.has(index):
-            return self.whole(index, name)
-        return None if default is None else list(default)
+        return self.whole(index, name) if self.has(index) else None
 
     def axis(self, value: int, rank: int) -> int:
         """Return an axis counted from the first."""
@@ -161,9 +159,9 @@ class OnnxNode:
         name: str = self.part("Reshape", blob, shape=BlobShape(tuple(dims)))
         return name
 
-    def spatial(self, index: int = 0, rank: int = 4) -> Shape:
-        """Return the shape of an input. Raises Refused unless it is (N, C, H, W)."""
-        shape = self.shape(index)
-        if len(shape) != rank:
-            raise Refused(f"a blob of {len(shape)} axes {show(shape)}, expected {rank}")
+    def spatial(self) -> Shape:
+        """Return the shape of the first input. Raises Refused unless it is (N, C, H, W)."""
+        shape = self.shape()
+        if len(shape) != 4:
+            raise Refused(f"a blob of {len(shape)} axes {show(shape)}, expected 4")
         return shape

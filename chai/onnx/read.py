@@ -8,11 +8,11 @@ from typing import Any
 
 from ..errors import ParseError
 from ..limits import limits
-from ..parser.wire import Walk, WireField
+from ..parser.wire import Walk
 from .constants import Constant, StoredTensor, type_name
 from .fields import Fields, decode, numbers, one, whole
 from .refusal import Refused
-from .store import ModelBytes
+from .store import WHOLE_FILE, ModelBytes
 
 LISTED = 1 << 20  # most numbers in one attribute
 Dims = tuple["int | str", ...]
@@ -31,21 +31,17 @@ class ValueInfo:
 class Attributes:
     """The attributes of one node, decoded when they are asked for."""
 
-    def __init__(self, walk: Walk, store: ModelBytes, parts: list[Fields], at: int) -> None:
-        self._walk, self._store, self._at = walk, store, at
+    def __init__(self, walk: Walk, store: ModelBytes, parts: list[Fields]) -> None:
+        self._walk, self._store = walk, store
         self._parts = {one(part, "name", ""): part for part in parts}
 
     def __contains__(self, name: str) -> bool:
         return name in self._parts
 
-    def none(self) -> Attributes:
-        """Return no attributes."""
-        return self.only()
-
     def only(self, **integers: int) -> Attributes:
         """Return these attributes instead."""
         parts: list[Fields] = [{"name": [name], "i": [value]} for name, value in integers.items()]
-        return Attributes(self._walk, self._store, parts, self._at)
+        return Attributes(self._walk, self._store, parts)
 
     def names(self) -> list[str]:
         """Return the names of all attributes."""
@@ -62,7 +58,7 @@ class Attributes:
     def text(self, name: str, default: str = "") -> str:
         """Return a text."""
         part = self._one(name, "s", None)
-        return default if part is None else self._decoded(part)
+        return default if part is None else self._walk.text(part)
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         """Return whole numbers; None if there is no such attribute."""
@@ -77,7 +73,7 @@ class Attributes:
     def tensor(self, name: str) -> Constant | None:
         """Return a tensor; None if there is no such attribute."""
         values = self._one(name, "t", None)
-        return None if values is None else StoredTensor(self._walk, values, self._store, self._at)
+        return None if values is None else StoredTensor(self._walk, values, self._store)
 
     def value(self, name: str) -> Any:
         """Return an attribute of any kind as a number, text, tuple or array. Raises Refused for a subgraph."""
@@ -93,7 +89,7 @@ class Attributes:
             if kind in part:
                 return read(name)
         if "strings" in part:
-            return tuple(map(self._decoded, part["strings"]))
+            return tuple(map(self._walk.text, part["strings"]))
         if "t" in part:
             constant = self.tensor(name)
             assert constant is not None
@@ -112,9 +108,6 @@ class Attributes:
         if one(part, "type", 0) in (0, number):  # proto3 does not write a zero
             return zero
         raise Refused(f"attribute {name!r} has another type than this operator's")
-
-    def _decoded(self, part: WireField) -> str:
-        return self._walk.text(part)
 
 
 @dataclass(frozen=True)
@@ -152,19 +145,18 @@ class Model:
 
 def read_model(walk: Walk, store: ModelBytes) -> Model:
     """Return the model of a buffer. Raises ParseError with the place of what is wrong."""
-    end = len(walk.buffer)
     try:
-        values = decode(walk, "ModelProto", 0, end)
-        graph = one(values, "graph")
-        if graph is None:
-            raise ParseError("there is no graph in this file, expected an ONNX model", path=store.path)
-        return _model(walk, store, values, graph, end)
+        return _model(walk, store, decode(walk, "ModelProto", 0, len(walk.buffer)))
     except ParseError as error:
-        raise store.damaged(error) from None
+        error.hint = error.hint or WHOLE_FILE
+        raise
 
 
-def _model(walk: Walk, store: ModelBytes, values: Fields, graph: Fields, size: int) -> Model:
-    model = Model(store.path, one(graph, "name", ""), size=size)
+def _model(walk: Walk, store: ModelBytes, values: Fields) -> Model:
+    graph = one(values, "graph")
+    if graph is None:
+        raise ParseError("there is no graph in this file, expected an ONNX model", path=store.path)
+    model = Model(store.path, one(graph, "name", ""), size=len(walk.buffer))
     for entry in values.get("opset_import", []):
         domain = one(entry, "domain", "")
         model.opsets["" if domain == "ai.onnx" else domain] = one(entry, "version", 0)
@@ -176,16 +168,16 @@ def _model(walk: Walk, store: ModelBytes, values: Fields, graph: Fields, size: i
     for what, count in (("nodes", len(graph["node"])), ("tensors", len(graph.get("initializer", [])))):
         if count > limits().layers:
             raise ParseError(f"too many {what}: " + limits().exceeded("layers", count), path=store.path)
-    tensors = [StoredTensor(walk, entry, store, 0) for entry in graph.get("initializer", [])]
+    tensors = [StoredTensor(walk, entry, store) for entry in graph.get("initializer", [])]
     model.tensors = {tensor.name: tensor for tensor in tensors}
     held = [one(part, "t", {}) for node in graph["node"] for part in node.get("attribute", [])]
-    tensors += [StoredTensor(walk, value, store, 0) for value in held if one(value, "data_location", 0) == 1]
+    tensors += [StoredTensor(walk, value, store) for value in held if one(value, "data_location", 0) == 1]
     outside = sum(tensor.external for tensor in tensors)
     if outside > limits().weight_bytes:
         raise ParseError("external data: " + limits().exceeded("weight_bytes", outside) + " bytes", path=store.path)
     model.nodes = [_record(walk, store, i, node) for i, node in enumerate(graph["node"])]
-    model.inputs = [_input(walk, entry) for entry in graph.get("input", [])]
-    model.outputs = [_input(walk, entry) for entry in graph.get("output", [])]
+    model.inputs = [_value_info(walk, entry) for entry in graph.get("input", [])]
+    model.outputs = [_value_info(walk, entry) for entry in graph.get("output", [])]
     return model
 
 
@@ -195,23 +187,23 @@ def _record(walk: Walk, store: ModelBytes, index: int, node: Fields) -> NodeReco
     ports = max(len(inputs), len(outputs))
     if ports > limits().ports:
         raise ParseError(f"node {name!r} is too large: " + limits().exceeded("ports", ports), path=store.path)
-    attributes = Attributes(walk, store, node.get("attribute", []), 0)
+    attributes = Attributes(walk, store, node.get("attribute", []))
     domain = "" if domain == "ai.onnx" else domain
     return NodeRecord(index, name, one(node, "op_type", ""), domain, inputs, outputs, attributes)
 
 
-def _input(walk: Walk, entry: Fields) -> ValueInfo:
+def _value_info(walk: Walk, entry: Fields) -> ValueInfo:
     tensor = one(one(entry, "type", {}), "tensor_type")
     name = one(entry, "name", "")
     if tensor is None:
         return ValueInfo(name, "no tensor", None)
-    shape = one(tensor, "shape")
+    dtype, shape = type_name(one(tensor, "elem_type", 0)), one(tensor, "shape")
     if shape is None:
-        return ValueInfo(name, type_name(one(tensor, "elem_type", 0)), None)
-    dims = [_size(dim) for dim in shape.get("dim", [])]
+        return ValueInfo(name, dtype, None)
+    dims = tuple(map(_size, shape.get("dim", [])))
     if len(dims) > limits().axes:
         raise walk.bad(f"input {name!r}: " + limits().exceeded("axes", len(dims)), 0)
-    return ValueInfo(name, type_name(one(tensor, "elem_type", 0)), tuple(dims))
+    return ValueInfo(name, dtype, dims)
 
 
 def _size(dim: Fields) -> int | str:

@@ -15,7 +15,7 @@ from ..parser.mistaken import HEAD, ONNX, recognise
 from ..parser.wire import Buffer
 from ..util.files import opened_file
 
-_WHOLE = "is this the whole file? compare its size or checksum with the source"
+WHOLE_FILE = "is this the whole file? compare its size or checksum with the source"
 
 
 class ModelBytes:
@@ -52,11 +52,6 @@ class ModelBytes:
         kind = recognise(head, "")
         if kind and kind[0] != ONNX:
             raise ParseError(f"this is {kind[0]}, expected an ONNX model", path=self.path, hint=kind[1])
-
-    def damaged(self, error: ParseError) -> ParseError:
-        """Return an error of the model's bytes with a hint."""
-        error.hint = error.hint or _WHOLE
-        return error
 
     def read(self, offset: int, size: int) -> bytes:
         """Return some bytes of the model."""
@@ -100,6 +95,6 @@ class ModelBytes:
         length = os.stat(path).st_size
         if offset < 0 or size > length - offset:
             what = f"{where}: {size:,} bytes from byte {offset:,}, but the file has {length:,}"
-            raise ParseError(what, path=self.path, hint=_WHOLE)
+            raise ParseError(what, path=self.path, hint=WHOLE_FILE)
         self._others.add(path)
         return path

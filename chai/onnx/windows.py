@@ -14,41 +14,29 @@ from .refusal import Refused
 
 @dataclass(frozen=True)
 class Geometry:
-    """A window of two axes. ``flat``: of one axis in the file, which is computed as a map of height 1."""
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    before: tuple[int, int]
-    after: tuple[int, int]
-    flat: bool = False
-
-    def pads(self, short: bool = False) -> dict[str, Any]:
-        """Return the padding as parameters of a layer; ``short``: pad_h and pad_w instead of pad: h, w."""
-        if self.before == self.after:
-            (h, w) = self.before
-            return {"pad_h": h, "pad_w": w} if short else {"pad": (h, w)} if h or w else {}
-        (t, le), (b, r) = self.before, self.after
-        return {"pad_t": t, "pad_l": le, "pad_b": b, "pad_r": r}
-
-
-@dataclass(frozen=True)
-class Spans:
-    """A window of any number of axes, one number each."""
+    """A window, one number for each axis. ``flat``: of one axis in the file, which is computed as a map of height 1."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
+    flat: bool = False
 
     @property
     def reach(self) -> list[int]:
         """Return the pixels from a window's first tap to its last, both included."""
         return [step * (taps - 1) + 1 for taps, step in zip(self.kernel, self.dilation)]
 
+    def pads(self, short: bool = False) -> dict[str, Any]:
+        """Return the padding of two axes as parameters of a layer; ``short``: pad_h and pad_w instead of pad: h, w."""
+        (t, le), (b, r) = self.before, self.after
+        if self.before == self.after:
+            return {"pad_h": t, "pad_w": le} if short else {"pad": (t, le)} if t or le else {}
+        return {"pad_t": t, "pad_l": le, "pad_b": b, "pad_r": r}
 
-def spans(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Spans:
+
+def spans(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
     """Return the window of a node with this kernel over a blob of this shape. Raises Refused if they do not fit."""
     rank, read = len(kernel), node.attributes.integers
     stride, dilation = (tuple(read(name) or [1] * rank) for name in ("strides", "dilations"))
@@ -71,7 +59,7 @@ def spans(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Spans:
         raise Refused(f"auto_pad {auto!r}")
     if min(*before, *after) < 0:
         raise Refused("a negative padding")
-    return Spans(tuple(kernel), stride, dilation, tuple(before), tuple(after))
+    return Geometry(tuple(kernel), stride, dilation, tuple(before), tuple(after))
 
 
 def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
@@ -80,11 +68,10 @@ def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
     if rank not in (1, 2):
         raise Refused(f"a kernel of {rank} axes over a blob {show(shape)}; 1 or 2 axes are computed")
     window = spans(node, kernel, shape)
-    ones, zeros = (1,) * (2 - rank), (0,) * (2 - rank)
-    k, s, d = ((*ones, *numbers) for numbers in (window.kernel, window.stride, window.dilation))
-    before, after = ((*zeros, *numbers) for numbers in (window.before, window.after))
-    pair = [(int(p[0]), int(p[1])) for p in (k, s, d, before, after)]
-    return Geometry(pair[0], pair[1], pair[2], pair[3], pair[4], rank == 1)
+    if rank == 2:
+        return window
+    kernels, strides, dilations = ((1, *numbers) for numbers in (window.kernel, window.stride, window.dilation))
+    return Geometry(kernels, strides, dilations, (0, *window.before), (0, *window.after), flat=True)
 
 
 def padded_apart(node: OnnxNode, blob: str, window: Geometry) -> tuple[str, Geometry]:

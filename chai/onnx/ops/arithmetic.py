@@ -8,6 +8,7 @@ from typing import Any
 
 from ...blob import Array
 from ...util.lazy_numpy import np
+from ..constants import unchanged
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
@@ -51,7 +52,7 @@ def _with_constant(node: OnnxNode, index: int) -> bool:
     start, end = axes[0], axes[-1] + 1
     if sizes[start:end] != shape[start:end]:
         return False
-    operand = other.then(sizes[start:end], _CHANGES.get(node.operator, _same) if first else _same)
+    operand = other.then(sizes[start:end], _CHANGES.get(node.operator, unchanged) if first else unchanged)
     where = {"axis": start, "num_axes": end - start}
     x = node.input(index)
     if node.operator in ("Mul", "Div"):
@@ -67,10 +68,6 @@ def _facing(node: OnnxNode, index: int, rank: int) -> tuple[int, ...]:
     shape, axis = node.shape(index), node.attributes.integer("axis") if node.opset < 7 else None
     before = rank - len(shape) if axis is None else node.axis(axis, rank)
     return (*(1 for _ in range(before)), *shape, *(1 for _ in range(rank - before - len(shape))))
-
-
-def _same(array: Array) -> Array:
-    return array
 
 
 def _inverse(array: Array) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...util.lazy_numpy import np
-from ..constants import TrainedBlob
+from ..constants import TrainedBlob, unchanged
 from ..node import OnnxNode
 from ..refusal import Refused
 from ..windows import Geometry, geometry, lowered, padded_apart, raised
@@ -49,10 +49,9 @@ def conv_transpose(node: OnnxNode) -> None:
         shape4 = (*w.shape[:2], *(k + z for k, z in zip(w.shape[2:], zeros)))
         pad = ((0, 0), (0, 0), (0, zeros[0]), (0, zeros[1]))
         blobs[0] = w.then(shape4, lambda array: np.pad(array.reshape(w.shape), pad))
-        kernel = (window.kernel[0] + zeros[0], window.kernel[1] + zeros[1])
-        window = replace(window, kernel=kernel)
+        window = replace(window, kernel=shape4[2:])
         after = [a + z * d for a, z, d in zip(after, zeros, window.dilation)]
-    window = replace(window, after=(after[0], after[1]))
+    window = replace(window, after=tuple(after))
     outputs = blobs[0].shape[1] * node.attributes.integer("group", 1)
     lowered(node, window, "Deconvolution", bottom, blobs=blobs, **_params(node, window, blobs, outputs))
 
@@ -64,7 +63,7 @@ def _reaching(node: OnnxNode, window: Geometry, surplus: list[int]) -> Geometry:
     small, large = [s // 2 for s in surplus], [s - s // 2 for s in surplus]
     upper = node.attributes.text("auto_pad") == "SAME_UPPER"
     before, after = (small, large) if upper else (large, small)
-    return replace(window, before=(before[0], before[1]), after=(after[0], after[1]))
+    return replace(window, before=tuple(before), after=tuple(after))
 
 
 def _opened(node: OnnxNode) -> tuple[Geometry, list[TrainedBlob], str]:
@@ -76,7 +75,7 @@ def _opened(node: OnnxNode) -> tuple[Geometry, list[TrainedBlob], str]:
     auto = node.attributes.text("auto_pad").startswith("SAME") and node.operator == "ConvTranspose"
     window = geometry(node, weights.shape[2:], node.shape() if not auto else (*node.shape()[:2], *weights.shape[2:]))
     if window.flat:
-        blobs[0] = weights.then((*weights.shape[:2], 1, weights.shape[2]), lambda array: array)
+        blobs[0] = weights.then((*weights.shape[:2], 1, weights.shape[2]), unchanged)
     return window, blobs, raised(node, node.input(), window)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...blob import Array, count
 from ...util.lazy_numpy import np
@@ -10,7 +11,7 @@ from ...util.rounding import ceil_div
 from ..constants import Constant, TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
-from ..windows import Geometry, Spans, geometry, lowered, raised, spans
+from ..windows import Geometry, geometry, lowered, raised, spans
 from . import operator
 from .activations import LARGEST
 from .pieces import cut, every
@@ -28,38 +29,36 @@ def pool(node: OnnxNode) -> None:
     elif len(kernel) == 3:
         volume(node, window)
     else:
-        plane(node, geometry(node, kernel, node.shape()))
+        window = geometry(node, kernel, node.shape())
+        lowered(node, window, "Pooling", raised(node, node.input(), window), **_params(node, window))
 
 
-def _uneven(node: OnnxNode, window: Spans) -> bool:
+def _uneven(node: OnnxNode, window: Geometry) -> bool:
     """Return whether it is a mean over three axes, whose windows at the border have fewer numbers."""
     border = any(window.before + window.after) or node.attributes.integer("ceil_mode", 0)
     return len(window.kernel) == 3 and node.operator == "AveragePool" and bool(border)
 
 
-def plane(node: OnnxNode, window: Geometry) -> None:
-    """Pool one or two axes."""
+def _params(node: OnnxNode, window: Geometry) -> dict[str, Any]:
+    """Return the parameters of a Pooling of two axes."""
     kind = "MAX"
     if node.operator == "AveragePool":
         padded = any(window.before + window.after)
         kind = "AVE_EXC_PAD" if padded and not node.attributes.integer("count_include_pad", 0) else "AVE"
-    lowered(
-        node,
-        window,
-        "Pooling",
-        raised(node, node.input(), window),
-        pool=kind,
-        kernel_h=window.kernel[0],
-        kernel_w=window.kernel[1],
-        stride_h=window.stride[0],
-        stride_w=window.stride[1],
-        round_mode="CEIL" if node.attributes.integer("ceil_mode", 0) else "FLOOR",
-        chai_begin_inside=True,
+    (kernel_h, kernel_w), (stride_h, stride_w) = window.kernel, window.stride
+    return {
+        "pool": kind,
+        "kernel_h": kernel_h,
+        "kernel_w": kernel_w,
+        "stride_h": stride_h,
+        "stride_w": stride_w,
+        "round_mode": "CEIL" if node.attributes.integer("ceil_mode", 0) else "FLOOR",
+        "chai_begin_inside": True,
         **window.pads(short=True),
-    )
+    }
 
 
-def by_taps(node: OnnxNode, window: Spans) -> None:
+def by_taps(node: OnnxNode, window: Geometry) -> None:
     """Pool any number of axes, with dilations: the extreme or the sum of shifted copies, along one axis after the other."""
     average, shape = node.operator == "AveragePool", node.shape()
     counts = _counts(node, window)
@@ -75,10 +74,7 @@ def by_taps(node: OnnxNode, window: Spans) -> None:
         firsts = [tap * window.dilation[i] for tap in range(window.kernel[i])]
         taps = [cut(node, blob, axis, first, first + (number - 1) * stride + 1) for first in firsts]
         taps = [every(node, tap, axis, stride) if stride > 1 else tap for tap in taps]
-        if len(taps) > 1:
-            blob = node.part("Eltwise", *taps, operation="SUM" if average else "MAX")
-        else:
-            blob = taps[0]
+        blob = node.part("Eltwise", *taps, operation="SUM" if average else "MAX") if len(taps) > 1 else taps[0]
     if average:
         shares = TrainedBlob(Constant(_shares(node, window, counts)), tuple(counts))
         node.result("Scale", blob, blobs=[shares], axis=2, num_axes=len(counts))
@@ -86,7 +82,7 @@ def by_taps(node: OnnxNode, window: Spans) -> None:
         node.same(blob)
 
 
-def _counts(node: OnnxNode, window: Spans) -> list[int]:
+def _counts(node: OnnxNode, window: Geometry) -> list[int]:
     """Return the number of windows along each axis; rounded up, one that would begin after the image does not exist."""
     up, counts = node.attributes.integer("ceil_mode", 0), []
     for i, size in enumerate(node.shape()[2:]):
@@ -98,7 +94,7 @@ def _counts(node: OnnxNode, window: Spans) -> list[int]:
     return counts
 
 
-def _shares(node: OnnxNode, window: Spans, counts: Sequence[int]) -> Array:
+def _shares(node: OnnxNode, window: Geometry, counts: Sequence[int]) -> Array:
     """Return 1 / the numbers that each window's mean is of: those of the image, or of the padding, too."""
     padded, shares = node.attributes.integer("count_include_pad", 0), np.ones((), np.float32)
     for i, size in enumerate(node.shape()[2:]):
@@ -112,44 +108,18 @@ def _shares(node: OnnxNode, window: Spans, counts: Sequence[int]) -> Array:
     return np.asarray(shares, np.float32)
 
 
-def volume(node: OnnxNode, window: Spans) -> None:
+def volume(node: OnnxNode, window: Geometry) -> None:
     """Pool three axes: the last two first, then the first one with these as one."""
     n, c, d, h, w = node.shape()
-    (kernel, *kernels), (stride, *strides) = window.kernel, window.stride
-    depth, rows, columns = zip(window.before, window.after)
+    kernel, stride, before, after = window.kernel, window.stride, window.before, window.after
+    plane = Geometry(kernel[1:], stride[1:], (1, 1), before[1:], after[1:])
+    depth = Geometry((kernel[0], 1), (stride[0], 1), (1, 1), (before[0], 0), (after[0], 0))
     maps = node.reshaped(node.input(), (n, c * d, h, w), final=False)
-    maps = _plain(node, maps, kernels, strides, rows, columns)
+    maps = node.part("Pooling", maps, **_params(node, plane))
     _, _, h, w = node.shape_of(maps)
-    planes = node.reshaped(maps, (n, c, d, h * w), final=False)
-    planes = _plain(node, planes, (kernel, 1), (stride, 1), depth, (0, 0))
-    node.reshaped(planes, (n, c, node.shape_of(planes)[2], h, w))
-
-
-def _plain(
-    node: OnnxNode,
-    blob: str,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    rows: tuple[int, int],
-    columns: tuple[int, int],
-) -> str:
-    """Return the pool of a blob with these paddings before and after rows and columns."""
-    top: str = node.part(
-        "Pooling",
-        blob,
-        pool="MAX" if node.operator == "MaxPool" else "AVE",
-        kernel_h=kernel[0],
-        kernel_w=kernel[1],
-        stride_h=stride[0],
-        stride_w=stride[1],
-        pad_t=rows[0],
-        pad_b=rows[1],
-        pad_l=columns[0],
-        pad_r=columns[1],
-        round_mode="CEIL" if node.attributes.integer("ceil_mode", 0) else "FLOOR",
-        chai_begin_inside=True,
-    )
-    return top
+    rows = node.reshaped(maps, (n, c, d, h * w), final=False)
+    rows = node.part("Pooling", rows, **_params(node, depth))
+    node.reshaped(rows, (n, c, node.shape_of(rows)[2], h, w))
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool")
@@ -162,12 +132,11 @@ def whole_map(node: OnnxNode, kind: str, keep: bool = True) -> None:
     shape = node.shape()
     if len(shape) < 3:
         raise Refused(f"a blob of {len(shape)} axes has no map")
-    n, c, *size = shape
-    top = (n, c, *(1 for _ in size)) if keep else (n, c)
+    (n, c, *_), size, blob = shape, shape[2:], node.input()
     if len(shape) == 4 and keep:
-        node.result("Pooling", node.input(), pool=kind, global_pooling=True)
+        node.result("Pooling", blob, pool=kind, global_pooling=True)
         return
-    bottom = (
-        node.reshaped(node.input(), (n, c, 1, count(tuple(size))), final=False) if len(shape) != 4 else node.input()
-    )
-    node.reshaped(node.part("Pooling", bottom, pool=kind, global_pooling=True), top)
+    if len(shape) != 4:
+        blob = node.reshaped(blob, (n, c, 1, count(size)), final=False)
+    top = (n, c, *(1 for _ in size)) if keep else (n, c)
+    node.reshaped(node.part("Pooling", blob, pool=kind, global_pooling=True), top)
