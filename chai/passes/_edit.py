@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 
@@ -23,6 +23,15 @@ def only_reader(graph: Graph, blob: str, readers_of: dict[str, list[Layer]]) -> 
     """Return the one layer that reads ``blob``; None if there are several or it is an output."""
     layers = readers_of.get(blob, [])
     return layers[0] if len(layers) == 1 and blob not in graph.output_blobs else None
+
+
+def reading(layer: Layer, others: Mapping[str, str]) -> Layer:
+    """Return a copy of a layer that reads other blobs in place of some; the layer itself if it reads none of these."""
+    bottoms = tuple(others.get(blob, blob) for blob in layer.bottoms)
+    if bottoms != layer.bottoms:
+        layer = copy(layer)
+        layer.bottoms = bottoms
+    return layer
 
 
 def joined(graph: Graph, join: Callable[[Layer, Layer], Layer | None]) -> Graph:

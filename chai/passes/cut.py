@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from operator import attrgetter
 
@@ -12,6 +11,7 @@ from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..layers.input import Input
 from ..util.suggest import did_you_mean
+from ._edit import reading
 from .infer_shapes import infer_shapes
 
 Blobs = Callable[[Layer], tuple[str, ...]]
@@ -39,7 +39,7 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     written = {t for layer in kept for t in layer.tops}
     names = _inputs(graph, kept, written)
     layers: list[Layer] = [Input(f"input {name}", tops=(name,)) for name in names.values()]
-    layers += [_reading(layer, names) for layer in kept]
+    layers += [reading(layer, names) for layer in kept]
     read = {b for layer in layers for b in layer.bottoms}
     ends = graph.ends(end)[1] if end else [t for x in kept for t in x.tops if t not in read and not x.source]
     inputs = {name: shapes.get(blob) for blob, name in names.items()}
@@ -58,14 +58,6 @@ def _inputs(graph: Graph, kept: list[Layer], written: set[str]) -> dict[str, str
         if blob not in names:
             names[blob] = blob if name in written or name in names.values() else name
     return names
-
-
-def _reading(layer: Layer, names: Mapping[str, str]) -> Layer:
-    if names.keys().isdisjoint(layer.bottoms):
-        return layer
-    layer = copy(layer)
-    layer.bottoms = tuple(names.get(b, b) for b in layer.bottoms)
-    return layer
 
 
 def _followed(layers: Iterable[Layer], first: Sequence[Layer], reads: Blobs, writes: Blobs) -> set[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 
 from ..graph import Graph, Layer
 from ..layers.flatten import Flatten
 from ..layers.inner_product import InnerProduct
 from ..layers.reshape import Reshape
-from ._edit import readers
+from ._edit import readers, reading
 
 
 def read_through(graph: Graph) -> Graph:
@@ -32,10 +31,7 @@ def read_through(graph: Graph) -> Graph:
                 readers_of[before.bottoms[0]].remove(before)
             blob = before.bottoms[0]
             readers_of[blob].append(layer)
-        if layer.bottoms and blob != layer.bottoms[0]:
-            layer = copy(layer)
-            layer.bottoms = (blob,)
-        layers.append(layer)
+        layers.append(reading(layer, dict.fromkeys(layer.bottoms[:1], blob)))
     return replace(graph, layers=[layer for layer in layers if layer.name not in dropped], folded=folded)
 
 
