@@ -31,16 +31,8 @@ FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm"
 UNREAD = (".webp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")  # pictures, too, that chai does not read
 log = logger("chai.images")
 
-# of an enum in newer versions of Pillow
-_UPRIGHT: dict[int, Any] = {
-    2: 0,
-    3: 3,
-    4: 1,
-    5: 5,
-    6: 4,
-    7: 6,
-    8: 2,
-}  # the transpose of Pillow for each orientation of Exif
+# the transpose for each orientation of Exif, as numbers: newer versions of Pillow have them in an enum
+_UPRIGHT: dict[int, Any] = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
 def read(path: str | Path) -> Image:

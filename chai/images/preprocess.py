@@ -66,13 +66,11 @@ class Preprocess:
             raise UsageError("crop: a picture with borders is not cropped", hint=f"resize is {LETTERBOX!r}")
         for name in ("resize", "crop"):
             size = getattr(new, name)
-            if isinstance(size, str) and (name, size) != ("resize", LETTERBOX):
+            if size is None or (name, size) == ("resize", LETTERBOX):
+                continue
+            if isinstance(size, str):
                 raise UsageError(f"{name} {size[:60]!r}: expected height and width in pixels", hint=f"or {LETTERBOX!r}")
-            if (
-                size is not None
-                and not isinstance(size, str)
-                and (len(size) != 2 or min(size) < 1 or max(size) > 65_535)
-            ):
+            if len(size) != 2 or min(size) < 1 or max(size) > 65_535:
                 raise UsageError(f"{name} {size}: expected height and width in pixels", hint="e.g. 224, 224")
         return new
 
@@ -104,10 +102,7 @@ class Preprocess:
 
         pixels, (resize, crop) = self.pixels(image, shape), self.sizes(shape)
         channels = self.check_channels(shape)
-        (
-            self._mean(np.asarray(self.mean, np.float32), channels, crop),
-            self._scale(channels),
-        )  # raise their errors already here
+        self._mean(channels, crop), self._scale(channels)  # raise their errors already here
         if self.resize != LETTERBOX:
             return resized(pixels, resize, crop)
         size = fitted(pixels.shape[:2], crop)
@@ -147,7 +142,7 @@ class Preprocess:
             item = item[::-1]
         if self.raw_scale != 255:
             item = item * np.float32(self.raw_scale / 255)
-        mean = self._mean(np.asarray(self.mean, np.float32), len(item), pixels.shape[:2])
+        mean = self._mean(len(item), pixels.shape[:2])
         if mean.size:
             item = item - mean
         if self.scale != 1:
@@ -192,7 +187,8 @@ class Preprocess:
             left * across, top * down, (left + crop[1]) * across, (top + crop[0]) * down, *map(float, size)
         )
 
-    def _mean(self, mean: Array, channels: int, size: tuple[int, int]) -> Array:
+    def _mean(self, channels: int, size: tuple[int, int]) -> Array:
+        mean = np.asarray(self.mean, np.float32)
         if mean.size in (0, 1, channels) and mean.ndim < 3:
             return mean.reshape(-1, 1, 1)
         mean = mean[0] if mean.ndim == 4 and len(mean) == 1 else mean
