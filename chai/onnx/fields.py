@@ -9,7 +9,7 @@ from typing import Any
 
 from ..blob import Array
 from ..parser.schema import FieldType, fields
-from ..parser.wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField
+from ..parser.wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, signed
 from ..util.lazy_numpy import np
 
 Fields = dict[str, list[Any]]  # the values of a message by the names of its fields
@@ -39,7 +39,7 @@ def _value(walk: Walk, type: FieldType, part: WireField) -> Any:
     if part.wire != _WIRES[type.kind]:
         raise walk.bad(f"{type.name}: expected {type.kind}, found wire type {part.wire}", part.start)
     if type.kind == "int":
-        return part.value - 2**64 if part.value >= 2**63 else part.value
+        return signed(part.value)
     if type.kind == "float":
         return struct.unpack("<f", walk.buffer[part.end - 4 : part.end])[0]
     if type.kind == "string":
@@ -60,18 +60,16 @@ def whole(walk: Walk, parts: Sequence[WireField], most: int) -> list[int]:
     for part in parts:
         if part.wire not in (VARINT, BYTES):
             raise walk.bad("expected whole numbers", part.start)
-        at, end = part.start, part.end
         if part.wire == VARINT:
             values.append(part.value)
             continue
-        while at < end:
-            value, at = walk.varint(at, end)
+        at = part.start
+        while at < part.end and len(values) <= most:
+            value, at = walk.varint(at, part.end)
             values.append(value)
-            if len(values) > most:
-                break
     if len(values) > most:
         raise walk.bad(f"more than {most:,} numbers", parts[0].start)
-    return [value - 2**64 if value >= 2**63 else value for value in values]
+    return list(map(signed, values))
 
 
 def numbers(walk: Walk, parts: Sequence[WireField], dtype: str, most: int) -> Array:

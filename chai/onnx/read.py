@@ -8,11 +8,12 @@ from typing import Any
 
 from ..errors import ParseError
 from ..limits import limits
+from ..parser.mistaken import WHOLE_FILE
 from ..parser.wire import Walk
 from .constants import Constant, StoredTensor, type_name
 from .fields import Fields, decode, numbers, one, whole
 from .refusal import Refused
-from .store import WHOLE_FILE, ModelBytes
+from .store import ModelBytes
 
 LISTED = 1 << 20  # most numbers in one attribute
 Dims = tuple["int | str", ...]

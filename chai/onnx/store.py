@@ -11,11 +11,9 @@ from pathlib import Path
 
 from ..errors import ParseError
 from ..limits import limits
-from ..parser.mistaken import HEAD, ONNX, recognise
+from ..parser.mistaken import HEAD, ONNX, WHOLE_FILE, recognise
 from ..parser.wire import Buffer
 from ..util.files import opened_file
-
-WHOLE_FILE = "is this the whole file? compare its size or checksum with the source"
 
 
 class ModelBytes:

@@ -88,7 +88,9 @@ def build(net: Message, messages: list[Message], state: NetState, custom: Regist
     """Return the Graph of a network in one state. Raises ParseError or ModelError, each naming layer and line."""
     source = net.source
     if not messages:
-        raise ParseError("no layer in this file, expected a network", path=source.path, hint=_not_a_network(net))
+        solver = {field.name for field in net.unknown} & {"base_lr", "net", "train_net", "solver_mode", "max_iter"}
+        hint = "this is a solver; give the network it names (net: ...)" if solver else None
+        raise ParseError("no layer in this file, expected a network", path=source.path, hint=hint)
     if len(messages) > limits().layers:
         raise ParseError("too many layers: " + limits().exceeded("layers", len(messages)), path=source.path)
     graph = Graph(net.get("name", ""), [], {}, [], {}, path=source.path)
@@ -108,13 +110,6 @@ def build(net: Message, messages: list[Message], state: NetState, custom: Regist
                 wiring.left_out.setdefault(top, []).append(message)
     wiring.finish()
     return graph
-
-
-def _not_a_network(net: Message) -> str | None:
-    names = {f.name for f in net.unknown}
-    if names & {"base_lr", "net", "train_net", "solver_mode", "max_iter"}:
-        return "this is a solver; give the network it names (net: ...)"
-    return None
 
 
 def _parts(graph: Graph, message: Message, custom: Registry) -> Sequence[tuple[Message, tuple[Share, ...]]]:
@@ -281,7 +276,6 @@ class _Wiring:
             self._inputs(message, layer)
 
     def _inputs(self, message: Message, layer: Layer) -> None:
-
         assert isinstance(layer, SourceLayer)
         transform = message.get("transform_param")
         layer.transform = fill(Transform, transform) if transform is not None else None

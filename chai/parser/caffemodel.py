@@ -23,7 +23,7 @@ from ..util.data import malloc, npy
 from ..util.files import complete, content, opened_file
 from ..util.lazy_numpy import np
 from ..util.log import logger
-from .mistaken import HEAD, recognise
+from .mistaken import HEAD, WHOLE_FILE, refuse
 from .schema import message_class
 from .stored import Stored
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
@@ -101,9 +101,7 @@ def walk_file(path: str | Path) -> list[StoredLayer]:
     """Return every layer of a caffemodel in file order, without reading blob data."""
     with opened_file(path) as file:
         head = file.read(HEAD)
-        known = recognise(head, path)
-        if known:
-            raise ParseError(f"this is {known[0]}, expected a caffemodel", path=str(path), hint=known[1])
+        refuse(head, path, "a caffemodel")
         size = file.seek(0, 2)
         if size == 0:
             raise ParseError("the file is empty, expected a caffemodel", path=str(path))
@@ -125,11 +123,7 @@ def walk_file(path: str | Path) -> list[StoredLayer]:
 def read_blob_file(path: str | Path) -> Array:
     """Return a binaryproto (one BlobProto, as Caffe's mean files are) as float32 array."""
     data = content(path, "array_bytes")
-    known = recognise(data[:HEAD], path)
-    if known:
-        raise ParseError(
-            f"this is {known[0]}, expected a mean image (.binaryproto or .npy)", path=str(path), hint=known[1]
-        )
+    refuse(data[:HEAD], path, "a mean image (.binaryproto or .npy)")
     blob = _blob(Walk(data, str(path)), 0, len(data))
     if not blob.count:
         raise ParseError("there are no numbers in this file, expected a mean image", path=str(path))
@@ -141,7 +135,7 @@ def _mistaken(head: bytes) -> str:
         return "this looks like a web page saved in place of the download"
     if head and all(32 <= b < 127 or b in b"\t\r\n" for b in head):
         return "this is text: the first file is the .prototxt, the second the .caffemodel"
-    return "is this the whole file? compare its size or checksum with the source"
+    return WHOLE_FILE
 
 
 def _net(walk: Walk, at: int, end: int) -> list[StoredLayer]:

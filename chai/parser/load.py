@@ -10,6 +10,7 @@ from ..graph import Graph
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
 from ..util.log import logger
+from ..util.source import SourceText
 from .build import NetState, build
 from .message import Message, read
 from .stamp import stamped
@@ -34,15 +35,16 @@ def load_graph(
     """
     source = read_source(path)
     net = read(parse(source), "NetParameter", source)
-    unknown = unknown_fields(net, custom)
+    unknown = list(_unknown(net, custom))
     if unknown and strict:
-        field, layer = next(_unknown(net, custom))
+        field, layer = unknown[0]
         what = f"layer {layer!r}: {field.name}" if layer else field.name
         start, hint = field.start, "without strict reading such fields are ignored"
         message = f"{what} is no field of Caffe's schema"
         raise source.error(message, start, start + len(field.name), layer=layer, hint=hint)
     if unknown:
-        shown = ", ".join(unknown[:8]) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
+        names = _with_lines(source, [field for field, _ in unknown])
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         log.warning("%s: fields that Caffe's schema does not have are ignored: %s", source.path, shown)
     graph = build(net, upgrade(net), NetState(phase, level, stages), custom)
     graph.weights_digest = stamped(source.text)
@@ -53,14 +55,11 @@ def load_graph(
     return graph
 
 
-def unknown_fields(net: Message, custom: Registry) -> list[str]:
-    """Return fields outside the schema, as ``name (lines 3, 8)``, in order of appearance.
-
-    A message from which a custom layer takes a named argument does not count.
-    """
+def _with_lines(source: SourceText, fields: Sequence[TextField]) -> list[str]:
+    """Return the names of fields, as ``name (lines 3, 8)``, in order of appearance."""
     lines_of: dict[str, list[int]] = {}
-    for field, _ in _unknown(net, custom):
-        lines_of.setdefault(field.name, []).append(net.source.where(field.start)[0])
+    for field in fields:
+        lines_of.setdefault(field.name, []).append(source.where(field.start)[0])
     return [
         f"{name} (line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:4]))}{', ...' if len(lines) > 4 else ''})"
         for name, lines in lines_of.items()
@@ -68,7 +67,10 @@ def unknown_fields(net: Message, custom: Registry) -> list[str]:
 
 
 def _unknown(message: Message, custom: Registry, layer: str | None = None) -> Iterator[tuple[TextField, str | None]]:
-    """Yield each unknown field with the name of its layer."""
+    """Yield each field outside the schema with the name of its layer.
+
+    A message from which a custom layer takes a named argument does not count.
+    """
     taken: set[str] = set()
     if "Layer" in message.type:
         layer = message.get("name", layer)

@@ -222,14 +222,12 @@ def _string(node: Scalar, definition: FieldType, source: SourceText) -> str:
 
 
 def _enum(node: Scalar, definition: FieldType, source: SourceText) -> str:
+    number = definition.enum.get(node.text) if node.kind == "name" else None
     if node.kind == "number":
         number = _integer(node, definition._replace(low=-(2**31), high=2**31 - 1), source)
-        for name, value in definition.enum.items():
-            if value == number:
-                return name
-    elif node.kind == "name" and node.text in definition.enum:
-        number = definition.enum[node.text]
-        return next(name for name, value in definition.enum.items() if value == number)  # the first of several aliases
+    for name, value in definition.enum.items():
+        if value == number:
+            return name  # the first of several aliases
     near = did_you_mean(node.text.upper(), definition.enum, quoted=False)
     raise _bad(node, definition, source, near or "a value of another Caffe fork?")
 

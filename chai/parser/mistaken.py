@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..errors import ParseError
+
 HEAD = 512  # bytes to inspect
 _CONVERT = "chai reads ONNX files and Caffe's networks: export it as ONNX first"
 _ALONE = "an ONNX file is a network with its weights: give it alone, in place of a prototxt"
 _UNPACK = "unpack it first"
+WHOLE_FILE = "is this the whole file? compare its size or checksum with the source"  # a hint
 _STARTS = (
     (b"version https://git-lfs", "a git-lfs pointer, not the file itself", "fetch it with git lfs pull"),
     (b"\x89HDF", "an HDF5 file", "Keras's networks have to be converted; Caffe's are saved as a binary .caffemodel"),
@@ -35,6 +38,12 @@ _NAMES = {
     ".weights": "a Darknet file",
     ".mlmodel": "a Core ML model",
 }
+
+
+def refuse(head: bytes, path: str | Path, expected: str) -> None:
+    """Raise ParseError for a file that is known as something else than ``expected``. ``head`` has its first bytes."""
+    if kind := recognise(head, path):
+        raise ParseError(f"this is {kind[0]}, expected {expected}", path=str(path), hint=kind[1])
 
 
 def recognise(head: bytes, path: str | Path) -> tuple[str, str] | None:

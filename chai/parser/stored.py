@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Array, Shape
+from ..blob import Array
 
 if TYPE_CHECKING:
     from ..graph import Layer
@@ -18,13 +18,6 @@ class Stored(ABC):
 
     path: str
     layers: Mapping[str, Any]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.layers
-
-    def shapes(self, name: str) -> list[Shape]:
-        """Return the shapes of a layer's blobs."""
-        return [blob.shape for blob in self.layers[name].blobs]
 
     def load(self, name: str) -> list[Array]:
         """Return a layer's blobs as float32 arrays in their stored shapes."""

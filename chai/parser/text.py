@@ -18,7 +18,7 @@ from ..errors import ParseError
 from ..limits import limits
 from ..util.files import opened, rest
 from ..util.source import SourceText
-from .mistaken import HEAD, recognise
+from .mistaken import HEAD, refuse
 
 _TOKEN = re.compile(
     r"""
@@ -33,19 +33,7 @@ _TOKEN = re.compile(
 # Few files need these two: re compiles them when they are used, and keeps them.
 _EXTENSION = r"\[[ \t]*[\w.\-/]+[ \t]*\]"
 _ESCAPE = r"(?s)\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)"
-_LETTERS = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "v": "\v",
-    "\\": "\\",
-    "'": "'",
-    '"': '"',
-    "?": "?",
-}
+_LETTERS = dict(zip("ntrabfv\\'\"?", "\n\t\r\a\b\f\v\\'\"?"))
 _CLOSES = {"{": "}", "<": ">"}
 
 
@@ -82,9 +70,7 @@ def read_source(path: str | Path) -> SourceText:
     path = Path(path)
     with opened(path) as file:
         head = file.read(HEAD)
-        known = recognise(head, path)
-        if known:
-            raise ParseError(f"this is {known[0]}, expected the text of a network", path=str(path), hint=known[1])
+        refuse(head, path, "the text of a network")
         _refuse_binary(head, path)
         data = head + rest(file, "text_bytes", str(path))
     _refuse_binary(data, path)
@@ -150,12 +136,8 @@ class _Parser:
     def _fields(self, closing: str, depth: int) -> list[TextField]:
         fields: list[TextField] = []
         while True:
-            if self.kind == "name":
-                name, start = self.token, self.start
-                self._next()
-                self._value(fields, name, start, depth)
-            elif self._is("["):
-                name, start = self._extension_name(), self.start
+            if self.kind == "name" or self._is("["):
+                name, start = self.token if self.kind == "name" else self._extension_name(), self.start
                 self._next()
                 self._value(fields, name, start, depth)
             elif self._is(",;") and fields:

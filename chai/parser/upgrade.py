@@ -67,17 +67,13 @@ def upgrade(net: Message) -> list[Message]:
     return _input_layers(net) + layers
 
 
-def _new(type: str, near: Message) -> Message:
-    return Message(type, near.source, near.start, near.end)
-
-
 def _sub(layer: Message, name: str) -> Message:
     """Return the message ``name`` of a layer; create it if it is missing."""
     if not layer.has(name):
-        layer.values[name] = [Value(_new(fields("LayerParameter")[name].message, layer), layer.start, layer.end)]
-    nodes = layer.get(name)
-    assert isinstance(nodes, Message)
-    return nodes
+        new = Message(fields("LayerParameter")[name].message, layer.source, layer.start, layer.end)
+        layer.values[name] = [Value(new, layer.start, layer.end)]
+    message: Message = layer.get(name)
+    return message
 
 
 def _retype(layer: Message, types: dict[str, str], known: str) -> str:
@@ -94,8 +90,7 @@ def _retype(layer: Message, types: dict[str, str], known: str) -> str:
 def _from_v1(value: Value) -> Message:
     known = fields("LayerParameter")
     old: Message = value.value
-    new = _new("LayerParameter", old)
-    new.start = value.start
+    new = Message("LayerParameter", old.source, value.start, old.end)
     for name in list(old.values):
         if name in known:
             old.move(name, new)
@@ -107,8 +102,7 @@ def _from_v1(value: Value) -> Message:
 def _from_v0(value: Value) -> Message:
     outer: Message = value.value
     inner: Message | None = outer.get("layer")
-    new = _new("LayerParameter", outer)
-    new.start = value.start
+    new = Message("LayerParameter", outer.source, value.start, outer.end)
     if inner is None:
         raise outer.source.error(
             "expected layer { ... } inside layers { ... }: forms V0 and V1 are mixed",

@@ -138,7 +138,7 @@ class Walk:
     def integers(self, field: WireField) -> list[int]:
         """Return the signed integers of a repeated field, packed or not."""
         if field.wire == VARINT:
-            return [_signed(field.value)]
+            return [signed(field.value)]
         if field.wire != BYTES:
             raise self.bad("expected integers", field.start)
         if field.end - field.start > 10 * limits().axes:
@@ -146,11 +146,12 @@ class Walk:
         numbers, at = [], field.start
         while at < field.end:
             value, at = self.varint(at, field.end)
-            numbers.append(_signed(value))
+            numbers.append(signed(value))
         return numbers
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """Return the signed number of 64 bits that an unsigned one stands for."""
     return value - 2**64 if value >= 2**63 else value
 
 

@@ -95,16 +95,16 @@ def test_v2_v1_and_v0(tmp_path: Path) -> None:
     for type, data in forms.items():
         weights = stored(tmp_path, field(1, b"net") + data)
         assert weights.layers["a"].type == type
-        assert weights.shapes("a") == [(2, 3)]
+        assert [blob.shape for blob in weights.layers["a"].blobs] == [(2, 3)]
         assert np.array_equal(weights.load("a")[0], ONE_TO_SIX.reshape(2, 3))
 
 
 def test_layers_without_blobs_and_several_blobs(tmp_path: Path) -> None:
     weights = stored(tmp_path, v2("data", type="Data") + v2("ip", floats(1, 2) + shape(2), shape() + floats(5)))
-    assert "data" in weights
-    assert "none" not in weights
+    assert "data" in weights.layers
+    assert "none" not in weights.layers
     assert weights.load("data") == []
-    assert weights.shapes("ip") == [(2,), ()]
+    assert [blob.shape for blob in weights.layers["ip"].blobs] == [(2,), ()]
     assert weights.load("ip")[1] == np.float32(5)
 
 
@@ -175,7 +175,7 @@ def test_blobs_that_were_never_filled(tmp_path: Path) -> None:
     """Caffe writes such blobs for layers that were set up and not trained."""
     legacy = b"".join(number(n, 0) for n in (1, 2, 3, 4))
     weights = stored(tmp_path, v2("a", shape(0), shape(3, 0), legacy))
-    assert weights.shapes("a") == [(0,), (3, 0), (0, 0, 0, 0)]
+    assert [blob.shape for blob in weights.layers["a"].blobs] == [(0,), (3, 0), (0, 0, 0, 0)]
     assert [b.size for b in weights.load("a")] == [0, 0, 0]
 
 
