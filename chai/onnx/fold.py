@@ -18,14 +18,8 @@ from .refusal import Refused
 Fold = Callable[..., Any]  # (node, *arrays) -> an array, or a list of one per output
 _FOLDS: dict[str, Fold] = {}
 _SIZES = {"Shape", "Size"}
-_OPTIONAL = {
-    "Clip",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "Dropout",
-    *(f"Reduce{name}" for name in ("Sum", "Prod", "Min", "Max", "Mean")),
-}
+_REDUCTIONS = {f"Reduce{name}": name.lower() for name in ("Sum", "Prod", "Min", "Max", "Mean")}
+_OPTIONAL = {"Clip", "Slice", "Split", "Squeeze", "Dropout", *_REDUCTIONS}  # may have inputs that are left out
 _VIEWS = {"Identity", "Dropout", "Expand", "Slice", "Squeeze", "Unsqueeze", "Split"}  # take no memory of their own
 
 
@@ -308,7 +302,7 @@ _FOLDS |= {
     "Transpose": lambda node, x: np.ascontiguousarray(x.transpose(node.attributes.integers("perm"))),
     "Unsqueeze": lambda node, x, *_: x.reshape(unsqueezed(node, x.shape)),
 }
-_FOLDS.update({f"Reduce{name}": _reduced(name.lower()) for name in ("Sum", "Prod", "Min", "Max", "Mean")})
+_FOLDS |= {operator: _reduced(name) for operator, name in _REDUCTIONS.items()}
 
 
 def _sizes(array: Array) -> tuple[int, ...]:

@@ -100,13 +100,19 @@ class OnnxNode:
 
     # -- layers
 
-    def part(self, type: str, *bottoms: str, blobs: Sequence[TrainedBlob] = (), tops: int = 1, **params: Any) -> Any:
-        """Add a layer whose tops are blobs between the node's inputs and outputs, and return their names."""
+    def part(self, type: str, *bottoms: str, blobs: Sequence[TrainedBlob] = (), **params: Any) -> str:
+        """Add a layer whose top is a blob between the node's inputs and outputs, and return its name."""
         self._parts += 1
-        stem = f"{self.outputs[0]}/{self._parts}"
-        names = [stem] if tops == 1 else [f"{stem}.{i}" for i in range(tops)]
-        self._add(LayerDraft(type, bottoms, names, blobs, params))
-        return stem if tops == 1 else names
+        top = f"{self.outputs[0]}/{self._parts}"
+        self._add(LayerDraft(type, bottoms, (top,), blobs, params))
+        return top
+
+    def parts(self, count: int, type: str, bottom: str, **params: Any) -> list[str]:
+        """Add a layer of several tops as ``part`` does, and return their names."""
+        self._parts += 1
+        tops = [f"{self.outputs[0]}/{self._parts}.{i}" for i in range(count)]
+        self._add(LayerDraft(type, (bottom,), tops, (), params))
+        return tops
 
     def result(self, type: str, *bottoms: str, blobs: Sequence[TrainedBlob] = (), **params: Any) -> None:
         """Add the layer that writes the node's first output."""
@@ -132,8 +138,7 @@ class OnnxNode:
     def constant_blob(self, array: Array) -> str:
         """Return a blob of these numbers."""
         numbers = TrainedBlob(Constant(array), array.shape)
-        name: str = self.part("Parameter", blobs=[numbers], shape=BlobShape(array.shape))
-        return name
+        return self.part("Parameter", blobs=[numbers], shape=BlobShape(array.shape))
 
     def same(self, blob: str) -> None:
         """Let the node's first output be another name of a blob."""
@@ -153,11 +158,10 @@ class OnnxNode:
             dims[0] = 0
         elif -1 not in dims and 0 not in dims:
             dims[0] = -1
-        if final:
-            self.result("Reshape", blob, shape=BlobShape(tuple(dims)))
-            return self.outputs[0]
-        name: str = self.part("Reshape", blob, shape=BlobShape(tuple(dims)))
-        return name
+        if not final:
+            return self.part("Reshape", blob, shape=BlobShape(tuple(dims)))
+        self.result("Reshape", blob, shape=BlobShape(tuple(dims)))
+        return self.outputs[0]
 
     def spatial(self) -> Shape:
         """Return the shape of the first input. Raises Refused unless it is (N, C, H, W)."""

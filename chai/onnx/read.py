@@ -79,21 +79,14 @@ class Attributes:
     def value(self, name: str) -> Any:
         """Return an attribute of any kind as a number, text, tuple or array. Raises Refused for a subgraph."""
         part = self._parts[name]
-        kinds: dict[str, Callable[[str], Any]] = {
-            "f": self.number,
-            "i": self.integer,
-            "s": self.text,
-            "floats": self.floats,
-            "ints": self.integers,
-        }
+        kinds: dict[str, Callable[[str], Any]] = {"f": self.number, "i": self.integer, "s": self.text}
+        kinds |= {"floats": self.floats, "ints": self.integers}
         for kind, read in kinds.items():
             if kind in part:
                 return read(name)
         if "strings" in part:
             return tuple(map(self._walk.text, part["strings"]))
-        if "t" in part:
-            constant = self.tensor(name)
-            assert constant is not None
+        if (constant := self.tensor(name) if "t" in part else None) is not None:
             return constant.array()
         if "g" in part:
             raise Refused(f"attribute {name!r} is a graph, which chai does not run")

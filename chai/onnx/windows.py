@@ -77,7 +77,7 @@ def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
 def padded_apart(node: OnnxNode, blob: str, window: Geometry) -> tuple[str, Geometry]:
     """Return a blob padded by a layer of its own, and the window without padding."""
     (t, le), (b, r) = window.before, window.after
-    padded: str = node.part("Pad", blob, paddings=(0, 0, 0, 0, t, b, le, r))
+    padded = node.part("Pad", blob, paddings=(0, 0, 0, 0, t, b, le, r))
     return padded, replace(window, before=(0, 0), after=(0, 0))
 
 

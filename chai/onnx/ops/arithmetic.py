@@ -23,17 +23,13 @@ def pair(node: OnnxNode) -> None:
     x, y, alike = node.input(0), node.input(1), node.shape(0) == node.shape(1)
     if not alike and node.opset < 7:
         y = node.reshaped(y, _facing(node, 1, len(node.shape(0))), final=False)
-    if node.operator == "Add":
-        node.result("Eltwise", x, y, operation="SUM") if alike else node.result("Add", x, y)
-    elif node.operator == "Mul":
-        node.result("Eltwise", x, y, operation="PROD") if alike else node.result("Mul", x, y)
-    elif node.operator == "Sub" and alike:
+    if node.operator == "Sub" and alike:
         node.result("Eltwise", x, y, operation="SUM", coeff=(1.0, -1.0))
-    elif node.operator == "Sub":
-        node.result("Add", x, node.part("Power", y, scale=-1.0))
-    else:
-        inverse = node.part("Power", y, power=-1.0)
-        node.result("Eltwise", x, inverse, operation="PROD") if alike else node.result("Mul", x, inverse)
+        return
+    if node.operator in ("Sub", "Div"):
+        y = node.part("Power", y, scale=-1.0) if node.operator == "Sub" else node.part("Power", y, power=-1.0)
+    operation, broadcast = ("SUM", "Add") if node.operator in ("Add", "Sub") else ("PROD", "Mul")
+    node.result("Eltwise", x, y, operation=operation) if alike else node.result(broadcast, x, y)
 
 
 def _with_constant(node: OnnxNode, index: int) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
-from ...blob import Array
 from ...util.lazy_numpy import np
 from ..constants import One, TrainedBlob
 from ..node import OnnxNode
@@ -56,12 +54,11 @@ def _scaled(node: OnnxNode, blob: str, axis: int) -> None:
     if all(part.shape == shape[axis:] for part in parts):
         node.result("Scale", blob, blobs=parts, axis=axis, num_axes=-1, bias_term=len(parts) > 1)
         return
-    last = "Add" if len(parts) > 1 else "Mul"
     factor = node.input(1)
-    if last == "Mul":
-        node.result("Mul", blob, factor)
-    else:
+    if len(parts) > 1:
         node.result("Add", node.part("Mul", blob, factor), node.input(2))
+    else:
+        node.result("Mul", blob, factor)
 
 
 @operator("InstanceNormalization", "GroupNormalization")
@@ -78,12 +75,8 @@ def group_normalization(node: OnnxNode) -> None:
     maps = node.reshaped(normal, shape, final=False)
     scale, bias = node.trained(1, "scale"), node.trained(2, "bias")
     if scale.shape == (groups,) and groups != c:  # before opset 21: one per group
-        scale, bias = (part.then((c,), _repeated(c // groups)) for part in (scale, bias))
+        scale, bias = (part.then((c,), lambda array: np.repeat(array, c // groups)) for part in (scale, bias))
     node.result("Scale", maps, blobs=[scale, bias], bias_term=True)
-
-
-def _repeated(times: int) -> Callable[[Array], Array]:
-    return lambda array: np.repeat(array, times)
 
 
 @operator("MeanVarianceNormalization")

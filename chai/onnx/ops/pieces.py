@@ -56,9 +56,8 @@ def cut(node: OnnxNode, blob: str, axis: int, first: int, last: int) -> str:
     points = tuple(point for point in (first, last) if 0 < point < size)
     if not points:
         return blob
-    tops = node.part("Slice", blob, tops=len(points) + 1, axis=axis, slice_point=points)
-    top: str = tops[1 if first > 0 else 0]
-    return top
+    tops = node.parts(len(points) + 1, "Slice", blob, axis=axis, slice_point=points)
+    return tops[1 if first > 0 else 0]
 
 
 def every(node: OnnxNode, blob: str, axis: int, step: int) -> str:
@@ -102,8 +101,7 @@ def _picked(node: OnnxNode, blob: str, picks: list[int], axis: int) -> str:
     order = (axis, *(a for a in range(rank) if a != axis))
     moved = node.part("Permute", blob, order=order) if axis else blob
     rows = node.part("BatchReindex", moved, places)
-    back: str = node.part("Permute", rows, order=tuple(order.index(a) for a in range(rank))) if axis else rows
-    return back
+    return node.part("Permute", rows, order=tuple(order.index(a) for a in range(rank))) if axis else rows
 
 
 @operator("Pad")

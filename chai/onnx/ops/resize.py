@@ -15,7 +15,7 @@ _POLICIES = {"not_larger": min, "not_smaller": max}
 @operator("Resize", "Upsample")
 def resize(node: OnnxNode) -> None:
     shape, attributes = node.shape(), node.attributes
-    rank = len(shape)
+    rank, rule = len(shape), attributes.text("coordinate_transformation_mode")
     axes = [node.axis(axis, rank) for axis in attributes.integers("axes") or range(rank)]
     scales, sizes = _scales(node, axes, rank), _sizes(node, axes)
     if sizes is None and scales is None:
@@ -23,23 +23,19 @@ def resize(node: OnnxNode) -> None:
     if sizes is None:
         assert scales is not None
         sizes = [floor(size * scale) for size, scale in zip(shape, scales)]
-        if any(size * scale % 1 for size, scale in zip(shape, scales)) and _aligned(node):
+        if any(size * scale % 1 for size, scale in zip(shape, scales)) and rule == "align_corners":
             raise Refused("align_corners with a size that is rounded, on which ONNX and its runtimes do not agree")
     elif (policy := _POLICIES.get(attributes.text("keep_aspect_ratio_policy", "stretch"))) is not None:
         scale = policy(sizes[axis] / shape[axis] for axis in axes)
         scales = [scale if axis in axes else 1.0 for axis in range(rank)]
         sizes = [floor(size * s + 0.5) if axis in axes else size for axis, (size, s) in enumerate(zip(shape, scales))]
-    if tuple(sizes) == shape and attributes.text("coordinate_transformation_mode") != "tf_crop_and_resize":
+    if tuple(sizes) == shape and rule != "tf_crop_and_resize":
         node.same(node.input())
         return
     if min(sizes) < 1:
         raise Refused("a blob without numbers")
     kept = [0 if size == new else new for size, new in zip(shape, sizes)]
     node.result("Resize", node.input(), size=tuple(kept), scale=tuple(scales or ()), **_rules(node, axes, rank))
-
-
-def _aligned(node: OnnxNode) -> bool:
-    return node.attributes.text("coordinate_transformation_mode") == "align_corners"
 
 
 def _rules(node: OnnxNode, axes: list[int], rank: int) -> dict[str, Any]:
