@@ -82,11 +82,9 @@ class _HeadFitting:
         maps = [name for name, shape in self.shapes.items() if len(shape) in ranks]
         if flat and self.size is None:
             raise self._wrong("the size of the input is unknown", "--shape BLOB=1x3xHxW")
-        if self.head.family.anchored and flat:
-            return self._decoded(flat, objectness=True)
         if flat:
-            joined = self._joined(flat)
-            return self._decoded(flat, objectness=False) if joined is None else joined
+            joined = None if self.head.family.anchored else self._joined(flat)
+            return joined or self._decoded(flat)
         if not maps:
             raise self._wrong("they are no maps, and no boxes", "outputs = [...] names those that are read")
         return self._anchors(maps) if self.head.family.anchored else self._distances(maps)
@@ -102,10 +100,11 @@ class _HeadFitting:
         height, width = self.size
         return sum(-(-height // stride) * -(-width // stride) for stride in self.head.strides or STRIDES)
 
-    def _decoded(self, names: Sequence[str], objectness: bool) -> _Fit:
+    def _decoded(self, names: Sequence[str]) -> _Fit:
         """Return the layer for boxes that are decoded: centre, size, objectness if there is any, and classes of each."""
         if len(names) != 1:
             raise self._wrong("expected one with boxes", "outputs = [...] names it")
+        objectness = self.head.family.anchored
         (name,), cells, first = names, self._cells(), 4 + objectness
         _, rows, columns = self.shapes[name]
         last = objectness

@@ -66,8 +66,7 @@ class Converter:
             hint = "export the network with a float32 input"
             what = f"{self.model.path}: input {value.name!r} has {value.dtype} numbers; networks are fed with float32"
             raise ModelError(what, hint=hint)
-        params = BlobShape(shape)
-        self.draft.add(value.name, LayerDraft("Input", (), (value.name,), params={"shape": (params,)}))
+        self.draft.add(value.name, LayerDraft("Input", (), (value.name,), params={"shape": (BlobShape(shape),)}))
         self.draft.graph.inputs[value.name] = shape
 
     def _size_of(self, value: ValueInfo) -> Shape:
@@ -227,8 +226,7 @@ class Converter:
         name = self.draft.unique(record.label)
 
         def values() -> dict[str, tuple[Any, ...]]:
-            read = {key: record.attributes.value(key) for key in record.attributes.names()}
-            return {key: _listed(value) for key, value in read.items()}
+            return {key: _listed(record.attributes.value(key)) for key in record.attributes.names()}
 
         network = self.model.name or self.model.path
         entry = plugins.CustomEntry(network, name, record.operator, record.operator, plugins.CustomParams(), values)

@@ -129,7 +129,7 @@ def _parts(graph: Graph, message: Message, custom: Registry) -> Sequence[tuple[M
 @contextmanager
 def _located(message: Message) -> Iterator[None]:
     """Add a layer's name and place to errors."""
-    name, start = message.get("name", ""), _position(message)[0]
+    name = message.get("name", "")
     try:
         yield
     except ParseError as error:
@@ -138,8 +138,7 @@ def _located(message: Message) -> Iterator[None]:
             error.message = f"layer {name!r} ({message.get('type')}): {error.message}"
         raise
     except ChaiError as error:
-        line, _ = message.source.where(start)
-        error.message = f"{message.source.path}:{line}: {error.message}"
+        error.message = f"{_place(message)}: {error.message}"
         raise
 
 

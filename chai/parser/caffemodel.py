@@ -110,13 +110,11 @@ def walk_file(path: str | Path) -> list[StoredLayer]:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
                 layers = _net(Walk(buffer, str(path)), 0, size)
+            if not layers:
+                raise ParseError("there is no layer in this file, expected a caffemodel", path=str(path))
         except ParseError as error:
             error.hint = _mistaken(head)
             raise
-        if not layers:
-            raise ParseError(
-                "there is no layer in this file, expected a caffemodel", path=str(path), hint=_mistaken(head)
-            )
     return layers
 
 
