@@ -31,10 +31,9 @@ class CodeSteps:
     axis: int | None = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, CodeSteps) and self.dtype == other.dtype and self._numbers() == other._numbers()
-
-    def _numbers(self) -> tuple[list[float], list[int]]:
-        return self.scale.tolist(), self.zero.tolist()
+        if not isinstance(other, CodeSteps) or self.dtype != other.dtype:
+            return False
+        return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
 
     def along(self, array: Array, rank: int) -> Array:
         """Return numbers of ``scale`` or ``zero`` in a shape that broadcasts over codes of so many axes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from ..blob import Array, Shape, show
@@ -181,28 +181,18 @@ class TrainedBlob:
         return out
 
 
-@dataclass
-class TrainedLayer:
-    """The trained parameters of one layer."""
-
-    name: str
-    type: str
-    blobs: list[TrainedBlob] = field(default_factory=list)
-
-
 class OnnxWeights(Stored):
     """The trained parameters of an ONNX file by layer."""
 
-    def __init__(self, path: str, layers: Mapping[str, TrainedLayer]) -> None:
+    def __init__(self, path: str, layers: Mapping[str, Sequence[TrainedBlob]]) -> None:
         self.path = path
-        self.layers = dict(layers)
+        self.layers = layers
 
     def room(self) -> malloc.Room:
-        return malloc.Room(prod(blob.shape) for layer in self.layers.values() for blob in layer.blobs)
+        return malloc.Room(prod(blob.shape) for blobs in self.layers.values() for blob in blobs)
 
-    def stored(self, layer: Layer) -> tuple[str, list[TrainedBlob]]:
-        known = self.layers.get(layer.name)
-        return layer.name, known.blobs if known is not None else []
+    def stored(self, layer: Layer) -> tuple[str, Sequence[TrainedBlob]]:
+        return layer.name, self.layers.get(layer.name, ())
 
     def _read(self, _name: str, blobs: Sequence[TrainedBlob], room: malloc.Room | None = None) -> list[Array]:
         return [blob.load(room) for blob in blobs]

@@ -18,7 +18,7 @@ from ..limits import limits
 from ..util.data.dataclass_io import problem
 from ..util.lazy_numpy import np
 from .codes import CodeSteps, DecodedTensor
-from .constants import FLOATS, Constant, TrainedBlob, TrainedLayer
+from .constants import FLOATS, Constant, TrainedBlob
 from .formats import assign
 from .read import Model
 from .refusal import Refused
@@ -50,7 +50,7 @@ class Draft:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.graph = Graph(model.name, [], {}, [], {}, path=model.path, fixed=True)
-        self.stored: dict[str, TrainedLayer] = {}
+        self.stored: dict[str, Sequence[TrainedBlob]] = {}
         self.constants = dict(model.tensors)
         self.blobs: dict[str, str] = {}
         self._shapes: dict[str, Shape] = {}
@@ -145,7 +145,7 @@ class Draft:
         if len(self.graph.layers) > limits().layers:
             raise ModelError("too many layers: " + limits().exceeded("layers", len(self.graph.layers)))
         if blobs:
-            self.stored[layer.name] = TrainedLayer(layer.name, layer.type, list(blobs))
+            self.stored[layer.name] = blobs
 
     def unique(self, name: str) -> str:
         """Return a name that no layer has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import isclose, pi, prod, sqrt
 
@@ -48,8 +49,6 @@ class Links:
         constant = self.model.tensors.get(name)
         writer = self.writers.get(name)
         if constant is None and writer is not None and writer.operator == "Constant" and not writer.domain:
-            if "value" not in writer.attributes:
-                return None
             constant = writer.attributes.tensor("value")
         if constant is None or prod(constant.shape) > SMALL:
             return None
@@ -75,10 +74,6 @@ class Links:
                 return x
         return None
 
-    def take(self, *nodes: NodeRecord) -> None:
-        """Let nodes be computed by another."""
-        self.gone.update(node.index for node in nodes)
-
 
 def _whole(node: NodeRecord) -> bool:
     """Return whether a node has inputs and outputs, as all in a match but Constant."""
@@ -90,17 +85,11 @@ def matched(model: Model) -> Iterator[NodeRecord]:
     links = Links(model)
     replaced: dict[int, NodeRecord] = {}
     for node in model.nodes:
-        if (
-            not node.domain
-            and _whole(node)
-            and (match := _MATCHES.get(node.operator)) is not None
-            and node.index not in links.gone
-        ):
-            try:
-                group = match(links, node)
-            except Refused:  # which the node's operator says with its reason
-                group = None
-            if group is not None:
+        match = _MATCHES.get(node.operator)
+        if match is None or node.domain or not _whole(node) or node.index in links.gone:
+            continue
+        with suppress(Refused):  # which the node's operator says with its reason
+            if (group := match(links, node)) is not None:
                 replaced[group.index] = group
     for node in model.nodes:
         if node.index in replaced:
@@ -126,7 +115,7 @@ def _one(
     links: Links, last: NodeRecord, operator: str, x: str, others: Sequence[NodeRecord], **integers: int
 ) -> NodeRecord:
     """Return one node for a group that ends with ``last``."""
-    links.take(*others)
+    links.gone.update(other.index for other in others)
     return replace(last, operator=operator, inputs=(x,), attributes=last.attributes.only(**integers))
 
 

@@ -92,6 +92,10 @@ class Weights(Stored):
             raise ModelError(f"layer {layer.name!r} ({layer.type}) {what}", layer=layer.name, hint=layer.place)
         return name, [blobs[i] for i in indices] if blobs else []
 
+    def load(self, name: str) -> list[Array]:
+        """Return the blobs of a layer of the file as float32 arrays in their stored shapes."""
+        return self._read(name, self.layers[name].blobs)
+
     def _read(self, name: str, blobs: Sequence[StoredBlob], room: malloc.Room | None = None) -> list[Array]:
         with open(self.path, "rb") as file:
             return [_load(file, blob, self.path, name, room) for blob in blobs]

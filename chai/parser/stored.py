@@ -14,17 +14,13 @@ if TYPE_CHECKING:
 
 
 class Stored(ABC):
-    """The trained parameters of one file. ``layers`` has those of the file by name, each with its ``blobs``."""
+    """The trained parameters of one file. ``layers`` has those of the file by name."""
 
     path: str
     layers: Mapping[str, Any]
 
-    def load(self, name: str) -> list[Array]:
-        """Return a layer's blobs as float32 arrays in their stored shapes."""
-        return self._read(name, self.layers[name].blobs)
-
     def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
-        """Return the blobs of a network's layer as ``load`` does, [] if there are none; in ``room`` if there is one."""
+        """Return the blobs of a network's layer, float32 as they are stored, [] for none; in ``room`` if there is one."""
         return self._read(*self.stored(layer), room)
 
     @abstractmethod
