@@ -56,10 +56,7 @@ def pixels(data: bytes, path: str) -> Array:
 def check(width: int, height: int, path: str) -> None:
     """Raise ParseError for a picture of too many pixels."""
     if width * height > limits().image_pixels:
-        raise ParseError(
-            f"{width}x{height} pixels: " + limits().exceeded("image_pixels", width * height),
-            path=path,
-        )
+        raise ParseError(f"{width}x{height} pixels: " + limits().exceeded("image_pixels", width * height), path=path)
 
 
 def _text(data: bytes, path: str) -> bytes:

@@ -61,14 +61,11 @@ def resize(pixels: Array, height: int, width: int, scales: tuple[float, float] |
     """Resize (H, W, C) bilinearly, as cv2.resize does; ``scales``: of rows and columns, instead of the sizes' ratios."""
     rows, columns = scales or (pixels.shape[0] / height, pixels.shape[1] / width)
     integers = pixels.dtype == np.uint8
-    left, right, weights = _taps(width, columns)
-    weights[(left < 0) | (right > pixels.shape[1] - 1)] = 0
-    near, far = _weights(weights, integers, 1)
-    left, right = (np.clip(at, 0, pixels.shape[1] - 1) for at in (left, right))
+    left, right, weights, outside = _taps(width, columns, pixels.shape[1])
+    near, far = _weights(np.where(outside, np.float32(0), weights), integers, 1)
     across = pixels[:, left] * near + pixels[:, right] * far
-    top, bottom, weights = _taps(height, rows)
+    top, bottom, weights, _ = _taps(height, rows, pixels.shape[0])
     near, far = _weights(weights, integers, 2)
-    top, bottom = (np.clip(at, 0, pixels.shape[0] - 1) for at in (top, bottom))
     down: Array
     if integers:
         across >>= 4
@@ -78,12 +75,13 @@ def resize(pixels: Array, height: int, width: int, scales: tuple[float, float] |
     return down
 
 
-def _taps(new: int, scale: float) -> tuple[Array, Array, Array]:
-    """Return the two neighbours of each new place, which may be outside, and the weight of the second."""
+def _taps(new: int, scale: float, old: int) -> tuple[Array, Array, Array, Array]:
+    """Return the two neighbours of each new place, the weight of the second, and where one of them is outside."""
     at = ((np.arange(new) + 0.5) * scale - 0.5).astype(np.float32)
     low = np.floor(at)
     first = low.astype(np.intp)
-    return first, first + 1, at - low
+    near, far = (np.clip(place, 0, old - 1) for place in (first, first + 1))
+    return near, far, at - low, (first < 0) | (first + 1 > old - 1)
 
 
 def _weights(second: Array, integers: bool, axes: int) -> tuple[Array, Array]:

@@ -208,11 +208,9 @@ def _float(node: Scalar, definition: FieldType, source: SourceText) -> float:
 
 
 def _bool(node: Scalar, definition: FieldType, source: SourceText) -> bool:
-    if node.kind != "string" and node.text in _TRUE:
-        return True
-    if node.kind != "string" and node.text in _FALSE:
-        return False
-    raise _bad(node, definition, source)
+    if node.kind == "string" or node.text not in _TRUE | _FALSE:
+        raise _bad(node, definition, source)
+    return node.text in _TRUE
 
 
 def _string(node: Scalar, definition: FieldType, source: SourceText) -> str:
