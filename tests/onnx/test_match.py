@@ -30,16 +30,18 @@ def f32(**values: float) -> dict[str, Any]:
 
 
 def gelu(divided: bool, order: str) -> bytes:
-    """As TorchScript's exporter writes it ("x, half"), the dynamo exporter ("both"), and with the half first ("half, x")."""
+    """As TorchScript's exporter writes it ("x, half"), the dynamo exporter ("both"), and in other ways."""
     first = ["Div", "x", "root"] if divided else ["Mul", "root", "x"]
     nodes = [node(first[0], first[1:], ["a"]), node("Erf", ["a"], ["b"]), node("Add", ["b", "one"], ["c"])]
     if order == "x, half":
         nodes += [node("Mul", ["x", "c"], ["d"]), node("Mul", ["d", "half"], ["y"])]
     elif order == "half, x":
         nodes += [node("Mul", ["c", "half"], ["d"]), node("Mul", ["x", "d"], ["y"])]
+    elif order == "x, two":
+        nodes += [node("Mul", ["x", "c"], ["d"]), node("Div", ["d", "two"], ["y"])]
     else:
         nodes += [node("Mul", ["x", "half"], ["d"]), node("Mul", ["d", "c"], ["y"])]
-    return file(nodes, f32(root=sqrt(2) if divided else sqrt(0.5), one=1, half=0.5))
+    return file(nodes, f32(root=sqrt(2) if divided else sqrt(0.5), one=1, half=0.5, two=2))
 
 
 def tanh_gelu() -> bytes:
@@ -65,6 +67,10 @@ def hard_swish(order: str, opset: int = 17) -> bytes:
         nodes += [node("Mul", ["x", "b"], ["c"]), node("Div", ["c", "six"], ["y"])]
     elif order == "quotient, product":
         nodes += [node("Div", ["b", "six"], ["c"]), node("Mul", ["x", "c"], ["y"])]
+    elif order == "divisor":
+        nodes += [node("Mul", ["x", "b"], ["c"]), node("Div", ["six", "c"], ["y"])]
+    elif order == "both":
+        nodes += [node("Mul", ["x", "sixth"], ["c"]), node("Mul", ["c", "b"], ["y"])]
     else:
         nodes += [node("Mul", ["b", "sixth"], ["c"]), node("Mul", ["c", "x"], ["y"])]
     return file(nodes, f32(three=3, zero=0, six=6, sixth=1 / 6), opset)
@@ -100,12 +106,13 @@ MATCHES: dict[str, tuple[Callable[[], bytes], list[str]]] = {
     **{
         f"gelu, {'/' if d else '*'} root, {o}": (lambda d=d, o=o: gelu(d, o), GELU)  # type: ignore[misc]
         for d in (True, False)
-        for o in ("x, half", "half, x", "both")
+        for o in ("x, half", "half, x", "x, two", "both")
     },
     "gelu by tanh": (tanh_gelu, TANH),
     "hardswish, product first": (lambda: hard_swish("product, quotient"), ["HardSwish"]),
     "hardswish, quotient first": (lambda: hard_swish("quotient, product"), ["HardSwish"]),
     "hardswish, a sixth": (lambda: hard_swish("sixth"), ["HardSwish"]),
+    "hardswish, a sixth of x": (lambda: hard_swish("both"), ["HardSwish"]),
     "hardswish of opset 10": (lambda: hard_swish("product, quotient", 10), ["HardSwish"]),
     "shuffle of 2": (lambda: shuffle(2, False), ["ShuffleChannel"]),
     "shuffle of 4, with a free batch": (lambda: shuffle(4, True), ["ShuffleChannel"]),
@@ -142,6 +149,11 @@ NEAR_MISSES = {
     "another order": shuffle(2, False).replace(bytes([8 << 3, 2, 8 << 3, 1]), bytes([8 << 3, 1, 8 << 3, 2])),
     "another step": focus(True, (3, 2)),
 }
+
+
+def test_six_over_a_value_is_no_sixth_of_it() -> None:
+    assert "HardSwish" in types(hard_swish("product, quotient"))
+    assert "HardSwish" not in types(hard_swish("divisor"))
 
 
 @pytest.mark.extras
