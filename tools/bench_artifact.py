@@ -37,9 +37,6 @@ figures = {"ms": (time.perf_counter() - begin) * 1000, "cpu": (time.process_time
 figures["kb"] = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 figures["sum"] = [float(v.sum()) for v in out.values()]
 times = []
-if int(passes):
-    from chai.kernels.codes import warm_up
-    warm_up()
 for _ in range(int(passes)):
     begin = time.perf_counter()
     net.forward(inputs)

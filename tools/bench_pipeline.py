@@ -22,7 +22,7 @@ import chai
 from chai.devices.base import Ran
 from chai.devices.null import NullDevice, NullProgram
 from chai.fixed import Format
-from chai.kernels.codes import pack, unpack, warm_up
+from chai.kernels.codes import pack, unpack
 from chai.tasks.work import Work
 
 NET = """
@@ -95,7 +95,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=40)
     batches = parser.parse_args().batches
-    warm_up()
     for device, host in ((0.020, 0.015), (0.015, 0.020), (0.020, 0.020), (0.020, 0.002)):
         share = throughput(device, host, batches)
         print(

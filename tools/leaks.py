@@ -24,7 +24,6 @@ import numpy as np
 
 import chai
 from chai.artifact.save import save
-from chai.kernels import codes
 from chai.zoo.card import Card
 
 GROWTH = 16 << 20  # bytes; freed memory that the allocator retains varies by a few MB between runs
@@ -72,7 +71,6 @@ def main() -> int:
     parser.add_argument("--networks", type=int, default=100, metavar="N")
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # hide the warning about formats from the first batch, once per network
-    codes.PAYS = 0  # load numba's loops in the first pass, not after enough passes: they take 119 MB, once
     data = np.random.default_rng(0).normal(size=(1, 1, 8, 8)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.chai"
