@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from .. import tasks
 from ..blob import Array, Shape, count, show
@@ -16,20 +16,21 @@ from ..tasks import Task
 from ..tasks.upsample import too_many_rows
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from ._phases import Phase, phases
+from ..util.rounding import ceil_div
 from ._squares import Squares
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
     from ..tasks.conv import Conv
 
+    Pair = tuple[int, int]
+
 
 class Deconvolution(WindowLayer):
     """Output size: stride * (size - 1) + dilation * (kernel - 1) + 1 - 2 * pad.
 
     An overlay convolves the bottom, in which a stride has put zeros between pixels, with the kernel turned around. Where it can
-    interleave maps, it convolves the bottom itself for each place in a square of the top's pixels, without these zeros: the same
-    codes.
+    interleave maps, it convolves the bottom itself for each ``Phase``, without these zeros: the same codes.
     """
 
     new_tops = True
@@ -98,8 +99,9 @@ class Deconvolution(WindowLayer):
         uneven = any(size % step for size, step in zip(out, stride))
         if stride == (1, 1) or dilation != (1, 1) or uneven or squares.refused(self, overlay, bottom):
             return []
-        sizes = (bottom[2], bottom[3]), (out[0] // stride[0], out[1] // stride[1])
-        each = phases([*squares.places()], stride, self.window.kernel, self._turned.pad, sizes)
+        sizes = [(size, new // step) for size, new, step in zip(bottom[2:], out, stride)]
+        axes = [*zip(stride, self.window.kernel, self._turned.pad, sizes)]
+        each = [Phase(*(phase_along(at, *axis) for at, axis in zip(place, axes))) for place in squares.places()]
         return [] if any(self.refused(overlay, phase.window, bottom) for phase in each) else each
 
     def lower(self, target: Arithmetic) -> list[Task]:
@@ -153,3 +155,62 @@ class Deconvolution(WindowLayer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
         return tuple(deconv2d(x, weights, bias, self.window, self.params.group) for x in bottoms)
+
+
+class Axis(NamedTuple):
+    """A phase along one axis: ``taps`` of the whole kernel from ``first``, of its own kernel from ``place``.
+
+    Its own kernel has ``length`` taps, others than these are 0, and ``pad``: a window has the same padding on both sides.
+    """
+
+    first: int
+    taps: int
+    place: int
+    length: int
+    pad: int
+
+
+class Phase(NamedTuple):
+    """The convolution of the bottom that computes the pixels of the top at a row and a column of each square of its stride.
+
+    The stride puts zeros between the bottom's pixels, so a pixel of the top sees the kernel's taps at every stride-th place
+    only. Which of them follows from its row and column modulo the stride.
+    """
+
+    rows: Axis
+    columns: Axis
+
+    @property
+    def window(self) -> Window:
+        """Return the window over the bottom."""
+        return Window((self.rows.length, self.columns.length), (1, 1), (self.rows.pad, self.columns.pad))
+
+    def of(self, task: Conv, stride: Pair) -> Conv:
+        """Return the convolution of this phase; ``task`` is that of the bottom with zeros between its pixels."""
+        whole = np.asarray(task.weights)
+        weights = np.zeros((*whole.shape[:2], self.rows.length, self.columns.length), whole.dtype)
+        rows, columns = (
+            slice(axis.first, axis.first + (axis.taps - 1) * step + 1, step) if axis.taps else slice(0)
+            for axis, step in zip(self, stride)
+        )
+        own = tuple(slice(axis.place, axis.place + axis.taps) for axis in self)
+        weights[:, :, own[0], own[1]] = whole[:, :, rows, columns]
+        # a bias holds minus the zero point times the weights
+        bias = task.bias + task.zero * (whole.sum((1, 2, 3), np.int64) - weights.sum((1, 2, 3), np.int64))
+        own_size = whole.shape[0] * whole.shape[1] * self.rows.taps * self.columns.taps
+        return replace(task, weights=weights, bias=bias, window=self.window, zero_weights=weights.size - own_size)
+
+
+def phase_along(phase: int, stride: int, taps: int, pad: int, sizes: Pair) -> Axis:
+    """Return a phase along an axis of a convolution with ``taps`` and ``pad`` of a bottom with zeros between its pixels.
+
+    ``sizes`` are those of the bottom and of the phase's part of the top.
+    """
+    first = (pad - phase) % stride
+    count = max(0, ceil_div(taps - first, stride))
+    offset = (phase + first - pad) // stride if count else 0  # of the pixel that the first tap sees, from the top's
+    own = max(0, -offset)
+    more = sizes[0] - sizes[1] + 1  # taps of a window without padding
+    while more + 2 * own < max(1, offset + own + count):
+        own += 1
+    return Axis(first, count, offset + own, more + 2 * own, own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..blob import Array, Shape
 from ..graph import Layer
-from . import _bilinear
+from .interp import resize
 from .pooling import Pooling
 
 # kernel and stride (height, width) for ICNet's map of 33x65
@@ -35,5 +35,5 @@ class ICNetSubgraph(Layer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         y = x = bottoms[0]
         for pooling in self._poolings():
-            y = y + _bilinear.resize(pooling.forward(x)[0], x.shape[2:])
+            y = y + resize(pooling.forward(x)[0], x.shape[2:])
         return (y,)

@@ -8,8 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from chai import overlay as overlays
 from chai.fixed import Format
-from chai.layers._chain import chain
-from chai.layers.eltwise import Eltwise
+from chai.layers.eltwise import Eltwise, chain
 from chai.tasks.arithmetic import Arithmetic
 from tests.conftest import examples
 from tests.reference.elementwise import eltwise
