@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log
 
-from ..blob import Array, Shape
-from ..graph import Layer, OutputKind
+from ..blob import Array
 from ..graph.params import within
 from ..kernels.boxes import Suppression, runs, suppress
-from ..limits import limits
 from ..util.lazy_numpy import np
+from ._detections import DetectionLayer, rows_of, table
 
 MARGIN = 1e-3  # of logits below the threshold, which rounding may lift above it
 
@@ -33,27 +32,13 @@ class HeadParams:
     multi_label: bool = False
 
 
-class HeadLayer(Layer):
-    """Top: (1, 1, boxes, 7), a row per box: image, class (from 0), score, xmin, ymin, xmax, ymax.
-
-    Corners are fractions of the network's input. Rows are sorted by image, then by descending score. If there is no box, there
-    is one row per image: its number and six times -1. The number of rows is known only at run time; the shape rule gives 1.
-    """
-
-    dynamic = True
-
-    def output_kind(self, top: Shape) -> OutputKind | None:
-        return "boxes"
+class HeadLayer(DetectionLayer):
+    """Labels are classes from 0, corners fractions of the network's input; rows are sorted by image, then by descending score."""
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        images = len(bottoms[0])
         with np.errstate(over="ignore", invalid="ignore"):  # of boxes that are no numbers, which are dropped
-            each = zip(*bottoms)
-            kept = np.concatenate([self._rows(image, self.candidates(*maps)) for image, maps in enumerate(each)])
-        if not len(kept):
-            kept = np.full((images, 7), -1, np.float32)
-            kept[:, 0] = np.arange(images)
-        return (kept.reshape(1, 1, -1, 7),)
+            parts = [self._rows(image, self.candidates(*maps)) for image, maps in enumerate(zip(*bottoms))]
+        return table(parts, len(bottoms[0]))
 
     def candidates(self, *bottoms: Array) -> tuple[Array, Array, Array]:
         """Return the boxes of an image whose scores exceed the threshold: corners (4, boxes), scores and classes (boxes,)."""
@@ -75,12 +60,6 @@ class HeadLayer(Layer):
         least = float(np.float32(self.params.confidence_threshold))
         return log(least / (1 - least)) - MARGIN if 0 < least < 1 else inf if least else -inf
 
-    def few(self, boxes: int, classes: int) -> None:
-        """Raise ShapeError for more boxes or scores than the limits."""
-        for limit, size in (("boxes", boxes), ("scores", boxes * classes)):
-            if size > getattr(limits(), limit):
-                raise self.wrong("too many boxes: " + limits().exceeded(limit, size))
-
     def _rows(self, image: int, candidates: tuple[Array, Array, Array]) -> Array:
         """Return the rows of an image from its candidates."""
         corners, scores, labels = candidates
@@ -95,19 +74,10 @@ class HeadLayer(Layer):
         for part in runs(labels):
             kept += [part.start + i for i in suppress(low[:, part], high[:, part], area[part], rule)]
         order = np.array(kept, np.intp)[np.argsort(-scores[kept], kind="stable")[: self.params.keep_top_k]]
-        rows = np.empty((len(order), 7), np.float32)
-        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3:] = image, labels[order], scores[order], corners[:, order].T
-        return rows
+        return rows_of(image, labels[order], scores[order], corners[:, order])
 
 
 def joined(parts: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
     """Return the candidates of several maps as those of one."""
     corners, scores, labels = zip(*parts)
     return np.concatenate(corners, 1), np.concatenate(scores), np.concatenate(labels)
-
-
-def around(center: Array, size: Array) -> Array:
-    """Return corners (4, boxes) from centres and sizes (2, boxes)."""
-    half = size / 2
-    corners: Array = np.concatenate([center - half, center + half])
-    return corners

@@ -87,10 +87,3 @@ def taken(values: Array, index: Array) -> Array:
     """Return, of values (outer, classes, inner), those of the class ``index`` (outer, inner) in float64."""
     chosen: Array = np.take_along_axis(values, index[:, None], 1)[:, 0].astype(np.float64)
     return chosen
-
-
-def softmax(values: Array) -> Array:
-    """Return the softmax of values (outer, classes, inner) over the classes."""
-    y: Array = np.exp(values - values.max(1, keepdims=True))
-    y /= y.sum(1, keepdims=True)
-    return y

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from ..blob import Array, Shape, show
-from ..graph import Layer, OutputKind
 from ..kernels.boxes import Suppression, suppress
-from ..limits import limits
 from ..util.lazy_numpy import np
+from ._detections import DetectionLayer, around, few, rows_of, table
+from .sigmoid import sigmoid
 
 
-class YoloLayer(Layer):
+class YoloLayer(DetectionLayer):
     """Bottoms: per grid (N, boxes of a cell * (5 + classes), H, W): x, y, w, h, objectness and classes.
 
-    Top: (1, 1, boxes, 7), a row per box: image, label (from 1), score, xmin, ymin, xmax, ymax; sorted by image, then by
-    descending score. If no box is found, there is one row per image: its number and six times -1. The number of rows is
-    known only at run time; the shape rule gives 1. (The forks mix the boxes of a batch and call them all image 0; here
-    every image is searched separately, which is the same for a batch of one.)
+    Labels count from 1; rows are sorted by image, then by descending score. (The forks mix the boxes of a batch and call them
+    all image 0; here every image is searched separately, which is the same for a batch of one.)
     """
 
     fork = "eric612/MobileNet-YOLO"
-    tops_allowed = (1, 1)
-    dynamic = True
-
-    def output_kind(self, top: Shape) -> OutputKind | None:
-        return "boxes"
 
     @property
     def first_class(self) -> int:
@@ -46,8 +39,7 @@ class YoloLayer(Layer):
             if n != bottoms[0][0]:
                 raise self.wrong(f"grids of {bottoms[0][0]} and of {n} images: {show(bottoms[0])} and {show(shape)}")
             scores += p.num_box * h * w * p.num_classes
-        if scores > limits().scores:
-            raise self.wrong("too many boxes: " + limits().exceeded("scores", scores))
+        few(self, scores=scores)
         return ((1, 1, 1, 7),)
 
     def grid(self, x: Array, anchors: Array, scale: int = 1) -> tuple[Array, Array]:
@@ -70,12 +62,7 @@ class YoloLayer(Layer):
         # by cell, then box of the cell: the order of candidates with equal scores
         grids = [map(by_cell, self.candidates(x, i)) for i, x in enumerate(bottoms)]
         boxes_of, scores_of = (np.concatenate(parts, 1) for parts in zip(*grids))
-        rows: list[tuple[float, ...]] = []
-        for image, (boxes, scores) in enumerate(zip(boxes_of, scores_of)):
-            box, label = self.chosen(scores)
-            rows += self._kept(boxes[box], scores[box, label], label, image)
-        rows = rows or [(image, *(-1,) * 6) for image in range(len(bottoms[0]))]
-        return (np.array(rows, np.float32).reshape(1, 1, -1, 7),)
+        return table([self._rows(*image) for image in enumerate(zip(boxes_of, scores_of))], len(bottoms[0]))
 
     def candidates(self, x: Array, i: int) -> tuple[Array, Array]:
         """Return the boxes of grid ``i`` as ``grid`` does, and their scores (N, boxes of a cell, H, W, classes)."""
@@ -85,20 +72,15 @@ class YoloLayer(Layer):
         """Return box and class of the scores (boxes, classes) of an image that suppression begins with."""
         raise NotImplementedError(self.type)
 
-    def _kept(self, boxes: Array, scores: Array, labels: Array, image: int) -> list[tuple[float, ...]]:
-        """Return the rows of one image from its candidates: centre and size (boxes, 4), score and label."""
-        order = np.argsort(-scores, kind="stable")
-        boxes, scores, labels = boxes[order], scores[order], labels[order]
-        half = boxes[:, 2:] / 2
-        low, high, area = boxes[:, :2] - half, boxes[:, :2] + half, boxes[:, 2] * boxes[:, 3]
-        kept = suppress(low.T, high.T, area, Suppression(self.params.nms_threshold, inclusive=True))
-        return [(image, labels[i] + 1, scores[i], *low[i], *high[i]) for i in kept]
-
-
-def sigmoid(x: Array) -> Array:
-    """Return 1 / (1 + exp(-x)), without overflow."""
-    y: Array = 0.5 * np.tanh(0.5 * x) + np.float32(0.5)
-    return y
+    def _rows(self, image: int, candidates: tuple[Array, Array]) -> Array:
+        """Return the rows of an image from its boxes, centre and size (boxes, 4), and their scores (boxes, classes)."""
+        box, label = self.chosen(candidates[1])
+        score = candidates[1][box, label]
+        order = np.argsort(-score, kind="stable")
+        boxes, score, label = candidates[0][box[order]].T, score[order], label[order]
+        corners, rule = around(boxes[:2], boxes[2:]), Suppression(self.params.nms_threshold, inclusive=True)
+        kept = suppress(corners[:2], corners[2:], boxes[2] * boxes[3], rule)
+        return rows_of(image, label[kept] + 1, score[kept], corners[:, kept])
 
 
 def by_cell(values: Array) -> Array:

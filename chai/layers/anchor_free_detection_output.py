@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ..blob import Array, Shape, show
 from ..graph.params import SIZE, within
 from ..util.lazy_numpy import np
+from ._detections import few
 from ._heads import HeadLayer, HeadParams, joined
-from ._yolo import sigmoid
+from .sigmoid import sigmoid
 
 
 class AnchorFreeDetectionOutput(HeadLayer):
@@ -61,7 +62,7 @@ class AnchorFreeDetectionOutput(HeadLayer):
                 f"{cells} cells; expected {sum(h * w for h, w in self._grids())} for strides {list(self.params.stride)} and "
                 f"an input of {self.params.height}x{self.params.width}"
             )
-        self.few(cells, *classes)
+        few(self, boxes=cells, scores=cells * classes.pop())
         return ((1, 1, 1, 7),)
 
     def _listed(self, shapes: tuple[Shape, ...]) -> str:

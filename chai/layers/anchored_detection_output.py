@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from ..blob import Array, Shape, show
 from ..graph.params import SIZE, choice, within
 from ..util.lazy_numpy import np
-from ._heads import HeadLayer, HeadParams, around, joined
-from ._yolo import sigmoid
+from ._detections import around, few
+from ._heads import HeadLayer, HeadParams, joined
+from .sigmoid import sigmoid
+from .softmax import softmax
 
 
 class AnchoredDetectionOutput(HeadLayer):
@@ -46,7 +48,7 @@ class AnchoredDetectionOutput(HeadLayer):
             if self._classes(shape) != first or shape[0] != bottoms[0][0]:
                 raise self.wrong(f"maps of different classes or images: {show(bottoms[0])} and {show(shape)}")
             boxes += anchors * shape[-2] * shape[-1] if len(shape) == 4 else anchors * shape[2] * shape[3]
-        self.few(boxes, first)
+        few(self, boxes=boxes, scores=boxes * first)
         return ((1, 1, 1, 7),)
 
     def _classes(self, shape: Shape) -> int:
@@ -74,7 +76,7 @@ class AnchoredDetectionOutput(HeadLayer):
             values = x.reshape(count, -1, height * width)
         anchor, cell = np.nonzero(values[:, 4] > self.least_logit)
         v = values[anchor, :, cell]  # (boxes, 5 + classes), of few
-        shares = self._shares(v[:, 5:])
+        shares = sigmoid(v[:, 5:]) if self.params.score == "SIGMOID" else softmax(v[:, 5:], 1)
         shares *= sigmoid(v[:, 4:5])
         label, which = self.chosen(shares.T)
         v, row, column = v[which, :4].T, cell[which] // width, cell[which] % width
@@ -84,11 +86,3 @@ class AnchoredDetectionOutput(HeadLayer):
         size = np.exp(v[2:]) if self.params.size == "EXPONENT" else np.square(2 * sigmoid(v[2:]))
         size = size * anchors[anchor[which]].T / (grid * np.float32(stride))
         return around(center, size), shares[which, label], label
-
-    def _shares(self, classes: Array) -> Array:
-        """Return the scores of classes (boxes, classes) within their boxes."""
-        if self.params.score == "SIGMOID":
-            return sigmoid(classes)
-        shares: Array = np.exp(classes - classes.max(1, keepdims=True))
-        shares /= shares.sum(1, keepdims=True)
-        return shares

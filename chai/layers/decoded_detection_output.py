@@ -8,7 +8,8 @@ from ..blob import Array, Shape, show
 from ..errors import ModelError
 from ..graph.params import SIZE, within
 from ..util.lazy_numpy import np
-from ._heads import HeadLayer, HeadParams, around
+from ._detections import around, few
+from ._heads import HeadLayer, HeadParams
 
 ROUNDING = 1e-3  # by which a probability may exceed 1
 
@@ -38,7 +39,8 @@ class DecodedDetectionOutput(HeadLayer):
             raise self.wrong("height and width of the network's input are missing")
         if len(bottom) != 3 or self._channels(bottom) <= first:
             raise self.wrong(f"expected {first} numbers of each box and its classes, found {show(bottom)}")
-        self.few(bottom[1] if p.channels_last else bottom[2], self._channels(bottom) - first)
+        boxes = bottom[1] if p.channels_last else bottom[2]
+        few(self, boxes=boxes, scores=boxes * (self._channels(bottom) - first))
         return ((1, 1, 1, 7),)
 
     def _channels(self, bottom: Shape) -> int:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..blob import Array, Shape, count, show
-from ..graph import Layer, OutputKind
 from ..graph.params import SIZE, choice, nested, within
 from ..kernels.boxes import Suppression, runs, suppress
-from ..limits import limits
 from ..util.lazy_numpy import np
+from ._detections import DetectionLayer, around, few, rows_of, table
 
 LEAST = -3.4028234663852886e38  # FLT_MAX, negative: what SSD has scores exceed without a confidence_threshold
 
@@ -24,12 +23,10 @@ class NonMaximumSuppression:
     eta: float = within(1e-6, 1, 1.0)
 
 
-class DetectionOutput(Layer):
+class DetectionOutput(DetectionLayer):
     """Bottoms: locations (N, boxes * 4), scores (N, boxes * classes), priors (1, 2, boxes * 4).
 
-    Top: (1, 1, boxes, 7), a row per box: image, label, score, xmin, ymin, xmax, ymax; sorted by image, then label, then
-    descending score. If no box is found, there is one row per image: its number and six times -1. The number of rows is
-    known only at run time; the shape rule gives 1, as in SSD.
+    Rows are sorted by image, then label, then descending score.
 
     With no_permute the bottoms are the scores of each feature map (N, classes, boxes of a pixel, H * W), then its locations
     (N, boxes of a pixel * 4, H, W) likewise, then the priors; boxes are ordered by map, box of a pixel, and pixel.
@@ -37,7 +34,6 @@ class DetectionOutput(Layer):
 
     message = "detection_output_param"
     bottoms_allowed = (3, None)
-    dynamic = True
 
     @dataclass(frozen=True)
     class Params:
@@ -56,9 +52,6 @@ class DetectionOutput(Layer):
         confidence_threshold: float | None = None
         no_permute: bool = False
         nbottom: int = within(1, 64, 6)
-
-    def output_kind(self, top: Shape) -> OutputKind | None:
-        return "boxes"
 
     @property
     def first_class(self) -> int:
@@ -90,9 +83,7 @@ class DetectionOutput(Layer):
                 raise self.wrong(
                     f"{shape} {what} per image for {priors} priors and {p.num_classes} classes; expected {wanted}"
                 )
-        for limit, size in (("boxes", priors), ("scores", scores[1])):
-            if size > getattr(limits(), limit):
-                raise self.wrong("too many boxes: " + limits().exceeded(limit, size))
+        few(self, boxes=priors, scores=scores[1])
         return ((1, 1, 1, 7),) if images else ((1, 1, 0, 7),)
 
     def _together(self, *bottoms: Shape) -> tuple[Shape, ...]:
@@ -131,18 +122,9 @@ class DetectionOutput(Layer):
         images, boxes = len(bottoms[0]), bottoms[2].shape[2] // 4
         candidates = self._candidates(bottoms[1].reshape(images, boxes, p.num_classes))
         corners = self._decode(candidates, bottoms[0], bottoms[2].reshape(-1)[: boxes * 8].reshape(2, boxes, 4))
-        candidates, corners = self._suppress(candidates, corners)
-        rows = np.empty((len(candidates.score), 7), np.float32)
-        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3:] = (
-            candidates.image,
-            candidates.label,
-            candidates.score,
-            corners.T,
-        )
-        if not len(rows):
-            rows = np.full((images, 7), -1, np.float32)
-            rows[:, 0] = np.arange(images)
-        return (rows.reshape(1, 1, -1, 7),)
+        kept = self._suppress(candidates, corners)
+        image, label, _, score = candidates.of(kept)
+        return table([rows_of(image, label, score, corners[:, kept])], images)
 
     def _candidates(self, scores: Array) -> _Candidates:
         """Return boxes of each class whose scores exceed the threshold, the best top_k, best first.
@@ -153,8 +135,9 @@ class DetectionOutput(Layer):
         exceeding = scores > (LEAST if p.confidence_threshold is None else p.confidence_threshold)
         if 0 <= p.background_label_id < classes:
             exceeding[:, :, p.background_label_id] = False
-        if self._most is not None:
-            _limit(exceeding, scores, self._most)
+        most = self._nms.top_k  # None or below 0: all
+        if most is not None and most >= 0:
+            _limit(exceeding, scores, most)
         at = np.flatnonzero(exceeding)
         place = at // classes
         image, label = place // boxes, at - place * classes
@@ -180,13 +163,11 @@ class DetectionOutput(Layer):
         elif p.code_type == "CORNER_SIZE":
             corners = prior + location * np.concatenate([size, size])
         else:
-            center = (prior[:2] + prior[2:]) / 2 + location[:2] * size
-            half = np.exp(location[2:]) * size / 2
-            corners = np.concatenate([center - half, center + half])
+            corners = around((prior[:2] + prior[2:]) / 2 + location[:2] * size, np.exp(location[2:]) * size)
         return corners
 
-    def _suppress(self, candidates: _Candidates, corners: Array) -> tuple[_Candidates, Array]:
-        """Return the candidates that are kept, of each class of an image first and then of each image, and their corners."""
+    def _suppress(self, candidates: _Candidates, corners: Array) -> list[int]:
+        """Return the candidates that are kept, of each class of an image first and then of each image."""
         low, high, keep = corners[:2], corners[2:], self.params.keep_top_k
         sides = high - low
         area = sides[0] * sides[1]
@@ -201,13 +182,7 @@ class DetectionOutput(Layer):
             if 0 <= keep < len(kept) - first:
                 best = np.argsort(-candidates.score[kept[first:]], kind="stable")[:keep]
                 kept[first:] = [kept[first + i] for i in np.sort(best)]
-        return candidates.of(kept), corners[:, kept]
-
-    @property
-    def _most(self) -> int | None:
-        """Return the number of boxes of a class among which to look for those to keep; None for all."""
-        most = self._nms.top_k
-        return None if most is None or most < 0 else most
+        return kept
 
     @property
     def _nms(self) -> NonMaximumSuppression:

@@ -8,7 +8,8 @@ from math import prod
 from ..blob import Array, Shape, show
 from ..graph.params import axis_index
 from ..util.lazy_numpy import np
-from ._loss import TINY, Loss, softmax
+from ._loss import TINY, Loss
+from .softmax import softmax
 
 
 class InfogainLoss(Loss):
@@ -40,7 +41,7 @@ class InfogainLoss(Loss):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         data, labels, counts = self.by_class(self.params.axis, bottoms[0], bottoms[1], self.loss.ignore_label)
-        probabilities = softmax(data)
+        probabilities = softmax(data, 1)
         rows = bottoms[2].reshape(data.shape[1], -1).astype(np.float64)[labels]  # (outer, inner, classes)
         logs = np.log(np.maximum(probabilities, TINY).astype(np.float64))
         each = (rows * logs.transpose(0, 2, 1)).sum(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..blob import Array
 from ..util.lazy_numpy import np
 from ._recurrent import RecurrentLayer
+from .sigmoid import sigmoid
 
 
 class LSTM(RecurrentLayer):
@@ -21,7 +22,7 @@ class LSTM(RecurrentLayer):
         self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
     ) -> tuple[Array, tuple[Array, ...]]:
         *doors, g = np.split(gates, 4, 1)
-        i, f, o = (0.5 * np.tanh(0.5 * door) + np.float32(0.5) for door in doors)  # sigmoid, without overflow
+        i, f, o = map(sigmoid, doors)
         c = mark * f * state[1] + i * np.tanh(g)
         h = o * np.tanh(c)
         return h, (h, c)

@@ -8,8 +8,8 @@ from math import sqrt
 from ..blob import Array, Shape
 from ..graph import Layer
 from ..graph.params import SIZE, within
-from ..limits import limits
 from ..util.lazy_numpy import np
+from ._detections import few
 
 
 class PriorBox(Layer):
@@ -81,8 +81,7 @@ class PriorBox(Layer):
             if any(sides) and (getattr(p, one) is not None or not all(sides)):
                 raise self.wrong(f"give {one}, or both {pair[0]} and {pair[1]}")
         priors = h * w * len(self._boxes())
-        if priors > limits().boxes:
-            raise self.wrong("too many boxes: " + limits().exceeded("boxes", priors))
+        few(self, boxes=priors)
         return ((1, 2, priors * 4),)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

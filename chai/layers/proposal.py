@@ -8,8 +8,8 @@ from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import SIZE, size, within
 from ..kernels.boxes import Suppression, suppress
-from ..limits import limits
 from ..util.lazy_numpy import np
+from ._detections import few
 
 
 class Proposal(Layer):
@@ -63,8 +63,7 @@ class Proposal(Layer):
         if count(image) not in (3, 4):
             raise self.wrong(f"expected height, width and one or two scales of the image, found {show(image)}")
         boxes = anchors * h * w
-        if boxes > limits().boxes:
-            raise self.wrong("too many boxes: " + limits().exceeded("boxes", boxes))
+        few(self, boxes=boxes)
         most = min(boxes, p.pre_nms_topn, p.post_nms_topn)
         return ((most, 5), (most,))[: len(self.tops)]
 

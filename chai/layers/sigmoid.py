@@ -15,4 +15,10 @@ class Sigmoid(Layer):
     elementwise = never_negative = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return (0.5 * np.tanh(0.5 * bottoms[0]) + np.float32(0.5),)  # the same function, without overflow
+        return (sigmoid(bottoms[0]),)
+
+
+def sigmoid(x: Array) -> Array:
+    """Return 1 / (1 + exp(-x)), without overflow."""
+    y: Array = 0.5 * np.tanh(0.5 * x) + np.float32(0.5)
+    return y

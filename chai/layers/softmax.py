@@ -63,6 +63,11 @@ class Softmax(Layer):
             return (self.other(x, along),)
         if (used := self._compiled(x.shape, along)) is not None:
             return (used.softmax(x, along),)
-        y = np.exp(x - x.max(along, keepdims=True))
-        y /= y.sum(along, keepdims=True)
-        return (y,)
+        return (softmax(x, along),)
+
+
+def softmax(x: Array, along: int) -> Array:
+    """Return exp(x) / sum of exp(x) along an axis; the maximum is subtracted first, so nothing overflows."""
+    y: Array = np.exp(x - x.max(along, keepdims=True))
+    y /= y.sum(along, keepdims=True)
+    return y

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..blob import Array, Shape
 from ..util.lazy_numpy import np
-from ._loss import Loss, softmax, taken
-from .softmax import Softmax
+from ._loss import Loss, taken
+from .softmax import Softmax, softmax
 
 
 class SoftmaxWithLoss(Loss):
@@ -22,7 +22,7 @@ class SoftmaxWithLoss(Loss):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         data, labels, counts = self.by_class(self.params.axis, bottoms[0], bottoms[1], self.loss.ignore_label)
-        probabilities = softmax(data)
+        probabilities = softmax(data, 1)
         each = np.log(np.maximum(taken(probabilities, labels), np.finfo(np.float32).tiny))
         divisor = self.divisor(counts.shape, int(counts.sum()), "VALID")
         loss = np.float32(-each[counts].sum() / divisor)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ..blob import Array, Shape
 from ..graph.params import SIZE, within
 from ..util.lazy_numpy import np
-from ._yolo import YoloLayer, sigmoid
+from ._yolo import YoloLayer
+from .sigmoid import sigmoid
 
 
 class Yolov3DetectionOutput(YoloLayer):
