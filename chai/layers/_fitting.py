@@ -80,7 +80,7 @@ class BySquares:
             pixels = target.blob_between(top, f"pixels {row} {column}", shape, target.formats[bottom])
             shape = n, squares.channels, size[0] // f, size[1] // f
             part = target.blob_between(top, f"part {row} {column}", shape, target.formats[top])
-            work += [pick_place(layer, target, (bottom, pixels), f, (row, column))]
+            work += [pick_place(layer, target, (bottom, pixels), stepping(f), (row, column))]
             work += [replace(own, inputs=(pixels,), output=part)]
             joins.append(target.copy(_writing(layer, parts), part, i * squares.apart))
         return [*work, *joins, *squares.interleave(layer, target, parts)]

@@ -41,12 +41,14 @@ def stepping(factor: int) -> Window:
     return Window((factor, factor), (factor, factor), (0, 0))
 
 
-def pick_place(layer: Layer, target: Arithmetic, blobs: tuple[str, str], factor: int, place: tuple[int, int]) -> Task:
-    """Return the Task that writes the pixels of the first blob at a row and a column of each square to the second."""
+def pick_place(
+    layer: Layer, target: Arithmetic, blobs: tuple[str, str], window: Window, place: tuple[int, int]
+) -> Task:
+    """Return the Task that writes the pixels of the first blob at a row and a column of each window to the second."""
     channels = target.shapes[blobs[0]][1]
-    taps = np.zeros((channels, 1, factor, factor), np.int8)
+    taps = np.zeros((channels, 1, *window.kernel), np.int8)
     taps[:, 0, place[0], place[1]] = 1
-    return target.pick(layer, *blobs, taps, stepping(factor), channels)
+    return target.pick(layer, *blobs, taps, window, channels)
 
 
 def border_refused(layer: Layer, overlay: Overlay, bottom: Shape, sides: Sides) -> str | None:
@@ -57,11 +59,7 @@ def border_refused(layer: Layer, overlay: Overlay, bottom: Shape, sides: Sides) 
 
 def pick_pixels(layer: Layer, target: Arithmetic, sides: Sides) -> Task:
     """Return the Task that adds rows and columns of zeros to the bottom, or removes some."""
-    window, (y, x) = _bordered(sides)
-    channels = target.shapes[layer.bottoms[0]][1]
-    taps = np.zeros((channels, 1, *window.kernel), np.int8)
-    taps[:, 0, y, x] = 1
-    return target.pick(layer, layer.bottoms[0], layer.tops[0], taps, window, channels)
+    return pick_place(layer, target, (layer.bottoms[0], layer.tops[0]), *_bordered(sides))
 
 
 def _bordered(sides: Sides) -> tuple[Window, tuple[int, int]]:

@@ -15,7 +15,7 @@ from ..tasks.eltwise import Eltwise
 from ..tasks.unsupported import Unsupported
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from ._pick import Sides, border_refused, pick_pixels, picks
+from ._pick import Sides, border_refused, pick_pixels, pick_place, picks
 from ._squares import Squares
 from ._window import conv_refused
 from .pooling import Pooling
@@ -84,10 +84,8 @@ class MaxUnpool(Layer):
                 """Return the name of a blob for this place."""
                 return target.blob_between(top, f"{what} {place}", shape, format)
 
-            taps = np.zeros((shape[1], 1, *window.kernel), np.int8)
-            taps[:, 0, window.pad[0] + row, column] = 1
             pixels, equal = blob("pixels", target.formats[whole]), blob("equal", BIT)
-            work.append(target.pick(self, whole, pixels, taps, window, shape[1]))
+            work.append(pick_place(self, target, (whole, pixels), window, (window.pad[0] + row, column)))
             work.append(self._where(target, (pixels, pooled), (1, -1), equal, slice(0, 1)))
             here = equal
             if taken:

@@ -177,10 +177,8 @@ class WindowLayer(Layer):
             if default is None:
                 raise self.wrong(f"{what}_{present} is given without {what}_{other}")
             return (default if h is None else h), (default if w is None else w)
-        if len(values) == 1:
-            return values[0], values[0]
-        if len(values) == 2:
-            return values[0], values[1]
+        if len(values) in (1, 2):
+            return values[0], values[-1]
         if values:
             raise self.wrong(f"{name} has {len(values)} values; only 2 spatial axes are supported")
         if default is None:

@@ -63,12 +63,11 @@ class ArgMax(Layer):
         top = self.shapes(x.shape)[0]
         along = 1 if p.axis is None else self.axis(p.axis, x.shape)
         values = x.reshape(len(x), -1) if p.axis is None else x
-        size = values.shape[along]
-        if p.chai_first:
-            index = np.take(np.argsort(-values, axis=along, kind="stable"), np.arange(p.top_k), along)
-        else:  # a stable sort of the reversed axis puts the last of equal values first
-            order = np.argsort(-np.flip(values, along), axis=along, kind="stable")
-            index = size - 1 - np.take(order, np.arange(p.top_k), along)
+        # a stable sort of the reversed axis puts the last of equal values first
+        order = np.argsort(-(values if p.chai_first else np.flip(values, along)), axis=along, kind="stable")
+        index = np.take(order, np.arange(p.top_k), along)
+        if not p.chai_first:
+            index = values.shape[along] - 1 - index
         if p.axis is None and p.out_max_val:
             best = np.take_along_axis(values, index, along)
             return (np.stack([index, best], 1).astype(np.float32).reshape(top),)

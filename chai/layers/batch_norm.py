@@ -91,7 +91,7 @@ class BatchNorm(AffineLayer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
-        lead = (-1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
+        lead = (-1, *(1,) * (x.ndim - 2))
         if self.params.use_global_stats is False:
             axes = tuple(i for i in range(x.ndim) if i != 1)
             mean = x.mean(axes, dtype=np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..blob import Array, Shape, show
+from ..blob import Array, Shape
 from ..fixed import Centred
 from ..graph.fillers import EXACT
 from ..graph.params import Filler, choice, nested, within
@@ -44,9 +44,7 @@ class BN(AffineLayer):
         return p.frozen or any(f is not None for f in (p.slope_filler, p.bias_filler, p.momentum))
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        if len(bottoms[0]) != 4:
-            raise self.wrong(f"expected a 4-axis blob (N, C, H, W), found {show(bottoms[0])}")
-        return bottoms
+        return (self.spatial(bottoms[0]),)
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return ((1, bottoms[0][1], 1, 1),) * (4 if self._stored else 2)
@@ -80,14 +78,11 @@ class BN(AffineLayer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
         scale, shift, *statistics = self.blobs
-        eps = np.float32(self.params.eps)
-        if not statistics and self.params.bn_mode == "INFERENCE":
+        if statistics:
+            (mean, variance), eps = statistics, self.params.eps
+        elif self.params.bn_mode == "INFERENCE":
             return (scale * x + shift,)
-        if not statistics:
+        else:
             mean = x.mean((0, 2, 3), keepdims=True, dtype=np.float32)
-            statistics, eps = (
-                [mean, ((x - mean) ** 2).mean((0, 2, 3), keepdims=True, dtype=np.float32)],
-                np.float32(1e-9),
-            )
-        mean, variance = statistics
-        return (scale * ((x - mean) / np.sqrt(variance + eps)) + shift,)
+            variance, eps = ((x - mean) ** 2).mean((0, 2, 3), keepdims=True, dtype=np.float32), 1e-9
+        return (scale * ((x - mean) / np.sqrt(variance + np.float32(eps))) + shift,)

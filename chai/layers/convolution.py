@@ -78,19 +78,16 @@ class Convolution(WindowLayer):
             bias = [(b / out).astype(np.float32) for b in bias]
         return [weights.astype(np.float32), *bias]
 
-    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return self._sums(bottoms, False)
+    def forward(self, *bottoms: Array, rectified: bool = False) -> tuple[Array, ...]:
+        weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
+        filtering = Filtering(self.window, self.params.group, rectified)
+        return tuple([conv2d(x, weights, bias, filtering) for x in bottoms])
 
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
-        return self._sums(bottoms, True)
+        return self.forward(*bottoms, rectified=True)
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
         if len(bottoms) > 1 or weights is not self.blobs[0]:
             return None
         return native_conv2d(bottoms[0], weights, bias, Filtering(self.window, self.params.group, rectified))
-
-    def _sums(self, bottoms: tuple[Array, ...], rectified: bool) -> tuple[Array, ...]:
-        weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
-        filtering = Filtering(self.window, self.params.group, rectified)
-        return tuple([conv2d(x, weights, bias, filtering) for x in bottoms])

@@ -99,19 +99,16 @@ class InnerProduct(Layer):
         weights = self.blobs[0].reshape(len(self.blobs[0]), len(into), -1) * into[None, :, None]
         return [weights.reshape(self.blobs[0].shape).astype(np.float32), *self.blobs[1:]]
 
-    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return self._products(bottoms[0], False)
+    def forward(self, *bottoms: Array, rectified: bool = False) -> tuple[Array, ...]:
+        lead = bottoms[0].shape[: self.axis(self.params.axis, bottoms[0].shape)]
+        bias = self.blobs[1] if self.params.bias_term else None
+        y = inner_product(bottoms[0].reshape(count(lead), -1), self.weight_rows, bias, rectified)
+        return (y.reshape(*lead, self.params.num_output),)
 
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
-        return self._products(bottoms[0], True)
+        return self.forward(*bottoms, rectified=True)
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         lead = count(bottoms[0][: self.axis(self.params.axis, bottoms[0])])
         bias = self.blobs[1] if self.params.bias_term else None
         return native_inner_product((lead, count(bottoms[0]) // max(lead, 1)), self.weight_rows, bias, rectified)
-
-    def _products(self, x: Array, rectified: bool) -> tuple[Array, ...]:
-        lead = x.shape[: self.axis(self.params.axis, x.shape)]
-        bias = self.blobs[1] if self.params.bias_term else None
-        y = inner_product(x.reshape(count(lead), -1), self.weight_rows, bias, rectified)
-        return (y.reshape(*lead, self.params.num_output),)

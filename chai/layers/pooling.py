@@ -36,7 +36,7 @@ class Pooling(Layer):
     new_tops = True
     tops_allowed = (1, 2)
     precision_expected = True
-    _measured: tuple[Any, Shape, tuple[Window, Shape]] | None = None  # of these parameters and this map
+    _measured: tuple[Any, Shape, tuple[Window, Shape, Array | None]] | None = None  # of these parameters and this map
 
     @dataclass(frozen=True)
     class Params:
@@ -137,9 +137,7 @@ class Pooling(Layer):
         return None if own == others else f"{show(own)}, in Caffe {show(others)}: no window in the padding is dropped"
 
     def lower(self, target: Arithmetic) -> list[Task]:
-        shape = target.shapes[self.bottoms[0]]
-        window, out = self.window(shape), self.shapes(shape)[0][2:]
-        areas = None if self.params.pool == "MAX" else self._areas(shape, window, out)
+        window, out, areas = self._windows(target.shapes[self.bottoms[0]])
         return [target.pool(self, window, (out[0], out[1]), areas)]
 
     @property
@@ -163,10 +161,10 @@ class Pooling(Layer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
-        window, out = self._windows(x.shape)
+        window, out, areas = self._windows(x.shape)
         if len(self.tops) > 1:
             return pooling.max_pool_and_place(x, window, out)
-        if self.params.pool == "MAX":
+        if areas is None:
             top = pooling.max_pool(x, window, out)
             if self.whole_windows:  # of padding alone have 0
                 top = np.where(pooling.areas(window, out, (0, 0), x.shape[2:]) <= 0, np.float32(0), top)
@@ -174,30 +172,25 @@ class Pooling(Layer):
         if self.params.pool == "STOCHASTIC":  # as in Caffe, FLT_MIN avoids a division by 0
             total = pooling.sum_pool(x, window, out)
             return (pooling.sum_pool(x * x, window, out) / (total + np.finfo(np.float32).tiny),)
-        return (pooling.mean_pool(x, window, out, self._areas(x.shape, window, out)),)
+        return (pooling.mean_pool(x, window, out, areas),)
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(self.tops) > 1 or self.params.pool == "STOCHASTIC" or self.unlike_caffe(*bottoms):
             return None
-        window, out = self._windows(bottoms[0])
-        areas = None if self.params.pool == "MAX" else self._areas(bottoms[0], window, out)
-        return pooling.native_pool(bottoms[0], window, out, areas)
+        return pooling.native_pool(bottoms[0], *self._windows(bottoms[0]))
 
-    def _windows(self, shape: Shape) -> tuple[Window, Shape]:
-        """Return the window over a map of this shape, and the numbers of its places, down and across."""
+    def _windows(self, shape: Shape) -> tuple[Window, Shape, Array | None]:
+        """Return the window over a map of this shape, the numbers of its places, down and across, and what averages divide by."""
         last = self._measured  # another thread may replace it
         if last is None or last[0] is not self.params or last[1] != shape:
-            last = self._measured = self.params, shape, (self.window(shape), self.shapes(shape)[0][2:])
+            window, out = self.window(shape), self.shapes(shape)[0][2:]
+            areas = None if self.params.pool == "MAX" else self._areas(shape, window, out)
+            last = self._measured = self.params, shape, (window, out, areas)
         return last[2]
 
     def _areas(self, shape: Shape, window: Window, out: Shape) -> Array:
-        """Return the divisor of the average for each window."""
-        areas = self._divisors(shape, window, out)
+        """Return the number of pixels that each average is divided by."""
+        before, after = ((0, 0), (0, 0)) if self.params.pool == "AVE_EXC_PAD" else self._sides
+        last = shape[2] + after[0], shape[3] + after[1]
+        areas = pooling.areas(window, out, (-before[0], -before[1]), last)
         return np.maximum(areas, 1) if self.whole_windows else areas  # one beyond the padding has a sum of 0
-
-    def _divisors(self, shape: Shape, window: Window, out: Shape) -> Array:
-        if self.params.pool == "AVE_EXC_PAD":
-            return pooling.areas(window, out, (0, 0), shape[2:])
-        before, after = self._sides
-        first = -before[0], -before[1]
-        return pooling.areas(window, out, first, (shape[2] + after[0], shape[3] + after[1]))

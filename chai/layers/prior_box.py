@@ -87,22 +87,13 @@ class PriorBox(Layer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params
         h, w = bottoms[0].shape[2:]
-        img_h = p.img_h or p.img_size or bottoms[1].shape[2]
-        img_w = p.img_w or p.img_size or bottoms[1].shape[3]
-        step_h = p.step_h or p.step or img_h / h
-        step_w = p.step_w or p.step or img_w / w
+        image = p.img_w or p.img_size or bottoms[1].shape[3], p.img_h or p.img_size or bottoms[1].shape[2]
+        steps = p.step_w or p.step or image[0] / w, p.step_h or p.step or image[1] / h
+        places = np.stack(np.meshgrid(np.arange(w), np.arange(h)), 2)[:, :, None].astype(np.float32)  # x, y
+        centers = (places + np.float32(p.offset)) * np.array(steps, np.float32)
         half = np.array(self._boxes(), np.float32) / 2  # (boxes, 2): width, height
-        center_x = ((np.arange(w, dtype=np.float32) + np.float32(p.offset)) * np.float32(step_w)).reshape(1, w, 1)
-        center_y = ((np.arange(h, dtype=np.float32) + np.float32(p.offset)) * np.float32(step_h)).reshape(h, 1, 1)
-        corners = np.empty((h, w, len(half), 4), np.float32)
-        corners[..., 0] = (center_x - half[:, 0]) / img_w
-        corners[..., 1] = (center_y - half[:, 1]) / img_h
-        corners[..., 2] = (center_x + half[:, 0]) / img_w
-        corners[..., 3] = (center_y + half[:, 1]) / img_h
+        corners = np.concatenate([centers - half, centers + half], 3) / np.array([*image, *image], np.float32)
         if p.clip:
             np.clip(corners, 0, 1, out=corners)
-        top = np.empty((1, 2, corners.size), np.float32)
-        top[0, 0] = corners.ravel()
-        variance = p.variance or (0.1,)  # SSD's default
-        top[0, 1] = np.resize(np.array(variance, np.float32), corners.size)
-        return (top,)
+        variances = np.resize(np.array(p.variance or (0.1,), np.float32), corners.size)  # 0.1 is SSD's default
+        return (np.stack([corners.ravel(), variances])[None],)

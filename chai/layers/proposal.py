@@ -84,21 +84,21 @@ class Proposal(Layer):
         regions[:, 1:] = corners[kept]
         return (regions, scores[kept])[: len(self.tops)]
 
-    def _anchors(self) -> tuple[Array, float]:
-        """Return widths and heights (A, 2), with scales varying fastest, and their common centre, x and y in one number."""
+    def _anchors(self) -> Array:
+        """Return widths and heights (A, 2), with scales varying fastest."""
         p = self.params
         base, ratio = np.float32(p.base_size), np.array(p.ratio, np.float32)
         wide = np.floor(np.sqrt(base * base / ratio) + np.float32(0.5))
         high = np.floor(wide * ratio + np.float32(0.5))
         sides = np.stack([wide, high], 1)[:, None] * np.array(p.scale, np.float32)[:, None]
-        return sides.reshape(-1, 2), p.base_size / 2
+        return sides.reshape(-1, 2)
 
     def _moved(self, deltas: Array) -> Array:
         """Return the corners (H * W * A, 4) of the anchors at every pixel, moved and scaled by the deltas."""
         h, w = deltas.shape[2:]
-        sides, middle = self._anchors()
+        sides = self._anchors()
         by = deltas.reshape(len(sides), 4, h, w).transpose(2, 3, 0, 1)  # (H, W, A, 4)
         places = np.stack(np.meshgrid(np.arange(w), np.arange(h)), 2)[:, :, None].astype(np.float32)
-        centers = places * np.float32(self.params.feat_stride) + middle + by[..., :2] * sides
+        centers = places * np.float32(self.params.feat_stride) + self.params.base_size / 2 + by[..., :2] * sides
         half = np.exp(by[..., 2:]) * sides / 2
         return np.concatenate([centers - half, centers + half], 3).reshape(-1, 4)

@@ -51,16 +51,13 @@ class ReLU(Layer):
         slope = np.full(1, self.params.negative_slope, np.float32)
         return native_leaky(bottoms[0], slope) if self.most is None else None
 
-    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return self._clamped(bottoms[0], None)
-
-    def overwrite(self, bottom: Array) -> tuple[Array, ...]:
-        return self._clamped(bottom, bottom)
-
-    def _clamped(self, x: Array, out: Array | None) -> tuple[Array, ...]:
-        below = np.minimum(x, 0) if self.params.negative_slope else None
-        y = np.asarray(np.maximum(x, 0, out=out))  # a blob without axes is an array, too
+    def forward(self, *bottoms: Array, out: Array | None = None) -> tuple[Array, ...]:
+        below = np.minimum(bottoms[0], 0) if self.params.negative_slope else None
+        y = np.asarray(np.maximum(bottoms[0], 0, out=out))  # a blob without axes is an array, too
         if below is not None:
             below *= np.float32(self.params.negative_slope)
             y += below
         return (y if self.most is None else np.minimum(y, np.float32(self.most), out=y),)
+
+    def overwrite(self, bottom: Array) -> tuple[Array, ...]:
+        return self.forward(bottom, out=bottom)

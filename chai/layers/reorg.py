@@ -94,7 +94,7 @@ class Reorg(SquaresLayer):
         every.tops = (all_places,)
         for i, (row, column) in enumerate(product(range(s), repeat=2)):
             part = blob(f"place {row} {column}", channels, h, w)
-            work.append(pick_place(self, target, (large, part), s, (row, column)))
+            work.append(pick_place(self, target, (large, part), stepping(s), (row, column)))
             joins.append(target.copy(every, part, i * channels))
         back = np.argsort(_folded(c, area, word))
         return [
