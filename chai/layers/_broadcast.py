@@ -27,6 +27,14 @@ def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, s
     return layer.beyond(overlay, "eltwise", operation=operation, vector=one != two, leaky=bool(layer.slope), **sizes)
 
 
+def broadcast(layer: Layer, problem: str, *shapes: Shape) -> Shape:
+    """Return the shape that these have together by numpy's rule. Raises ShapeError, with ``problem``, if they have none."""
+    try:
+        return tuple(map(int, np.broadcast_shapes(*shapes)))
+    except ValueError:
+        raise layer.wrong(f"{problem}: axes must be equal or 1") from None
+
+
 class BroadcastLayer(AffineLayer):
     """The second operand is the second bottom, or else a trained blob of ``num_axes`` axes (-1: all) from ``axis`` on.
 
@@ -94,12 +102,7 @@ class PairLayer(Layer):
     operation: ClassVar[str | None] = None  # Caffe's name of what an overlay computes for it
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        try:
-            return (tuple(map(int, np.broadcast_shapes(*bottoms))),)
-        except ValueError:
-            raise self.wrong(
-                f"{show(bottoms[0])} and {show(bottoms[1])} do not face each other: axes must be equal or 1"
-            ) from None
+        return (broadcast(self, f"{show(bottoms[0])} and {show(bottoms[1])} do not face each other", *bottoms),)
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         return self.without_unit if self.operation is None else pair_refused(self, overlay, self.operation, *bottoms)

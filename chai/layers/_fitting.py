@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from ..tasks import Task
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
-from ._pick import pick_place, picks, stepping
+from ._pick import pick_place, picks, stepping, writing
 from ._squares import Squares
 from ._window import WindowLayer, conv_refused
 
@@ -82,7 +81,7 @@ class BySquares:
             part = target.blob_between(top, f"part {row} {column}", shape, target.formats[top])
             work += [pick_place(layer, target, (bottom, pixels), stepping(f), (row, column))]
             work += [replace(own, inputs=(pixels,), output=part)]
-            joins.append(target.copy(_writing(layer, parts), part, i * squares.apart))
+            joins.append(target.copy(writing(layer, parts), part, i * squares.apart))
         return [*work, *joins, *squares.interleave(layer, target, parts)]
 
 
@@ -109,13 +108,6 @@ def smaller(layer: WindowLayer, overlay: Overlay, bottom: Shape) -> ByChannels |
         if not own and not conv_refused(layer, overlay, stepping(f), (bottom[1], bottom[1]), bottom):
             return BySquares(f)
     return None
-
-
-def _writing(layer: WindowLayer, top: str) -> WindowLayer:
-    """Return a copy of a layer with another top."""
-    other = copy(layer)
-    other.tops = (top,)
-    return other
 
 
 def _of(multipliers: Array, outputs: slice) -> Array:

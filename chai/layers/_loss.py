@@ -57,11 +57,8 @@ class Loss(Layer):
         counts = np.ones(index.shape, bool) if ignore is None else index != ignore
         wrong = index[counts & ((index < 0) | (index >= classes))]
         if wrong.size:
-            raise ModelError(
-                f"layer {self.name!r} ({self.type}): label {wrong[0]} is outside 0 .. {classes - 1}",
-                layer=self.name,
-                hint="loss_param { ignore_label: N } for labels that do not count",
-            )
+            what = f"label {wrong[0]} is outside 0 .. {classes - 1}"
+            raise self.failure(ModelError(what, hint="loss_param { ignore_label: N } for labels that do not count"))
         return flat, np.where(counts, index, 0), counts
 
     def divisor(self, positions: Shape, valid: int, default: str) -> float:

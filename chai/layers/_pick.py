@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 from ..blob import Array, Shape
 from ..graph import Arithmetic, Layer
@@ -34,6 +35,13 @@ def pick_channels(layer: Layer, target: Arithmetic, bottom: str, top: str, chann
     taps = np.zeros((len(channels), target.shapes[bottom][1], 1, 1), np.int8)
     taps[np.arange(len(channels)), np.asarray(channels)] = 1
     return target.pick(layer, bottom, top, taps, POINT, 1)
+
+
+def writing(layer: Layer, top: str) -> Layer:
+    """Return a copy of a layer with another top."""
+    other = copy(layer)
+    other.tops = (top,)
+    return other
 
 
 def stepping(factor: int) -> Window:

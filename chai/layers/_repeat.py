@@ -27,11 +27,16 @@ class RepeatLayer(Layer):
         factors = self.repeats(bottoms[0])
         if isinstance(factors, str):
             return factors
-        _, channels, height, width = bottoms[0]
-        sizes = {"factor": max(factors), "size": max(height * factors[0], width * factors[1]), "channels": channels}
-        return self.beyond(overlay, "upsample", **sizes) or too_many_rows(overlay, channels, height)
+        return upsample_refused(self, overlay, bottoms[0], factors)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         factors = self.repeats(target.shapes[self.bottoms[0]])
         assert not isinstance(factors, str)
         return [target.upsample(self, self.tops[0], factors)]
+
+
+def upsample_refused(layer: Layer, overlay: Overlay, bottom: Shape, factors: tuple[int, int]) -> str | None:
+    """Return why the overlay cannot make rectangles of a bottom's pixels, or put zeros around them; None if it can."""
+    _, channels, height, width = bottom
+    sizes = {"factor": max(factors), "size": max(height * factors[0], width * factors[1]), "channels": channels}
+    return layer.beyond(overlay, "upsample", **sizes) or too_many_rows(overlay, channels, height)

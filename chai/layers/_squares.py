@@ -15,6 +15,7 @@ from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from ._pick import channels_refused, pick_channels, picks
+from ._repeat import upsample_refused
 from ._window import conv_refused
 
 
@@ -77,23 +78,23 @@ class SquaresLayer(Layer):
     def keeps_format(self) -> bool:
         return True
 
-    def squares(self, bottom: Shape) -> Array | str:
-        """Return the bottom's channels (rows, columns, channels of the top), int; or why it does something else."""
+    @property
+    def squares(self) -> tuple[int, bool] | str:
+        """Return the side of the squares, and ``outer`` of ``in_squares``; or why it does something else."""
         raise NotImplementedError(self.type)
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        channels = self.squares(bottoms[0])
-        if isinstance(channels, str) or not picks(overlay):
-            return channels if isinstance(channels, str) else self.without_unit
-        rows, columns, outputs = channels.shape
-        squares = Squares(self, overlay, outputs, (rows, columns))
+        if isinstance(self.squares, str) or not picks(overlay):
+            return self.squares if isinstance(self.squares, str) else self.without_unit
+        side, _ = self.squares
+        n, c, height, width = bottoms[0]
+        outputs = c // side**2
+        squares = Squares(self, overlay, outputs, (side, side))
         if not squares.refused(self, overlay, bottoms[0]):
             return channels_refused(self, overlay, bottoms[0], squares.total)
-        n, c, height, width = bottoms[0]
-        spread = n, c, height * rows, width * columns
-        sizes = {"factor": max(rows, columns), "size": max(spread[2:]), "channels": c}
-        reason = self.beyond(overlay, "upsample", **sizes) or too_many_rows(overlay, c, height)
-        return reason or conv_refused(self, overlay, _spread_window(rows, columns), (outputs, 1), spread)
+        spread = n, c, height * side, width * side
+        reason = upsample_refused(self, overlay, bottoms[0], (side, side))
+        return reason or conv_refused(self, overlay, _spread_window(side), (outputs, 1), spread)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         """Return the Tasks that interleave the bottom, after one that puts its channels in order unless they are.
@@ -102,35 +103,43 @@ class SquaresLayer(Layer):
         single 1 for each channel of the top picks its pixels.
         """
         bottom, top = self.bottoms[0], self.tops[0]
-        channels = self.squares(target.shapes[bottom])
-        assert not isinstance(channels, str)
-        rows, columns, outputs = channels.shape
+        assert not isinstance(self.squares, str)
+        side, outer = self.squares
         n, c, height, width = target.shapes[bottom]
-        squares = Squares(self, target.overlay, outputs, (rows, columns))
+        channels = in_squares(np.arange(c).reshape(1, c, 1, 1), side, outer=outer)[
+            0
+        ]  # of the bottom, for each of the top
+        outputs = len(channels)
+        squares = Squares(self, target.overlay, outputs, (side, side))
         if squares.refused(self, target.overlay, target.shapes[bottom]):
-            spread = target.blob_between(top, "spread", (n, c, height * rows, width * columns), target.formats[bottom])
-            taps = np.zeros((outputs, c, 2 * rows - 1, 2 * columns - 1), np.int8)
-            for i, j, channel in np.ndindex(channels.shape):
-                taps[channel, channels[i, j, channel], rows - 1 - i, columns - 1 - j] = 1
-            work = target.upsample(self, spread, (rows, columns), spread=True)
-            return [work, target.pick(self, spread, top, taps, _spread_window(rows, columns), 1)]
+            spread = target.blob_between(top, "spread", (n, c, height * side, width * side), target.formats[bottom])
+            taps = np.zeros((outputs, c, 2 * side - 1, 2 * side - 1), np.int8)
+            for channel, i, j in np.ndindex(channels.shape):
+                taps[channel, channels[channel, i, j], side - 1 - i, side - 1 - j] = 1
+            work = target.upsample(self, spread, (side, side), spread=True)
+            return [work, target.pick(self, spread, top, taps, _spread_window(side), 1)]
         order = np.zeros(squares.total, np.intp)  # channels between two parts are not read
-        for part, place in enumerate(squares.places()):
-            order[part * squares.apart : part * squares.apart + outputs] = channels[place]
+        for part, (row, column) in enumerate(squares.places()):
+            order[part * squares.apart : part * squares.apart + outputs] = channels[:, row, column]
         if np.array_equal(order, np.arange(c)) and target.formats[bottom] == target.formats[top]:
             return [*squares.interleave(self, target, bottom)]
         parts = target.blob_between(top, "parts", (n, squares.total, height, width), target.formats[top])
         return [pick_channels(self, target, bottom, parts, order), *squares.interleave(self, target, parts)]
 
 
-def in_order(rows: int, columns: int, channels: int, *, outer: bool) -> Array:
-    """Return channels as ``SquaresLayer.squares`` does: those of a pixel side by side, or if ``outer`` those of a channel."""
-    count = np.arange(rows * columns * channels)
+def in_squares(x: Array, side: int, *, outer: bool) -> Array:
+    """Return a map with ``side`` x ``side`` pixels for each of x (N, C, H, W), which are of side * side channels.
+
+    Those of one pixel of a square are side by side, or if ``outer`` those of one channel of the map.
+    """
+    n, _, h, w = x.shape
     if outer:
-        return count.reshape(channels, rows, columns).transpose(1, 2, 0)
-    return count.reshape(rows, columns, channels)
+        pixels = x.reshape(n, -1, side, side, h, w).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        pixels = x.reshape(n, side, side, -1, h, w).transpose(0, 3, 4, 1, 5, 2)
+    return pixels.reshape(n, -1, h * side, w * side)
 
 
-def _spread_window(rows: int, columns: int) -> Window:
+def _spread_window(side: int) -> Window:
     """Return the window whose taps see the one pixel of each square, from every pixel of it."""
-    return Window((2 * rows - 1, 2 * columns - 1), (1, 1), (rows - 1, columns - 1))
+    return Window((2 * side - 1, 2 * side - 1), (1, 1), (side - 1, side - 1))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..blob import Array, Shape, show
+from ..blob import Array, Shape, count, show
 from ..graph.params import SIZE, within
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from ._detections import few
 from ._heads import HeadLayer, HeadParams, joined
 from .sigmoid import sigmoid
@@ -42,24 +42,21 @@ class AnchorFreeDetectionOutput(HeadLayer):
             raise self.wrong(f"expected maps or blobs of all maps of the same images, found {self._listed(bottoms)}")
         if len(first) == 3 and len(bottoms) > 2:
             raise self.wrong(f"expected distances and classes of all cells, found {self._listed(bottoms)}")
-        pairs = self._pairs(*[shape[1:] for shape in bottoms])
-        classes, cells = set(), 0
-        for boxes, scores in pairs:
-            if scores is None:
-                scores = (boxes[0] - bins, *boxes[1:])
-            elif boxes[0] != bins or boxes[1:] != scores[1:]:
-                raise self.wrong(
-                    f"{self._listed(bottoms)}: expected {bins} channels of distances beside those of classes"
-                )
-            classes.add(scores[0])
-            cells += int(np.prod(scores[1:]))
+        if self._apart(first[1], len(bottoms)):
+            pairs = [*zip(bottoms[::2], bottoms[1::2])]
+        else:
+            pairs = [((n, bins, *cells), (n, channels - bins, *cells)) for n, channels, *cells in bottoms]
+        if any(boxes[1] != bins or boxes[2:] != scores[2:] for boxes, scores in pairs):
+            raise self.wrong(f"{self._listed(bottoms)}: expected {bins} channels of distances beside those of classes")
+        classes, cells = {scores[1] for _, scores in pairs}, sum(count(scores[2:]) for _, scores in pairs)
         if len(classes) != 1 or min(classes) < 1:
             raise self.wrong(
                 f"{self._listed(bottoms)}: expected {bins} channels of distances and some classes, alike in all"
             )
-        if len(first) == 3 and sum(h * w for h, w in self._grids()) != cells:
+        expected = sum(h * w for h, w in self._grids())
+        if len(first) == 3 and expected != cells:
             raise self.wrong(
-                f"{cells} cells; expected {sum(h * w for h, w in self._grids())} for strides {list(self.params.stride)} and "
+                f"{cells} cells; expected {expected} for strides {list(self.params.stride)} and "
                 f"an input of {self.params.height}x{self.params.width}"
             )
         few(self, boxes=cells, scores=cells * classes.pop())
@@ -71,35 +68,28 @@ class AnchorFreeDetectionOutput(HeadLayer):
     def _grids(self) -> list[tuple[int, int]]:
         """Return height and width in cells of each map of form 3."""
         p = self.params
-        return [(-(-p.height // stride), -(-p.width // stride)) for stride in p.stride]
+        return [(ceil_div(p.height, stride), ceil_div(p.width, stride)) for stride in p.stride]
 
-    def _pairs(self, *items: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...] | None]]:
-        """Return the shapes of an image's distances, and of its classes if they have a bottom of their own."""
-        if items[0][0] == 4 * self.params.reg_max and len(items) % 2 == 0:
-            return list(zip(items[::2], items[1::2]))
-        return [(item, None) for item in items]
-
-    def _maps(self, *bottoms: Array) -> Iterator[tuple[Array, Array, int, int]]:
-        """Yield distances (4 * reg_max, cells), classes (classes, cells), height and width of each map: views."""
-        bins = 4 * self.params.reg_max
-        apart = self._pairs(*[bottom.shape for bottom in bottoms])[0][1] is not None
-        boxes = bottoms[::2] if apart else [bottom[:bins] for bottom in bottoms]
-        scores = bottoms[1::2] if apart else [bottom[bins:] for bottom in bottoms]
-        if bottoms[0].ndim == 3:
-            for distances, classes in zip(boxes, scores):
-                height, width = distances.shape[1:]
-                yield distances.reshape(bins, -1), classes.reshape(len(classes), -1), height, width
-            return
-        start = 0
-        for height, width in self._grids():
-            part = slice(start, start + height * width)
-            yield boxes[0][:, part], scores[0][:, part], height, width
-            start = part.stop
+    def _apart(self, channels: int, bottoms: int) -> bool:
+        """Return whether distances and classes have bottoms of their own, of which the first has so many channels."""
+        return bool(channels == 4 * self.params.reg_max and bottoms % 2 == 0)
 
     def candidates(self, *bottoms: Array) -> tuple[Array, Array, Array]:
-        return joined([self._of_map(*one) for one in self._maps(*bottoms)])
+        bins = 4 * self.params.reg_max
+        if self._apart(len(bottoms[0]), len(bottoms)):
+            pairs = [*zip(bottoms[::2], bottoms[1::2])]
+        else:
+            pairs = [(bottom[:bins], bottom[bins:]) for bottom in bottoms]
+        if bottoms[0].ndim == 3:
+            grids = [boxes.shape[1:] for boxes, _ in pairs]
+        else:
+            grids = self._grids()
+            ends = np.cumsum([height * width for height, width in grids])[:-1]
+            pairs = [*zip(*(np.split(blob, ends, 1) for blob in pairs[0]))]
+        return joined([self._of_map(*pair, *grid) for pair, grid in zip(pairs, grids)])
 
     def _of_map(self, boxes: Array, classes: Array, height: int, width: int) -> tuple[Array, Array, Array]:
+        boxes, classes = boxes.reshape(len(boxes), -1), classes.reshape(len(classes), -1)
         cell = np.flatnonzero(classes.max(0) > self.least_logit)
         scores = sigmoid(classes[:, cell])
         label, which = self.chosen(scores)

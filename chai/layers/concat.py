@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, count, show
@@ -15,7 +14,7 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
-from ._pick import channels_refused, pick_channels, picks
+from ._pick import channels_refused, pick_channels, picks, writing
 
 
 class Concat(Layer):
@@ -70,11 +69,10 @@ class Concat(Layer):
             return [target.copy(self, bottom, sum(sizes[:i])) for i, bottom in enumerate(self.bottoms)]
         firsts = [sum(round_up(channels, step) for channels in sizes[:i]) for i in range(len(sizes))]
         n, _, *size = target.shapes[top]
-        layer, apart = copy(self), (n, firsts[-1] + sizes[-1], *size)
-        layer.tops = (target.blob_between(top, "apart", apart, target.formats[top]),)
-        branches = [target.copy(layer, bottom, first) for bottom, first in zip(self.bottoms, firsts)]
+        apart = target.blob_between(top, "apart", (n, firsts[-1] + sizes[-1], *size), target.formats[top])
+        branches = [target.copy(writing(self, apart), *branch) for branch in zip(self.bottoms, firsts)]
         channels = [first + i for first, channels in zip(firsts, sizes) for i in range(channels)]
-        return [*branches, pick_channels(self, target, layer.tops[0], top, channels)]
+        return [*branches, pick_channels(self, target, apart, top, channels)]
 
     def channels_from(self, bottom: str, shapes: Mapping[str, Shape]) -> int | None:
         if self.bottoms.count(bottom) != 1 or self.along(shapes[bottom]) != 1:

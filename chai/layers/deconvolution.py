@@ -13,10 +13,11 @@ from ..graph import Arithmetic
 from ..kernels.convolution import deconv2d
 from ..overlay import Overlay
 from ..tasks import Task
-from ..tasks.upsample import too_many_rows
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
+from ._pick import writing
+from ._repeat import upsample_refused
 from ._squares import Squares
 from ._window import WindowLayer
 
@@ -68,14 +69,9 @@ class Deconvolution(WindowLayer):
             return f"stride {show(stride)} with dilation {show(window.dilation)}"
         if self._phases(overlay, bottom):
             return None
-        if stride != (1, 1):
-            spread = (*bottom[:2], bottom[2] * stride[0], bottom[3] * stride[1])
-            sizes = {"factor": max(stride), "size": max(spread[2:]), "channels": bottom[1]}
-            reason = self.beyond(overlay, "upsample", **sizes) or too_many_rows(overlay, bottom[1], bottom[2])
-            if reason:
-                return reason
-            bottom = spread
-        return self.refused(overlay, window, bottom)
+        spread = (*bottom[:2], bottom[2] * stride[0], bottom[3] * stride[1])
+        reason = None if stride == (1, 1) else upsample_refused(self, overlay, bottom, stride)
+        return reason or self.refused(overlay, window, spread)
 
     @property
     def _turned(self) -> Window:
@@ -127,13 +123,11 @@ class Deconvolution(WindowLayer):
             gaps = [squares.apart - squares.channels] * (len(work) - 1) + [0]
             joint = replace(type(whole).merged(work, gaps, parts), origin=self.origin)
             return [joint, *squares.interleave(self, target, parts)]
-        layer = copy(self)
-        layer.tops = (parts,)
         copies = []
         for i, task in enumerate(work):
             name = target.blob_between(top, f"part {i}", (n, squares.channels, *size), format)
             work[i] = replace(task, output=name)
-            copies.append(target.copy(layer, name, i * squares.apart))
+            copies.append(target.copy(writing(self, parts), name, i * squares.apart))
         return [*work, *copies, *squares.interleave(self, target, parts)]
 
     def _convolution(self, target: Arithmetic, bottom: str) -> Task:

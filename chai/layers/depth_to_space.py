@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
 from ..graph.params import size
-from ._squares import SquaresLayer, in_order
+from ._squares import SquaresLayer, in_squares
 
 
 class DepthToSpace(SquaresLayer):
@@ -38,19 +38,15 @@ class DepthToSpace(SquaresLayer):
         top = h * b, w * b, c // (b * b)
         return ((n, *top) if form == "NHWC" else (n, top[2], *top[:2]),)
 
-    def squares(self, bottom: Shape) -> Array | str:
-        b, form = self.params.block_size or 1, self.params.data_format
-        if form == "NHWC":
+    @property
+    def squares(self) -> tuple[int, bool] | str:
+        if self.params.data_format == "NHWC":
             return "its channels are the last axis"
-        return in_order(b, b, bottom[1] // (b * b), outer=form == "CRD")
+        return self.params.block_size, self.params.data_format == "CRD"
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, b = bottoms[0], self.params.block_size
-        top = self.shapes(x.shape)[0]
         if self.params.data_format == "NHWC":
             n, h, w, _ = x.shape
-            return (x.reshape(n, h, w, b, b, -1).transpose(0, 1, 3, 2, 4, 5).reshape(top),)
-        n, _, h, w = x.shape
-        if self.params.data_format == "CRD":
-            return (x.reshape(n, -1, b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(top),)
-        return (x.reshape(n, b, b, -1, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(top),)
+            return (x.reshape(n, h, w, b, b, -1).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * b, w * b, -1),)
+        return (in_squares(x, b, outer=self.params.data_format == "CRD"),)

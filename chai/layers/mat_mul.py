@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..util.lazy_numpy import np
+from ._broadcast import broadcast
 
 
 class MatMul(Layer):
@@ -23,10 +24,7 @@ class MatMul(Layer):
         left, right = x if len(x) > 1 else (1, *x), y if len(y) > 1 else (*y, 1)
         if left[-1] != right[-2]:
             raise self.wrong(f"{left[-1]} columns of {show(x)} do not face {right[-2]} rows of {show(y)}")
-        try:
-            lead = tuple(map(int, np.broadcast_shapes(left[:-2], right[:-2])))
-        except ValueError:
-            raise self.wrong(f"the matrices of {show(x)} and {show(y)} do not pair: axes must be equal or 1") from None
+        lead = broadcast(self, f"the matrices of {show(x)} and {show(y)} do not pair", left[:-2], right[:-2])
         return ((*lead, *left[-2:-1][: len(x) - 1], *right[-1:][: len(y) - 1]),)
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 from itertools import product
 
@@ -13,8 +12,8 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.copy import Copy, Fold
 from ..util.lazy_numpy import np
-from ._pick import channels_refused, pick_channels, pick_place, picks, stepping
-from ._squares import SquaresLayer, in_order
+from ._pick import channels_refused, pick_channels, pick_place, picks, stepping, writing
+from ._squares import SquaresLayer, in_squares
 from ._window import conv_refused
 
 
@@ -45,15 +44,15 @@ class Reorg(SquaresLayer):
             raise self.wrong(f"{show(bottoms[0])} cannot be divided by stride {s}")
         return ((n, c // (s * s), h * s, w * s) if self.params.reverse else (n, c * s * s, h // s, w // s),)
 
-    def squares(self, bottom: Shape) -> Array | str:
-        s = self.params.stride or 1
-        return in_order(s, s, bottom[1] // (s * s), outer=False)
+    @property
+    def squares(self) -> tuple[int, bool]:
+        return self.params.stride, False
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if self.params.reverse:
             return super().unsupported(overlay, *bottoms)
         n, c, h, w = bottoms[0]
-        s, top, word = self.params.stride or 1, self.shapes(bottoms[0])[0], overlay.layout.channels_per_word
+        s, top, word = self.params.stride, self.shapes(bottoms[0])[0], overlay.layout.channels_per_word
         if not picks(overlay):
             return self.without_unit
         if c // (s * s) % word:
@@ -73,7 +72,7 @@ class Reorg(SquaresLayer):
         """
         if self.params.reverse:
             return super().lower(target)
-        bottom, s, word = self.bottoms[0], self.params.stride or 1, target.overlay.layout.channels_per_word
+        bottom, s, word = self.bottoms[0], self.params.stride, target.overlay.layout.channels_per_word
         n, c, h, w = target.shapes[bottom]
 
         def blob(what: str, *shape: int) -> str:
@@ -90,12 +89,11 @@ class Reorg(SquaresLayer):
             pick_channels(self, target, bottom, words, _folded(channels, area, word)),
             fold(words, large),
         ]
-        joins, every = list[Task](), copy(self)
-        every.tops = (all_places,)
+        joins = list[Task]()
         for i, (row, column) in enumerate(product(range(s), repeat=2)):
             part = blob(f"place {row} {column}", channels, h, w)
             work.append(pick_place(self, target, (large, part), stepping(s), (row, column)))
-            joins.append(target.copy(every, part, i * channels))
+            joins.append(target.copy(writing(self, all_places), part, i * channels))
         back = np.argsort(_folded(c, area, word))
         return [
             *work,
@@ -106,11 +104,11 @@ class Reorg(SquaresLayer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, s = bottoms[0], self.params.stride
-        n, c, h, w = x.shape
-        top = self.shapes(x.shape)[0]
         if self.params.reverse:
-            return (x.reshape(n, s, s, -1, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(top),)
-        return (x.reshape(n, c // (s * s), h, s, w, s).transpose(0, 3, 5, 1, 2, 4).reshape(top),)
+            return (in_squares(x, s, outer=False),)
+        n, c, h, w = x.shape
+        y = x.reshape(n, c // (s * s), h, s, w, s).transpose(0, 3, 5, 1, 2, 4)
+        return (y.reshape(self.shapes(x.shape)[0]),)
 
 
 def _folded(channels: int, area: int, word: int) -> Array:

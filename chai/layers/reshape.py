@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..blob import Array, Shape, count, show
 from ..graph.params import BlobShape, axis_index, nested, size, within
-from ._squares import SquaresLayer, in_order
+from ._squares import SquaresLayer, in_squares
 
 
 class Reshape(SquaresLayer):
@@ -74,13 +74,11 @@ class Reshape(SquaresLayer):
     def keeps_format(self) -> bool:
         return bool(self.params.pixelshuffler > 1)
 
-    def squares(self, bottom: Shape) -> Array | str:
-        r = self.params.pixelshuffler
-        return self.without_unit if r == 1 else in_order(r, r, bottom[1] // (r * r), outer=True)
+    @property
+    def squares(self) -> tuple[int, bool] | str:
+        return self.without_unit if self.params.pixelshuffler == 1 else (self.params.pixelshuffler, True)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        x, r = bottoms[0], self.params.pixelshuffler
-        if r > 1:
-            n, c, h, w = x.shape
-            x = x.reshape(n, c // (r * r), r, r, h, w).transpose(0, 1, 4, 2, 5, 3)
-        return (x.reshape(self.shapes(bottoms[0].shape)[0]),)
+        if self.params.pixelshuffler > 1:
+            return (in_squares(bottoms[0], self.params.pixelshuffler, outer=True),)
+        return (bottoms[0].reshape(self.shapes(bottoms[0].shape)[0]),)

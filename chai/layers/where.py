@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..blob import Array, Shape, show
 from ..graph import Layer
 from ..util.lazy_numpy import np
+from ._broadcast import broadcast
 
 
 class Where(Layer):
@@ -14,11 +15,7 @@ class Where(Layer):
     new_tops = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        try:
-            return (tuple(map(int, np.broadcast_shapes(*bottoms))),)
-        except ValueError:
-            sizes = ", ".join(map(show, bottoms))
-            raise self.wrong(f"{sizes} do not face each other: axes must be equal or 1") from None
+        return (broadcast(self, f"{', '.join(map(show, bottoms))} do not face each other", *bottoms),)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.where(bottoms[0] != 0, bottoms[1], bottoms[2]),)
