@@ -27,9 +27,8 @@ def find(name: str) -> type[Layer] | None:
 def spelled(text: str) -> str | None:
     """Return the type whose name is this text but for case and underscores, or None if there is none."""
     plain = text.replace("_", "").lower()
-    return (
-        next((name for name in _defined(_files()[plain]) if name.lower() == plain), None) if plain in _files() else None
-    )
+    names = _defined(_files()[plain]) if plain in _files() else ()
+    return next((name for name in names if name.lower() == plain), None)
 
 
 def types() -> list[str]:
@@ -40,7 +39,5 @@ def types() -> list[str]:
 def _defined(stem: str) -> dict[str, type[Layer]]:
     """Return the layer types that a file defines, and does not import, by name."""
     module = import_module(f".{stem}", __name__)
-    types = {
-        name: value for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Layer)
-    }
-    return {name: cls for name, cls in types.items() if cls.__module__ == module.__name__}
+    classes = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+    return {n: cls for n, cls in classes.items() if issubclass(cls, Layer) and cls.__module__ == module.__name__}

@@ -15,8 +15,7 @@ from ._affine import AffineLayer
 
 def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, second: Shape) -> str | None:
     """Return why the overlay cannot compute an operation of two blobs, of which one may be a vector; None if it can."""
-    limits = tasks.find("eltwise").limits(overlay)
-    if limits is None or operation not in getattr(limits, "operations", ()):
+    if operation not in getattr(tasks.find("eltwise").limits(overlay), "operations", ()):
         return layer.without_unit
     if layer.slopes is not None or (layer.slope and operation != "SUM"):
         return "a ReLU with slopes after it"
@@ -62,7 +61,9 @@ class BroadcastLayer(AffineLayer):
         return bottoms[:1]
 
     def operand(self, *bottoms: Shape) -> Shape:
-        """Return the shape of the trained operand."""
+        """Return the shape of the second operand."""
+        if len(bottoms) == 2:
+            return bottoms[1]
         first = self.axis(self.params.axis, bottoms[0])
         axes = self.params.num_axes
         return bottoms[0][first:] if axes == -1 else bottoms[0][first : first + axes]
@@ -70,7 +71,7 @@ class BroadcastLayer(AffineLayer):
     def covered(self, *bottoms: Shape) -> range:
         """Return the axes of the first bottom that the second operand has, too."""
         first = self.axis(self.params.axis, bottoms[0])
-        return range(first, first + len(bottoms[1] if len(bottoms) == 2 else self.operand(*bottoms)))
+        return range(first, first + len(self.operand(*bottoms)))
 
     def laid_over(self, shape: Shape, operand: Shape) -> Shape:
         """Return the shape ``operand`` with trailing ones, ready to broadcast over ``shape``."""

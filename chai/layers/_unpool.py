@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 
 from ..blob import Array, Shape
 from ..fixed import Format, Requantization
@@ -15,7 +14,7 @@ from ..tasks.eltwise import Eltwise
 from ..tasks.unsupported import Unsupported
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from ._pick import Sides, border_refused, pick_pixels, pick_place, picks
+from ._pick import Sides, border_refused, pick_pixels, pick_place, picks, writing
 from ._squares import Squares
 from ._window import conv_refused
 from .pooling import Pooling
@@ -95,7 +94,7 @@ class MaxUnpool(Layer):
                 equal = both
             taken, part = equal, blob("part", target.formats[top])
             work.append(Eltwise.of_blobs((x, here), part, self.origin, "PROD", target))
-            joins.append(replace(target.copy(self, part, i * squares.apart), output=parts))
+            joins.append(target.copy(writing(self, parts), part, i * squares.apart))
         cut = _cut(height)
         if not any(cut[0]):
             return [*work, *joins, *squares.interleave(self, target, parts)]

@@ -144,18 +144,13 @@ class WindowLayer(Layer):
         return sides(self, self._pair("pad", p.pad, p.pad_h, p.pad_w, 0))
 
     def _zeros(self) -> tuple[Pair, Pair]:
-        before, after = self._sides
         zeros = []
-        for i, dilation in enumerate(self._dilation):
-            more = after[i] - before[i]
+        for before, after, kernel, dilation in zip(*self._sides, self.kernel, self._dilation):
+            more, most, pads = after - before, max(kernel, FEW) * dilation, f"paddings of {before} and {after}"
             if more % dilation:
-                raise self.wrong(
-                    f"paddings of {before[i]} and {after[i]} with dilation {dilation}; "
-                    "they may differ by a multiple of it"
-                )
-            most = max(self.kernel[i], FEW) * dilation
+                raise self.wrong(f"{pads} with dilation {dilation}; they may differ by a multiple of it")
             if abs(more) > most:
-                raise self.wrong(f"paddings of {before[i]} and {after[i]}; they may differ by {most} at most")
+                raise self.wrong(f"{pads}; they may differ by {most} at most")
             zeros.append((max(more, 0) // dilation, max(-more, 0) // dilation))
         return zeros[0], zeros[1]
 

@@ -47,16 +47,13 @@ class ArgMax(Layer):
             raise self.wrong("a scalar has no axis to search")
         if p.axis is None:
             size = count(shape[1:])
-            top = [1] * max(3, len(shape))
-            top[0], top[1], top[2] = shape[0], 2 if p.out_max_val else 1, p.top_k
+            top = (shape[0], 2 if p.out_max_val else 1, p.top_k, *(1,) * (len(shape) - 3))
         else:
             along = self.axis(p.axis, shape)
-            size = shape[along]
-            top = [*shape]
-            top[along] = p.top_k
+            size, top = shape[along], (*shape[:along], p.top_k, *shape[along + 1 :])
         if p.top_k > size:
             raise self.wrong(f"top_k {p.top_k} of only {size} values")
-        return (tuple(top),)
+        return (top,)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, p = bottoms[0], self.params

@@ -29,6 +29,7 @@ class Crop(Layer):
         offset: tuple[int, ...] = within(0, 2**31 - 1, ())
 
     def window(self, bottom: Shape, like: Shape) -> tuple[slice, ...]:
+        """Return the part of each axis of the bottom that is kept. Raises ShapeError."""
         first = self.axis(self.params.axis, bottom)
         offset = self.params.offset
         if len(like) != len(bottom):
@@ -42,19 +43,15 @@ class Crop(Layer):
                 raise self.wrong(
                     f"axis {i}: {like[i]} elements from {start} on, but the bottom {show(bottom)} has {bottom[i]}"
                 )
-        return (*(slice(None),) * first, *(slice(s, s + like[i]) for i, s in enumerate(starts, first)))
+        return (*map(slice, (0,) * first, bottom), *(slice(s, s + like[i]) for i, s in enumerate(starts, first)))
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        self.window(*bottoms)
-        first = self.axis(self.params.axis, bottoms[0])
-        return ((*bottoms[0][:first], *bottoms[1][first:]),)
+        return (tuple(part.stop - part.start for part in self.window(*bottoms)),)
 
     def _sides(self, bottom: Shape, like: Shape) -> Sides:
         """Return the rows and columns that are removed, as numbers below 0."""
-        rows, columns = (
-            (-(part.start or 0), (size if part.stop is None else part.stop) - size)
-            for part, size in zip(self.window(bottom, like)[2:], bottom[2:])
-        )
+        parts = zip(self.window(bottom, like)[2:], bottom[2:])
+        rows, columns = ((-part.start, part.stop - size) for part, size in parts)
         return rows, columns
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:

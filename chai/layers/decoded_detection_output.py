@@ -54,11 +54,9 @@ class DecodedDetectionOutput(HeadLayer):
         values = values[:, which]  # of few
         scores = values[first:] * values[4] if p.objectness else values[first:]
         if values[4:].max(initial=0) > 1 + ROUNDING:
-            error = ModelError(
-                f"a score of {values[4:].max():.4g}; expected probabilities of boxes that are decoded",
-                hint="a head that is not decoded has maps, or needs its number of classes: [detect] classes = N",
-            )
-            raise self.failure(error)
+            what = f"a score of {values[4:].max():.4g}; expected probabilities of boxes that are decoded"
+            hint = "a head that is not decoded has maps, or needs its number of classes: [detect] classes = N"
+            raise self.failure(ModelError(what, hint=hint))
         label, kept = self.chosen(scores)
         size = np.array([[p.width], [p.height]], np.float32)
         corners = around(values[:2, kept] / size, values[2:4, kept] / size)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import ceil, floor, log2
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, show
 from ..fixed import Format
@@ -18,9 +17,6 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
 from ._pick import picks
-
-if TYPE_CHECKING:
-    from ..tasks.eltwise import Eltwise as EltwiseTask
 
 ROUNDING = 0.95  # of the top's step: what all roundings of partial sums may add up to; multipliers are rounded, too
 
@@ -54,7 +50,9 @@ class Eltwise(Layer):
         return bottoms[:1]
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        unit, operation = _task().limits(overlay), self.params.operation
+        from ..tasks import eltwise  # float networks need no Tasks
+
+        unit, operation = eltwise.Eltwise.limits(overlay), self.params.operation
         if unit is not None and operation not in unit.operations:
             return f"the overlay adds; it has no {operation}"
         if operation != "SUM" and self.slope:
@@ -94,12 +92,6 @@ class Eltwise(Layer):
         for x in bottoms[2:]:
             y = operation(y, x)
         return (y,)
-
-
-def _task() -> type[EltwiseTask]:
-    from ..tasks.eltwise import Eltwise  # float networks need no Tasks
-
-    return Eltwise
 
 
 def chain(layer: Layer, target: Arithmetic, operation: str, coefficients: Sequence[float]) -> list[Task]:

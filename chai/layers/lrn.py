@@ -45,7 +45,7 @@ class LRN(Layer):
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if tasks.find("lrn").limits(overlay) is None:
-            return super().unsupported(overlay, *bottoms)
+            return self.without_unit
         if self.params.norm_region == "WITHIN_CHANNEL":
             return "the overlay normalises across channels, not within a channel"
         size, channels = max(bottoms[0][2:]), bottoms[0][1]

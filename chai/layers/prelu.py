@@ -43,8 +43,7 @@ class PReLU(Layer):
         return (self.params.filler or Filler(value=0.25),)
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        unit = tasks.find("affine").limits(overlay)
-        if unit is None or not getattr(unit, "prelu", False):
+        if not getattr(tasks.find("affine").limits(overlay), "prelu", False):
             return self.without_unit
         shape = on_device(bottoms[0])
         if len(shape) != 4:

@@ -29,9 +29,8 @@ class Scale(BroadcastLayer):
         bias_filler: Filler | None = nested(Filler)
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        factor = () if len(bottoms) == 2 else (self.operand(*bottoms),)
-        bias = bottoms[1] if len(bottoms) == 2 else self.operand(*bottoms)
-        return (*factor, bias) if self.params.bias_term else factor
+        trained = int(len(bottoms) == 1) + int(self.params.bias_term)  # of factor and addend
+        return (self.operand(*bottoms),) * trained
 
     def fillers(self) -> tuple[Filler | None, ...]:
         factor = () if len(self.bottoms) == 2 else (self.params.filler or Filler(value=1.0),)

@@ -72,11 +72,8 @@ class Upsample(RepeatLayer):
         n, c, h, w = self.shapes(x.shape, bottoms[1].shape)[0]
         places = bottoms[1].reshape(n * c, -1).astype(np.intp)
         if places.size and not 0 <= places.min() <= places.max() < h * w:
-            raise self.failure(
-                ModelError(
-                    f"places from {places.min()} to {places.max()} in a map of {h}x{w}: is it the pooling's input size?"
-                )
-            )
+            what = f"places from {places.min()} to {places.max()} in a map of {h}x{w}: is it the pooling's input size?"
+            raise self.failure(ModelError(what))
         y = np.zeros((n * c, h * w), np.float32)
         # row by row, so that the last of several pixels with one index wins, as in a loop
         y[np.arange(n * c).reshape(-1, 1), places] = x.reshape(n * c, -1)
