@@ -106,9 +106,8 @@ class SquaresLayer(Layer):
         assert not isinstance(self.squares, str)
         side, outer = self.squares
         n, c, height, width = target.shapes[bottom]
-        channels = in_squares(np.arange(c).reshape(1, c, 1, 1), side, outer=outer)[
-            0
-        ]  # of the bottom, for each of the top
+        # the bottom's channel of each channel of the top, row and column of a square
+        channels = in_squares(np.arange(c).reshape(1, c, 1, 1), side, outer=outer)[0]
         outputs = len(channels)
         squares = Squares(self, target.overlay, outputs, (side, side))
         if squares.refused(self, target.overlay, target.shapes[bottom]):
@@ -128,9 +127,9 @@ class SquaresLayer(Layer):
 
 
 def in_squares(x: Array, side: int, *, outer: bool) -> Array:
-    """Return a map with ``side`` x ``side`` pixels for each of x (N, C, H, W), which are of side * side channels.
+    """Return a map (N, C / side^2, H * side, W * side) whose squares of pixels are channels of x (N, C, H, W).
 
-    Those of one pixel of a square are side by side, or if ``outer`` those of one channel of the map.
+    Channels of one pixel of the squares are side by side, or if ``outer`` those of one channel of the map.
     """
     n, _, h, w = x.shape
     if outer:

@@ -47,7 +47,7 @@ class AnchoredDetectionOutput(HeadLayer):
         for shape in bottoms:
             if self._classes(shape) != first or shape[0] != bottoms[0][0]:
                 raise self.wrong(f"maps of different classes or images: {show(bottoms[0])} and {show(shape)}")
-            boxes += anchors * shape[-2] * shape[-1] if len(shape) == 4 else anchors * shape[2] * shape[3]
+            boxes += anchors * shape[2] * shape[3]
         few(self, boxes=boxes, scores=boxes * first)
         return ((1, 1, 1, 7),)
 

@@ -59,15 +59,15 @@ class Concat(Layer):
             apart = (bottoms[0][0], sum(round_up(b[1], step) for b in bottoms), *bottoms[0][2:])
             if reason := channels_refused(self, overlay, apart, first):
                 return reason
-        return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=sum(b[1] for b in bottoms))
+        return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=first)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         """Return a Copy of each branch; if one begins within a word, into a blob with gaps, and a Task that closes the gaps."""
         top, step = self.tops[0], self.channel_step(target.overlay)
         sizes = [target.shapes[bottom][1] for bottom in self.bottoms]
-        if not any(channels % step for channels in sizes[:-1]):
-            return [target.copy(self, bottom, sum(sizes[:i])) for i, bottom in enumerate(self.bottoms)]
         firsts = [sum(round_up(channels, step) for channels in sizes[:i]) for i in range(len(sizes))]
+        if not any(channels % step for channels in sizes[:-1]):
+            return [target.copy(self, *branch) for branch in zip(self.bottoms, firsts)]
         n, _, *size = target.shapes[top]
         apart = target.blob_between(top, "apart", (n, firsts[-1] + sizes[-1], *size), target.formats[top])
         branches = [target.copy(writing(self, apart), *branch) for branch in zip(self.bottoms, firsts)]
