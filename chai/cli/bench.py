@@ -234,7 +234,7 @@ def _complete(args: argparse.Namespace) -> None:
 
 def described(run: Mapping[str, Any]) -> str:
     """Return batch and threads of a run."""
-    return f"batch {run['batch']}, {run['threads']} thread{'s' * (run['threads'] > 1)}"
+    return f"batch {run['batch']}, {output.counted(run['threads'], 'thread')}"
 
 
 def report(figures: Mapping[str, Any]) -> None:
@@ -285,7 +285,7 @@ def _run(run: Mapping[str, Any]) -> None:
 
 def _start(starts: Mapping[str, Any], threads: int) -> None:
     """Print the times of processes, and their memory."""
-    output.result("", f"processes with compiled byte code, batch 1, {threads} thread{'s' * (threads > 1)}:")
+    output.result("", f"processes with compiled byte code, batch 1, {output.counted(threads, 'thread')}:")
     output.result("from start to the first result; peak memory, and the slowest of 100 passes in CPU time")
     rows = [
         [

@@ -115,7 +115,7 @@ def run(
     programs: list[Callable[[], Any]] = [once, *others.values(), *([spin] if spin else [])]
     rounds.timed(programs, range(1), threads)  # warm-up
     passes.clear()
-    what = f"rounds, {threads} thread{'s' * (threads > 1)}, batch {images}"
+    what = f"rounds, {output.counted(threads, 'thread')}, batch {images}"
     shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
     times = dict(zip(["chai", *others], rounds.timed(programs, shown, threads, clock)))
     figures = {

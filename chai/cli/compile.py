@@ -71,7 +71,7 @@ def execute(args: argparse.Namespace) -> int:
         f"{args.output}   {args.output.stat().st_size / 1e6:.2f} MB   {job.net.name} for {overlay.name}, batch {args.batch}"
     )
     output.result(
-        f"{sum(len(s.tasks) for s in segments)} Tasks in {len(segments)} segment{'s' * (len(segments) != 1)}, "
+        f"{sum(len(s.tasks) for s in segments)} Tasks in {output.counted(len(segments), 'segment')}, "
         f"{sum(e.startswith('host:') for e in job.net.schedule.engines())} steps on the host"
     )
     if files:

@@ -6,16 +6,15 @@ import argparse
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..blob import Shape
-from ..errors import UsageError
+from ..errors import UnsupportedNodes, UsageError
 from ..graph import Graph
 from ..overlay.sections import LIMITS
 from ..parser.caffemodel import check_fit
 from ..parser.stored import Stored
 from ..passes.infer_shapes import infer_shapes
-from ..report import split_lines
 from ..report.dot import drawn
 from ..report.layer_rows import LayerRow, described, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, listed
@@ -24,9 +23,10 @@ from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo import is_compiled
 from ..zoo.locate import locate, read_network
-from . import options, output, refused
+from . import options, output
+from .output import counted
 from .parsing import option, refuse, section
-from .show_content import NetworkView, Show, of_graph
+from .show_content import NetworkView, RefusedNetwork, RefusedNode, Show, of_graph
 from .show_host import Line, cost_lines, host_lines, host_model
 
 if TYPE_CHECKING:
@@ -67,13 +67,16 @@ def execute(args: argparse.Namespace) -> int:
     if args.source:
         output.result(*_source(args).expandtabs(4).splitlines())
         return 0
-    with Uncollected(), refused.listed(args):
-        if is_compiled(args.net):
-            view = _compiled(args)
-        elif args.overlay or args.engine or args.place != LIMITS:
-            view = _planned(args)
-        else:
-            view = _unplanned(args)
+    planned = args.overlay or args.engine or args.place != LIMITS
+    look = _compiled if is_compiled(args.net) else _planned if planned else _unplanned
+    try:
+        with Uncollected():
+            view = look(args)
+    except UnsupportedNodes as error:
+        if args.json:
+            nodes = cast("list[RefusedNode]", [*error.nodes])
+            output.as_json(RefusedNetwork(str(args.net), error.headline, nodes))
+        raise
     if args.json:
         output.as_json(view.content)
     elif args.listing:
@@ -263,13 +266,17 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
         yield "coarser", f"{SENTENCE}:", listed(plan.coarser)
     if content.wide:
         yield "wide", f"sums of {overlay.wide_bits} bits, which take two cycles to requantise:", content.wide
-    yield "fpga", f"{content.tasks} Tasks in {split_lines.segments(content.segments or 0)}", []
+    yield "fpga", f"{content.tasks} Tasks in {counted(content.segments or 0, 'segment')}", []
     yield "convert", f"{len(content.conversions or ())}:", content.conversions or []
     if content.merged:
         yield "merge", f"{len(content.merged)}:", [" + ".join(names) for names in content.merged]
     for reason, _ in Counter(row.reason for row in content.layers if row.reason).most_common():
         yield "why host", f"{reason}:", [row.name for row in content.layers if row.reason == reason]
-    yield from split_lines.lines(content.splits)
+    splits = content.splits
+    for split in splits["by_reason"] if splits else ():
+        yield "split", f"{split.reason}; {counted(split.without, 'segment')} without:", split.layers
+    if splits and splits["by_reason"]:
+        yield "join", f"{counted(splits['joined'], 'segment')} if all of these ran on the overlay", []
     yield "memory", str(view.memory), []
     if content.formats:
         yield "formats", content.formats, []

@@ -11,7 +11,6 @@ from ..graph import Graph
 from ..passes.infer_shapes import unlike_caffe
 from ..report.host_speed import HostSpeed
 from ..report.layer_rows import LayerRow
-from ..report.split_lines import Splits
 from . import output
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from ..codegen.compile import Footprint
     from ..net import Net
     from ..offload.cost import SegmentCost
+    from ..offload.splits import SegmentSplit
     from ..overlay.architecture import Sized
 
 
@@ -33,6 +33,13 @@ class CostRow(TypedDict):
     fpga_ms: list[float]
     around_ms: list[float]
     host_ms: list[float]
+
+
+class Splits(TypedDict):
+    """The layers that split the segments, and the number of segments if all of these layers ran on the overlay."""
+
+    by_reason: list[SegmentSplit]
+    joined: int
 
 
 class Activations(TypedDict):
@@ -81,6 +88,26 @@ class Show(output.Schema):
     costs: list[CostRow] | None = None
     activation_bytes: Activations | None = None
     constant_bytes: int | None = None
+
+
+class RefusedNode(TypedDict):
+    """A node of an ONNX file that no layer computes."""
+
+    node: str
+    operator: str
+    opset: int
+    reason: str
+    hint: str | None
+
+
+@dataclass(frozen=True)
+class RefusedNetwork(output.Schema):
+    """An ONNX file with such nodes; the exit code is 65."""
+
+    schema = "chai.show.refused/1"
+    file: str
+    error: str
+    nodes: list[RefusedNode]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..overlay import host_model as host_models
 from ..overlay.host_model import HostModel, Span
 from ..report.host_speed import PICTURE_SIZE, EndToEnd, HostSpeed
-from ..report.split_lines import segments
+from .output import counted
 
 if TYPE_CHECKING:
     from ..net import Net
@@ -47,11 +47,8 @@ def cost_lines(costs: Sequence[SegmentCost]) -> Iterator[Line]:
     """Yield what several segments cost the processor, and which of them do not pay."""
     if len(costs) > 1:
         around = Span(*map(sum, zip(*(cost.around for cost in costs))))
-        yield (
-            "cost",
-            f"{segments(len(costs))} cost the processor {around} ms of starts, Packs and Unpacks, modelled",
-            [],
-        )
+        several = f"{counted(len(costs), 'segment')} cost the processor"
+        yield "cost", f"{several} {around} ms of starts, Packs and Unpacks, modelled", []
     dear = [cost for cost in costs if not cost.pays]
     if dear:
         ends = ("..".join(dict.fromkeys((cost.layers[0].name, cost.layers[-1].name))) for cost in dear)

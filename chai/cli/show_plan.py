@@ -5,13 +5,11 @@ from __future__ import annotations
 from ..codegen.compile import executable, footprint
 from ..net import Net
 from ..offload.cost import SegmentCost, costs
-from ..offload.plan import Plan
 from ..offload.splits import joined, splits
 from ..overlay.host_model import HostModel
 from ..report.host_speed import host_speed
 from ..report.host_work import host_work
 from ..report.layer_rows import placed
-from ..report.split_lines import SplitRow, Splits
 from ..tasks.conv import Conv
 from .show_content import CostRow, NetworkView, Show, of_graph
 
@@ -57,7 +55,7 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
         merged=_merged(net),
         tasks=sum(len(step.tasks) for step in steps),
         segments=len(steps),
-        splits=_splits(plan),
+        splits={"by_reason": splits(plan), "joined": joined(plan)},
         cycles=cycles,
         modelled_fps=per_second / cycles * net.batch if cycles else 0.0,
         modelled_fps_batch_1=per_second / alone if alone else 0.0,
@@ -67,11 +65,6 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
         constant_bytes=memory.constants,
     )
     return NetworkView(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
-
-
-def _splits(plan: Plan) -> Splits:
-    rows = [SplitRow(reason=split.reason, layers=split.layers, without=split.without) for split in splits(plan)]
-    return {"by_reason": rows, "joined": joined(plan)}
 
 
 def _row(cost: SegmentCost) -> CostRow:

@@ -10,9 +10,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 import chai
 from chai.cli import COMMANDS
 from chai.cli.output import Schema
+from chai.offload.splits import SegmentSplit
 from chai.runtime.perf import Spread
 
-NAMES = {"Shape": tuple[int, ...], "Spread": Spread}  # imported for type checkers only
+NAMES = {"Shape": tuple[int, ...], "Spread": Spread, "SegmentSplit": SegmentSplit}  # imported for type checkers only
 
 
 def subclasses(of: type[Schema]) -> list[type[Schema]]:
