@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -34,7 +33,6 @@ EPILOG = """examples:
   chai check net.prototxt --custom layers.xml     compare those of each layer that a file defines
 
 exit code 1: a layer is below --bound, or fewer images than --agreement keep their class"""
-WIDTH = 80
 AGREEMENT, ENOUGH = 0.97, 10  # default goal, and the images it needs to be significant
 CUT_OFF = 0.1  # percent of saturated values worth reporting
 
@@ -58,7 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "name a TYPE to check; repeatable",
         metavar="PATH|TYPE",
     )
-    options.images(parser, "-i", default=[])
+    help = "images, .npy inputs or folders of them"
+    option(section(parser, "input"), "-i --image IMG", help, nargs="+", default=[])
     options.limit(parser)
     options.batch(parser, 8)
     options.calibration(parser)
@@ -148,10 +147,7 @@ def _compared(
 
 def _missed(report: Report, goal: float) -> list[str]:
     """Return a sentence for each goal that was missed."""
-    missed = []
-    poor = worst.below(report)
-    if poor is not None:
-        missed.append(poor)
+    missed = worst.below(report)
     if report.agreement is not None and report.agreement < goal:
         missed.append(f"top-1 agreement below {100 * goal:g} %")
     return missed
@@ -171,22 +167,15 @@ def _formats(args: argparse.Namespace, report: Report) -> str:
 
 
 def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
-    _say(f"{report.images} images on the emulator of {report.overlay}, {_formats(args, report)}")
+    output.sentences(f"{report.images} images on the emulator of {report.overlay}, {_formats(args, report)}")
     names = min(36, max(len(visible(layer.name)) for layer in report.layers))
-    room = WIDTH - names - 24  # without the other columns
+    room = output.WIDTH - names - 24  # without the other columns
     full = min(20, room - 3)
     rows = [_row(layer, layer is report.first_bad, names, full, room) for layer in report.layers]
     axis = f"{'0 dB':<{full // 2}}{FULL_DB / 2:<{full - full // 2}g}{FULL_DB:g}"
     output.table(["layer", "SQNR", "sat %", "engine", axis], rows, "lrrll")
     coarser = [f"{SENTENCE}: {', '.join(listed(report.coarser))}"] if report.coarser else []
-    for line in (*_agreements(report), *(f"missed: {m}" for m in missed), *coarser, *_last(args, report)):
-        _say(line)
-
-
-def _say(line: str) -> None:
-    """Print a sentence to stdout in lines of 80 columns; never break names."""
-    text = visible(line)
-    output.result(*textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+    output.sentences(*_agreements(report), *(f"missed: {m}" for m in missed), *coarser, _last(args, report))
 
 
 def _row(layer: LayerCheck, first_bad: bool, names: int, full: int, room: int) -> list[str]:
@@ -225,12 +214,12 @@ def _agreements(report: Report) -> list[str]:
     return lines
 
 
-def _last(args: argparse.Namespace, report: Report) -> list[str]:
+def _last(args: argparse.Namespace, report: Report) -> str:
     bad = report.first_bad
     if bad is None:
         least = min(report.measured, key=lambda layer: layer.sqnr_db or 0.0)
-        return [f"every layer has {report.bound_db:g} dB or more; the least: {least.name}, {_words(least)}"]
-    return [f"first layer that goes wrong: {bad.name}: {_numbers(bad)}. try: {_remedy(args, report, bad)}"]
+        return f"every layer has {report.bound_db:g} dB or more; the least: {least.name}, {_words(least)}"
+    return f"first layer that goes wrong: {bad.name}: {_numbers(bad)}. try: {_remedy(args, report, bad)}"
 
 
 def _numbers(layer: LayerCheck) -> str:
@@ -276,7 +265,7 @@ def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[
         "bound": f"{report.bound_db:g} dB",
         "made by": f"chai {__version__}, numpy {np.__version__}",
     }
-    verdict = [*_agreements(report), *_last(args, report)]
+    verdict = [*_agreements(report), _last(args, report)]
     rows = [_cells(layer, report.bound_db) for layer in report.layers]
     head = ["layer", "type", "engine", "format", "SQNR dB", "largest error", "saturated %", "largest", "channel", ""]
     table = Table(head, rows, "llllrrrrrl")

@@ -133,9 +133,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
     options.detector(parser)
-    group = options.images(
-        parser, "--images", "DIR", required=True, help="images, .npy inputs or folders of them, or of folders"
-    )
+    group = section(parser, "input")
+    option(group, "--images DIR", "images, .npy inputs or folders of them, or of folders", nargs="+", required=True)
     option(group, "--truth PATH", "true classes, boxes or maps, see below", type=Path)
     option(
         group, "--labels FILE", "names of the classes, one per line, with or without synset ids; coco or voc", type=Path

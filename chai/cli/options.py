@@ -30,21 +30,21 @@ EXECUTION = (*PLANNING, "no_jit")  # as argparse does
 _REPEATABLE: dict[str, Any] = {"action": "append", "default": []}
 _SWITCH = {"action": "store_true"}
 _FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "custom": ("--custom", {**_REPEATABLE, "metavar": "PATH"}),
-    "shapes": ("--shape", {**_REPEATABLE, "metavar": "BLOB=NxCxHxW"}),
+    "custom": ("--custom PATH", _REPEATABLE),
+    "shapes": ("--shape BLOB=NxCxHxW", _REPEATABLE),
     "phase": ("--phase", {"choices": ("TEST", "TRAIN")}),
     "stages": ("--stage", _REPEATABLE),
     "strict": ("--strict", _SWITCH),
-    "device": ("--device", {"metavar": "NAME"}),
-    "overlay": ("--overlay", {"metavar": "NAME"}),
-    "engine": ("--engine", {**_REPEATABLE, "metavar": "LAYER=host|fpga"}),
-    "place": ("--place", {"metavar": "{limits,cost,FILE}"}),
+    "device": ("--device NAME", {}),
+    "overlay": ("--overlay NAME", {}),
+    "engine": ("--engine LAYER=host|fpga", _REPEATABLE),
+    "place": ("--place {limits,cost,FILE}", {}),
     "bits": ("--bits", {"type": int}),
     "scheme": ("--scheme", {}),
     "autotune": ("--autotune", _SWITCH),
     "jit": ("--no-jit", _SWITCH),
-    "detect": ("--detect", {"metavar": "HEAD"}),
-    "batch": ("--batch", {"type": int, "metavar": "N"}),
+    "detect": ("--detect HEAD", {}),
+    "batch": ("--batch N", {"type": int}),
 }
 PREPROCESSING = ("resize", "crop", "channels", "mean", "mean_file", "raw_scale", "scale", "fast_decode")
 
@@ -128,40 +128,28 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
     """Add the options for engines and formats; ``device`` tells whether --device is one of them."""
     group = section(parser, "device")
     if device:
-        flag(group, "device", default_text="CHAI_DEVICE, else emulator")
+        help = TABLE["device"].metadata["help"]
+        flag(group, "device", help=f"{help} (default: CHAI_DEVICE, else emulator)")
     for name in OFFLOAD:
         flag(group, name)
 
 
-def flag(group: argparse._ActionsContainer, name: str, default_text: str = "", **changes: Any) -> None:
-    """Add an option of Net; ``default_text`` says its default, if that is not a value."""
+def flag(group: argparse._ActionsContainer, name: str, **changes: Any) -> None:
+    """Add an option of Net, with ``changes`` to its keywords of argparse."""
     spelling, keywords = _FLAGS[name]
-    meta, default = TABLE[name].metadata, TABLE[name].default
-    if keywords.get("action") is None and "default" not in changes:
-        changes["default"] = default
-    help = changes.pop("help", meta["help"])
-    shown = default_text or changes.get("default")
-    if shown is not None and "(default" not in help:
-        help += f" (default: {shown})"
-    help += "; repeatable" * (keywords.get("action") == "append" and "repeatable" not in help)
-    choices = {"choices": meta["choices"]} if meta["choices"] else {}
-    group.add_argument(spelling, help=help, **{**choices, **keywords, **changes})
+    field = TABLE[name]
+    choices = {"choices": field.metadata["choices"]} if field.metadata["choices"] else {}
+    if "action" not in keywords:
+        changes = {"default": field.default, **changes}
+    help = changes.pop("help", field.metadata["help"])
+    if keywords is _REPEATABLE and "repeatable" not in help:
+        help += "; repeatable"
+    option(group, spelling, help, **{**choices, **keywords, **changes})
 
 
 def overlay(parser: argparse.ArgumentParser) -> None:
     """Add --overlay."""
     flag(section(parser, "device"), "overlay")
-
-
-def images(
-    parser: argparse.ArgumentParser, option: str, metavar: str = "IMG", **keywords: Any
-) -> argparse._ArgumentGroup:
-    """Add the option that names the images, -i or a longer one, and return its group."""
-    group = section(parser, "input")
-    names = ["-i", "--image"] if option == "-i" else [option]
-    words = {"help": "images, .npy inputs or folders of them", **keywords}
-    group.add_argument(*names, nargs="+", metavar=metavar, **words)
-    return group
 
 
 def batch(parser: argparse.ArgumentParser, default: int) -> None:
@@ -225,7 +213,7 @@ def head(args: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _dest(name: str) -> str:
-    return _FLAGS[name][0].lstrip("-").replace("-", "_")
+    return _FLAGS[name][0].split()[0].lstrip("-").replace("-", "_")
 
 
 def _engines(texts: list[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 from pathlib import Path
 from shutil import get_terminal_size
-from textwrap import indent
+from textwrap import indent, wrap
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
@@ -26,6 +26,7 @@ from ..util.sharing import Mutex
 from ..util.table import Table, filled, fit, plain, quantity, widths
 
 T = TypeVar("T")
+WIDTH = 80  # of sentences and charts
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
 
 
@@ -76,6 +77,12 @@ def fault(error: Exception) -> int:
 def result(*lines: str) -> None:
     """Print lines of a result to stdout."""
     tell(sys.stdout, *lines)
+
+
+def sentences(*lines: str) -> None:
+    """Print sentences to stdout in lines of WIDTH columns; a name is never broken."""
+    for line in map(visible, lines):
+        result(*wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
 def say(*lines: str) -> None:

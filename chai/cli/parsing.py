@@ -81,7 +81,7 @@ def option(group: argparse._ActionsContainer, spelling: str, help: str, **keywor
     words = spelling.split()
     names = [word for word in words if word.startswith("-")]
     if len(words) > len(names):
-        keywords["metavar"] = words[-1]
+        keywords.setdefault("metavar", words[-1])
     elif not keywords:
         keywords["action"] = "store_true"
     if keywords.get("default") not in (None, []) and "default" not in help:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +42,6 @@ EPILOG = """examples:
 The weights are written to OUT.caffemodel. Use both files together. Of an ONNX file only formats are chosen: they are
 given with it, as in chai check model.onnx model.formats.json."""
 NARROW = "note: on the overlays, 6-bit codes take as many cycles and bytes as 8-bit ones, which lose less accuracy"
-WIDTH = 80
 
 
 class QuantizeRecipe(TypedDict):
@@ -94,13 +92,8 @@ class Quantize(worst.Compared):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser, compiled=False)
-    options.images(
-        parser,
-        "--calibration",
-        "DIR",
-        required=True,
-        help="sample images, .npy inputs or folders of them; no labels needed",
-    )
+    help = "sample images, .npy inputs or folders of them; no labels needed"
+    option(section(parser, "input"), "--calibration DIR", help, nargs="+", required=True)
     options.limit(parser)
     options.batch(parser, 8)
     options.preprocessing(parser)
@@ -305,8 +298,7 @@ class _Card:
 def _print(outcome: Verdict) -> None:
     table = outcome.table()
     output.table(table.head, table.rows, table.align)
-    for line in (*outcome.sentences(), worst.sentence(outcome.check)):
-        output.result(*textwrap.wrap(visible(line), WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+    output.sentences(*outcome.sentences(), worst.sentence(outcome.check))
     seconds = f"{outcome.result.seconds:.0f} s, of which {outcome.result.observing:.0f} s the float pass"
     output.result(f"{outcome.result.images} images, {len(outcome.result.tried)} recipes, {seconds}")
 
@@ -322,10 +314,9 @@ def _page(args: argparse.Namespace, outcome: Verdict, content: dict[str, Any]) -
         "judged by": how["judge"],
         "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
     }
-    poor = worst.below(outcome.check)
     title = f"chai quantize: {outcome.check.network}"
     verdict = [*outcome.sentences(), worst.sentence(outcome.check)]
-    body = reports.body(verdict, [poor] if poor else [], worst.chart(outcome.check), outcome.table())
+    body = reports.body(verdict, worst.below(outcome.check), worst.chart(outcome.check), outcome.table())
     return reports.document(title, facts, body, content)
 
 

@@ -116,7 +116,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     options.network(parser)
     options.detector(parser)
-    options.images(parser, "-i", help=IMAGES)
+    option(section(parser, "input"), "-i --image IMG", IMAGES, nargs="+")
     options.batch(parser, 1)
     options.calibration(parser)
     option(section(parser, "input"), "--random-weights", "run without a caffemodel, e.g. to try the speed")

@@ -72,16 +72,15 @@ def sentence(report: Report) -> str:
     return "worst layers: " + ", ".join(f"{x.name} ({_decibels(x)})" for x in worst)
 
 
-def below(report: Report) -> str | None:
-    """Count the layers below the report's bound; None if there are none."""
-    count = sum(layer.below(report.bound_db) for layer in report.layers)
-    return f"{count} of {len(report.measured)} measured layers below {report.bound_db:g} dB" if count else None
+def below(report: Report) -> list[str]:
+    """Return a sentence with the number of layers below the report's bound; [] if there are none."""
+    count = len(names(report))
+    return [f"{count} of {len(report.measured)} measured layers below {report.bound_db:g} dB"] if count else []
 
 
 def warn(report: Report) -> None:
     """Warn on stderr of layers below the bound."""
-    poor = below(report)
-    if poor is not None:
+    for poor in below(report):
         output.say(f"warning: {poor}: the error is more than a tenth of the signal; chai check shows every layer")
 
 
