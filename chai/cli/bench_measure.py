@@ -130,20 +130,7 @@ def run(
     if finish is not None:
         more, remarks = finish(passes, shapes, min(times["chai"]))
         figures, notes = figures | more, notes + remarks
-    described = _described(args, net, shapes) | _identified(engines, others)
-    return {"network": described, "run": figures, "notes": notes}
-
-
-def _identified(engines: Mapping[str, PeerEngine], others: Mapping[str, Run]) -> dict[str, Any]:
-    """Return the versions of the peers, and the sets of instructions of all."""
-    own = library()
-    used = {name: sets(engines[name].instructions(run)) for name, run in others.items()}
-    return {
-        "versions": {
-            name: str(getattr(sys.modules[engines[name].module], "__version__", "?")) for name in sorted(others)
-        },
-        "instructions": {"chai": sets([] if own is None else [own.name]), **used},
-    }
+    return {"network": _described(args, net, shapes, engines, others), "run": figures, "notes": notes}
 
 
 def _of_times(times: Mapping[str, list[float]], images: int) -> dict[str, Any]:
@@ -168,11 +155,7 @@ def _loaded(args: argparse.Namespace, batch: int | None) -> tuple[Net, dict[str,
         refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
     if args.processor_time and net.device.fixed and not net.device.word:
         raise UsageError(f"--processor-time leaves out what device {net.device.name} does", hint="leave it out")
-    return net, {b: _random(net.shapes[b]) for b in net.inputs}
-
-
-def _random(shape: tuple[int, ...]) -> Array:
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return net, {b: np.random.default_rng(0).standard_normal(net.shapes[b]).astype(np.float32) for b in net.inputs}
 
 
 def _opened(
@@ -201,9 +184,16 @@ def _opened(
     return [*output.progress(peers, len(args.against), "peers opened", args.quiet)], notes
 
 
-def _described(args: argparse.Namespace, net: Net, shapes: Mapping[str, Shape]) -> dict[str, Any]:
+def _described(
+    args: argparse.Namespace,
+    net: Net,
+    shapes: Mapping[str, Shape],
+    engines: Mapping[str, PeerEngine],
+    others: Mapping[str, Run],
+) -> dict[str, Any]:
     """Return what does not depend on threads and batch."""
     used = library()
+    instructions = {name: sets(engines[name].instructions(run)) for name, run in others.items()}
     return {
         "network": net.name,
         "inputs": {blob: [1, *shape[1:]] for blob, shape in shapes.items()},
@@ -212,6 +202,10 @@ def _described(args: argparse.Namespace, net: Net, shapes: Mapping[str, Shape]) 
         "overlay": None if net.overlay is None else net.overlay.name,
         "kernels": "numpy" if used is None else used.name,
         "processor": _processor(),
+        "versions": {
+            name: str(getattr(sys.modules[engines[name].module], "__version__", "?")) for name in sorted(others)
+        },
+        "instructions": {"chai": sets([] if used is None else [used.name]), **instructions},
     }
 
 
