@@ -12,7 +12,7 @@ from ..blob import Array
 from ..images import files as images
 from ..images.drawing import contact_sheet
 from ..net import Net
-from ..runtime.perf import Spread, getPerfInfo, spread
+from ..runtime.perf import Spread, getPerfInfo
 from ..util.lazy_numpy import np
 from ..util.paths import resource
 from . import inputs, options, output
@@ -24,7 +24,6 @@ EPILOG = """examples:
   chai demo --detect
 
 needs no internet, no board and no download"""
-RUNS = 10
 CALIBRATION = 36  # images to choose the formats on
 
 
@@ -87,7 +86,7 @@ def execute(args: argparse.Namespace) -> int:
         DemoImage(file.name, digit, int(p.argmax()), float(p.max()))
         for file, digit, p in zip(files, truth, probabilities)
     ]
-    ms = spread(_latency(net, data))
+    ms = inputs.latency(net, data[:1])
     labels = net.card.labels
     shown = [truth.index(digit) for digit in range(len(labels))]
     drawn = [(images.read(files[i]), _caption(answers[i], labels), answers[i].says == answers[i].truth) for i in shown]
@@ -110,20 +109,11 @@ def _print(answer: Demo, net: Net, rows: Sequence[Sequence[str]]) -> None:
     total, in_float, ms = answer.total, answer.right_in_float, answer.ms
     output.result(f"top-1     {answer.right}/{total} of the held-back digits shipped with chai ({in_float} in float)")
     best = f"min {ms.min:.2f}   p90 {ms.p90:.2f}"
-    output.result(f"latency   median {ms.median:.2f} ms   {best}   ({RUNS} runs after a warm-up)")
+    output.result(f"latency   median {ms.median:.2f} ms   {best}   ({inputs.RUNS} runs after a warm-up)")
     engines = Counter(s.engine for s in net.perf.steps)
     output.result(f"engines   {', '.join(f'{count} steps {name}' for name, count in engines.items())}")
     output.result(f"picture   {answer.picture}")
     getPerfInfo(net)
-
-
-def _latency(net: Net, data: Array) -> list[float]:
-    """Return the milliseconds of RUNS passes of one image, after a warm-up pass."""
-    times = []
-    for i in range(RUNS + 1):
-        net.forward(data=data[i : i + 1])
-        times.append(net.perf.ms_per_image)
-    return times[1:]
 
 
 def _row(image: DemoImage, probabilities: Array, labels: Sequence[str]) -> list[str]:

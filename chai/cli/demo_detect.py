@@ -17,7 +17,7 @@ from ..images.boxes import detections
 from ..images.drawing import contact_sheet, with_boxes
 from ..images.window import whole
 from ..net import Net
-from ..runtime.perf import Spread, spread
+from ..runtime.perf import Spread
 from ..util.paths import resource
 from . import inputs, output
 from .drawing import labelled_box
@@ -29,7 +29,6 @@ NETWORK = "digits_detector"
 CALIBRATION = 12  # pictures to choose the formats on
 SHOWN = 9  # pictures that are drawn
 ENLARGED = 4  # in the drawing
-RUNS = 10
 LEAST = 0.9  # mAP@0.5, for exit code 0
 LOW = 0.001  # scores of boxes that count for mAP exceed it
 JUDGED = "coco_map50", "coco_map"
@@ -82,7 +81,7 @@ def execute(args: argparse.Namespace) -> int:
     net.calibrate(net.pictures(files[:CALIBRATION]))
     judged = _judged(net, files, truth, truths.names)
     exact = _judged(_net("float"), files, truth, truths.names)
-    ms = spread(_latency(net, files[0]))
+    ms = inputs.latency(net, net.pictures(files[:1]))
     layers = _layers(net)
     labels = net.card.labels
     drawn = [
@@ -149,15 +148,6 @@ def _rows(rows: Array, picture: Image) -> list[list[float]]:
     """Return the boxes of a picture: class, score and corners in its pixels."""
     boxes: list[list[float]] = detections(rows, {0: whole(*picture.size)})[:, 1:].tolist()
     return boxes
-
-
-def _latency(net: Net, file: Path) -> list[float]:
-    """Return the milliseconds of RUNS passes of one picture, after a warm-up pass."""
-    pictures, times = net.pictures([file]), []
-    for _ in range(RUNS + 1):
-        net.forward(pictures)
-        times.append(net.perf.ms_per_image)
-    return times[1:]
 
 
 def _layers(net: Net) -> dict[str, list[str]]:

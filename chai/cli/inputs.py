@@ -19,6 +19,7 @@ from ..images.pictures import Feed, in_floats, stacked
 from ..images.preprocess import Preprocess
 from ..kernels.native.library import lost
 from ..net import Net
+from ..runtime.perf import Spread, spread
 from ..zoo import is_compiled, is_onnx
 from ..zoo.fetch import how_to_get
 from ..zoo.locate import locate
@@ -27,6 +28,8 @@ from .parsing import refuse
 
 # its mean, and 1 / its standard deviations, of pixels from 0 to 255
 TORCHVISION = "--channels RGB --mean 123.675,116.28,103.53 --scale 0.0171248,0.017507,0.0174292 --resize 256x256"
+
+RUNS = 10  # timed passes of a demo
 
 
 class Failure(TypedDict):
@@ -128,6 +131,15 @@ def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None
         refuse(args, options.PREPROCESSING, "for .npy inputs, which are taken as they are")
     if all(images.FORMATS.get(kind, "JPEG") != "JPEG" for kind in kinds - {".npy"}):
         refuse(args, ("fast_decode",), "where no image is a JPEG")
+
+
+def latency(net: Net, feed: Feed) -> Spread:
+    """Return the spread of the milliseconds of RUNS passes of one image, after a warm-up pass."""
+    times = []
+    for _ in range(RUNS + 1):
+        net.forward(feed)
+        times.append(net.perf.ms_per_image)
+    return spread(times[1:])
 
 
 def warn_of_defaults(job: LoadedNetwork, files: Iterable[Path]) -> None:
