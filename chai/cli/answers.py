@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -14,6 +15,7 @@ from ..images.window import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
 from . import output
+from .inputs import LoadedNetwork
 
 THRESHOLD = 0.3  # minimum score of boxes to print and draw
 HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
@@ -32,12 +34,9 @@ class Best(TypedDict):
     score: float
 
 
-class FoundBox(TypedDict):
+class FoundBox(Best):
     """Detected box: its class from 0, and left, top, right and bottom in pixels of the image, of a .npy of the input."""
 
-    index: int
-    label: str
-    score: float
     pixels: list[float]
 
 
@@ -179,22 +178,22 @@ class Answers:
         }
 
 
+def answers_of(args: argparse.Namespace, job: LoadedNetwork) -> Answers:
+    """Return what --labels, --top and --threshold ask for; --json has all boxes unless --threshold is typed."""
+    threshold = 0.0 if args.json and "threshold" not in args.typed else args.threshold
+    return Answers(job.net, job.labels, args.top, threshold)
+
+
 def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
-    order = np.argsort(-scores, kind="stable")[:top]
-    return [{"index": int(i), "label": _label(labels, int(i)), "score": float(scores[i])} for i in order]
+    order: list[int] = np.argsort(-scores, kind="stable")[:top].tolist()
+    return [{"index": i, "label": _label(labels, i), "score": float(scores[i])} for i in order]
 
 
 def _shares(classes: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:
     indices, counts = np.unique(classes, return_counts=True)
-    order = np.argsort(-counts, kind="stable")[:top]
-    return [
-        {
-            "index": int(indices[i]),
-            "label": _label(labels, int(indices[i])),
-            "share": float(counts[i] / classes.size),
-        }
-        for i in order
-    ]
+    shares = {int(i): float(count / classes.size) for i, count in zip(indices, counts)}
+    order = sorted(shares, key=lambda i: -shares[i])[:top]
+    return [{"index": i, "label": _label(labels, i), "share": shares[i]} for i in order]
 
 
 def _item(value: Array, index: int, count: int) -> Array:

@@ -173,6 +173,7 @@ def _measures(parser: argparse.ArgumentParser) -> None:
         "--threshold P",
         "minimum score of boxes to compare with float (default: 0.3; mAP uses all boxes)",
         type=options.fraction,
+        default=THRESHOLD,
     )
 
 
@@ -197,7 +198,6 @@ def execute(args: argparse.Namespace) -> int:
     job, prepared, todo, named = _job(args, files)
     prepared.net.close()
     truth = _truth(args, job, prepared.labels, todo, named)
-    threshold = THRESHOLD if args.threshold is None else args.threshold
     if not args.json:
         output.result(inputs.header(args, prepared))
         output.result(_described(job.output))
@@ -209,7 +209,7 @@ def execute(args: argparse.Namespace) -> int:
         output.say(f"error: {one['file']}: {one['error']}")
     if not records:
         raise ParseError("none of the images can be read", path=str(files[0]))
-    chosen = measure(job.output, threshold, getattr(truth, "names", None))
+    chosen = measure(job.output, args.threshold, getattr(truth, "names", None))
     sides = reduce(records, job.sides, chosen, lambda image: truth(Path(named[image])))
     reference, *others = job.sides
     first = sides[reference]
@@ -219,7 +219,7 @@ def execute(args: argparse.Namespace) -> int:
             "output": job.output,
             "images": first.images,
             "known": first.known,
-            "threshold": threshold if job.output.kind == "boxes" else None,
+            "threshold": args.threshold if job.output.kind == "boxes" else None,
             "reference": reference,
             "float": sides["float"].judged() if "float" in sides else None,
             "devices": {d: sides[d].to_json() if d in others else sides[d].judged() for d in job.devices},

@@ -23,7 +23,7 @@ from ..runtime.perf import CSV, Share, Speeds, Spread, StepTime, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
 from . import inputs, options, output
-from .answers import THRESHOLD, Answers, ImageAnswer, show
+from .answers import THRESHOLD, Answers, ImageAnswer, answers_of, show
 from .drawing import Drawing
 from .parsing import option, refuse, section
 
@@ -136,6 +136,7 @@ def _results(parser: argparse.ArgumentParser) -> None:
         "--threshold P",
         "minimum score of boxes to print and draw (default: 0.3; --json lists all that the network has)",
         type=options.fraction,
+        default=THRESHOLD,
     )
     option(
         group,
@@ -195,12 +196,11 @@ def execute(args: argparse.Namespace) -> int:
 
         return video.execute(args)
     files = _files(args)
-    threshold = THRESHOLD if args.threshold is None else args.threshold
-    drawing = Drawing(args.draw, files, threshold) if args.draw else None
+    drawing = Drawing(args.draw, files, args.threshold) if args.draw else None
 
-    args.least_score = args.threshold
+    args.least_score = args.threshold if "threshold" in args.typed else None
     job = inputs.prepare(args, files, alone=True)
-    answers = Answers(job.net, job.labels, args.top, 0.0 if args.json and args.threshold is None else threshold)
+    answers = answers_of(args, job)
     _check_formats(args, job)
     _check_answers(args, answers)
     if not args.json:
@@ -305,7 +305,7 @@ def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
     contents = answers.contents()
     for name in answers.net.outputs:
         least = getattr(source(answers.net.graph, name).params, "confidence_threshold", None)
-        if least is not None and args.threshold is not None and args.threshold < least:
+        if least is not None and "threshold" in args.typed and args.threshold < least:
             output.say(f"note: {answers.net.name} has boxes whose scores exceed {least:g} alone")
     for names, kinds in (
         (("threshold",), {"boxes": "boxes"}),

@@ -17,7 +17,7 @@ from ..frames.view import LiveView, address
 from ..frames.writers import Writer, writer
 from ..images import drawing
 from . import inputs, output
-from .answers import THRESHOLD, Answers, BlobAnswer, BoxesAnswer, MapAnswer, ScoresAnswer
+from .answers import Answers, BlobAnswer, BoxesAnswer, MapAnswer, ScoresAnswer, answers_of
 from .drawing import drawn, labelled_box
 from .parsing import refuse
 
@@ -64,10 +64,9 @@ def execute(args: argparse.Namespace) -> int:
     refuse(args, off, "for a video", hint="-o out.mp4 draws into its frames")
     place = args.image[0]
     frames = source(place, args.raw)
-    threshold = THRESHOLD if args.threshold is None else args.threshold
     view_at = None if args.view is None else address(args.view)
     job = inputs.prepare(args, [Path(frames.name)])
-    answers = Answers(job.net, job.labels, args.top, 0.0 if args.json and args.threshold is None else threshold)
+    answers = answers_of(args, job)
     if args.calibration:
         inputs.calibrate(args, job)
     out = writer(args.output) if args.output else None
@@ -106,7 +105,6 @@ class _Show:
     ) -> None:
         self.args, self.job, self.answers, self.video, self.out, self.view = args, job, answers, video, out, view
         self.listing = output.Growing(VideoRun, "frames") if args.json else None
-        self.threshold = THRESHOLD if args.threshold is None else args.threshold
         self.written, self.over = 0, Event()
         self.error: BaseException | None = None
 
@@ -123,11 +121,13 @@ class _Show:
             self.video.stop.join(GRACE)
             raise
         self.video.close()
-        if self.error is not None and not isinstance(self.error, ChaiError):
+        if self.error is None:
+            self._end([])
+            return 0
+        if not isinstance(self.error, ChaiError):
             raise self.error
-        failed = self._failed()
-        self._end(failed)
-        return output.report(self.error) if isinstance(self.error, ChaiError) else 0
+        self._end([{"file": self.video.source.name, "error": self.error.headline}])
+        return output.report(self.error)
 
     def _run(self) -> None:
         try:
@@ -149,11 +149,11 @@ class _Show:
         if self.listing is not None:
             self.listing.add({"frame": frame.number, "seconds": frame.seconds, "outputs": answer})
         else:
-            output.result(f"{frame.number:6d} {frame.seconds:9.3f} s  {_line(answer, self.threshold)}")
+            output.result(f"{frame.number:6d} {frame.seconds:9.3f} s  {_line(answer, self.args.threshold)}")
         if self.out is None and self.view is None:
             return
         maps = self.answers.maps(result.outputs, 0, 1)
-        image = drawn(frame.image, answer, maps, result.window, self.threshold)
+        image = drawn(frame.image, answer, maps, result.window, self.args.threshold)
         if self.out is not None:
             self.out.add(image, frame.seconds)
             self.written += 1
@@ -167,11 +167,6 @@ class _Show:
 
     def _times(self) -> str:
         return "   ".join(f"{step.lane} {step.ms:.1f} ms" for step in self.video.counts.steps)
-
-    def _failed(self) -> list[inputs.Failure]:
-        if not isinstance(self.error, ChaiError):
-            return []
-        return [{"file": self.video.source.name, "error": self.error.headline}]
 
     def _end(self, failed: list[inputs.Failure]) -> None:
         counts, net = self.video.counts, self.job.net
