@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..graph import Graph, Layer
 from ..offload.schedule import Conversion, DeviceStep, HostStep
@@ -53,50 +52,44 @@ def html(title: str, facts: Mapping[str, str], picture: Picture, table: Table, d
     return page.document(title, facts, body, data, _STYLE)
 
 
-@dataclass
-class Picture:
+class Picture(NamedTuple):
     """Boxes in topological order, and edges between them."""
 
-    boxes: list[Node] = field(default_factory=list)
-    edges: list[tuple[int, int]] = field(default_factory=list)
-
-    def add(self, box: Node) -> int:
-        """Append a box; return its number."""
-        self.boxes.append(box)
-        return len(self.boxes) - 1
+    boxes: list[Node]
+    edges: list[tuple[int, int]]
 
 
 def picture(graph: Graph, rows: Sequence[LayerRow], net: Network | None) -> Picture:
     """Return boxes and edges for a graph's layers; with a plan, also for the conversions of its schedule."""
-    drawn = Picture()
+    boxes, edges = drawn = Picture([], [])
     crossing = Crossing(net) if net is not None and net.overlay is not None else None
     writer: dict[str, int] = {}  # blob -> number of the box that writes it
     converted: dict[Conversion, tuple[int, int | None]] = {}  # numbers of its box and of the writer's box
 
-    def convert(step: Conversion, above: int | None) -> tuple[int, int | None]:
+    def convert(crossing: Crossing, step: Conversion, above: int | None) -> tuple[int, int | None]:
         if step not in converted:
-            box = drawn.add(_conversion(graph, step, net))
-            converted[step] = box, above
-            drawn.edges += [(above, box)] if above is not None else []
+            converted[step] = len(boxes), above
+            edges.extend([(above, len(boxes))] if above is not None else [])
+            boxes.append(crossing.box(graph, step))
         return converted[step]
 
     for layer, row in zip(graph.layers, rows):
         sources = []
         for blob in layer.bottoms:
             above, before = writer.get(blob), None
-            step = crossing.on_edge(layer, blob) if crossing else None
-            if step is not None:
-                box, before = convert(step, above)
+            if crossing and (step := crossing.on_edge(layer, blob)) is not None:
+                box, before = convert(crossing, step, above)
                 sources.append(box)
             if above is not None and above != before:
                 sources.append(above)
-        number = drawn.add(_box(row))
-        drawn.edges += [(source, number) for source in dict.fromkeys(sources)]
-        writer.update(dict.fromkeys(layer.tops, number))
+        edges += [(source, len(boxes)) for source in dict.fromkeys(sources)]
+        writer.update(dict.fromkeys(layer.tops, len(boxes)))
+        boxes.append(_box(row))
         if crossing:
             crossing.writers.update(dict.fromkeys(layer.tops, layer))
-    for step in crossing.steps if crossing else ():
-        convert(step, writer.get(step.blob))  # outputs of the network, which no layer reads
+    if crossing:
+        for step in crossing.steps:
+            convert(crossing, step, writer.get(step.blob))  # outputs of the network, which no layer reads
     return drawn
 
 
@@ -106,6 +99,7 @@ class Crossing:
     def __init__(self, net: Network) -> None:
         schedule, planned = net.offload.plan.schedule, net.offload.plan.graph
         self.steps = schedule.conversions
+        self._formats = known_formats(net) or {}
         self.writers: dict[str, Layer] = {}  # blob of the network -> the layer that writes it
         self._runs_as = {name: layer for layer in planned.layers for name in layer.origin}
         self._writes = {top: layer for layer in planned.layers for top in layer.tops}
@@ -115,6 +109,12 @@ class Crossing:
                 self._reads[step.layer.name] = "Unpack", step.layer.bottoms
             elif isinstance(step, DeviceStep):
                 self._reads |= {layer.name: ("Pack", layer.bottoms) for layer in step.layers}
+
+    def box(self, graph: Graph, step: Conversion) -> Node:
+        """Return the box of a conversion, with the format of its codes."""
+        kind = "float32 to codes" if step.type == "Pack" else "codes to float32"
+        known = str(self._formats.get(step.blob, "at first batch"))
+        return Node(f"{step.type} {graph.caffe_name(step.blob)}", kind, step.type.lower(), known)
 
     def on_edge(self, layer: Layer, blob: str) -> Conversion | None:
         """Return the conversion that a layer needs for one of its bottoms; None if it reads the blob unconverted."""
@@ -139,10 +139,3 @@ def _box(row: LayerRow) -> Node:
     if row.sum_open:
         note = "if its sums fit the accumulator"
     return Node(row.name, f"{row.type} {sizes(row)}", row.engine, note or "")
-
-
-def _conversion(graph: Graph, step: Conversion, net: Network | None) -> Node:
-    formats = known_formats(net) if net is not None else None
-    known = str(formats[step.blob]) if formats is not None and step.blob in formats else "at first batch"
-    kind = "float32 to codes" if step.type == "Pack" else "codes to float32"
-    return Node(f"{step.type} {graph.caffe_name(step.blob)}", kind, step.type.lower(), known)
