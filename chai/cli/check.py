@@ -75,7 +75,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.as_json(parser)
     option(group, "--html FILE", "write a report as a page", type=output.file)
     option(group, "--png FILE", "draw the SQNR of each layer", type=output.file)
-    parser.set_defaults(device="emulator", labels=None, random_weights=False)
+    parser.set_defaults(device="emulator")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from ..artifact.save import save
 from ..errors import UsageError
 from ..evaluate.compare import Report, compare
 from ..images import files as images
-from ..images.pictures import in_floats, stacked
+from ..images.pictures import in_floats
 from ..offload.formats import given
 from ..zoo.card import Card
 from ..zoo.locate import locate
@@ -38,7 +38,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "output")
     option(group, "-o --output NET.chai", "file to write", type=output.file, required=True)
     option(group, "--labels FILE", "names of the classes to put into it, one per line; coco or voc", type=Path)
-    parser.set_defaults(random_weights=False)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -89,6 +88,6 @@ def execute(args: argparse.Namespace) -> int:
 
 def _measured(args: argparse.Namespace, job: jobs.LoadedNetwork, files: list[Path]) -> Report:
     """Compare the compiled network with float on a few images, one at a time."""
-    inputs = (in_floats({job.blob: stacked([item])}) for _, item in jobs.items(files, job, []))
+    inputs = map(in_floats, jobs.singles(files, job))
     with options.load_network(args, device="float", keep="all", batch=1) as reference:
         return compare(reference, job.net, islice(inputs, MEASURED))

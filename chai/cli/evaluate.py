@@ -154,7 +154,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _measures(parser)
     _workers(parser)
     options.as_json(parser)
-    parser.set_defaults(random_weights=False)
 
 
 def _measures(parser: argparse.ArgumentParser) -> None:

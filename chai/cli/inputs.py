@@ -55,19 +55,14 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
 
     ``alone``: a network without inputs will do, which has no images.
     """
-    labels = images.read_labels(args.labels) if args.labels else None
+    file: Path | None = getattr(args, "labels", None)
+    labels = images.read_labels(file) if file else None
     mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
     net = _load(args, files)
     blob, shape = _input(args, net, files, alone)
     transform = net.graph.transforms.get(blob)
-    preprocess = net.card.preprocess_after(transform).with_options(
-        resize=args.resize,
-        crop=args.crop,
-        channels=args.channels,
-        mean=mean,
-        raw_scale=args.raw_scale,
-        scale=args.scale,
-    )
+    steps = {name: getattr(args, name) for name in ("resize", "crop", "channels", "raw_scale", "scale")}
+    preprocess = net.card.preprocess_after(transform).with_options(**steps, mean=mean)
     preprocess = replace(preprocess, fast_decode=getattr(args, "fast_decode", False))
     if transform is not None and transform.mean_file and mean is None:
         name = transform.mean_file
@@ -76,17 +71,18 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
         output.say(
             f"hint: no preprocessing is known; torchvision's for ImageNet is {TORCHVISION}, or a .toml next to the file"
         )
-    if blob and labels is not None:
-        _compare_labels(net, labels, args.labels)
+    if blob and file and labels is not None:
+        _compare_labels(net, labels, file)
     return LoadedNetwork(net, blob, shape, preprocess, net.card.labels if labels is None else labels)
 
 
 def _load(args: argparse.Namespace, files: list[Path]) -> Net:
-    path, weights = locate(args.net, args.weights, compiled=True, adjacent=not args.random_weights)
+    random = getattr(args, "random_weights", False)
+    path, weights = locate(args.net, args.weights, compiled=True, adjacent=not random)
     compiled = is_compiled(path)
     if weights not in (None, path) and path == Path(args.net):
         args.weights = str(weights)
-    if weights is None and not args.random_weights and not compiled:
+    if weights is None and not random and not compiled:
         raise no_weights("run", args.net, "or --random-weights, to try the speed")
     if weights is not None:
         refuse(args, ("random_weights",), f"where there are weights: {weights}")
@@ -197,11 +193,16 @@ def _shape_of(files: list[Path], blob: str) -> Shape:
 def calibrate(args: argparse.Namespace, job: LoadedNetwork) -> None:
     """Choose the formats on the images of --calibration."""
     files = images.find([args.calibration])
-    inputs = (item for _, item in items(output.progress(files, len(files), "calibration", args.quiet), job, []))
+    inputs = singles(output.progress(files, len(files), "calibration", args.quiet), job)
     first = next(inputs, None)
     if first is None:
         raise UsageError(f"--calibration {args.calibration}: no image there can be read", hint="see the errors above")
-    job.net.calibrate({job.blob: stacked([item])} for item in chain((first,), inputs))
+    job.net.calibrate(chain((first,), inputs))
+
+
+def singles(files: Iterable[Path], job: LoadedNetwork) -> Iterator[dict[str, Feed]]:
+    """Yield what to feed of each image alone; report those that cannot be read."""
+    return ({job.blob: stacked([item])} for _, item in items(files, job, []))
 
 
 def items(files: Iterable[Path], job: LoadedNetwork, failed: list[Failure]) -> Iterator[tuple[ImagePart, Feed]]:

@@ -187,8 +187,9 @@ def check_journal(args: argparse.Namespace) -> None:
 
 
 def of_net(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return these options as arguments of Net. Raises UsageError for a malformed one."""
-    return {name: _VALUES.get(name, lambda value: value)(getattr(args, _dest(name))) for name in names}
+    """Return these options, as far as the command has them, as arguments of Net. Raises UsageError for a malformed one."""
+    values = {name: getattr(args, _dest(name)) for name in names if hasattr(args, _dest(name))}
+    return {name: _VALUES[name](value) if name in _VALUES else value for name, value in values.items()}
 
 
 def offload(args: argparse.Namespace) -> dict[str, Any]:

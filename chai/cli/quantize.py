@@ -17,7 +17,6 @@ from ..images import files as images
 from ..images.pictures import Feed
 from ..images.resized import resized, views
 from ..overlay import default, load
-from ..overlay.sections import LIMITS
 from ..quantizer.boxes import BoxCounts
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
@@ -110,17 +109,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     option(group, "--html FILE", "write a report as a page", type=output.file)
     options.as_json(parser)
-    parser.set_defaults(
-        device="float",
-        bits=8,
-        labels=None,
-        random_weights=False,
-        engine=[],
-        place=LIMITS,
-        autotune=False,
-        no_jit=False,
-        image=None,
-    )
+    parser.set_defaults(device="float")
 
 
 def _formats(parser: argparse.ArgumentParser) -> None:
