@@ -16,11 +16,8 @@ from ..text import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable
     from typing import Any, TextIO
-
-    from .parsing import Parser
 
 COMMANDS = {
     "run": "run images through a network: best classes, boxes or maps",
@@ -90,22 +87,19 @@ def _main(argv: list[str]) -> int:
         tell(sys.stdout, f"chai {__version__}")
         return 0
     if argv[0] not in COMMANDS:
-        return _unknown(argv)
+        from .mistyped import hint
+
+        tell(sys.stderr, f"error: there is no command {argv[0]!r}", f"hint: {hint(argv, COMMANDS)}")
+        return 2
     name, *rest = argv
     return run_command(import_module(f".{name}", __name__), f"chai {name}", COMMANDS[name], rest)
-
-
-def _unknown(argv: list[str]) -> int:
-    from .mistyped import hint
-
-    tell(sys.stderr, f"error: there is no command {argv[0]!r}", f"hint: {hint(argv, COMMANDS)}")
-    return 2
 
 
 def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:
     """Run a command whose EPILOG, arguments(parser) and execute(args) are a module's, and return its exit code."""
     from argparse import RawDescriptionHelpFormatter
 
+    from . import output
     from .parsing import Parser, section
 
     parser = Parser(
@@ -122,18 +116,16 @@ def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:
     general.add_argument(
         "-q", "--quiet", action="store_true", help="print neither progress nor hints about the next step"
     )
-    return _reported(lambda: _parse_and_execute(parser, module.execute, argv))
 
+    def work() -> int:
+        try:
+            args = parser.parse(argv)
+        except SystemExit as stop:  # argparse has printed the reason
+            return int(stop.code or 0)
+        output.start_logging(args.verbose, args.quiet)
+        return int(module.execute(args))
 
-def _parse_and_execute(parser: Parser, execute: Callable[[Namespace], int], argv: list[str]) -> int:
-    from . import output
-
-    try:
-        args = parser.parse(argv)
-    except SystemExit as stop:  # argparse has printed the reason
-        return int(stop.code or 0)
-    output.start_logging(args.verbose, args.quiet)
-    return execute(args)
+    return _reported(work)
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -276,15 +276,8 @@ def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[
 def _cells(layer: LayerCheck, bound_db: float) -> list[str]:
     if layer.inside is not None:
         return [layer.name, layer.type, layer.engine, "", "", "", "", "", "", f"in {layer.inside}"]
-    return [
-        layer.name,
-        layer.type,
-        layer.engine,
-        "float32" if layer.format is None else str(layer.format),
-        layer.decibels,
-        "-" if layer.max_error is None else f"{layer.max_error:.4g}",
-        "-" if layer.saturated is None else f"{layer.saturated:.3f}",
-        "-" if layer.seen is None else f"{layer.seen:.5g}",
-        "-" if layer.channel is None else str(layer.channel),
-        "below the bound" if layer.below(bound_db) else "",
-    ]
+    format = "float32" if layer.format is None else str(layer.format)
+    numbers = (layer.max_error, ".4g"), (layer.saturated, ".3f"), (layer.seen, ".5g"), (layer.channel, "d")
+    texts = ["-" if number is None else f"{number:{form}}" for number, form in numbers]
+    verdict = "below the bound" if layer.below(bound_db) else ""
+    return [layer.name, layer.type, layer.engine, format, layer.decibels, *texts, verdict]

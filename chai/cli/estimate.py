@@ -78,10 +78,8 @@ def _print(estimates: list[chaidnn.LineEstimate], overlay: Overlay) -> None:
         [
             str(e.line),
             e.type,
-            show(e.input[1:]) if e.input else "-",
-            show(e.output[1:]) if e.output else "-",
-            quantity(e.macs) if e.macs else "-",
-            quantity(e.cycles) if e.cycles else "-",
+            *(show(shape[1:]) if shape else "-" for shape in (e.input, e.output)),
+            *(quantity(amount) if amount else "-" for amount in (e.macs, e.cycles)),
             f"{e.ms:.3f}" if e.cycles else "-",
             e.engine,
         ]

@@ -300,22 +300,9 @@ class _Bar:
 
 
 def _display(bytes: bool) -> Any:
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *((DownloadColumn(), TransferSpeedColumn()) if bytes else (MofNCompleteColumn(),)),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    amount = (rich.DownloadColumn(), rich.TransferSpeedColumn()) if bytes else (rich.MofNCompleteColumn(),)
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), *amount, rich.TimeRemainingColumn())
+    return rich.Progress(*columns, console=Console(stderr=True), transient=True)

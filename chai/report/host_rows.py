@@ -17,11 +17,9 @@ def rows_of(times: Times, moves: Sequence[Row], whole: float, per_ms: float) -> 
     They are its steps, ``moves`` of blobs, and what is around them. Segments without their moves, and without what the
     accelerator counted itself, are the driver's.
     """
-    rows, device = list[Row](), 0.0
     segments = [step for step in times.steps if step.kind == "fpga"]
-    for step in times.steps:
-        if step.kind != "fpga":
-            rows.append((step.type if step.kind == "host" else step.kind, step.name, round(step.ms * per_ms)))
+    host = (step for step in times.steps if step.kind != "fpga")
+    rows = [(step.type if step.kind == "host" else step.kind, step.name, round(step.ms * per_ms)) for step in host]
     rows += moves
     device = sum((step.device_ms or 0.0) * per_ms for step in segments)
     driver = sum(step.ms * per_ms for step in segments) - device - sum(number for *_, number in moves)
