@@ -110,14 +110,14 @@ def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
     """Yield (key, value as TOML) of every setting that is not the default."""
     for key in _KEYS:
         value = getattr(how, key)
-        if key in ("resize", "crop") and value is not None:
-            yield key, f'"{value}"' if isinstance(value, str) else str(list(value))
-        elif key == "channels" and value is not None:
+        if key == "mean":
+            value = () if isinstance(value, np.ndarray) else tuple(map(float, np.atleast_1d(value)))
+        if value == getattr(Preprocess, key):
+            continue
+        if isinstance(value, str):
             yield key, f'"{value}"'
-        elif key == "mean" and not isinstance(value, np.ndarray) and len(np.atleast_1d(value)):
-            yield key, str([float(m) for m in np.atleast_1d(value)])
-        elif key in ("raw_scale", "scale") and value != getattr(Preprocess, key):
-            yield key, str([float(s) for s in value]) if isinstance(value, tuple) else repr(float(value))
+        else:
+            yield key, repr(float(value)) if isinstance(value, (int, float)) else str(list(value))
 
 
 def _preprocess(table: Any, path: Path) -> Preprocess:
@@ -129,12 +129,9 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
     for key, value in table.items():
         if key not in _KEYS:
             raise ParseError(f"[preprocess] has no key {key!r}; expected {', '.join(_KEYS)}", path=str(path))
-        if key == "channels":
-            if value not in CHANNELS:
-                raise ParseError(f"channels: expected one of {', '.join(CHANNELS)}, found {value!r}", path=str(path))
-            options[key] = value
-            continue
-        if (key, value) == ("resize", LETTERBOX):
+        if key == "channels" and value not in CHANNELS:
+            raise ParseError(f"channels: expected one of {', '.join(CHANNELS)}, found {value!r}", path=str(path))
+        if key == "channels" or (key, value) == ("resize", LETTERBOX):
             options[key] = value
             continue
         numbers = value if isinstance(value, list) else [value]
