@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 from .. import devices
 from ..env import env
@@ -327,11 +327,8 @@ def _preprocess(how: Preprocess, mean_file: Path | None) -> dict[str, Any]:
     return values
 
 
-_Name = TypeVar("_Name", str, "str | None")
-
-
-def _anywhere(name: _Name) -> _Name:
-    """Return the absolute path of a file; leave names of shipped things as they are."""
+def _anywhere(name: Any) -> Any:
+    """Return the absolute path of a file; leave None and the names of shipped things as they are."""
     return os.path.abspath(name) if name is not None and os.path.isfile(name) else name
 
 

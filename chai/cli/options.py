@@ -90,11 +90,6 @@ def detector(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def named(args: argparse.Namespace, weights: bool) -> str:
-    """Return NET [WEIGHTS] for the next command. ``weights`` tells whether they are known without being typed."""
-    return f"{args.net} {args.weights}" if args.weights else f"{args.net}{'' if weights else ' WEIGHTS'}"
-
-
 def preprocessing(parser: argparse.ArgumentParser, fast_decode: bool = False) -> None:
     """Add the options for turning an image into an input; they override the network's own.
 

@@ -287,7 +287,17 @@ class _Results:
     def end(self, failed: list[inputs.Failure]) -> None:
         """Print what all images have in common."""
         if self.listing:
-            self.listing.end(_summary(self.args, self.job, failed, self.speeds))
+            perf = self.speeds.measured if self.args.perf else None
+            values = {
+                "network": self.job.net.name,
+                "device": self.job.net.device.name,
+                "preprocess": inputs.describe(self.job),
+                "ms_per_image": self.speeds.ms_per_image,
+                "failed": failed,
+                "formats": _formats(self.job, self.speeds),
+                "perf": perf.to_json() if perf is not None else None,
+            }
+            self.listing.end(values)
         elif self.count:
             _report(self.args, self.job, self.speeds)
 
@@ -331,22 +341,6 @@ def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: Mapping
     if args.trace:
         timeline.save(job.net.perf, args.trace)
         output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
-
-
-def _summary(
-    args: argparse.Namespace, job: inputs.LoadedNetwork, failed: list[inputs.Failure], speeds: Speeds
-) -> dict[str, Any]:
-    """Return the values of the JSON object beside the images."""
-    perf = speeds.measured if args.perf else None
-    return {
-        "network": job.net.name,
-        "device": job.net.device.name,
-        "preprocess": inputs.describe(job),
-        "ms_per_image": speeds.ms_per_image,
-        "failed": failed,
-        "formats": _formats(job, speeds),
-        "perf": perf.to_json() if perf is not None else None,
-    }
 
 
 def _report(args: argparse.Namespace, job: inputs.LoadedNetwork, speeds: Speeds) -> None:

@@ -89,9 +89,10 @@ def execute(args: argparse.Namespace) -> int:
         _save_page(args.html, view)
         output.say(f"wrote {args.html}")
     if not (args.quiet or args.json or args.dot or args.listing):
-        known = view.content.compiled or view.content.weights
+        known = view.content.compiled or view.content.weights  # without being typed
+        weights = f" {args.weights}" if args.weights else "" if known else " WEIGHTS"
         device = options.simulator(view.net.overlay) if view.content.compiled and view.net is not None else ""
-        output.say(f"next: chai run {options.named(args, known)} -i IMAGE{device}")
+        output.say(f"next: chai run {args.net}{weights} -i IMAGE{device}")
     return 0
 
 

@@ -75,20 +75,15 @@ def execute(args: argparse.Namespace) -> int:
         if not args.json:
             output.result(inputs.header(args, job))
         if view is not None:
-            _tell(view)
+            if not view.private:
+                at = f"{view.host}:{view.port}"
+                output.say(f"warning: anyone who has the link sees the frames, and they are not encrypted, on {at}")
+            output.say(f"view: {view.link}")
         video = Video(job.net, frames, True if args.live else None, job.preprocess)
         return _Show(args, job, answers, video, out, view).run()
     finally:
         if view is not None:
             view.close()
-
-
-def _tell(view: LiveView) -> None:
-    if not view.private:
-        output.say(
-            f"warning: anyone who has the link sees the frames, and they are not encrypted, on {view.host}:{view.port}"
-        )
-    output.say(f"view: {view.link}")
 
 
 class _Show:
