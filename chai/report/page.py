@@ -55,7 +55,7 @@ class Chart:
     title: str
     bars: Sequence[Bar]
     full: float
-    bound: float | None = None
+    bound: float
 
     def pixels(self, value: float) -> float:
         """Return the length of a bar."""
@@ -113,8 +113,7 @@ def svg(chart: Chart) -> str:
             f'<rect class="{engine}" x="{_NAMES}" y="{y + 3}" width="{width:.1f}" height="11"/>'
             f'<text x="{_NAMES + _FULL + 8}" y="{y + 12}"{_MARK * bar.bad}>{text(_beside(bar))}</text>'
         )
-    if chart.bound is not None:
-        parts.append(f'<path class="bound" d="M{_NAMES + chart.pixels(chart.bound):g} {_LINE}V{height}"/>')
+    parts.append(f'<path class="bound" d="M{_NAMES + chart.pixels(chart.bound):g} {_LINE}V{height}"/>')
     return "".join(parts) + "</svg>"
 
 
@@ -150,9 +149,8 @@ def save_png(path: str | Path, chart: Chart) -> None:
             draw.rectangle((_NAMES, y + 3, end, y + 13), fill=colour)
         draw.rectangle((_NAMES, y + 3, end, y + 13), outline="black")
         draw.text((_NAMES + _FULL + 8, y + 2), _ascii(_beside(bar)), fill=ink, font=font)
-    if chart.bound is not None:
-        x = _NAMES + int(chart.pixels(chart.bound))
-        draw.line((x, 2 * _LINE, x, bottom), fill=BAD)
+    x = _NAMES + int(chart.pixels(chart.bound))
+    draw.line((x, 2 * _LINE, x, bottom), fill=BAD)
     with complete(path) as part:
         image.quantize(64).save(part, "PNG")
 

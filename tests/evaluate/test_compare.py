@@ -477,7 +477,7 @@ def test_the_picture_has_a_bar_of_each_colour(tmp_path: Path) -> None:
         assert pixels.getpixel((300, 16 * 2 + 8)) == (0x00, 0x72, 0xB2)
         assert pixels.getpixel((300, 16 * 5 + 8)) == (0xCC, 0x79, 0xA7)
         assert pixels.getpixel((589, 16 * 2 + 8))[0] > 200  # behind the end of a short bar
-    many = reports.Chart("many", [BARS[0]] * 1200, 40.0)
+    many = reports.Chart("many", [BARS[0]] * 1200, 40.0, 10.0)
     reports.save_png(tmp_path / "b.png", many)
     with Image.open(tmp_path / "b.png") as image:
         assert image.height == 16 * 1004
