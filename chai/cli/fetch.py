@@ -72,12 +72,11 @@ def _list(folder: Path) -> int:
 
 
 def _state(name: str, folder: Path) -> str:
-    published = fetching.entry(name)
-    if published is None and networks.prototxt(name) is None:
-        return "no bitstream is published"
+    published, prototxt = fetching.entry(name), networks.prototxt(name)
     if published is None:
-        shipped = (networks.prototxt(name) or folder).with_suffix(".caffemodel").is_file()
-        return "shipped with chai" if shipped else "no weights are published"
+        if prototxt is None:
+            return "no bitstream is published"
+        return "shipped with chai" if prototxt.with_suffix(".caffemodel").is_file() else "no weights are published"
     if (folder / published.file).is_file():
         return "here"
     return f"chai fetch {name}" if published.urls else f"place it in the folder; {published.where}"

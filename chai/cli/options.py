@@ -65,10 +65,9 @@ def network(
     kinds = (
         "a .prototxt, a compiled .chai file or a shipped network" if compiled else "a .prototxt or a shipped network"
     )
-    if default:
-        group.add_argument("net", nargs="?", default=default, metavar="NET", help=f"{kinds} (default: {default})")
-    else:
-        group.add_argument("net", metavar="NET", help=kinds)
+    optional: dict[str, Any] = {"nargs": "?", "default": default} if default else {}
+    text = f"{kinds} (default: {default})" if default else kinds
+    group.add_argument("net", metavar="NET", help=text, **optional)
     group.add_argument(
         "weights", nargs="?", metavar="WEIGHTS", help="its .caffemodel (default: the one shipped or fetched for NET)"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..codegen.compile import executable, footprint
 from ..net import Net
 from ..offload.cost import SegmentCost, costs
@@ -10,6 +12,7 @@ from ..overlay.host_model import HostModel
 from ..report.host_speed import host_speed
 from ..report.host_work import host_work
 from ..report.layer_rows import placed
+from ..tasks import Task
 from ..tasks.conv import Conv
 from .show_content import CostRow, NetworkView, Show, of_graph
 
@@ -35,6 +38,7 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
     first = net.shapes[net.inputs[0]]
     picture = len(first) == 4 and first[1] in (1, 3)
     fpga_ms = cycles / per_second * 1000
+    tasks = [*_by_task(net)]
     content = Show(
         network=net.name,
         file=file,
@@ -50,10 +54,10 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
         formats=formats,
         open_sums=[layer.name for layer in layers if layer.sum_open],
         coarser=dict(plan.coarser),
-        wide=_wide(net),
+        wide=[" + ".join(names) for task, names in tasks if isinstance(task, Conv) and task.wide],
         conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
-        merged=_merged(net),
-        tasks=sum(len(step.tasks) for step in steps),
+        merged=[names for task, names in tasks if len(names) > 1 and task.output in net.schedule.shapes],
+        tasks=len(tasks),
         segments=len(steps),
         splits={"by_reason": splits(plan), "joined": joined(plan)},
         cycles=cycles,
@@ -72,16 +76,9 @@ def _row(cost: SegmentCost) -> CostRow:
     return {"layers": layers, "fpga_ms": [*cost.fpga], "around_ms": [*cost.around], "host_ms": [*cost.instead]}
 
 
-def _wide(net: Net) -> list[str]:
-    """Return the layers whose sums may have more bits than the overlay's usual ones; those that run as one Task are joined."""
+def _by_task(net: Net) -> Iterator[tuple[Task, list[str]]]:
+    """Yield each Task with the layers that it runs, without fused ones; the first of several has the cycles."""
     names = {layer.name for layer in net.offload.graph.layers}
-    tasks = (task for segment in net.schedule.segments for task in segment.tasks)
-    return [" + ".join(n for n in task.origin if n in names) for task in tasks if isinstance(task, Conv) and task.wide]
-
-
-def _merged(net: Net) -> list[list[str]]:
-    """Return groups of layers that run as one Task without being fused; the first of each has the cycles."""
-    names = {layer.name for layer in net.offload.graph.layers}
-    tasks = (task for segment in net.schedule.segments for task in segment.tasks)
-    groups = ([n for n in task.origin if n in names] for task in tasks if task.output in net.schedule.shapes)
-    return [group for group in groups if len(group) > 1]
+    for segment in net.schedule.segments:
+        for task in segment.tasks:
+            yield task, [name for name in task.origin if name in names]
