@@ -81,10 +81,11 @@ def schedule(
             overlay = target.overlay
             joined = [in_window_engine(task.joined(overlay), overlay, target.shapes) for task in work]
             merged = merge_parallel(joined, result.views, target.shapes, overlay)
-            between = target.between.intersection(blob for task in work for blob in (*task.inputs, task.output))
+            used = dict.fromkeys(blob for task in work for blob in (*task.inputs, task.output))
+            between = [blob for blob in used if blob in target.between]
             result.shapes.update((blob, target.shapes[blob]) for blob in between)
             result.between.update((blob, target.formats[blob]) for blob in between)
-            result.views.update((blob, target.parts[blob]) for blob in between.intersection(target.parts))
+            result.views.update((blob, target.parts[blob]) for blob in between if blob in target.parts)
             result.views.update(merged.views)
             result.shapes.update(merged.shapes)
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
