@@ -75,10 +75,11 @@ def _layer(
         layer = _custom(reader, name, entry, custom)
         layer.bottoms, layer.tops = bottoms, tops
     else:
-        cls = types.find(entry["type"])
+        cls = _class(entry["type"], len(bottoms))
         if cls is None:
             raise reader.error(f"{where}: this chai does not know the type", hint="update chai")
-        layer = cls(name, bottoms, tops, reader.restore(cls.Params, entry.get("params", {}), where))
+        params: Any = reader.restore(cls.Params, entry.get("params", {}), where)
+        layer = cls(name, bottoms, tops, params, type=entry["type"])
         layer.whole_windows = whole
     layer.origin = tuple(entry["origin"])
     layer.blobs = blobs
@@ -89,6 +90,15 @@ def _layer(
             setattr(layer, relu, reader.restore(float, entry[relu], f"{where}: {relu}"))
     _check_layer(reader, layer, shapes)
     return layer
+
+
+def _class(name: str, bottoms: int) -> type[Layer] | None:
+    """Return the class of a type, or of what the pass ``unpool`` makes of an Upsample: that has a third bottom."""
+    if (name, bottoms) != ("Upsample", 3):
+        return types.find(name)
+    from ..layers._unpool import MaxUnpool  # which few files need
+
+    return MaxUnpool
 
 
 def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 
 from ..blob import Array, Shape
 from ..fixed import Format, Requantization
@@ -33,11 +34,36 @@ class MaxUnpool(Layer):
 
     bottoms_allowed = (3, 3)
 
-    def __init__(self, upsample: Upsample, pooling: Pooling) -> None:
+    @dataclass(frozen=True)
+    class Params:
+        """Those of both layers."""
+
+        upsample: Upsample.Params
+        pooling: Pooling.Params
+
+    @classmethod
+    def of(cls, upsample: Upsample, pooling: Pooling) -> MaxUnpool:
+        """Return the layer for an Upsample and the Pooling that wrote its second bottom."""
         bottoms = upsample.bottoms[0], pooling.bottoms[0], pooling.tops[0]
-        super().__init__(upsample.name, bottoms, upsample.tops, type=upsample.type)
-        self.upsample, self.pooling = upsample, pooling
-        self.origin, self.precision, self.place = upsample.origin, upsample.precision, upsample.place
+        params = cls.Params(upsample.params, pooling.params)
+        layer = cls(upsample.name, bottoms, upsample.tops, params, type=upsample.type)
+        layer.origin, layer.precision, layer.place = upsample.origin, upsample.precision, upsample.place
+        layer.whole_windows = pooling.whole_windows
+        return layer
+
+    @property
+    def upsample(self) -> Upsample:
+        """Return the Upsample, whose second bottom has no name."""
+        layer = Upsample(self.name, (self.bottoms[0], ""), self.tops, self.params.upsample)
+        layer.place = self.place
+        return layer
+
+    @property
+    def pooling(self) -> Pooling:
+        """Return the Pooling, whose second top has no name."""
+        layer = Pooling(self.name, (self.bottoms[1],), (self.bottoms[2], ""), self.params.pooling)
+        layer.whole_windows = self.whole_windows
+        return layer
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return self.upsample.shapes(bottoms[0], bottoms[2])

@@ -29,6 +29,6 @@ def unpool(graph: Graph) -> Graph:
             layer = copy(layer)
             layer.tops = layer.tops[:1]
         elif isinstance(layer, Upsample) and len(layer.bottoms) > 1 and layer.bottoms[1] in poolings:
-            layer = MaxUnpool(layer, poolings[layer.bottoms[1]])
+            layer = MaxUnpool.of(layer, poolings[layer.bottoms[1]])
         layers.append(layer)
     return replace(graph, layers=layers)

@@ -20,6 +20,7 @@ from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, network
 Array = np.ndarray
 PREFIX = struct.Struct("<8sIIQ")
 SOFT = "softmax_param { axis: 1 }"
+PLACES = "pooling_param { pool: MAX kernel_size: 2 stride: 2 }"
 
 
 def mirror(x: chai.xChangeLayer, factor: float) -> None:
@@ -78,6 +79,15 @@ NETS = {
         p1 Pooling c2 -> p1 : pooling_param {{ pool: MAX kernel_size: 3 stride: 1 }}
         c3 Convolution p1 -> c3 : {DEEP}
         p2 Pooling c3 -> p2 : {AVE}""",
+    "places of maxima": f"""c1 Convolution data -> c1 : {CONV}
+        p1 Pooling c1 -> p1 m1 : {PLACES}
+        c2 Convolution p1 -> c2 : {CONV}
+        u1 Upsample c2 m1 -> u1 : upsample_param {{ upsample_h: 5 upsample_w: 7 }}""",
+    "places on the overlay": f"""c1 Convolution data -> c1 : convolution_param {{ num_output: 8 kernel_size: 2 }}
+        p1 Pooling c1 -> p1 m1 : {PLACES}
+        c2 Convolution p1 -> c2 : convolution_param {{ num_output: 8 kernel_size: 1 }}
+        u1 Upsample c2 m1 -> u1 : upsample_param {{ upsample_h: 4 upsample_w: 6 }}
+        c3 Convolution u1 -> c3 : {CONV}""",
     "flat": f"""c1 Convolution data -> c1 : {CONV}
         re Reshape c1 -> re : reshape_param {{ shape {{ dim: -1 }} }}""",
 }

@@ -20,7 +20,7 @@ from chai.offload.schedule import DeviceStep, HostStep
 from chai.util.paths import resource
 from chai.zoo.card import Card
 from chai.zoo.card_file import read_card
-from tests.conftest import need_models, report
+from tests.conftest import ROOT, need_models, report
 from tests.passes.common import CONV, network
 
 from .common import NETS, compiled, custom, data, load, parts
@@ -81,6 +81,10 @@ def test_the_small_networks_hold_what_they_are_for(tmp_path: Path) -> None:
     assert [step.codes for step in load(path).schedule.steps if isinstance(step, HostStep)] == [True]
     net, path = compiled(tmp_path, "several outputs")
     assert len(net.outputs) == 3
+    net, _ = compiled(tmp_path, "places of maxima")
+    assert [step.layer.name for step in net.schedule.steps if isinstance(step, HostStep)] == ["u1"]
+    net, _ = compiled(tmp_path, "places on the overlay")
+    assert len(net.schedule.between) > 8 and not any(isinstance(step, HostStep) for step in net.schedule.steps)
     net, path = compiled(tmp_path, "host layers")
     assert [e for e in net.schedule.engines() if e.startswith("host") and "ack" not in e] == [
         "host:mirror", "host:Normalize", "host:Softmax",
@@ -94,15 +98,20 @@ def test_the_same_bytes_for_the_same_network(tmp_path: Path, name: str) -> None:
     assert first == second
 
 
-def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+DIGITS = """import sys, chai, numpy; from chai.artifact.save import save; net = chai.Net('digits')
+net.calibrate(numpy.arange(64, dtype='f').reshape(1, 1, 8, 8) / 64); save(net, sys.argv[1] + "/net.chai")"""
+PLACES = """import sys; from pathlib import Path; from tests.artifact.common import compiled
+compiled(Path(sys.argv[1]), "places on the overlay")"""
+
+
+@pytest.mark.parametrize("code", [DIGITS, PLACES])
+def test_the_same_bytes_in_another_process(tmp_path: Path, code: str) -> None:
     """Sets are ordered by a seed that every process draws anew."""
-    code = "import sys, chai, numpy; from chai.artifact.save import save; net = chai.Net('digits')\n"
-    code += "net.calibrate(numpy.arange(64, dtype='f').reshape(1, 1, 8, 8) / 64); save(net, sys.argv[1])"
     for seed in "12":
-        subprocess.run(
-            [sys.executable, "-c", code, tmp_path / seed], check=True, env={**_environment(), "PYTHONHASHSEED": seed}
-        )
-    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+        (tmp_path / seed).mkdir()
+        env = {**_environment(), "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", code, tmp_path / seed], check=True, env=env, cwd=ROOT)
+    assert (tmp_path / "1" / "net.chai").read_bytes() == (tmp_path / "2" / "net.chai").read_bytes()
 
 
 def test_digits_with_its_card(tmp_path: Path) -> None:
