@@ -5,7 +5,7 @@ Every step has the blobs it reads and writes, and their side.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -194,11 +194,13 @@ class Schedule:
         return html.notebook(html.rows(table.Table(head, rows, "rllrlll")))
 
 
-def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack]) -> Schedule:
-    """Return a Schedule of the same codes in which these ``packs`` unfold nothing, if that can be."""
+def with_plain_inputs(
+    scheduled: Schedule, shapes: Mapping[str, Shape], reads_plain: Callable[[Unfold, int], bool]
+) -> Schedule:
+    """Return a Schedule of the same codes whose inputs are plain where that can be and a device ``reads_plain`` ones faster."""
     steps = list(scheduled.steps)
     for at, pack in enumerate(scheduled.steps):
-        if not isinstance(pack, Pack) or pack.unfold is None or pack not in packs:
+        if not isinstance(pack, Pack) or pack.unfold is None or not reads_plain(pack.unfold, shapes[pack.blob][1]):
             continue
         name = unfolded_name(pack.blob)
         plain = {

@@ -22,7 +22,7 @@ from ..util.sharing import Lifetime, Mutex, entered
 from .direct import Direct, Readers, direct, unpacking_at_once
 from .host.memory import BlobLog, ChainMemory
 from .renewing import Written
-from .slot import Decoded, Kept, Run, Slot, StepBlobs
+from .slot import Kept, LazyBlobs, Run, Slot, StepBlobs
 from .steps.prepared import prepared
 from .times import ModelledTime, Steps, Times
 
@@ -48,7 +48,9 @@ class Execution:
         self._device_shapes, self._batch = plan.device_shapes, plan.batch
         self.formats, self.partition, self.schedule = plan.formats, plan.partition, plan.schedule
         self._apart = env().check or bool(env().dump)  # each Task is a Program, and reads and writes arrays of the host
-        self._executed = with_plain_inputs(plan.schedule, [*self._plain()])
+        self._executed = plan.schedule
+        if not self._apart:  # else Tasks are as the overlay has them
+            self._executed = with_plain_inputs(plan.schedule, plan.shapes, device.reads_plain)
         if device.placed:
             self._executed = unpacking_at_once(self._executed)
         self._programs: dict[tuple[int, frozenset[str]], list[Program]] = {}
@@ -66,16 +68,6 @@ class Execution:
         self._packed = frozenset(plan.graph.inputs).difference(blob for side, blob in others if side == "host")
         # lanes that compute, with that of the caller of a stream: where there are processors for both, it converts ahead
         self._ahead = threads() > (2 if device.word else 1)
-
-    def _plain(self) -> Iterator[Pack]:
-        """Yield the Packs that do not unfold on this device; none if Tasks run apart, as the overlay has them."""
-        if self._apart:
-            return
-        for step in self.schedule.steps:
-            if not isinstance(step, Pack) or step.unfold is None:
-                continue
-            if self.device.reads_plain(step.unfold, self.shapes[step.blob][1]):
-                yield step
 
     def close(self) -> None:
         """Release the Programs' resources on the device as soon as no batch is running."""
@@ -304,7 +296,7 @@ class Execution:
         Direct conversions and their segment run one after the other, when all is there that any of them needs: the batch then
         holds the set no longer than they take, and waits for nothing but its lanes.
         """
-        needs = [needs for _, needs in self._dependencies()]
+        needs = [*self._dependencies()]
         for conversions in {use.direct for use in uses if use.direct is not None}:
             steps = conversions.steps
             outside = frozenset[int]().union(*(needs[i] for i in steps)).difference(steps)
@@ -318,29 +310,31 @@ class Execution:
         """Return whether a layer on the host and a segment are independent of each other."""
         steps = self._executed.steps
         before = list[frozenset[int]]()  # all direct and indirect dependencies of each step
-        for _, needs in self._dependencies():
+        for needs in self._dependencies():
             before.append(needs.union(*(before[need] for need in needs)))
         host = [i for i, step in enumerate(steps) if isinstance(step, HostStep)]
         device = [i for i, step in enumerate(steps) if isinstance(step, DeviceStep)]
         return any(h not in before[d] and d not in before[h] for h in host for d in device)
 
-    def _dependencies(self) -> Iterator[tuple[str, frozenset[int]]]:
-        """Yield the lane of every step, and the steps it depends on: the writers of its inputs on its side."""
+    def _dependencies(self) -> Iterator[frozenset[int]]:
+        """Yield the steps that each step depends on: the writers of its inputs on its side."""
         writers: dict[tuple[Side, str], int] = {}
         for i, step in enumerate(self._executed.steps):
-            yield _lane(step), frozenset(writers[blob] for blob in step.reads if blob in writers)
+            yield frozenset(writers[blob] for blob in step.reads if blob in writers)
             writers.update(dict.fromkeys(step.writes, i))
 
     def result(self, slot: Slot) -> tuple[Mapping[str, Array], Times]:
         """Return the kept blobs of a finished batch in float32, and its times."""
         begin = perf_counter()
-        blobs = Decoded(slot, self.formats, self.shapes)
+        blobs = {blob: slot.host[blob] for blob in slot.kept.blobs if blob in slot.host}
+        for blob in (slot.kept.blobs & slot.codes.keys()) - blobs.keys():
+            blobs[blob] = partial(self.formats[blob].dequantize, slot.codes[blob].reshape(self.shapes[blob]))
         total = slot.fed + sum([run.rows.bytes for run in slot.runs])
         peak = slot.log or slot.kept.peak or 0
         steps, composed = Steps(slot.runs), self.graph.composed
         end = perf_counter()
         wall, between = (end - slot.started) * 1000 + slot.before, slot.between + slot.before + (end - begin) * 1000
-        return blobs, Times(
+        return LazyBlobs(blobs), Times(
             steps,
             wall,
             self._batch,

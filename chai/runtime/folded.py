@@ -7,7 +7,8 @@ of them must not change the plan: another plan would round at other places, and 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import cast
 
 from ..blob import Array, Shape
@@ -16,27 +17,7 @@ from ..kernels.codes import pack, unpack
 from ..offload.schedule import DeviceStep, HostStep, Schedule
 from ..util.lazy_numpy import np
 from .host.layer import run_layer
-
-
-class Selected(Mapping[str, "Array"]):
-    """Some of a pass's blobs, each read when it is asked for."""
-
-    def __init__(self, blobs: Mapping[str, Array], names: Iterable[str]) -> None:
-        self._blobs, self._names = blobs, {name: None for name in names if name in blobs}
-
-    def __getitem__(self, name: str) -> Array:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._blobs[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+from .slot import LazyBlobs
 
 
 class Folded:
@@ -82,7 +63,7 @@ class Folded:
                 bottoms = [self._read(layer, blob, blobs[blob]) for blob in self._bottoms(layer)]
                 tops, _ = run_layer(layer, bottoms, self._sizes(layer), 0.0)
                 computed.update((top, value) for top, value in zip(layer.tops, tops) if top not in values)
-        return Selected(blobs, self.keep)
+        return LazyBlobs({name: partial(blobs.__getitem__, name) for name in self.keep if name in blobs})
 
     def _bottoms(self, layer: Layer) -> tuple[str, ...]:
         """Return a layer's bottoms; for the first layer of a fused chain, those of the plan's layer.

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Array, Shape
-from ..fixed import Format
+from ..blob import Array
 from .host.memory import BlobLog
 from .times import RunTimes
 
@@ -70,28 +69,26 @@ class Kept:
         self.pipelines: dict[int, Pipeline] = {}
 
 
-class Decoded(Mapping[str, "Array"]):
-    """The kept blobs of a finished batch by id, in float32. Codes become numbers when a blob is read first: few are."""
+class LazyBlobs(Mapping[str, "Array"]):
+    """Blobs of a finished batch by id, in float32, or how to get them. That is done when a blob is read first: few are."""
 
-    def __init__(self, slot: Slot, formats: Mapping[str, Format], shapes: Mapping[str, Shape]) -> None:
-        self._floats = {blob: slot.host[blob] for blob in slot.kept.blobs if blob in slot.host}
-        self._codes = {blob: slot.codes[blob] for blob in slot.kept.blobs if blob in slot.codes}
-        self._formats, self._shapes = formats, shapes
+    def __init__(self, blobs: dict[str, Array | Callable[[], Array]]) -> None:
+        self._blobs = blobs
 
     def __getitem__(self, blob: str) -> Array:
-        if (floats := self._floats.get(blob)) is None:
-            codes = self._codes[blob].reshape(self._shapes[blob])
-            floats = self._floats[blob] = self._formats[blob].dequantize(codes)
+        floats = self._blobs[blob]
+        if callable(floats):
+            floats = self._blobs[blob] = floats()
         return floats
 
     def __contains__(self, blob: object) -> bool:
-        return blob in self._floats or blob in self._codes
+        return blob in self._blobs
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._floats, *self._codes)))
+        return iter(self._blobs)
 
     def __len__(self) -> int:
-        return len(self._floats.keys() | self._codes.keys())
+        return len(self._blobs)
 
 
 class Slot:

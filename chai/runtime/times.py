@@ -35,10 +35,6 @@ class StepTime(NamedTuple):
     device_ms: float | None = None
     layers: tuple[str, ...] = ()
 
-    def timed(self, ms: float, begin: float, device_ms: float | None) -> StepTime:
-        """Return the step with these times."""
-        return self._replace(ms=ms, begin=begin, device_ms=device_ms)
-
     @property
     def kind(self) -> str:
         """Engine; pack or unpack for a conversion between float32 and codes, which runs on the host."""
@@ -82,7 +78,7 @@ class RunTimes(NamedTuple):
         begins = accumulate(self.ms, initial=self.begin)
         device = self.device_ms or [None] * len(self.ms)
         for row, ms, begin, device_ms in zip(self.rows.steps, self.ms, begins, device):
-            yield row.timed(ms, begin, device_ms)
+            yield row._replace(ms=ms, begin=begin, device_ms=device_ms)
 
 
 class Steps(Sequence[StepTime]):

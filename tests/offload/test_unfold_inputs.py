@@ -243,16 +243,19 @@ def test_an_input_stays_unfolded_where_its_reader_needs_that(tmp_path: Path) -> 
     assert replace(task, weights=weights).from_plain(pack.unfold, "data") is None
     assert replace(task, group=2).from_plain(pack.unfold, "data") is None
     assert segment.tasks[1].from_plain(pack.unfold, "data") is None
-    other = with_plain_inputs(net.schedule, [pack])
+    shapes = net.offload.shapes
+    other = with_plain_inputs(
+        net.schedule, shapes, lambda unfold, channels: (unfold, channels) == (pack.unfold, shapes["data"][1])
+    )
     assert [s.unfold for s in other.steps if isinstance(s, Pack)] == [None]
     assert other.segments[0].inputs == other.segments[0].tasks[0].inputs == ("data",)
-    assert with_plain_inputs(net.schedule, []).steps == net.schedule.steps
+    assert with_plain_inputs(net.schedule, shapes, lambda *_: False).steps == net.schedule.steps
     spoilt = segment._replace(tasks=(replace(task, weights=weights), *segment.tasks[1:]))
     for kept in (
         replace(net.schedule, steps=[pack, spoilt]),
         replace(net.schedule, views={"part": View("data unfolded", 8)}),
     ):
-        assert with_plain_inputs(kept, [pack]).steps == kept.steps
+        assert with_plain_inputs(kept, shapes, lambda *_: True).steps == kept.steps
 
 
 def test_a_compiled_network_unfolds_too(tmp_path: Path) -> None:
