@@ -12,10 +12,11 @@ from ..zoo import is_compiled
 from ..zoo.options import Options
 
 if TYPE_CHECKING:
-    from ..runtime.source import Source
+    from ..runtime.source import PrototxtSource
+    from .source import CompiledSource
 
 
-def opened(options: Options, partial: bool) -> Source:
+def opened(options: Options, partial: bool) -> CompiledSource | PrototxtSource:
     """Return the source of a network: a .chai file, an ONNX file, or a prototxt with weights, of which some may be missing."""
     with Uncollected():
         device = devices.open(options.device or env().device or devices.DEFAULT)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class CompiledSource:
-    """A .chai file. Neither prototxt nor caffemodel is read; operations that need them raise UsageError.
+    """A .chai file, as a PrototxtSource. Neither prototxt nor caffemodel is read; operations that need them raise UsageError.
 
     The engines that ``options`` name must be those of the file.
     """

@@ -1,4 +1,4 @@
-"""Sources of plans: they give a Net its graph, its parameters and the Executions for its input sizes."""
+"""Source of a Net's plans in files of Caffe or ONNX: its graph, its parameters and the Executions for its input sizes."""
 
 from __future__ import annotations
 
@@ -33,79 +33,6 @@ if TYPE_CHECKING:
     from ..offload.headroom import Basis
     from ..zoo.options import Options
     from .execution import Execution
-
-
-class Source(Protocol):
-    """Source of everything that a Net runs. A Net calls it in one thread at a time.
-
-    ``graph``    its layers and blobs, as the Net shows them
-    ``weights``  the caffemodel or ONNX file, if there is one
-    ``overlay``  None on a device that computes in float32
-    ``formats``  of the blobs on the overlay; None before they are known
-    ``basis``    what they are based on, if they were measured
-    ``calibrated``   whether the formats are final: the network's own, or measured
-    ``trained``      whether it has weights, or needs none
-    """
-
-    graph: Graph
-    device: Device
-    overlay: Overlay | None
-
-    @property
-    def weights(self) -> Stored | None: ...
-    @property
-    def formats(self) -> Mapping[str, Format] | None: ...
-    @property
-    def basis(self) -> Basis | None: ...
-    @property
-    def calibrated(self) -> bool: ...
-    @property
-    def trained(self) -> bool: ...
-
-    @property
-    def card(self) -> Card:
-        """Title, labels and preprocessing."""
-
-    def batch(self, shapes: Mapping[str, Shape]) -> int:
-        """Return the images per pass that need no padding."""
-
-    def sized(self, sizes: Mapping[str, Shape], renewed: Renewed) -> dict[str, Shape]:
-        """Prepare the layers for these inputs; return the shape of every blob. Raises ShapeError, UsageError.
-
-        ``renewed`` tops have other shapes in a pass than their layer's rule says.
-        """
-
-    def planned(self, shapes: Mapping[str, Shape]) -> bool:
-        """Return whether there is an Execution for these shapes already."""
-
-    def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
-        """Return the Execution for batches of these shapes on the overlay."""
-
-    def host(self, shapes: Mapping[str, Shape]) -> HostPass:
-        """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
-
-    def calibrate(
-        self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Feed]], asked: bool
-    ) -> Mapping[str, Shown]:
-        """Choose the formats, measured on these inputs if the network brings none.
-
-        If the caller ``asked`` only for a pass over them, return what custom layers wrote, which need not run again.
-        """
-
-    def preview(self, shapes: Mapping[str, Shape]) -> None:
-        """Make a schedule before the first batch."""
-
-    def params(self) -> dict[str, list[Array]]:
-        """Return the trained parameters by layer; the arrays may be modified."""
-
-    def replaced(self) -> bool:
-        """Return whether there are other arrays in the lists of ``params``, which are read again then.
-
-        Raises ShapeError for what is no array, and if there are more or fewer.
-        """
-
-    def close(self) -> None:
-        """Release weights and device memory."""
 
 
 class Network(Protocol):
@@ -151,12 +78,17 @@ def _read(options: Options) -> tuple[Graph, Stored | None]:
 class PrototxtSource:
     """A Graph from a prototxt and its caffemodel, or from an ONNX file; planned for each set of input sizes.
 
-    ``partial``   whether the caffemodel may lack the weights of some layers
+    A Net calls it in one thread at a time, and a ``CompiledSource`` in the same way. ``partial``: the caffemodel may lack the
+    weights of some layers.
+
+    ``graph``    its layers and blobs, as the Net shows them
+    ``overlay``  None on a device that computes in float32
     """
 
     def __init__(self, options: Options, device: Device, partial: bool) -> None:
         self.graph, weights = _read(options)
-        self.device, self.overlay = device, None
+        self.device = device
+        self.overlay: Overlay | None = None
         self._parameters = Parameters(self.graph, weights, partial)
         scheme, model = SCHEMES[0], None  # of formats, if the network has none
         if device.fixed:
@@ -180,67 +112,92 @@ class PrototxtSource:
 
     @property
     def weights(self) -> Stored | None:
+        """Return the caffemodel or ONNX file, if there is one."""
         return self._parameters.weights
 
     @property
     def formats(self) -> Mapping[str, Format] | None:
+        """Return the formats of the blobs on the overlay; None before they are known."""
         return self._formats.by_blob
 
     @property
     def basis(self) -> Basis | None:
+        """Return what they are based on, if they were measured."""
         return self._formats.basis
 
     @property
     def calibrated(self) -> bool:
+        """Return whether the formats are final: the network's own, or measured."""
         return self._formats.calibrated
 
     @property
     def trained(self) -> bool:
+        """Return whether it has weights, or needs none."""
         return self._parameters.trained
 
     @cached_property
     def card(self) -> Card:
+        """Return title, labels and preprocessing."""
         return read_card(self.graph.path)
 
     def batch(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the images per pass that need no padding."""
         return next((shapes[b][0] for b in self.graph.inputs if shapes.get(b)), 1)
 
     def sized(self, sizes: Mapping[str, Shape], renewed: Renewed) -> dict[str, Shape]:
+        """Prepare the layers for these inputs; return the shape of every blob. Raises ShapeError, UsageError.
+
+        ``renewed`` tops have other shapes in a pass than their layer's rule says.
+        """
         shapes = self._parameters.shapes(sizes, renewed)
         self._sizing.prepare(shapes, self.weights is None, malloc.claim if self.overlay is None else malloc.keep_freed)
         return shapes
 
     def planned(self, shapes: Mapping[str, Shape]) -> bool:
+        """Return whether there is an Execution for these shapes already."""
         return self._plans.known(shapes)
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
+        """Return the Execution for batches of these shapes on the overlay."""
         return self._plans.execution(shapes, keep, self._formats)
 
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
+        """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
         return self._plans.host(shapes)
 
     def calibrate(
         self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Feed]], asked: bool
     ) -> Mapping[str, Shown]:
+        """Choose the formats, measured on these inputs if the network brings none.
+
+        If the caller ``asked`` only for a pass over them, return what custom layers wrote, which need not run again.
+        """
         written = self._formats.choose(self._plans.plan(shapes), batches, asked)
         self._plans.replan()
         return written
 
     def preview(self, shapes: Mapping[str, Shape]) -> None:
+        """Make a schedule before the first batch."""
         if not self.calibrated:
             self._formats.preview(self._plans.plan(shapes), self.trained)
             self._plans.replan()
 
     def params(self) -> dict[str, list[Array]]:
+        """Return the trained parameters by layer; the arrays may be modified."""
         self._plans.reread()
         return self._parameters.lend()
 
     def replaced(self) -> bool:
+        """Return whether there are other arrays in the lists of ``params``, which are read again then.
+
+        Raises ShapeError for what is no array, and if there are more or fewer.
+        """
         if not self._parameters.replaced():
             return False
         self.params()
         return True
 
     def close(self) -> None:
+        """Release weights and device memory."""
         self._plans.reread()
         self._parameters.release()

@@ -34,7 +34,7 @@ class NetworkFormats:
         self.calibrated = False
 
     def choose(self, plan: Plan, batches: Iterable[Mapping[str, Feed]], asked: bool) -> Mapping[str, Shown]:
-        """Set the final ones, see Source.calibrate; ``plan`` is without formats."""
+        """Set the final ones, see PrototxtSource.calibrate; ``plan`` is without formats."""
         from .. import measuring  # not needed by a float network
 
         choice = measuring.choose(self._graph, plan, batches, self._bits, self._scheme, not asked)
