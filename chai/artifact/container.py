@@ -1,4 +1,4 @@
-"""File layout of an artifact: a short prefix, a JSON header, and raw sections that are read on demand.
+"""File layout of an artifact: a short prefix, a JSON header whose values are checked, and sections that are read on demand.
 
     offset  bytes
     0       8       b"\\x89chai\\r\\n\\x1a"
@@ -22,15 +22,19 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from ..blob import Array, show
 from ..errors import ParseError
 from ..limits import limits
+from ..util.data.dataclass_io import restore
 from ..util.files import opened_file
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +43,7 @@ MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 6
 ALIGNMENT = 64  # bytes; a cache line, and enough for any element type
 PREFIX = struct.Struct("<8sIIQ")
+T = TypeVar("T")
 Bad = Callable[..., ParseError]  # an error of the file, from a message and perhaps a hint
 BUFFER = 1 << 16  # bytes that are read at once for a checksum; new pages for more take longer than more calls
 
@@ -73,7 +78,10 @@ class Section:
 
 @dataclass(eq=False, slots=True)
 class Artifact:
-    """An opened file: its header without "sections", and the sections. ``close`` is called when they are not read any more."""
+    """An opened file: its header without "sections", and the sections. ``close`` is called when they are not read any more.
+
+    Methods that read and check header values raise ParseError with the file's name.
+    """
 
     path: str
     header: dict[str, Any]
@@ -83,6 +91,65 @@ class Artifact:
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """Return a ParseError that names the file."""
         return ParseError(message, path=self.path, hint=hint or "compile it again: chai compile")
+
+    def get(self, key: str, kind: Any, default: Any = None) -> Any:
+        """Return a header value, or its ``default``, after checking its ``kind``.
+
+        That is a type, [kind], {str: kind} or {"key": kind, ...}. Raises ParseError, also for a missing value without default.
+        """
+        value = self.header.get(key, default)
+        if value is None and key not in self.header:
+            raise self.error(f"header: {key!r} is missing")
+        return self.of(value, kind, key)
+
+    def of(self, value: Any, kind: Any, where: str) -> Any:
+        """Return ``value`` after checking its ``kind`` as ``get`` does; ``where`` is its place in the header."""
+        if type(value) is kind:
+            return value
+        if isinstance(kind, type):
+            raise self.error(f"header: {where}: expected {kind.__name__}, found {repr(value)[:40]}")
+        items: Iterable[Any]
+        kinds: Iterable[Any]
+        if isinstance(kind, list):
+            if type(value) is not list:
+                raise self.error(f"header: {where}: expected a list")
+            items, kinds = value, repeat(kind[0])
+        elif str in kind:
+            if type(value) is not dict:
+                raise self.error(f"header: {where}: expected an object")
+            items, kinds = value.values(), repeat(kind[str])
+        else:
+            if type(value) is not dict or not kind.keys() <= value.keys():
+                raise self.error(f"header: {where}: expected an object with {', '.join(kind)}")
+            items, kinds = map(value.__getitem__, kind), kind.values()
+        for item, inner in zip(items, kinds):
+            if type(item) is not inner:
+                self.of(item, inner, where)
+        return value
+
+    def restore(self, cls: type[T], value: Any, where: str) -> T:
+        """Return a value of type ``cls``, such as a dataclass, from JSON; ``where`` is its place in the header."""
+        return restore(cls, value, lambda place, text: self.error(f"{where}{place}: {text}"))
+
+    def array(self, entry: Mapping[str, Any]) -> Array:
+        """Return a float32 array as a view of the section "weights"."""
+        shape = tuple(self.of(entry.get("shape"), [int], "array"))
+        offset = self.of(entry.get("offset"), int, "array")
+        data = self.section("weights").mapped
+        size = 4 * math.prod(shape)
+        if any(d < 0 for d in shape) or offset % 64 or offset < 0 or offset + size > len(data):
+            raise self.error("header: an array lies outside the section 'weights'")
+        try:
+            array: Array = np.frombuffer(data, np.float32, math.prod(shape), offset).reshape(shape)
+        except ValueError as error:  # it is empty, but for one 0 too large
+            raise self.error(f"header: an array of {show(shape)}: {error}") from error
+        return array
+
+    def section(self, name: str) -> Section:
+        """Return a section. Raises ParseError if it is missing."""
+        if name not in self.sections:
+            raise self.error(f"section {name!r} is missing")
+        return self.sections[name]
 
 
 def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
@@ -228,32 +295,26 @@ def _spans(table: Any, size: int, bad: Bad) -> dict[str, tuple[int, int, int]]:
     """Return (offset, bytes, crc) of each section: in order, aligned, without gaps, to the end of the file."""
     if not isinstance(table, dict):
         raise bad("header: sections are missing")
-    spans: dict[str, tuple[int, int, int]] = {}
-    end = 0
-    for name, entry in sorted(table.items(), key=lambda item: (_entry(item[1]) or (0, 0, 0))[:2]):
-        values = _entry(entry)
-        if values is None:
-            raise bad(f"header: section {name!r}: expected offset, bytes and crc")
-        offset, count, crc = values
+    spans = {name: _span(name, entry, bad) for name, entry in table.items()}
+    spans = dict(sorted(spans.items(), key=lambda item: item[1][:2]))
+    end = last = 0
+    for name, (offset, count, _) in spans.items():
         if offset != end:
             raise bad(f"header: section {name!r} begins at {offset}, expected {end}")
-        spans[name] = (offset, count, crc)
         last, end = offset + count, _aligned(offset + count)
         if last > size:
             raise bad(f"the file ends inside section {name!r} ({size - offset:,} of {count:,} bytes)")
-    last = max((offset + count for offset, count, _ in spans.values()), default=0)
     if spans and last != size:
         raise bad(f"{size - last:,} bytes after the last section")
     return spans
 
 
-def _entry(entry: Any) -> tuple[int, int, int] | None:
-    if not isinstance(entry, dict) or sorted(entry) != ["bytes", "crc", "offset"]:
-        return None
-    offset, count, crc = entry["offset"], entry["bytes"], entry["crc"]
-    if any(type(v) is not int or not 0 <= v < 1 << 48 for v in (offset, count, crc)):
-        return None
-    return offset, count, crc
+def _span(name: str, entry: Any, bad: Bad) -> tuple[int, int, int]:
+    if isinstance(entry, dict) and sorted(entry) == ["bytes", "crc", "offset"]:
+        offset, count, crc = entry["offset"], entry["bytes"], entry["crc"]
+        if all(type(v) is int and 0 <= v < 1 << 48 for v in (offset, count, crc)):
+            return offset, count, crc
+    raise bad(f"header: section {name!r}: expected offset, bytes and crc")
 
 
 def _aligned(offset: int) -> int:

@@ -11,7 +11,7 @@ from ..errors import PluginError
 from ..graph import Layer
 from ..graph.params import Precision
 from ..limits import limits
-from .reader import Reader
+from .container import Artifact
 
 if TYPE_CHECKING:
     from ..plugins import Registry
@@ -24,38 +24,38 @@ class OnDevice(Layer):
 
 
 def layers(
-    reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Callable[[], Registry], whole: bool
+    file: Artifact, shapes: Mapping[str, Shape], inputs: list[str], custom: Callable[[], Registry], whole: bool
 ) -> dict[str, Layer]:
     """Return the layers by name, in order. Only those that run on the host have weights and parameters.
 
     ``whole`` is ``Arithmetic.whole_windows``.
     """
-    entries = reader.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
-    order = reader.get("order", [str])
+    entries = file.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
+    order = file.get("order", [str])
     if len(order) > limits().layers:
-        raise reader.error("too many layers: " + limits().exceeded("layers", len(order)))
+        raise file.error("too many layers: " + limits().exceeded("layers", len(order)))
     if sorted(order) != sorted(entries):
-        raise reader.error("header: order and layers do not name the same layers")
+        raise file.error("header: order and layers do not name the same layers")
     layers: dict[str, Layer] = {}
     written = set(inputs)
     for name in order:
         entry = entries[name]
         if not entry["origin"]:
-            raise reader.error(f"layer {name!r}: origin names no layer")
+            raise file.error(f"layer {name!r}: origin names no layer")
         for blob in (*entry["bottoms"], *entry["tops"]):
             if blob not in shapes:
-                raise reader.error(f"layer {name!r}: the shape of blob {blob!r} is missing")
+                raise file.error(f"layer {name!r}: the shape of blob {blob!r} is missing")
         if not written.issuperset(entry["bottoms"]) or not written.isdisjoint(entry["tops"]):
-            raise reader.error(f"layer {name!r} reads a blob that no layer has written, or writes one twice")
+            raise file.error(f"layer {name!r} reads a blob that no layer has written, or writes one twice")
         written.update(entry["tops"])
-        layers[name] = _layer(reader, name, entry, shapes, custom, whole)
+        layers[name] = _layer(file, name, entry, shapes, custom, whole)
     if any(blob not in shapes for blob in inputs):
-        raise reader.error("header: the shape of an input is missing")
+        raise file.error("header: the shape of an input is missing")
     return layers
 
 
 def _layer(
-    reader: Reader,
+    file: Artifact,
     name: str,
     entry: dict[str, Any],
     shapes: Mapping[str, Shape],
@@ -69,26 +69,26 @@ def _layer(
         layer.origin = tuple(entry["origin"])
         return layer
     where = f"layer {name!r} ({entry['type']})"
-    arrays = reader.of(entry.get("blobs", []), [{"offset": int, "shape": [int]}], where)
-    blobs = [reader.array(array) for array in arrays]
+    arrays = file.of(entry.get("blobs", []), [{"offset": int, "shape": [int]}], where)
+    blobs = [file.array(array) for array in arrays]
     if "custom" in entry:
-        layer = _custom(reader, name, entry, custom)
+        layer = _custom(file, name, entry, custom)
         layer.bottoms, layer.tops = bottoms, tops
     else:
         cls = _class(entry["type"], len(bottoms))
         if cls is None:
-            raise reader.error(f"{where}: this chai does not know the type", hint="update chai")
-        params: Any = reader.restore(cls.Params, entry.get("params", {}), where)
+            raise file.error(f"{where}: this chai does not know the type", hint="update chai")
+        params: Any = file.restore(cls.Params, entry.get("params", {}), where)
         layer = cls(name, bottoms, tops, params, type=entry["type"])
         layer.whole_windows = whole
     layer.origin = tuple(entry["origin"])
     layer.blobs = blobs
     if "precision" in entry:
-        layer.precision = reader.restore(Precision, entry["precision"], where)
+        layer.precision = file.restore(Precision, entry["precision"], where)
     for relu in ("slope", "ceiling"):
         if relu in entry:
-            setattr(layer, relu, reader.restore(float, entry[relu], f"{where}: {relu}"))
-    _check_layer(reader, layer, shapes)
+            setattr(layer, relu, file.restore(float, entry[relu], f"{where}: {relu}"))
+    _check_layer(layer, shapes)
     return layer
 
 
@@ -101,19 +101,19 @@ def _class(name: str, bottoms: int) -> type[Layer] | None:
     return MaxUnpool
 
 
-def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:
+def _custom(file: Artifact, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:
     from ..plugins import CustomEntry, CustomParams, make  # which few files need
 
-    about = reader.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
-    params = reader.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
+    about = file.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
+    params = file.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
-    key, network = about["type"], reader.get("name", str)
+    key, network = about["type"], file.get("name", str)
     layer = make(custom(), CustomEntry(network, name, entry["type"], key, params, lambda: values), True)
     assert layer is not None
     if layer.custom.version != about["version"]:
         there, here = (v or "(none)" for v in (about["version"], layer.custom.version))
         raise PluginError(
-            f"{reader.artifact.path}: layer {name!r} was compiled with version {there} of custom type {layer.key!r}, "
+            f"{file.path}: layer {name!r} was compiled with version {there} of custom type {layer.key!r}, "
             f"here is {here}",
             layer=name,
             hint="load the layer's file of that version, or compile the network again",
@@ -121,17 +121,17 @@ def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Callable[[
     return layer
 
 
-def _check_layer(reader: Reader, layer: Layer, shapes: Mapping[str, Shape]) -> None:
+def _check_layer(layer: Layer, shapes: Mapping[str, Shape]) -> None:
     bottoms = tuple(shapes[b] for b in layer.bottoms)
     for what, (least, most), count in (
         ("bottoms", layer.bottoms_allowed, len(bottoms)),
         ("tops", layer.tops_allowed, len(layer.tops)),
     ):
         if count < least or (most is not None and count > most):
-            raise reader.error(f"layer {layer.name!r} ({layer.type}): {count} {what}")
+            raise layer.wrong(f"{count} {what}")
     tops = layer.shapes(*bottoms)
     if tops != tuple(shapes[t] for t in layer.tops) and not layer.renews:  # that one's are compared in each pass
-        raise reader.error(f"layer {layer.name!r} ({layer.type}): its tops would be {', '.join(map(show, tops))}")
+        raise layer.wrong(f"its tops would be {', '.join(map(show, tops))}")
     expected = layer.weight_shapes(*bottoms)
     if not layer.free_weights and tuple(b.shape for b in layer.blobs) != tuple(expected):
-        raise reader.error(f"layer {layer.name!r} ({layer.type}): its weights have other shapes than it needs")
+        raise layer.wrong("its weights have other shapes than it needs")

@@ -10,14 +10,14 @@ from .. import overlay as overlays
 from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import VALUES, Coarser, Format
-from ..graph import Arithmetic, Composed, Graph, Layer, shape_problem
+from ..graph import Arithmetic, Composed, Graph, Layer, check_shape
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
 from ..overlay import EXACT, Overlay
 from ..runtime.host.memory import claimed
 from ..util.data.malloc import keep_freed
-from . import container, layers, steps
-from .reader import Reader
+from . import layers, steps
+from .container import Artifact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,94 +36,91 @@ class NetworkInputs(Layer):
     source = True
 
 
-def overlay_of(artifact: container.Artifact, chosen: str | Path | None) -> Overlay:
+def overlay_of(file: Artifact, chosen: str | Path | None) -> Overlay:
     """Return the overlay that was ``chosen``, None for the one that an artifact was compiled for.
 
     Raises DeviceError unless chai ships that one: a file must not choose other files to read.
     """
-    target = Reader(artifact).get("overlay", {"name": str, "build": int})
+    target = file.get("overlay", {"name": str, "build": int})
     if chosen is None and target["name"] not in overlays.names():
         raise DeviceError(
-            f"{artifact.path} was compiled for overlay {target['name'][:40]!r}, which chai does not ship",
+            f"{file.path} was compiled for overlay {target['name'][:40]!r}, which chai does not ship",
             hint="name its manifest: --overlay PATH/overlay.json",
         )
     return overlays.load(target["name"] if chosen is None else chosen, build=target["build"])
 
 
-def load(artifact: container.Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, StoredCard]:
-    """Return the plan in an artifact, for this overlay, and what it has of a card; ``custom`` is called if it has a custom layer.
+def load(file: Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, StoredCard]:
+    """Return the plan in a file, for this overlay, and what it has of a card; ``custom`` is called if it has a custom layer.
 
     Raises ParseError with the file's name for anything that ``save`` would not have written, DeviceError for another
     overlay, PluginError for an unknown custom type.
     """
-    made_for = Reader(artifact).get("overlay", {"name": str, "build": int})
+    made_for = file.get("overlay", {"name": str, "build": int})
     if (made_for["name"], made_for["build"]) != (overlay.name, overlay.build):
         raise DeviceError(
-            f"{artifact.path} was compiled for overlay {made_for['name']}, build {made_for['build']:08x}; "
+            f"{file.path} was compiled for overlay {made_for['name']}, build {made_for['build']:08x}; "
             f"this is {overlay.name}, build {overlay.build:08x}",
             hint=f"compile it again: chai compile ... --overlay {overlay.name}",
         )
     try:
-        return _compiled(Reader(artifact), overlay, custom)
+        return _compiled(file, overlay, custom)
     except (ModelError, DeviceError, UsageError) as error:
-        raise artifact.error(error.message, error.hint) from error
+        raise file.error(error.message, error.hint) from error
     except RecursionError:
-        raise artifact.error("its header is nested too deeply") from None
+        raise file.error("its header is nested too deeply") from None
 
 
-def _compiled(reader: Reader, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, StoredCard]:
-    shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
-    keep_freed(claimed(shapes) + sum(map(len, reader.artifact.sections.values())))  # of passes, and of packed weights
-    formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
-    inputs = reader.get("inputs", [str])
+def _compiled(file: Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, StoredCard]:
+    shapes = {blob: _shape(dims, blob) for blob, dims in file.get("shapes", {str: [int]}).items()}
+    keep_freed(claimed(shapes) + sum(map(len, file.sections.values())))  # of passes, and of packed weights
+    formats = {blob: _format(file, f, blob, overlay) for blob, f in file.get("formats", {str: dict}).items()}
+    inputs = file.get("inputs", [str])
     own = _arithmetic(overlay)
-    known_layers = layers.layers(reader, shapes, inputs, custom, own is not None and own.whole_windows)
+    known_layers = layers.layers(file, shapes, inputs, custom, own is not None and own.whole_windows)
     written = {*inputs, *(t for layer in known_layers.values() for t in layer.tops)}
     coded = {blob: on_device(shape) for blob, shape in shapes.items()}
-    views = steps.views(reader, coded)
+    views = steps.views(file, coded)
     joint = {whole: shapes[whole] for whole, _ in views.values() if whole not in written}  # of merged Tasks
-    unfolds = steps.unfolds(reader, overlay, shapes, inputs)
+    unfolds = steps.unfolds(file, overlay, shapes, inputs)
     joint.update((name, shapes[name]) for name in map(unfolded_name, unfolds))
-    stated = reader.of(reader.header.get("between", {}), {str: dict}, "between")
-    between = {blob: _format(reader, f, blob, overlay) for blob, f in stated.items()}
+    between = {blob: _format(file, f, blob, overlay) for blob, f in file.get("between", {str: dict}, {}).items()}
     for blob in between:
         if blob in written or blob not in shapes:
-            raise reader.error(f"header: blob {blob!r} cannot be between Tasks of one layer")
+            raise file.error(f"header: blob {blob!r} cannot be between Tasks of one layer")
         joint[blob] = shapes[blob]
-    latest = reader.get("latest", {str: str})
-    outputs = reader.get("outputs", [str])
-    folded = reader.get("folded", {str: str})
+    latest = file.get("latest", {str: str})
+    outputs = file.get("outputs", [str])
+    folded = file.get("folded", {str: str})
     for blob in (*latest.values(), *shapes):
         if blob not in written and blob not in joint and blob not in folded:
-            raise reader.error(f"header: no layer writes blob {blob!r}")
+            raise file.error(f"header: no layer writes blob {blob!r}")
     for blob, layer in folded.items():
         if blob in written or blob in joint or blob not in shapes or layer not in known_layers:
-            raise reader.error(f"header: blob {blob!r} cannot be folded into layer {layer!r}")
+            raise file.error(f"header: blob {blob!r} cannot be folded into layer {layer!r}")
     if len(set(outputs)) != len(outputs) or any(latest.get(name) not in written for name in outputs):
-        raise reader.error("header: 'outputs' and 'latest' do not name the same blobs")
+        raise file.error("header: 'outputs' and 'latest' do not name the same blobs")
     if not latest.keys() >= set(inputs):
-        raise reader.error("header: 'inputs' and 'latest' do not name the same blobs")
+        raise file.error("header: 'inputs' and 'latest' do not name the same blobs")
     source = NetworkInputs("data", (), tuple(inputs), type="Input")
     graph = Graph(
-        reader.get("name", str),
+        file.get("name", str),
         [source, *known_layers.values()],
         {b: shapes[b] for b in inputs},
         outputs,
         latest,
-        path=reader.artifact.path,
+        path=file.path,
         folded=folded,
-        composed=_composed(reader),
-        notes=[f"compiled by chai {reader.of(reader.header.get('chai', UNNAMED), str, 'chai')[:40]}"],
+        composed=_composed(file),
+        notes=[f"compiled by chai {file.get('chai', str, UNNAMED)[:40]}"],
     )
     packing, on_host = (lambda stored, _: stored, {}) if own is None else (own.packing, own.on_host)
     known = {**formats, **between}
-    every = steps.StepReader(
-        reader, overlay, known_layers, coded, known, views, unfolds, inputs, packing, on_host
-    ).all()
+    every = steps.StepReader(file, overlay, known_layers, coded, known, views, unfolds, inputs, packing, on_host).all()
     schedule = Schedule(list(every), views, joint, between)
-    steps.check_order(reader, schedule, known_layers, inputs, graph.output_blobs)
-    plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(reader, known_layers))
-    return plan, _card(reader)
+    steps.check_order(file, schedule, known_layers, inputs, graph.output_blobs)
+    plan = Plan(graph, shapes, overlay, formats, _partition(schedule), schedule, coarser=_coarser(file, known_layers))
+    return plan, _card(file)
 
 
 def _arithmetic(overlay: Overlay) -> type[Arithmetic] | None:
@@ -150,31 +147,30 @@ def _partition(schedule: Schedule) -> Partition:
     return result
 
 
-def _coarser(reader: Reader, layers: Collection[str]) -> dict[str, Coarser]:
+def _coarser(file: Artifact, layers: Collection[str]) -> dict[str, Coarser]:
     """Return the layers with coarser weight steps."""
     steps_by_layer = {}
-    for name, value in reader.get("coarser", {str: list}).items():
+    for name, value in file.get("coarser", {str: list}).items():
         if name not in layers or len(value) != 2 or type(value[0]) is not int or type(value[1]) not in (int, float):
-            raise reader.error(f"header: coarser steps of layer {name!r}")
+            raise file.error(f"header: coarser steps of layer {name!r}")
         steps_by_layer[name] = Coarser(*value)
     return steps_by_layer
 
 
-def _composed(reader: Reader) -> dict[str, Composed]:
+def _composed(file: Artifact) -> dict[str, Composed]:
     """Return the composed layers of the prototxt, for reports; a file without any has no entry."""
-    entries = reader.of(reader.header.get("composed", {}), {str: {"type": str, "parts": [str]}}, "composed")
+    entries = file.get("composed", {str: {"type": str, "parts": [str]}}, {})
     return {name: Composed(entry["type"], tuple(entry["parts"])) for name, entry in entries.items()}
 
 
 def _shape(dims: list[int], blob: str) -> Shape:
     shape = tuple(dims)
-    if problem := shape_problem(shape):
-        raise Layer(blob, type="blob").wrong(problem)
+    check_shape(Layer(blob, type="blob"), shape)
     return shape
 
 
-def _format(reader: Reader, value: Any, blob: str, overlay: Overlay) -> Format:
-    format = reader.restore(Format, value, f"format of blob {blob!r}")
+def _format(file: Artifact, value: Any, blob: str, overlay: Overlay) -> Format:
+    format = file.restore(Format, value, f"format of blob {blob!r}")
     low, high = VALUES.get(format.scheme, (inf, inf))
     whole = format.scheme == "Xilinx" or format.value.is_integer()
     if format.bits not in (8, 6) or not (low <= format.value <= high and whole):
@@ -184,12 +180,12 @@ def _format(reader: Reader, value: Any, blob: str, overlay: Overlay) -> Format:
     return format
 
 
-def _card(reader: Reader) -> StoredCard:
+def _card(file: Artifact) -> StoredCard:
     """Return title, labels and preprocessing of the card; None for a file without the latter."""
-    card = reader.get("card", {"title": str, "labels": [str], "preprocess": dict})
+    card = file.get("card", {"title": str, "labels": [str], "preprocess": dict})
     preprocess = None
     if card["preprocess"]:
         from .card import preprocess_of  # pictures, for which many files need nothing
 
-        preprocess = preprocess_of(reader, card["preprocess"])
+        preprocess = preprocess_of(file, card["preprocess"])
     return card["title"], tuple(card["labels"]), preprocess

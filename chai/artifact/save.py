@@ -16,7 +16,7 @@ from ..codegen.join_pooling import joined
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
 from ..graph import Layer
-from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step
+from ..offload.schedule import DeviceStep, HostStep, Pack, Step
 from ..plugins import CustomLayer, Registry
 from ..runtime.execution import Execution
 from ..runtime.source import Network
@@ -44,11 +44,16 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
             hint="--calibration FOLDER, or net.calibrate(images), or chai quantize",
         )
     execution, graph = net.offload, net.offload.graph
+    known = [layer for layer in graph.layers if not layer.source]
     weights, chains = _Arrays(), _Chains(execution)
-    layers = {layer.name: _layer(layer, execution, weights) for layer in graph.layers if not layer.source}
+    on_host = {step.layer.name: step for step in execution.schedule.steps if isinstance(step, HostStep)}
+    layers = {layer.name: _layer(layer, on_host.get(layer.name), weights) for layer in known}
     blobs = {*graph.inputs, *execution.schedule.shapes}
-    blobs.update(b for layer in graph.layers if not layer.source for b in (*layer.bottoms, *layer.tops))
+    blobs.update(b for layer in known for b in (*layer.bottoms, *layer.tops))
     steps = [_step(step, chains) for step in execution.schedule.steps]
+    shapes = {b: shape for b, shape in execution.shapes.items() if b in blobs or b in graph.folded}
+    parts = {blob: execution.formats[view.base] for blob, view in chains.views.items()}  # of pooled blobs
+    between = {**execution.schedule.between, **parts}
     card = card or Card()
     mean = card.preprocess.mean
     image = isinstance(mean, np.ndarray)
@@ -63,31 +68,22 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "outputs": list(graph.outputs),
         "latest": {name: blob for name, blob in graph.latest.items() if blob in blobs or blob in graph.folded},
         "folded": graph.folded,
-        "shapes": {b: list(shape) for b, shape in execution.shapes.items() if b in blobs or b in graph.folded},
+        "shapes": {blob: list(shape) for blob, shape in {**shapes, **chains.shapes}.items()},
         "formats": {blob: plain(format) for blob, format in execution.formats.items() if blob in blobs},
         "layers": layers,
         "order": list(layers),
         "steps": steps,
         "coarser": {name: [coarse.channels, coarse.decibels] for name, coarse in execution.plan.coarser.items()},
-        "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
+        "places": {blob: list(view) for blob, view in {**execution.schedule.views, **chains.views}.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
-    _add_parts(header, chains)
+    if between:  # blobs that only Tasks of one layer write and read
+        header["between"] = {blob: plain(format) for blob, format in between.items()}
     if graph.composed:
         header["composed"] = {name: {"type": c.type, "parts": list(c.parts)} for name, c in graph.composed.items()}
     with complete(path) as part:
         container.write(part, header, {**chains.sections, "weights": weights.bytes()})
         _check(part, net)
-
-
-def _add_parts(header: dict[str, Any], chains: _Chains) -> None:
-    """Add the blobs that only segments have: those between Tasks of a layer, and parts of pooled blobs."""
-    schedule, formats = chains.execution.schedule, chains.execution.formats
-    header["shapes"] |= {blob: list(shape) for blob, shape in chains.shapes.items()}
-    header["places"] |= {blob: list(view) for blob, view in chains.views.items()}
-    between = {**schedule.between, **{blob: formats[view.base] for blob, view in chains.views.items()}}
-    if between:
-        header["between"] = {blob: plain(format) for blob, format in between.items()}
 
 
 def _check(path: Path, net: Network) -> None:
@@ -103,7 +99,7 @@ def _check(path: Path, net: Network) -> None:
         ) from error
 
 
-def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, Any]:
+def _layer(layer: Layer, step: HostStep | None, weights: _Arrays) -> dict[str, Any]:
     """Return a layer's entry in the header. Only layers that run on the host have parameters and weights."""
     entry: dict[str, Any] = {
         "type": layer.type,
@@ -111,7 +107,6 @@ def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, An
         "tops": list(layer.tops),
         "origin": list(layer.origin),
     }
-    step = _host_step(execution.schedule, layer)
     if step is None:
         return entry
     entry["reason"] = step.reason
@@ -126,10 +121,6 @@ def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, An
         values = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in layer.values.items()}
         entry["custom"] = {"type": layer.key, "version": layer.custom.version, "values": values}
     return entry
-
-
-def _host_step(schedule: Schedule, layer: Layer) -> HostStep | None:
-    return next((s for s in schedule.steps if isinstance(s, HostStep) and s.layer.name == layer.name), None)
 
 
 def _step(step: Step, chains: _Chains) -> dict[str, Any]:
@@ -191,11 +182,7 @@ def _entry(task: Task) -> dict[str, Any]:
     """Return what the header says of a Task."""
     entry = {"inputs": list(task.inputs), "output": task.output, **{name: plain(getattr(task, name)) for name in NOTES}}
     if isinstance(task, Conv) and task.pooling is not None:
-        entry["pooled"] = {
-            "blob": task.pooling.blob,
-            "origin": list(task.pooling.origin),
-            "at": task.pooling.at,
-        }
+        entry["pooled"] = {name: plain(getattr(task.pooling, name)) for name in ("blob", "origin", "at")}
     return entry
 
 

@@ -17,7 +17,6 @@ import chai
 from chai import overlay as overlays
 from chai.artifact import container, load as formats, steps
 from chai.artifact.container import VERSION
-from chai.artifact.reader import Reader
 from chai.artifact.save import save
 from chai.codegen.memory_map import split
 from chai.errors import ChaiError, DeviceError, ParseError
@@ -422,12 +421,12 @@ def test_contents_that_do_not_fit(refused: Callable[..., ChaiError], what: str) 
 
 def test_a_format_that_the_overlay_does_not_have(file: Path) -> None:
     value = {"scheme": "Xilinx", "bits": 8, "value": 2.0, "unsigned": True}
-    reader, z2 = Reader(container.read(file)), overlays.load("pynq-z2")
-    assert formats._format(reader, value, "a", z2) == Format("Xilinx", 8, 2.0, True)
+    artifact, z2 = container.read(file), overlays.load("pynq-z2")
+    assert formats._format(artifact, value, "a", z2) == Format("Xilinx", 8, 2.0, True)
     with pytest.raises(
         chai.ModelError, match=r"format of blob 'a': Xilinx\(u8, th 2\), but overlay pynq-z2 has no uns"
     ):
-        formats._format(reader, value, "a", replace(z2, unsigned=False))
+        formats._format(artifact, value, "a", replace(z2, unsigned=False))
 
 
 @pytest.mark.parametrize(
@@ -457,18 +456,18 @@ def test_further_images_of_a_task(refused: Callable[..., ChaiError], name: str, 
 def test_blobs_in_one_another_without_end(file: Path) -> None:
     """They are refused at once: each of them is looked up through all that it lies in."""
     most = limits().views
-    reader = Reader(container.read(file))
+    artifact = container.read(file)
     for count in (most, 30_000):
-        reader.header["places"] = {f"b{i}": [f"b{i + 1}", 0] for i in range(count)}
+        artifact.header["places"] = {f"b{i}": [f"b{i + 1}", 0] for i in range(count)}
         shapes = {f"b{i}": (1, 8, 1, 1) for i in range(count + 1)}
         if count == most:
-            assert len(steps.views(reader, shapes)) == most
-            reader.header["places"][f"b{most}"] = ["b7", 0]
+            assert len(steps.views(artifact, shapes)) == most
+            artifact.header["places"][f"b{most}"] = ["b7", 0]
             with pytest.raises(ParseError, match="is a part of itself"):
-                steps.views(reader, shapes)
+                steps.views(artifact, shapes)
         else:
             with pytest.raises(ParseError, match=f"lies too deep: 30,000 exceeds the limit views={most}"):
-                steps.views(reader, shapes)
+                steps.views(artifact, shapes)
 
 
 def test_two_blobs_at_one_place(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:
