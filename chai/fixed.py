@@ -20,9 +20,8 @@ from .util.lazy_numpy import np
 SCHEMES = ("Xilinx", "DynamicFixed")
 NOT_FINITE = "a weight is not a finite number; it has no fixed-point code"
 VALUES = {"Xilinx": (0.0, 3.4e38), "DynamicFixed": (-127.0, 256.0)}  # of formats whose steps float32 has, or that are 0
-ACCUMULATOR = (
-    1 << 24
-)  # bound on the magnitude of sums, but for wide ones: 25-bit registers and float32 hold them exactly
+# bound on the magnitude of sums, but for wide ones: 25-bit registers and float32 hold them exactly
+ACCUMULATOR = 1 << 24
 CACHED = 1 << 16  # numbers of a block that a processor's cache holds
 BELOW_HALF = 0.5 - 2**-25  # the float32 before a half
 

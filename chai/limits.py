@@ -20,9 +20,8 @@ class Limits(NamedTuple):
     text_depth: int = 32  # nested messages; Caffe's own files reach 4
     text_values: int = 400_000  # fields and list items in one prototxt
     text_tokens: int = 2_000_000  # names, values, marks, blanks and comments, about 1 us each
-    header_bytes: int = (
-        2 << 20
-    )  # of a compiled network; GoogLeNet's has 62 KB, and JSON becomes up to 25 times its text
+    # of a compiled network; GoogLeNet's has 62 KB, and JSON becomes up to 25 times its text
+    header_bytes: int = 2 << 20
     layers: int = 20_000
     views: int = 500  # blobs that a blob of a compiled network lies in, one in another
     accesses: int = 5_000_000  # runs of bytes that the Tasks of a network access in a device's memory, about 2 us each
@@ -31,9 +30,8 @@ class Limits(NamedTuple):
     weight_bytes: int = (2 << 30) - 1  # caffemodel or ONNX file; protobuf's own bound
     wire_fields: int = 200_000  # fields walked in a caffemodel or ONNX file (an unpacked run of floats counts once)
     wire_depth: int = 8  # nested groups in unknown fields
-    folded_numbers: int = (
-        16 << 20
-    )  # computed from an ONNX file's constants while it is read, besides the file's own bytes
+    # computed from an ONNX file's constants while it is read, besides the file's own bytes
+    folded_numbers: int = 16 << 20
     axes: int = 32  # Caffe's kMaxBlobAxes
     blob_elements: int = 2**31 - 1  # Caffe counts in int
     activation_bytes: int = 4 << 30  # blobs alive at once in a forward pass

@@ -1,8 +1,8 @@
 """A network as layers and blobs: Graph, Layer, their parameters and fillers."""
 
-from .layer import OUTPUT_KINDS, Arithmetic, Layer, OutputKind, check_shape
+from .layer import OUTPUT_KINDS, Arithmetic, Layer, OutputKind
 from .network import Composed, Graph, last_readers
-from .shapes import shape_problem
+from .shapes import check_shape
 
 __all__ = [
     "OUTPUT_KINDS",
@@ -13,5 +13,4 @@ __all__ = [
     "OutputKind",
     "check_shape",
     "last_readers",
-    "shape_problem",
 ]

@@ -17,7 +17,6 @@ from ..text import visible
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
 from .params import LossParams, NoParams, Precision
-from .shapes import shape_problem
 
 if TYPE_CHECKING:
     from ..tasks.arithmetic import Arithmetic as Arithmetic
@@ -103,9 +102,8 @@ class Layer:
         self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self.lent = False  # a program may change numbers of its trained parameters at any time
         self.turn = Turn()
-        self._by_shapes: dict[
-            tuple[Shape, ...], tuple[Array, ...]
-        ] = {}  # tops by bottoms; copies of this layer share them
+        # tops by bottoms; copies of this layer share them
+        self._by_shapes: dict[tuple[Shape, ...], tuple[Array, ...]] = {}
 
     def __repr__(self) -> str:
         return visible(f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>")
@@ -435,9 +433,3 @@ class Layer:
         if len(shape) != 4:
             raise self.wrong(f"expected a 4-axis blob (N, C, H, W), found {show(shape)}")
         return shape
-
-
-def check_shape(layer: Layer, shape: Shape) -> None:
-    """Refuse the shape of a top with negative, overflowing or far too large sizes."""
-    if problem := shape_problem(shape):
-        raise layer.wrong(problem)

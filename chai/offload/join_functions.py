@@ -65,9 +65,8 @@ def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
     read = readers(graph)
     outputs = set(graph.output_blobs)
     tops = {layer.name: layer.tops[0] for layer in graph.layers if layer.tops}
-    computed: dict[
-        str, dict[str, frozenset[str]]
-    ] = {}  # of each blob: blobs that it is a function of, and by which layers
+    # of each blob: blobs that it is a function of, and by which layers
+    computed: dict[str, dict[str, frozenset[str]]] = {}
     every: list[tuple[str, str, frozenset[str]]] = []
     for layer in graph.layers:
         if not (layer.elementwise or layer.pointwise) or len(layer.tops) != 1 or layer.source:

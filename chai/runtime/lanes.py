@@ -53,10 +53,8 @@ class _Batch:
 
 _Ready = tuple[bool, int, int, _Batch]  # a stage of a batch: the least runs first
 _Message = Union[_Ready, Literal[True], None]  # for a lane; True: claim again what was not free; None: stop
-Readiness = Callable[
-    [Callable[[], object]], bool
-]  # whether the next batch is there; else its argument is called when it is
-
+# whether the next batch is there; else its argument is called when it is
+Readiness = Callable[[Callable[[], object]], bool]
 
 RETRY = 0.05  # seconds until a lane claims again even if nothing has told it to
 
@@ -124,9 +122,8 @@ class _Run:
         for lane in sorted({stage.lane for stage in pipeline.stages}):
             self.ready[lane] = Queue()
         self.first = next(iter(self.ready.values()))
-        self.over: Queue[_Batch | Exception | None] = (
-            Queue()
-        )  # batches, or why there is no worker; None: a state is there
+        # batches, or why there is no worker; None: a state is there
+        self.over: Queue[_Batch | Exception | None] = Queue()
         self.workers: Queue[list[threading.Thread]] = Queue()  # those that were started, all together
         self.stopped = False
         self.counting = allocate_lock()  # held by workers: of what follows, and of the counts of batches

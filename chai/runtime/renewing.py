@@ -50,9 +50,8 @@ class Renewing:
 
     def __init__(self, layers: Iterable[Layer]) -> None:
         custom = [layer for layer in layers if layer.engine == "custom"]
-        again = len(custom) > 1 and any(
-            layer.renews for layer in custom
-        )  # else there is none beside the one that renews
+        # of one layer alone there is none beside the one that renews
+        again = len(custom) > 1 and any(layer.renews for layer in custom)
         self._noted = frozenset(layer.name for layer in custom) if again else frozenset[str]()
         self.happened = False
 
