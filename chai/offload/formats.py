@@ -66,8 +66,8 @@ def calibrated(
     for layer in graph.layers:
         for top in layer.tops:
             if not np.isfinite(ranges.get(top, 0.0)):
-                what = f"layer {layer.name!r} ({layer.type}): blob {graph.caffe_name(top)!r}"
-                raise ModelError(f"{what} has values that are not finite on the calibration images", layer=layer.name)
+                what = f"blob {graph.caffe_name(top)!r} has values that are not finite on the calibration images"
+                raise layer.failure(ModelError(what))
     shared = _shared(graph, host, lambda layer: one_format(layer, scheme))
     groups: dict[str, float] = {}
     for blob, value in ranges.items():
@@ -106,11 +106,6 @@ def _shared(graph: Graph, host: Collection[str], joins: Callable[[Layer], bool])
 def given(graph: Graph) -> bool:
     """Return whether the network has formats: a precision_param on a layer that an overlay computes."""
     return any(layer.precision is not None and layer.engine != "custom" for layer in graph.layers)
-
-
-def marked_unsigned(graph: Graph) -> list[str]:
-    """Return the layers whose precision_param gives their output unsigned codes."""
-    return [layer.name for layer in graph.layers if layer.precision is not None and layer.precision.chai_unsigned_out]
 
 
 def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Format]:
@@ -162,21 +157,15 @@ def _precision(layer: Layer, side: str) -> Format | None:
     p = layer.precision
     if p is None:
         return None
-    _check(layer, p)
+    for scheme in (p.quant_type, p.quant_type_out):
+        if scheme not in (None, *SCHEMES, SINGLE):
+            problem = f"quant_type {scheme!r}; expected {', '.join(SCHEMES)} or {SINGLE}"
+            raise layer.failure(ModelError(f"precision_param: {problem}"))
+    if any(bits not in (None, 6, 8) for bits in (p.bw_layer_in, p.bw_layer_out, p.bw_params)):
+        problem = f"{p.bw_layer_in}, {p.bw_layer_out} and {p.bw_params} bits; expected 8 or 6"
+        raise layer.failure(ModelError(f"precision_param: {problem}"))
     width_and_value = p.side(side)
     return None if width_and_value is None else Format(*width_and_value)
-
-
-def _check(layer: Layer, p: Precision) -> None:
-    schemes = (None, *SCHEMES, SINGLE)
-    unknown = [scheme for scheme in (p.quant_type, p.quant_type_out) if scheme not in schemes]
-    if unknown:
-        problem = f"quant_type {unknown[0]!r}; expected {', '.join(SCHEMES)} or {SINGLE}"
-    elif any(bits not in (None, 6, 8) for bits in (p.bw_layer_in, p.bw_layer_out, p.bw_params)):
-        problem = f"{p.bw_layer_in}, {p.bw_layer_out} and {p.bw_params} bits; expected 8 or 6"
-    else:
-        return
-    raise ModelError(f"layer {layer.name!r} ({layer.type}): precision_param: {problem}", layer=layer.name)
 
 
 def _precision_default(layer: Layer, side: str, missing: list[str]) -> Format:

@@ -36,8 +36,7 @@ def partition(
     for layer in graph.layers:
         if layer.source:
             continue
-        single_format = f"its format is {SINGLE}" if single(layer) else None
-        reason = refused.get(layer.name) or single_format
+        reason = refused.get(layer.name) or (f"its format is {SINGLE}" if single(layer) else None)
         reason = reason or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
         if not open_sizes.isdisjoint(layer.bottoms):
             reason = reason or "how many rows it gets is known only at run time"

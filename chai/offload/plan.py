@@ -28,6 +28,10 @@ class Partition:
     segments: list[Segment]
     reasons: dict[str, str]
 
+    def on(self, engine: str) -> list[Layer]:
+        """Return the layers on one engine, in order."""
+        return [layer for segment in self.segments if segment.engine == engine for layer in segment.layers]
+
     def engine(self, layer: str) -> str:
         """Return host or fpga; a layer fused into another one runs on the other's engine."""
         for segment in self.segments:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..blob import Shape, on_device
 from ..fixed import Format
-from ..graph import Graph, Layer
+from ..graph import Graph
 from ..kernels.weights import quantized
 from ..overlay import Overlay
 from ..overlay.host_model import HostModel
@@ -59,27 +59,23 @@ def plan(
     while True:
         joined = join_prelu(join_functions(graph, overlay, formats, apart), shapes, overlay, apart)
         parts, fused, steps = _scheduled(joined, shapes, target, chosen, placing)
-        host = [layer for segment in parts.segments if segment.engine == "host" for layer in segment.layers]
+        host = parts.on("host")
         split = {part.name for layer in host if isinstance(layer, JoinedFunction) for part in layer.parts_of_it}
         split.update(name for layer in host if layer.slopes is not None for name in layer.origin)
         if not split:
             break
         apart |= split
     open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
-    coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}
+    tops = {layer.name: layer.tops[0] for layer in parts.on("fpga")}
+    coarser = {name: target.coarser[top] for name, top in tops.items() if top in target.coarser}
     every = {**shapes, **steps.shapes}
     return Plan(fused.graph, every, overlay, formats, fused.partition, steps, open_sums, coarser)
 
 
-def _on_device(parts: Partition) -> Iterator[tuple[Layer, str]]:
-    """Yield the layers on the overlay, each with its first top."""
-    yield from ((layer, layer.tops[0]) for s in parts.segments if s.engine == "fpga" for layer in s.layers)
-
-
 def _open_sums(parts: Partition, target: Arithmetic) -> Iterator[str]:
     """Yield the layers on the overlay whose sums would overflow the accumulator for some weights."""
-    for layer, top in _on_device(parts):
-        if layer.blobs and target.may_overflow(layer.weight_rows, layer.precision, layer.bottoms[0], top):
+    for layer in parts.on("fpga"):
+        if layer.blobs and target.may_overflow(layer.weight_rows, layer.precision, layer.bottoms[0], layer.tops[0]):
             yield layer.name
 
 
@@ -113,8 +109,7 @@ def _scheduled(
 
 def _apart(graph: Graph, parts: Partition) -> tuple[Graph, Partition]:
     """Return both with each joined layer that runs on the host replaced by the layers that it was joined from."""
-    host = [layer for segment in parts.segments if segment.engine == "host" for layer in segment.layers]
-    before = {layer.name: own for layer in host if (own := layer.apart())}
+    before = {layer.name: own for layer in parts.on("host") if (own := layer.apart())}
     if not before:
         return graph, parts
     segments = [

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from ..blob import Shape, View
 from ..errors import ModelError
 from ..fixed import Format
-from ..graph import Graph, Layer
+from ..graph import Graph
 from ..tasks import Task
 from ..tasks.arithmetic import Arithmetic
 from ..tasks.depthwise import in_window_engine
@@ -25,24 +25,18 @@ from .unfold_inputs import unfold_inputs
 def lower(partition: Partition, target: Arithmetic) -> dict[str, list[Task]] | tuple[str, str]:
     """Return the Tasks of every layer on the device, or (layer, reason) for the first that does not fit."""
     tasks: dict[str, list[Task]] = {}
-    for layer in (layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers):
-        lowered = _lowered(layer, target)
-        if isinstance(lowered, str):
-            return layer.name, lowered
-        tasks[layer.name] = lowered
-    return tasks
-
-
-def _lowered(layer: Layer, target: Arithmetic) -> list[Task] | str:
     own = target.overlay.own
     try:
-        tasks = layer.lower(target)
-        refused = (own.refusal(target.overlay, task, target.shapes) for task in tasks) if own else ()
-        return next(filter(None, refused), tasks)
+        for layer in partition.on("fpga"):
+            tasks[layer.name] = layer.lower(target)
+            refusals = (own.refusal(target.overlay, task, target.shapes) for task in tasks[layer.name]) if own else ()
+            if (refusal := next(filter(None, refusals), None)) is not None:
+                return layer.name, refusal
     except Unsupported as reason:
-        return str(reason)
+        return layer.name, str(reason)
     except ModelError as error:
         raise layer.failure(error) from error
+    return tasks
 
 
 def schedule(
@@ -53,9 +47,8 @@ def schedule(
     tasks: dict[str, list[Task]],
 ) -> Schedule:
     """Return the Schedule of segments whose layers are lowered, with a Pack or Unpack wherever one is needed."""
-    on_device = [layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers]
     result = Schedule(views=_views(tasks, set(graph.inputs)))
-    for layer in on_device:
+    for layer in partition.on("fpga"):
         parts, computed = layer.parts(target.shapes[layer.bottoms[0]]), {task.output for task in tasks[layer.name]}
         views = {top: View(layer.bottoms[0], first) for top, first in parts.items() if top not in computed}
         result.views.update(views)

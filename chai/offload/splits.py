@@ -21,21 +21,24 @@ class SegmentSplit:
 
 def splits(plan: Plan) -> list[SegmentSplit]:
     """Return the splits by reason, first the one without which fewest segments are left; [] if there is at most one segment."""
-    engines = {layer.name: segment.engine for segment in plan.partition.segments for layer in segment.layers}
-    between = _between(plan.graph, engines)
-    reasons: dict[str, list[str]] = {}
-    for name in between:
-        reasons.setdefault(plan.partition.reasons.get(name, "on the host"), []).append(name)
+    engines = _engines(plan)
     if segment_count(plan.graph, engines) < 2:
         return []
+    reasons: dict[str, list[str]] = {}
+    for name in _between(plan.graph, engines):
+        reasons.setdefault(plan.partition.reasons.get(name, "on the host"), []).append(name)
     each = [SegmentSplit(reason, names, _without(plan.graph, engines, names)) for reason, names in reasons.items()]
     return sorted(each, key=lambda split: split.without)
 
 
 def joined(plan: Plan) -> int:
     """Return the number of segments if all layers between others on the overlay ran there, too."""
-    engines = {layer.name: segment.engine for segment in plan.partition.segments for layer in segment.layers}
+    engines = _engines(plan)
     return _without(plan.graph, engines, _between(plan.graph, engines))
+
+
+def _engines(plan: Plan) -> dict[str, str]:
+    return {layer.name: segment.engine for segment in plan.partition.segments for layer in segment.layers}
 
 
 def _without(graph: Graph, engines: Mapping[str, str], names: list[str]) -> int:

@@ -16,7 +16,7 @@ from ..errors import ModelError
 from ..fixed import Format, largest_magnitudes, without_lowest
 from ..graph import Graph
 from ..images.pictures import Feed, in_floats
-from ..offload.formats import calibrated, from_precision, given as given, marked_unsigned, unsigned_blobs
+from ..offload.formats import calibrated, from_precision, given as given, unsigned_blobs
 from ..offload.headroom import IMAGES as IMAGES, Basis
 from ..passes.infer_shapes import infer_shapes
 from ..tasks.arithmetic import arithmetic
@@ -80,15 +80,13 @@ def placeholders(plan: Plan, bits: int, scheme: str) -> tuple[Mapping[str, Forma
 
 def unsigned_dropped(plan: Plan) -> int:
     """Return how many blobs have signed codes only because the overlay has no unsigned ones."""
-    return 0 if plan.overlay.unsigned else len(marked_unsigned(plan.graph))
+    precisions = [layer.precision for layer in plan.graph.layers if layer.precision is not None]
+    return 0 if plan.overlay.unsigned else sum(precision.chai_unsigned_out for precision in precisions)
 
 
 def stored(plan: Plan) -> set[str]:
     """Return the blobs that the overlay may store as codes, by a Plan without formats. Weights may still refuse some."""
-    blobs: set[str] = set()
-    for segment in plan.partition.segments:
-        for layer in segment.layers if segment.engine == "fpga" else ():
-            blobs.update((*layer.bottoms, *layer.tops))
+    blobs = {blob for layer in plan.partition.on("fpga") for blob in (*layer.bottoms, *layer.tops)}
     for layer in plan.graph.layers if blobs else ():
         if not layer.source and layer.takes_codes(tuple(plan.shapes[b] for b in layer.bottoms)):
             blobs.update(layer.tops)
