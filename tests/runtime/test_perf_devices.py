@@ -115,7 +115,7 @@ def test_one_program_without_times_makes_the_segment_whole(tmp_path: Path, monke
     def check(*_: Any) -> None:
         clock.seconds += 1
 
-    monkeypatch.setattr(segments.DeviceCodes, "check", check)
+    monkeypatch.setattr(segments.DeviceSegment, "check", check)
     net.forward(X)
     assert fpga(net) == [("a .. b", "segment", 14.0)]
     assert net.perf.wall_ms == pytest.approx(2014)

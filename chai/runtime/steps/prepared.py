@@ -9,7 +9,7 @@ from ..host.layer import PreparedLayer
 from . import PreparedStep
 from .conversions import Packing, Unpacking
 from .layers import CustomOnHost, OnCodes, OnHost
-from .segments import DeviceCodes, DeviceSegment, TaskRows
+from .segments import DeviceSegment
 
 if TYPE_CHECKING:
     from ...offload.plan import Plan
@@ -21,8 +21,6 @@ def prepared(plan: Plan, executed: Schedule, counting: bool) -> list[PreparedSte
     ``counting``: conversions count the codes that are saturated.
     """
     graph, shapes, formats = plan.graph, plan.shapes, plan.formats
-    blobs = DeviceCodes(shapes, plan.device_shapes, executed.views)
-    rows = TaskRows(plan, executed)
 
     def one(step: Step) -> PreparedStep:
         if isinstance(step, Pack):
@@ -34,6 +32,6 @@ def prepared(plan: Plan, executed: Schedule, counting: bool) -> list[PreparedSte
             if step.codes:
                 return OnCodes(layer, step.layer.on_codes(shapes, formats))
             return CustomOnHost(layer) if step.layer.engine == "custom" else OnHost(layer)
-        return DeviceSegment(step, rows.of(step), blobs)
+        return DeviceSegment(step, plan, executed)
 
     return [*map(one, executed.steps)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...blob import Array, Shape, View, bases, codes_of
+from ...blob import Array, bases, codes_of
 from ...env import env
 from ...errors import DeviceError
 from ...graph import Layer
@@ -28,9 +27,28 @@ if TYPE_CHECKING:
 class DeviceSegment(PreparedStep):
     """A segment on the device: the Programs of its StepBlobs, one for all Tasks or one for each."""
 
-    def __init__(self, step: DeviceStep, rows: Rows, codes: DeviceCodes) -> None:
-        self.step, self.codes, self.rows = step, codes, rows
-        self.whole = Rows(rows.bytes, self._whole)
+    def __init__(self, step: DeviceStep, plan: Plan, executed: Schedule) -> None:
+        self.step, self.shapes, self.device_shapes, self.views = step, plan.shapes, plan.device_shapes, executed.views
+        written = sum([prod(self.device_shapes[task.output]) for task in step.tasks])  # one byte per code
+        self.rows, self.whole = Rows(written, lambda: self._tasks(executed)), Rows(written, self._whole)
+
+    def _tasks(self, executed: Schedule) -> Iterator[StepTime]:
+        """Yield a row for each Task."""
+        together: dict[str, list[Layer]] = {}  # layers that run as one Task, by the blob that it writes
+        for layer in self.step.layers:
+            wholes = [self.views[top].base for top in layer.tops if top in self.views]
+            for base in dict.fromkeys(whole for whole in wholes if whole in executed.shapes):
+                together.setdefault(base, []).append(layer)
+        # the network's blobs by the names of their codes, which differ if they are unfolded
+        packed = {pack.result: pack.blob for pack in executed.conversions if isinstance(pack, Pack)}
+        for task in self.step.tasks:
+            macs = task.macs(*(self.device_shapes[b] for b in task.inputs))
+            written = prod(self.device_shapes[task.output])
+            merged = together.get(task.output, [])
+            name = " & ".join(layer.name for layer in merged) or task.origin[0]
+            layers = tuple(name for layer in merged for name in layer.origin) or task.origin
+            reads = tuple(packed.get(blob, blob) for blob in task.inputs)
+            yield StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
 
     def _whole(self) -> Iterator[StepTime]:
         step, rows = self.step, self.rows
@@ -59,7 +77,7 @@ class DeviceSegment(PreparedStep):
         else:
             times, device, whole = self._each(use, codes)
         for top, layer in use.tops:
-            self.codes.expose(top, layer, codes)
+            self._expose(top, layer, codes)
         if times is None:
             known = [ms for ms in device if ms is not None]
             return RunTimes(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
@@ -77,33 +95,24 @@ class DeviceSegment(PreparedStep):
             parts.append(program.run(codes))
             whole += (perf_counter() - begin) * 1000
             if env().check:
-                self.codes.check(task, codes)
+                self.check(task, codes)
         timed = all(part.tasks is not None for part in parts)
         times = [ms for part in parts for ms in part.tasks or ()] if timed else None
         return times, [part.device for part in parts], whole
 
-
-class DeviceCodes:
-    """The codes of a batch: blobs in the shapes of layers and of the device, some of them views of others."""
-
-    def __init__(
-        self, shapes: Mapping[str, Shape], device_shapes: Mapping[str, Shape], views: Mapping[str, View]
-    ) -> None:
-        self.shapes, self.device_shapes, self.views = shapes, device_shapes, views
-
-    def of(self, blob: str, codes: dict[str, Array]) -> Array:
-        """Return the codes of a blob."""
+    def _of(self, blob: str, codes: dict[str, Array]) -> Array:
+        """Return the codes of a blob, in the shape that the device has it in."""
         return codes_of(blob, codes, self.device_shapes, self.views)
 
-    def expose(self, top: str, layer: str, codes: dict[str, Array]) -> None:
+    def _expose(self, top: str, layer: str, codes: dict[str, Array]) -> None:
         """Give a layer's top a view of its own if it is a part of a larger blob, and dump it if that is asked for."""
         if any(view.base in codes for view in bases(top, self.views)):  # hidden memory has none
-            dump(top, layer, self.of(top, codes).reshape(self.shapes[top]))
+            dump(top, layer, self._of(top, codes).reshape(self.shapes[top]))
 
     def check(self, task: Task, codes: dict[str, Array]) -> None:
         """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""
-        expected = task.define(*(self.of(b, codes) for b in task.inputs))
-        written = task.written(self.of(task.output, codes), expected.shape[1])
+        expected = task.define(*(self._of(b, codes) for b in task.inputs))
+        written = task.written(self._of(task.output, codes), expected.shape[1])
         wrong = np.argwhere(written != expected)
         if len(wrong):
             at = tuple(int(i) for i in wrong[0])
@@ -112,41 +121,3 @@ class DeviceCodes:
                 f"({len(wrong):,} of {expected.size:,} differ)",
                 layer=task.origin[0],
             )
-
-
-class TaskRows:
-    """Makes the rows of segments, one per Task, without times."""
-
-    def __init__(self, plan: Plan, executed: Schedule) -> None:
-        self._shapes, self._graph, self._executed = plan.device_shapes, plan.graph, executed
-
-    @cached_property
-    def _together(self) -> dict[str, list[Layer]]:
-        """Return the layers that run as one Task, by the blob that it writes."""
-        layers: dict[str, list[Layer]] = {}
-        views, shapes = self._executed.views, self._executed.shapes
-        for layer in self._graph.layers:
-            wholes = [views[top].base for top in layer.tops if top in views]
-            for base in dict.fromkeys(whole for whole in wholes if whole in shapes):
-                layers.setdefault(base, []).append(layer)
-        return layers
-
-    @cached_property
-    def _packed(self) -> dict[str, str]:
-        """Return the network's blobs by the names of their codes, which differ if they are unfolded."""
-        packs = (step for step in self._executed.steps if isinstance(step, Pack))
-        return {step.result: step.blob for step in packs}
-
-    def of(self, step: DeviceStep) -> Rows:
-        """Return the rows of a segment."""
-        written = sum([prod(self._shapes[task.output]) for task in step.tasks])
-        return Rows(written, lambda: map(self._row, step.tasks))
-
-    def _row(self, task: Task) -> StepTime:
-        macs = task.macs(*(self._shapes[b] for b in task.inputs))
-        written = prod(self._shapes[task.output])  # one byte per code
-        together = self._together.get(task.output, [])
-        name = " & ".join(layer.name for layer in together) or task.origin[0]
-        layers = tuple(name for layer in together for name in layer.origin) or task.origin
-        reads = tuple(self._packed.get(blob, blob) for blob in task.inputs)
-        return StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
